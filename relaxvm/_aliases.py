@@ -1,0 +1,60 @@
+"""Module paths of TVM that are spelled otherwise here, in one table.
+
+``import relaxvm.ir.base`` gives the real module, under both names the same object.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+__all__ = ["MODULES", "install"]
+
+MODULES = {
+    "relaxvm.error": "relaxvm.base.errors",
+    "relaxvm.instrument": "relaxvm.ir.instrument",
+    "relaxvm.ir.base": "relaxvm.ir",
+    "relaxvm.nd": "relaxvm.runtime.ndarray",
+    "relaxvm.ndarray": "relaxvm.runtime.ndarray",
+    "relaxvm.relax.vm": "relaxvm.relax.vm_build",
+    "relaxvm.runtime.relax_vm": "relaxvm.runtime.vm",
+    "relaxvm.script.parser": "relaxvm.script",
+    "relaxvm.script.parser.ir": "relaxvm.script.ir",
+    "relaxvm.script.parser.relax": "relaxvm.script.relax",
+    "relaxvm.script.parser.tir": "relaxvm.script.tir",
+    "relaxvm.tir.expr": "relaxvm.ir.expr",
+    "relaxvm.tirx": "relaxvm.tir",
+    "relaxvm.transform": "relaxvm.ir.transform",
+}
+
+
+class _AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in MODULES:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        real = importlib.import_module(MODULES[spec.name])
+        self._specs[spec.name] = real.__spec__
+        return real
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system has put the alias's spec on the real module: put its own back.
+        alias = module.__spec__.name if module.__spec__ is not None else ""
+        module.__spec__ = self._specs.pop(alias, module.__spec__)
+
+    def __init__(self) -> None:
+        self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
+
+
+def install() -> None:
+    """Let the import system know the aliases (once)."""
+    if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_AliasFinder())

@@ -1,0 +1,12 @@
+"""What can be proved about scalar expressions: simplification, bounds, equality, comparisons.
+
+Enters: `PrimExpr`s, with the ranges of the variables in them. Leaves: simpler expressions,
+`ConstIntBound`s, proofs.
+Not done here: anything about statements or buffers (`tir`); evaluation of expressions
+(`tir/interp.py`).
+"""
+
+from .analyzer import Analyzer, can_prove, prove_equal, simplify
+from .bound import ConstIntBound
+
+__all__ = ["Analyzer", "ConstIntBound", "can_prove", "prove_equal", "simplify"]

@@ -1,0 +1,164 @@
+"""Polynomials with integer coefficients over expressions: the canonical form of sums and products.
+
+The ring operations hold modulo two to any width, so that collecting terms is right for wrapping
+integers too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..base import DataType
+from ..ir import Add, IntImm, Mul, PrimExpr, Sub
+
+__all__ = ["Monomial", "Poly"]
+
+Monomial = tuple[PrimExpr, ...]  # factors in canonical order; () is the constant term
+_MAX_TERMS = 256
+_MAX_DEGREE = 8
+
+
+class Poly:
+    """A sum of monomials with nonzero coefficients. Treated as immutable once built."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: dict[Monomial, int] | None = None) -> None:
+        self.terms: dict[Monomial, int] = terms if terms is not None else {}
+
+    @staticmethod
+    def constant(value: int) -> Poly:
+        return Poly({(): value}) if value else Poly()
+
+    @staticmethod
+    def atom(expr: PrimExpr) -> Poly:
+        return Poly({(expr,): 1})
+
+    @property
+    def const(self) -> int:
+        """The constant term."""
+        return self.terms.get((), 0)
+
+    @property
+    def is_const(self) -> bool:
+        return not self.terms or (len(self.terms) == 1 and () in self.terms)
+
+    def add_to(self, into: dict[Monomial, int], factor: int = 1) -> None:
+        """Add `factor` times this to a dictionary of terms."""
+        for monomial, coefficient in self.terms.items():
+            total = into.get(monomial, 0) + coefficient * factor
+            if total:
+                into[monomial] = total
+            else:
+                into.pop(monomial, None)
+
+    def __add__(self, other: Poly) -> Poly:
+        terms = dict(self.terms)
+        other.add_to(terms)
+        return Poly(terms)
+
+    def __sub__(self, other: Poly) -> Poly:
+        terms = dict(self.terms)
+        other.add_to(terms, -1)
+        return Poly(terms)
+
+    def scale(self, factor: int) -> Poly:
+        return Poly({m: c * factor for m, c in self.terms.items()}) if factor else Poly()
+
+    def times(self, other: Poly, order: Callable[[PrimExpr], Any]) -> Poly | None:
+        """The product, or None if it would be too large to be worth expanding."""
+        if len(self.terms) * len(other.terms) > _MAX_TERMS:
+            return None
+        terms: dict[Monomial, int] = {}
+        for m1, c1 in self.terms.items():
+            for m2, c2 in other.terms.items():
+                if len(m1) + len(m2) > _MAX_DEGREE:
+                    return None
+                monomial = tuple(sorted(m1 + m2, key=order)) if m1 and m2 else m1 or m2
+                total = terms.get(monomial, 0) + c1 * c2
+                if total:
+                    terms[monomial] = total
+                else:
+                    terms.pop(monomial, None)
+        return Poly(terms)
+
+    def wrapped(self, dtype: DataType) -> Poly:
+        """The same polynomial modulo two to the width of `dtype`, with coefficients nearest to
+        zero.
+        """
+        half, modulus = 1 << (dtype.bits - 1), 1 << dtype.bits
+        if all(-half <= c < half for c in self.terms.values()):
+            return self
+        terms = {}
+        for monomial, c in self.terms.items():
+            reduced = (c + half) % modulus - half
+            if reduced:
+                terms[monomial] = reduced
+        return Poly(terms)
+
+    def split(self, divisor: int) -> tuple[Poly, Poly]:
+        """(q, r) with self == divisor * q + r; r has only the terms whose coefficients do not
+        divide.
+        """
+        q, r = {}, {}
+        for monomial, c in self.terms.items():
+            if not monomial or c % divisor == 0:
+                if c // divisor:
+                    q[monomial] = c // divisor
+                if c % divisor:
+                    r[monomial] = c % divisor
+            else:
+                r[monomial] = c
+        return Poly(q), Poly(r)
+
+    def to_expr(self, dtype: DataType, order: Callable[[PrimExpr], Any]) -> PrimExpr:
+        """The polynomial as an expression: terms in canonical order, what is added before what is
+        subtracted.
+        """
+        return build(self.wrapped(dtype), dtype, order)
+
+
+def product(factors: Iterable[PrimExpr]) -> PrimExpr:
+    result: PrimExpr | None = None
+    for factor in factors:
+        result = factor if result is None else Mul(result, factor)
+    assert result is not None
+    return result
+
+
+def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> PrimExpr:
+    def imm(value: int) -> IntImm:
+        return IntImm(dtype, value % (1 << dtype.bits) if dtype.kind == "uint" else value)
+
+    def times(monomial: Monomial, c: int) -> PrimExpr:
+        base = product(monomial)
+        return base if c == 1 else Mul(base, imm(c))
+
+    terms = sorted(
+        ((m, c) for m, c in poly.terms.items() if m),
+        key=lambda mc: [order(f) for f in mc[0]],
+    )
+    half = 1 << (dtype.bits - 1)
+    plus = [(m, c) for m, c in terms if c > 0]
+    minus = [(m, -c) for m, c in terms if c < 0]
+    result: PrimExpr | None = None
+    for m, c in plus:
+        term = times(m, c)
+        result = term if result is None else Add(result, term)
+    const = poly.const
+    if result is None and (minus or not terms):
+        result = imm(const)
+        const = 0
+    for m, c in minus:
+        assert result is not None
+        if c >= half:  # the most negative coefficient has no positive counterpart
+            result = Add(result, times(m, -c))
+        else:
+            result = Sub(result, times(m, c))
+    assert result is not None
+    if const > 0:
+        result = Add(result, imm(const))
+    elif const < 0:
+        result = Add(result, imm(const)) if -const >= half else Sub(result, imm(-const))
+    return result

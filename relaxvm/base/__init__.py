@@ -1,0 +1,66 @@
+"""What every room needs: scalar types, errors, source spans and configuration.
+
+Enters: nothing but numpy. Leaves: `DataType`, the error classes, `Span`, `config`.
+Not done here: anything about IR or about running programs.
+"""
+
+from . import config
+from .dtype import (
+    DataType,
+    bfloat16_to_float32,
+    dtype,
+    float32_to_bfloat16,
+    promote,
+    to_numpy_dtype,
+)
+from .errors import (
+    CodegenError,
+    DiagnosticError,
+    FrontendError,
+    InternalError,
+    LimitError,
+    LinkError,
+    LoadError,
+    ParseError,
+    PassError,
+    RelaxvmError,
+    ScheduleError,
+    StructInfoError,
+    TIRError,
+    VerifyError,
+    VMError,
+    VMTypeError,
+    VMValueError,
+    add_note,
+)
+from .span import UNKNOWN, Span
+
+__all__ = [
+    "CodegenError",
+    "DataType",
+    "DiagnosticError",
+    "FrontendError",
+    "InternalError",
+    "LimitError",
+    "LinkError",
+    "LoadError",
+    "ParseError",
+    "PassError",
+    "RelaxvmError",
+    "ScheduleError",
+    "Span",
+    "StructInfoError",
+    "TIRError",
+    "UNKNOWN",
+    "VMError",
+    "VMTypeError",
+    "VMValueError",
+    "VerifyError",
+    "add_note",
+    "bfloat16_to_float32",
+    "config",
+    "dtype",
+    "float32_to_bfloat16",
+    "promote",
+    "to_numpy_dtype",
+]

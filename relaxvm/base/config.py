@@ -1,0 +1,44 @@
+"""The only reader of environment variables.
+
+RELAXVM_CACHE_DIR   where keys and compiled kernels are kept (default: the user's cache folder +
+                    "relaxvm")
+RELAXVM_CHECKS      1 freezes IR nodes and verifies after every pass (all tests run so)
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+__all__ = ["cache_dir", "checks_enabled", "set_checks"]
+
+_checks = os.environ.get("RELAXVM_CHECKS", "") not in ("", "0")
+
+
+def checks_enabled() -> bool:
+    """Whether costly self-checks are on."""
+    return _checks
+
+
+def set_checks(enabled: bool) -> bool:
+    """Turn self-checks on or off; returns the former setting. Node classes made before keep theirs."""
+    global _checks
+    former, _checks = _checks, enabled
+    return former
+
+
+def cache_dir() -> pathlib.Path:
+    """The folder for keys and caches; it may not exist yet."""
+    explicit = os.environ.get("RELAXVM_CACHE_DIR")
+    if explicit:
+        return pathlib.Path(explicit)
+    if sys.platform == "darwin":
+        base = pathlib.Path.home() / "Library" / "Caches"
+    elif os.name == "nt":
+        base = pathlib.Path(
+            os.environ.get("LOCALAPPDATA") or pathlib.Path.home() / "AppData" / "Local"
+        )
+    else:
+        base = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    return base / "relaxvm"

@@ -1,0 +1,225 @@
+"""Scalar types: one interned `DataType` per spelling.
+
+A `DataType` is a `str`, so `x.dtype == "float32"` and dictionary look-ups by name work as TVM
+users expect; equal
+means identical, so passes may compare with `is`.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+__all__ = [
+    "DataType",
+    "bfloat16_to_float32",
+    "dtype",
+    "float32_to_bfloat16",
+    "promote",
+    "to_numpy_dtype",
+]
+
+_PATTERN = re.compile(r"(int|uint|float|bfloat)(\d+)(?:x(\d+))?")
+_WIDTHS = {
+    "int": (8, 16, 32, 64),
+    "uint": (1, 8, 16, 32, 64),
+    "float": (16, 32, 64),
+    "bfloat": (16,),
+}
+_MAX_LANES = 65536
+
+
+class DataType(str):
+    """A scalar type such as ``"float32"``, or a vector of `lanes` of them (``"float32x4"``).
+
+    kind   "int", "uint", "float", "bfloat", "bool", "handle" or "void"
+    bits   bits of one lane (bool is 1, handle 64, void 0)
+    lanes  1 for a scalar
+    """
+
+    __slots__ = ("kind", "bits", "lanes", "element", "itemsize")
+
+    kind: str
+    bits: int
+    lanes: int
+    element: DataType
+    itemsize: int
+    _table: dict[str, DataType] = {}
+
+    def __new__(cls, text: object) -> DataType:
+        found = cls._table.get(text) if type(text) is str or type(text) is cls else None
+        return found if found is not None else cls._make(text)
+
+    @classmethod
+    def _make(cls, text: object) -> DataType:
+        if isinstance(text, np.dtype) or (isinstance(text, type) and issubclass(text, np.generic)):
+            text = np.dtype(text).name
+        elif isinstance(text, type) and text in (bool, int, float):
+            text = {bool: "bool", int: "int64", float: "float64"}[text]
+        if not isinstance(text, str):
+            raise TypeError(
+                f"wanted the name of a dtype such as 'float32', got {type(text).__name__}: {text!r}"
+            )
+        name = str(text)
+        kind, bits, lanes = cls._parse(name)
+        canonical = (
+            "bool" if kind == "bool" else kind if kind in ("handle", "void") else f"{kind}{bits}"
+        )
+        element = cls._table.get(canonical)
+        if element is None:
+            element = cls._intern(canonical, kind, bits, 1)
+        if lanes == 1:
+            cls._table[name] = element
+            return element
+        full = f"{canonical}x{lanes}"
+        vector = cls._table.get(full)
+        if vector is None:
+            vector = cls._intern(full, kind, bits, lanes)
+        cls._table[name] = vector
+        return vector
+
+    @classmethod
+    def _intern(cls, name: str, kind: str, bits: int, lanes: int) -> DataType:
+        made = str.__new__(cls, name)
+        made.kind, made.bits, made.lanes = kind, bits, lanes
+        made.itemsize = (bits + 7) // 8 * lanes
+        made.element = made if lanes == 1 else cls(name.rsplit("x", 1)[0])
+        return cls._table.setdefault(name, made)
+
+    @staticmethod
+    def _parse(name: str) -> tuple[str, int, int]:
+        head, _, tail = name.partition("x")
+        if head in ("bool", "handle", "void") or name == "":
+            lanes = int(tail) if tail.isdigit() else (1 if not tail else 0)
+            if 1 <= lanes <= _MAX_LANES and (head == "bool" or lanes == 1):
+                return (head or "void", {"bool": 1, "handle": 64}.get(head, 0), lanes)
+        match = _PATTERN.fullmatch(name)
+        if match:
+            kind, bits, lanes = match[1], int(match[2]), int(match[3] or 1)
+            if bits in _WIDTHS[kind] and 1 <= lanes <= _MAX_LANES:
+                return ("bool", 1, lanes) if (kind, bits) == ("uint", 1) else (kind, bits, lanes)
+        raise ValueError(
+            f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, float32, float64, "
+            "handle or void, with an optional lane count such as float32x4"
+        )
+
+    def with_lanes(self, lanes: int) -> DataType:
+        """The vector of `lanes` elements of this type (the scalar itself for 1)."""
+        return self.element if lanes == 1 else DataType(f"{str.__str__(self.element)}x{lanes}")
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is a floating type, bfloat16 included."""
+        return self.kind == "float" or self.kind == "bfloat"
+
+    @property
+    def is_int(self) -> bool:
+        """Whether this is a signed or unsigned integer type (bool is not)."""
+        return self.kind == "int" or self.kind == "uint"
+
+    @property
+    def is_bool(self) -> bool:
+        return self.kind == "bool"
+
+    @property
+    def is_signed(self) -> bool:
+        return self.kind in ("int", "float", "bfloat")
+
+    @property
+    def type_code(self) -> str:
+        """TVM's name for `kind`."""
+        return self.kind
+
+    @property
+    def min_value(self) -> int | float:
+        """The least finite value."""
+        if self.kind == "int":
+            return -(1 << (self.bits - 1))
+        if self.kind in ("uint", "bool"):
+            return 0
+        return -self.max_value
+
+    @property
+    def max_value(self) -> int | float:
+        """The greatest finite value."""
+        if self.kind == "int":
+            return int((1 << (self.bits - 1)) - 1)
+        if self.kind in ("uint", "bool"):
+            return int((1 << self.bits) - 1)
+        if self.kind == "bfloat":
+            return 3.3895313892515355e38
+        return float(np.finfo(to_numpy_dtype(self)).max)
+
+    def __reduce__(self) -> tuple[type[DataType], tuple[str]]:
+        return (DataType, (str.__str__(self),))
+
+
+def dtype(text: object) -> DataType:
+    """The interned `DataType` for a name, a numpy dtype or one of Python's `bool`, `int`, `float`.
+
+    Raises TypeError if `text` is none of these, ValueError if the name is unknown.
+    """
+    return DataType(text)
+
+
+def to_numpy_dtype(text: str) -> np.dtype:
+    """The numpy dtype that stores one element. bfloat16, which numpy lacks, is stored as its bits
+    in uint16.
+    """
+    element = DataType(text).element
+    if element.kind == "bfloat":
+        return np.dtype("uint16")
+    if element.kind in ("handle", "void"):
+        raise TypeError(f"dtype {element} has no array storage")
+    return np.dtype(str(element))
+
+
+def float32_to_bfloat16(values: np.ndarray) -> np.ndarray:
+    """Round float32 values to bfloat16 (to nearest, ties to even), as uint16 bits. NaN stays NaN
+    (quiet).
+    """
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = (
+        (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    ).astype(np.uint16)
+    is_nan = (bits & np.uint32(0x7FFFFFFF)) > np.uint32(0x7F800000)
+    quiet = ((bits >> np.uint32(16)) | np.uint32(0x40)).astype(np.uint16)
+    return np.asarray(np.where(is_nan, quiet, rounded), dtype=np.uint16)
+
+
+def bfloat16_to_float32(bits: np.ndarray) -> np.ndarray:
+    """The float32 values of bfloat16 bits given as uint16. Exact."""
+    return (np.asarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def promote(a: DataType, b: DataType) -> DataType:
+    """The common type of two scalar operands, as TVM matches them.
+
+    Floats win over integers, wider over narrower, and among equal widths unsigned over signed;
+    bool yields to all.
+    float16 with bfloat16 gives float32. Raises TypeError for handles and for vectors of different
+    lanes.
+    """
+    if a is b:
+        return a
+    lanes = max(a.lanes, b.lanes)
+    if a.lanes != b.lanes and min(a.lanes, b.lanes) != 1:
+        raise TypeError(f"cannot combine vectors of {a.lanes} and {b.lanes} lanes")
+    x, y = a.element, b.element
+    if x is y:
+        return x.with_lanes(lanes)
+    if x.kind in ("handle", "void") or y.kind in ("handle", "void"):
+        raise TypeError(f"cannot combine {a} with {b}")
+    if x.is_float or y.is_float:
+        if x.is_float and y.is_float:
+            best = x if x.bits > y.bits else y if y.bits > x.bits else DataType("float32")
+        else:
+            best = x if x.is_float else y
+    elif x.is_bool or y.is_bool:
+        best = y if x.is_bool else x
+    elif x.bits != y.bits:
+        best = x if x.bits > y.bits else y
+    else:
+        best = x if x.kind == "uint" else y
+    return best.with_lanes(lanes)

@@ -1,0 +1,117 @@
+"""Every error relaxvm raises on purpose, by the stage that finds it.
+
+Each class is also the builtin that fits (`TypeError`, `ValueError`, ...), so that code written for
+numpy or TVM
+catches it. A message says what was wanted, what was got, where, and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CodegenError",
+    "DiagnosticError",
+    "FrontendError",
+    "InternalError",
+    "LimitError",
+    "LinkError",
+    "LoadError",
+    "ParseError",
+    "PassError",
+    "RelaxvmError",
+    "ScheduleError",
+    "StructInfoError",
+    "TIRError",
+    "VMError",
+    "VMTypeError",
+    "VMValueError",
+    "VerifyError",
+    "add_note",
+]
+
+
+class RelaxvmError(Exception):
+    """Base of every error that relaxvm raises on purpose. Also reachable as `TVMError`."""
+
+
+class InternalError(RelaxvmError, RuntimeError):
+    """A fault of relaxvm itself; the message asks for a report."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            f"{message}\nThis is a fault in relaxvm; please report it with the input that caused it."
+        )
+
+
+class ParseError(RelaxvmError, SyntaxError):
+    """Script text that is not a program: names file, line and column and shows the line with a
+    caret.
+    """
+
+
+class DiagnosticError(ParseError):
+    """TVM's name for a parse error with a source position."""
+
+
+class FrontendError(RelaxvmError, ValueError):
+    """A model of another framework that cannot be imported."""
+
+
+class StructInfoError(RelaxvmError, TypeError, ValueError):
+    """A call whose argument shapes, dtypes or kinds do not fit."""
+
+
+class TIRError(RelaxvmError, TypeError, ValueError):
+    """A scalar expression, statement or loop function built from parts that do not fit together."""
+
+
+class VerifyError(RelaxvmError, ValueError):
+    """IR or bytecode that breaks a rule of its stage."""
+
+
+class PassError(RelaxvmError, ValueError):
+    """A pass, a pass option or a pass configuration that does not exist or has the wrong type."""
+
+
+class ScheduleError(RelaxvmError, ValueError):
+    """A schedule primitive that would not be legal."""
+
+
+class CodegenError(RelaxvmError, ValueError):
+    """Lowered IR for which the target has no code."""
+
+
+class LoadError(RelaxvmError, ValueError):
+    """Bytes or a file that are not an executable this version accepts."""
+
+
+class LinkError(RelaxvmError, LookupError):
+    """An executable that needs functions nobody registered; all of them are listed at once."""
+
+
+class VMError(RelaxvmError, RuntimeError):
+    """A failure while a program runs."""
+
+
+class VMTypeError(VMError, TypeError):
+    """A run-time argument of the wrong type, dtype or rank."""
+
+
+class VMValueError(VMError, ValueError):
+    """A run-time argument of the wrong shape or value."""
+
+
+class LimitError(VMError):
+    """A run that went past a limit the caller set: instructions, bytes, call depth or time."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Append a line of context to `error`, shown under its traceback.
+
+    Python 3.10 has no `BaseException.add_note` and shows no notes; there the line is still kept in
+    `__notes__`.
+    """
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:
+        notes = error.__dict__.setdefault("__notes__", [])
+        notes.append(note)

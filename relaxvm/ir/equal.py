@@ -1,0 +1,414 @@
+"""Structural equality and hash of any IR: bound variables may be renamed, everything else must be
+the same.
+
+Names of variables and buffers, spans and the order of attributes do not matter. Functions of
+modules are matched by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from ..base import RelaxvmError
+from .expr import Var
+from .leaf import leaf_codec
+from .module import GlobalVar, IRModule
+from .node import Map, Node, type_key, value_key
+from .op import Op
+
+__all__ = [
+    "assert_structural_equal",
+    "get_first_structural_mismatch",
+    "structural_equal",
+    "structural_hash",
+]
+
+_USE, _DEFINE, _REBIND = 0, 1, 2
+# Variables and buffers: compared through the renaming, their own name does not count.
+_NAME_FIELDS = {"name", "name_hint"}
+
+
+class StructuralMismatch(RelaxvmError, ValueError, AssertionError):
+    """Two pieces of IR differ; the message says where first."""
+
+
+def _is_variable(n: Any) -> bool:
+    return isinstance(n, Var) or type(n)._type_key in _VARIABLES
+
+
+_VARIABLES = {"relax.Var", "relax.DataflowVar"}
+_BUFFER = "tir.Buffer"
+
+
+def _compared_fields(cls: type[Node]) -> tuple[str, ...]:
+    fields = cls._order_ or cls._fields
+    return tuple(f for f in fields if f != "span")
+
+
+class _Path:
+    """Where we are, as a chain of steps; turned into text only for a message."""
+
+    __slots__ = ("parent", "step")
+
+    def __init__(self, parent: _Path | None, step: str) -> None:
+        self.parent, self.step = parent, step
+
+    def __str__(self) -> str:
+        steps: list[str] = []
+        at: _Path | None = self
+        while at is not None:
+            steps.append(at.step)
+            at = at.parent
+        return "".join(reversed(steps))
+
+
+class _Comparison:
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free_vars = map_free_vars
+        self.left: dict[Any, Any] = {}  # by identity of nodes: nodes hash by identity
+        self.right: dict[Any, Any] = {}
+        self.renamed = False
+        self.equal_pairs: set[tuple[int, int]] = set()
+        self.stack: list[tuple[Any, Any, int, _Path]] = []
+
+    def run(self, a: Any, b: Any) -> tuple[_Path, Any, Any] | None:
+        """None if equal, else the place and the two values that differ there."""
+        self.stack.append((a, b, _USE, _Path(None, "")))
+        while self.stack:
+            x, y, mode, path = self.stack.pop()
+            if not self.step(x, y, mode, path):
+                return path, x, y
+        return None
+
+    def step(self, a: Any, b: Any, mode: int, path: _Path) -> bool:
+        if isinstance(a, Node) and isinstance(b, Node):
+            return self.nodes(a, b, mode, path)
+        if type(a) is tuple and type(b) is tuple:
+            if len(a) != len(b):
+                return False
+            for i in range(len(a) - 1, -1, -1):
+                self.stack.append((a[i], b[i], mode, _Path(path, f"[{i}]")))
+            return True
+        if isinstance(a, Map) and isinstance(b, Map):
+            return self.maps(a, b, mode, path)
+        if isinstance(a, IRModule) and isinstance(b, IRModule):
+            return self.modules(a, b, path)
+        codec = leaf_codec(type(a))
+        if codec is not None:
+            return type(a) is type(b) and codec.equal(a, b)
+        if isinstance(a, (Node, tuple, Map)) or isinstance(b, (Node, tuple, Map)):
+            return False
+        return bool(value_key(a) == value_key(b))
+
+    def nodes(self, a: Node, b: Node, mode: int, path: _Path) -> bool:
+        if type(a) is not type(b):
+            return False
+        if _is_variable(a):
+            return self.variables(a, b, mode, path)
+        if isinstance(a, Op):
+            return a is b
+        if isinstance(a, GlobalVar):
+            return a.name_hint == b.name_hint  # type: ignore[attr-defined]
+        cls = type(a)
+        key = cls._type_key  # type: ignore[attr-defined]
+        if a is b and mode == _USE and not self.renamed:
+            return True
+        if key == _BUFFER:
+            if a in self.left or b in self.right:
+                return self.left.get(a) is b and self.right.get(b) is a
+            self.left[a], self.right[b] = b, a
+            self.renamed = self.renamed or a is not b
+        pair = (id(a), id(b))
+        if mode == _USE and cls._interned:
+            if pair in self.equal_pairs:
+                return True
+            self.equal_pairs.add(pair)
+        for field in reversed(_compared_fields(cls)):
+            if key == _BUFFER and field in _NAME_FIELDS:
+                continue
+            x, y = getattr(a, field), getattr(b, field)
+            inner = mode
+            if field in cls._defs_ and (mode == _DEFINE or key != _BUFFER):
+                inner = _REBIND if isinstance(x, Var) else _DEFINE
+            elif mode == _REBIND:
+                inner = _USE
+            self.stack.append((x, y, inner, _Path(path, f".{field}")))
+        return True
+
+    def variables(self, a: Any, b: Any, mode: int, path: _Path) -> bool:
+        if a in self.left or b in self.right:
+            if self.left.get(a) is b and self.right.get(b) is a:
+                return True
+            if mode != _REBIND:
+                return False
+            # The same variable may be bound again in a later scope.
+            old_b, old_a = self.left.pop(a, None), self.right.pop(b, None)
+            self.right.pop(old_b, None)
+            self.left.pop(old_a, None)
+            self.equal_pairs.clear()
+        elif mode == _USE and not self.map_free_vars:
+            return a is b
+        self.left[a], self.right[b] = b, a
+        self.renamed = self.renamed or a is not b
+        if isinstance(a, Var):
+            return a.dtype is b.dtype
+        self.stack.append((a.struct_info, b.struct_info, _DEFINE, _Path(path, ".struct_info")))
+        return True
+
+    def maps(self, a: Map, b: Map, mode: int, path: _Path) -> bool:
+        if len(a) != len(b):
+            return False
+        todo = []
+        for key, value in a.items():
+            other = self.left.get(key, key) if isinstance(key, Node) else key
+            if other not in b:
+                return False
+            shown = key if isinstance(key, str) else getattr(key, "name", "?")
+            todo.append((value, b[other], mode, _Path(path, f"[{shown!r}]")))
+        self.stack.extend(reversed(todo))
+        return True
+
+    def modules(self, a: IRModule, b: IRModule, path: _Path) -> bool:
+        theirs = {gv.name_hint: f for gv, f in b.items()}
+        if {gv.name_hint for gv in a} != set(theirs):
+            return False
+        self.stack.append((a.global_infos, b.global_infos, _USE, _Path(path, ".global_infos")))
+        self.stack.append((a.attrs, b.attrs, _USE, _Path(path, ".attrs")))
+        for gv, function in reversed(a.items()):
+            place = _Path(path, f".functions[{gv.name_hint!r}]")
+            self.stack.append((function, theirs[gv.name_hint], _USE, place))
+        return True
+
+
+def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
+    """Whether two modules, functions or nodes are the same up to names of bound variables.
+
+    map_free_vars  also let free variables be renamed, consistently
+    """
+    return _Comparison(map_free_vars).run(lhs, rhs) is None
+
+
+def get_first_structural_mismatch(
+    lhs: Any, rhs: Any, map_free_vars: bool = False
+) -> tuple[str, Any, Any] | None:
+    """None if both are equal, else (path, value on the left, value on the right) of the first
+    difference.
+    """
+    found = _Comparison(map_free_vars).run(lhs, rhs)
+    return None if found is None else (str(found[0]) or "the root", found[1], found[2])
+
+
+def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
+    """Raise a ValueError (and AssertionError) that says the first path at which the two differ."""
+    found = get_first_structural_mismatch(lhs, rhs, map_free_vars)
+    if found is not None:
+        path, a, b = found
+        raise StructuralMismatch(
+            f"the two differ, first at {path}:\n  left:  {_describe(a)}\n  right: {_describe(b)}"
+        )
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, IRModule):
+        return f"a module of {', '.join(gv.name_hint for gv in value)}"
+    if isinstance(value, tuple):
+        return f"{len(value)} items"
+    if isinstance(value, Map):
+        return f"keys {', '.join(str(k) for k in value)}"
+    if isinstance(value, Node):
+        text = " ".join(str(value).split())
+        shown = text if len(text) <= 120 else text[:117] + "..."
+        return f"{type(value).__name__}: {shown}"
+    return repr(value)
+
+
+# -- hash ------------------------------------------------------------------------------------------
+
+
+def structural_hash(value: Any, map_free_vars: bool = False) -> int:
+    """A 64-bit hash, the same for structurally equal values, in every process."""
+    return int.from_bytes(structural_digest(value, map_free_vars)[:8], "little")
+
+
+def structural_digest(value: Any, map_free_vars: bool = False) -> bytes:
+    """32 bytes that are the same exactly for structurally equal values (up to collisions of
+    BLAKE2).
+    """
+    return _Hasher(map_free_vars).run(value)
+
+
+class _Hasher:
+    """Feeds the structure to one hash in the order in which `_Comparison` visits it.
+
+    Interned expressions are hashed bottom-up and remembered, since they are shared graphs.
+    """
+
+    def __init__(self, map_free_vars: bool) -> None:
+        self.map_free_vars = map_free_vars
+        self.numbers: dict[Any, int] = {}
+        self.next_number = 0
+        self.digests: dict[int, tuple[Any, bytes]] = {}
+        self.out = hashlib.blake2b(digest_size=32)
+        self.stack: list[tuple[Any, int]] = []
+
+    def run(self, value: Any) -> bytes:
+        self.stack.append((value, _USE))
+        while self.stack:
+            self.step(*self.stack.pop())
+        return self.out.digest()
+
+    def put(self, text: str) -> None:
+        self.out.update(text.encode())
+        self.out.update(b"\0")
+
+    def bind(self, n: Any) -> None:
+        if n in self.numbers:
+            self.digests.clear()  # bound again in a later scope
+        self.numbers[n] = self.next_number
+        self.next_number += 1
+
+    def step(self, value: Any, mode: int) -> None:
+        if isinstance(value, Node):
+            self.node(value, mode)
+        elif type(value) is tuple:
+            self.put(f"tuple {len(value)}")
+            self.stack.extend((item, mode) for item in reversed(value))
+        elif isinstance(value, Map):
+            self.map(value, mode)
+        elif isinstance(value, IRModule):
+            self.put(f"module {len(value)}")
+            self.stack.append((value.global_infos, _USE))
+            self.stack.append((value.attrs, _USE))
+            for gv, function in sorted(value.items(), key=lambda kv: kv[0].name_hint, reverse=True):
+                self.stack.append((function, _USE))
+                self.stack.append((gv.name_hint, _USE))
+        else:
+            codec = leaf_codec(type(value))
+            if codec is not None:
+                self.put(f"leaf {codec.tag}")
+                self.out.update(codec.digest(value))
+            else:
+                self.put(_plain_text(value))
+
+    def map(self, value: Map, mode: int) -> None:
+        self.put(f"map {len(value)}")
+        keyed = [
+            (f"#{self.numbers.get(k, -1):08d}" if isinstance(k, Node) else str(k), v)
+            for k, v in value.items()
+        ]
+        for key, item in sorted(keyed, key=lambda kv: kv[0], reverse=True):
+            self.stack.append((item, mode))
+            self.stack.append((key, _USE))
+
+    def variable(self, n: Any) -> str:
+        number = self.numbers.get(n)
+        if number is not None:
+            return f"var {number}"
+        if self.map_free_vars:
+            self.bind(n)
+            return f"var {self.numbers[n]}"
+        return f"free {getattr(n, 'dtype', '')}"
+
+    def node(self, n: Node, mode: int) -> None:
+        cls = type(n)
+        key = cls._type_key  # type: ignore[attr-defined]
+        if _is_variable(n):
+            if mode == _REBIND or (mode == _DEFINE and n not in self.numbers):
+                self.bind(n)
+                self.put(f"define {getattr(n, 'dtype', '')}")
+                if not isinstance(n, Var):
+                    self.stack.append((n.struct_info, _DEFINE))  # type: ignore[attr-defined]
+            else:
+                self.put(self.variable(n))
+            return
+        if isinstance(n, Op):
+            self.put(f"op {n.name}")
+            return
+        if isinstance(n, GlobalVar):
+            self.put(f"global {n.name_hint}")
+            return
+        if key == _BUFFER:
+            if n in self.numbers:
+                self.put(f"buffer {self.numbers[n]}")
+                return
+            self.bind(n)
+        elif cls._interned and mode == _USE:
+            self.out.update(self.digest_of(n))
+            return
+        self.put(key)
+        for field in reversed(_compared_fields(cls)):
+            if key == _BUFFER and field in _NAME_FIELDS:
+                continue
+            x = getattr(n, field)
+            inner = mode
+            if field in cls._defs_ and (mode == _DEFINE or key != _BUFFER):
+                inner = _REBIND if isinstance(x, Var) else _DEFINE
+            elif mode == _REBIND:
+                inner = _USE
+            self.stack.append((x, inner))
+
+    def digest_of(self, root: Node) -> bytes:
+        """The digest of an interned expression, children first."""
+        stack: list[tuple[Node, bool]] = [(root, False)]
+        while stack:
+            n, ready = stack.pop()
+            if id(n) in self.digests:
+                continue
+            if not ready:
+                if type(n)._interned and not type(n)._defs_:
+                    stack.append((n, True))
+                    stack.extend((c, False) for c in reversed(n._children_()))
+                    continue
+            self.digests[id(n)] = (n, self.one_digest(n))
+        return self.digests[id(root)][1]
+
+    def one_digest(self, n: Node) -> bytes:
+        cls = type(n)
+        inner = _Hasher(self.map_free_vars)
+        inner.numbers, inner.digests, inner.next_number = (
+            self.numbers,
+            self.digests,
+            self.next_number,
+        )
+        if not cls._interned or cls._defs_:
+            if cls._interned:
+                # A binder inside an expression (Let, a function type): hashed as a stream with its
+                # own scope.
+                inner.put(type_key(cls))
+                for field in reversed(_compared_fields(cls)):
+                    x = getattr(n, field)
+                    defines = field in cls._defs_
+                    inner.stack.append(
+                        (x, (_REBIND if isinstance(x, Var) else _DEFINE) if defines else _USE)
+                    )
+                while inner.stack:
+                    inner.step(*inner.stack.pop())
+            else:
+                inner.run(n)
+            self.next_number = inner.next_number
+            return inner.out.digest()
+        inner.put(cls._type_key)  # type: ignore[attr-defined]
+        for field in _compared_fields(cls):
+            self._feed(inner, getattr(n, field))
+        return inner.out.digest()
+
+    def _feed(self, inner: _Hasher, value: Any) -> None:
+        if isinstance(value, Node):
+            inner.out.update(self.digests[id(value)][1])
+        elif type(value) is tuple:
+            inner.put(f"tuple {len(value)}")
+            for item in value:
+                self._feed(inner, item)
+        else:
+            inner.put(_plain_text(value))
+
+
+def _plain_text(value: Any) -> str:
+    key = value_key(value)
+    name = type(value).__name__
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"int {int(value)}"
+    if isinstance(value, float):
+        return f"float {key[1].hex()}"
+    return f"{name} {value!s}"

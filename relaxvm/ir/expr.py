@@ -1,0 +1,1047 @@
+"""The scalar language: shapes in `relax`, indices and values in `tir`. Interned: equal means
+identical.
+
+    PrimExpr ::= IntImm | FloatImm | StringImm | Var | SizeVar | Cast(dtype, PrimExpr)
+               | Add | Sub | Mul | Div | Mod | FloorDiv | FloorMod | Min | Max        (a, b)
+               | EQ | NE | LT | LE | GT | GE | And | Or                               (a, b)
+               | Not(a) | Select(condition, true_value, false_value)
+               | Let(var, value, body) | Call(dtype, op, args)
+               | Ramp(base, stride, lanes) | Broadcast(value, lanes) | Shuffle(vectors, indices)
+               | BufferLoad (tir)
+
+Integers are two's complement of their width: arithmetic wraps. `Div` and `Mod` are of floats, or
+C's truncating division
+of integers; `FloorDiv`/`FloorMod` round toward minus infinity. Dividing an integer by zero gives
+0, and so does the
+remainder (as numpy). Shifting by the width or more gives 0 (-1 for a negative left side shifted
+right). A float cast to an
+integer truncates, saturates at the ends of the range, and maps NaN to 0.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..base import (
+    DataType,
+    TIRError,
+    bfloat16_to_float32,
+    float32_to_bfloat16,
+    promote,
+)
+from ..base import (
+    dtype as as_dtype,
+)
+from .module import print_ir
+from .node import Node, derive, derived, node
+from .op import Intrinsic, Op, intrinsic, intrinsic_dtype
+
+__all__ = [
+    "EQ",
+    "GE",
+    "GT",
+    "LE",
+    "LT",
+    "NE",
+    "Add",
+    "And",
+    "BinaryExpr",
+    "Broadcast",
+    "Call",
+    "Cast",
+    "CompareExpr",
+    "Div",
+    "FloatImm",
+    "FloorDiv",
+    "FloorMod",
+    "IntImm",
+    "Let",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "Not",
+    "Or",
+    "PointerType",
+    "PrimExpr",
+    "PrimType",
+    "Ramp",
+    "Range",
+    "Select",
+    "Shuffle",
+    "SizeVar",
+    "StringImm",
+    "Sub",
+    "Var",
+    "as_expr",
+    "cast",
+    "const",
+    "wrap_int",
+]
+
+BOOL = as_dtype("bool")
+INT32 = as_dtype("int32")
+INT64 = as_dtype("int64")
+_HANDLE = as_dtype("handle")
+
+
+def wrap_int(value: int, to: DataType) -> int:
+    """`value` modulo two to the width of `to`, in its range."""
+    if to.kind == "bool":
+        return int(value != 0)
+    value &= (1 << to.bits) - 1
+    return value - (1 << to.bits) if to.kind == "int" and value >> (to.bits - 1) else value
+
+
+def round_float(value: float, to: DataType) -> float:
+    """`value` rounded to the floating type `to`."""
+    if to.bits == 64:
+        return value
+    with np.errstate(over="ignore", invalid="ignore"):
+        if to.kind == "bfloat":
+            # A double rounds to float32 first; no literal in use is hurt by the double rounding.
+            single = np.float32(value)
+            return float(bfloat16_to_float32(float32_to_bfloat16(single.reshape(1)))[0])
+        return float(np.float16(value) if to.bits == 16 else np.float32(value))
+
+
+class PrimExpr(Node):
+    """A scalar (or vector) expression with a `dtype`. Python's operators build new expressions."""
+
+    __slots__ = ()
+    dtype: DataType
+
+    def __add__(self, other: Any) -> PrimExpr:
+        return binary(Add, self, other)
+
+    def __radd__(self, other: Any) -> PrimExpr:
+        return binary(Add, other, self)
+
+    def __sub__(self, other: Any) -> PrimExpr:
+        return binary(Sub, self, other)
+
+    def __rsub__(self, other: Any) -> PrimExpr:
+        return binary(Sub, other, self)
+
+    def __mul__(self, other: Any) -> PrimExpr:
+        return binary(Mul, self, other)
+
+    def __rmul__(self, other: Any) -> PrimExpr:
+        return binary(Mul, other, self)
+
+    def __truediv__(self, other: Any) -> PrimExpr:
+        return true_divide(self, other)
+
+    def __rtruediv__(self, other: Any) -> PrimExpr:
+        return true_divide(other, self)
+
+    def __floordiv__(self, other: Any) -> PrimExpr:
+        return binary(FloorDiv, self, other)
+
+    def __rfloordiv__(self, other: Any) -> PrimExpr:
+        return binary(FloorDiv, other, self)
+
+    def __mod__(self, other: Any) -> PrimExpr:
+        return binary(FloorMod, self, other)
+
+    def __rmod__(self, other: Any) -> PrimExpr:
+        return binary(FloorMod, other, self)
+
+    def __neg__(self) -> PrimExpr:
+        return binary(Sub, const(0, self.dtype), self)
+
+    def __pos__(self) -> PrimExpr:
+        return self
+
+    def __pow__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("pow", *match(self, other))
+
+    def __and__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("bitwise_and", *match(self, other))
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("bitwise_or", *match(self, other))
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("bitwise_xor", *match(self, other))
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("shift_left", *match(self, other))
+
+    def __rshift__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("shift_right", *match(self, other))
+
+    def __rlshift__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("shift_left", *match(other, self))
+
+    def __rrshift__(self, other: Any) -> PrimExpr:
+        return call_intrinsic("shift_right", *match(other, self))
+
+    def __invert__(self) -> PrimExpr:
+        return Not(self) if self.dtype.is_bool else call_intrinsic("bitwise_not", self)
+
+    def __abs__(self) -> PrimExpr:
+        return call_intrinsic("fabs", self)
+
+    def __lt__(self, other: Any) -> PrimExpr:
+        return binary(LT, self, other)
+
+    def __le__(self, other: Any) -> PrimExpr:
+        return binary(LE, self, other)
+
+    def __gt__(self, other: Any) -> PrimExpr:
+        return binary(GT, self, other)
+
+    def __ge__(self, other: Any) -> PrimExpr:
+        return binary(GE, self, other)
+
+    # `a == b` builds EQ(a, b). Used as a condition in Python it says whether both are the identical
+    # expression, which is
+    # what containers need.
+    def __eq__(self, other: object) -> Any:
+        if not isinstance(other, (PrimExpr, int, float, np.number)):
+            return NotImplemented
+        if other is self:
+            return binary(EQ, self, other)
+        try:
+            return binary(EQ, self, other)
+        except TIRError:
+            return NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        if not isinstance(other, (PrimExpr, int, float, np.number)):
+            return NotImplemented
+        try:
+            return binary(NE, self, other)
+        except TIRError:
+            return NotImplemented
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TIRError(
+            f"the truth of {type(self).__name__} is not known before the program runs: use T.And, T.Or, T.Not or "
+            "T.Select instead of and, or, not and if, or arith.Analyzer().can_prove(...) for a proof"
+        )
+
+    def astype(self, dtype: str) -> PrimExpr:
+        """This value cast to `dtype`."""
+        return cast(dtype, self)
+
+    def equal(self, other: Any) -> PrimExpr:
+        """The expression `self == other`."""
+        return binary(EQ, self, other)
+
+    def script(self, **options: Any) -> str:
+        """The expression as script text."""
+        return print_ir(self, **options)
+
+    def __str__(self) -> str:
+        return print_ir(self)
+
+
+@node(interned=True)
+class PrimType(Node):
+    """The type of a scalar value."""
+
+    dtype: DataType
+
+
+@node(interned=True)
+class PointerType(Node):
+    """The type of a pointer into memory of `storage_scope`."""
+
+    element_type: PrimType
+    storage_scope: str = ""
+
+    @staticmethod
+    def _normalise_(element_type: Any, storage_scope: Any) -> tuple[Any, str]:
+        # One spelling for "said nothing" and "said global", so that both are the identical type.
+        return element_type, "" if storage_scope == "global" else storage_scope
+
+
+@node(interned=True)
+class IntImm(PrimExpr):
+    """An integer constant; `value` must be in the range of `dtype`. For bool it is 0 or 1."""
+
+    dtype: DataType
+    value: int
+
+    @staticmethod
+    def _normalise_(dtype: Any, value: Any) -> tuple[DataType, int]:
+        dtype = as_dtype(dtype)
+        if not (dtype.is_int or dtype.is_bool) or dtype.lanes != 1:
+            raise TIRError(f"IntImm wants a scalar integer or bool dtype, got {dtype}")
+        if not isinstance(value, (int, np.integer, np.bool_)):
+            raise TIRError(f"IntImm wants an int, got {type(value).__name__}: {value!r}")
+        value = int(value)
+        if not dtype.min_value <= value <= dtype.max_value:
+            raise TIRError(
+                f"{value} does not fit {dtype}: its range is {dtype.min_value} to {dtype.max_value}"
+            )
+        return dtype, value
+
+    def __bool__(self) -> bool:
+        return self.value != 0
+
+    def __int__(self) -> int:
+        return self.value
+
+    def __index__(self) -> int:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"IntImm({self.dtype}, {self.value})"
+
+
+@node(interned=True)
+class FloatImm(PrimExpr):
+    """A floating constant, rounded to `dtype`."""
+
+    dtype: DataType
+    value: float
+
+    @staticmethod
+    def _normalise_(dtype: Any, value: Any) -> tuple[DataType, float]:
+        dtype = as_dtype(dtype)
+        if not dtype.is_float or dtype.lanes != 1:
+            raise TIRError(f"FloatImm wants a scalar floating dtype, got {dtype}")
+        return dtype, round_float(float(value), dtype)
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        return f"FloatImm({self.dtype}, {self.value})"
+
+
+@node(interned=True)
+class StringImm(PrimExpr):
+    """A string constant, used as an argument of intrinsics and attributes."""
+
+    value: str
+    dtype: DataType = derived()
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", _HANDLE)
+
+    def __eq__(self, other: object) -> bool:
+        return other is self or (isinstance(other, str) and other == self.value)
+
+    def __ne__(self, other: object) -> bool:
+        return not self.__eq__(other)
+
+    __hash__ = object.__hash__
+
+
+@node
+class Var(PrimExpr):
+    """A variable, compared by identity: two variables of one name are two variables.
+
+    dtype  a scalar or vector dtype; "handle" for pointers and buffer parameters
+    """
+
+    name: str
+    dtype: DataType = INT32
+    type_annotation: PrimType | PointerType | None = None
+
+    @staticmethod
+    def _normalise_(name: Any, dtype: Any, type_annotation: Any) -> tuple[str, DataType, Any]:
+        if isinstance(dtype, (PrimType, PointerType)):
+            type_annotation = dtype
+            dtype = dtype.dtype if isinstance(dtype, PrimType) else _HANDLE
+        if not isinstance(name, str):
+            raise TIRError(f"a variable's name is a string, got {type(name).__name__}: {name!r}")
+        return name, as_dtype(dtype), type_annotation
+
+    @property
+    def name_hint(self) -> str:
+        """TVM's older name for `name`."""
+        return self.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name}: {self.dtype})"
+
+
+@node
+class SizeVar(Var):
+    """A variable that is never negative: a size."""
+
+
+@node(interned=True)
+class Cast(PrimExpr):
+    """`value` converted to `dtype` (see the rules at the top of this file)."""
+
+    dtype: DataType
+    value: PrimExpr
+
+    @staticmethod
+    def _normalise_(dtype: Any, value: Any) -> tuple[DataType, PrimExpr]:
+        dtype, value = as_dtype(dtype), as_expr(value)
+        if dtype.lanes != value.dtype.lanes:
+            raise TIRError(f"cannot cast {value.dtype} to {dtype}: the lanes differ")
+        if "handle" in (dtype.kind, value.dtype.kind) and dtype is not value.dtype:
+            raise TIRError(f"cannot cast {value.dtype} to {dtype}")
+        return dtype, value
+
+
+class BinaryExpr(PrimExpr):
+    """An operation on two operands of the same dtype."""
+
+    __slots__ = ()
+    a: PrimExpr
+    b: PrimExpr
+    symbol: ClassVar[str] = "?"
+
+    @classmethod
+    def _check_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+        if not (isinstance(a, PrimExpr) and isinstance(b, PrimExpr)):
+            a, b = match(a, b)
+        if a.dtype is not b.dtype:
+            raise TIRError(
+                f"{cls.__name__}: the operands' dtypes differ: {a.dtype} and {b.dtype}; cast one of them"
+            )
+        if a.dtype.kind in ("handle", "void"):
+            raise TIRError(f"{cls.__name__}: the operands are {a.dtype}s, which have no arithmetic")
+        return a, b
+
+
+class ArithmeticExpr(BinaryExpr):
+    """A binary operation whose result has the operands' dtype."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _normalise_(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+        return ArithmeticExpr._check_(a, b)
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.a.dtype)
+
+
+class CompareExpr(BinaryExpr):
+    """A comparison; the result is bool with the operands' lanes."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _normalise_(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+        return CompareExpr._check_(a, b)
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", BOOL.with_lanes(self.a.dtype.lanes))
+
+
+class LogicalExpr(BinaryExpr):
+    """`And` or `Or` of two bools."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _normalise_(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+        a, b = as_condition(a), as_condition(b)
+        if a.dtype is not b.dtype:
+            raise TIRError(f"And/Or: the lanes of the operands differ: {a.dtype} and {b.dtype}")
+        return a, b
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.a.dtype)
+
+
+@node(interned=True)
+class Add(ArithmeticExpr):
+    """a + b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "+"
+
+
+@node(interned=True)
+class Sub(ArithmeticExpr):
+    """a - b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "-"
+
+
+@node(interned=True)
+class Mul(ArithmeticExpr):
+    """a * b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "*"
+
+
+@node(interned=True)
+class Div(ArithmeticExpr):
+    """a / b of floats; C's truncating division of integers."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "/"
+
+
+@node(interned=True)
+class Mod(ArithmeticExpr):
+    """C's remainder: the sign is that of `a`."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "truncmod"
+
+
+@node(interned=True)
+class FloorDiv(ArithmeticExpr):
+    """floor(a / b)"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "//"
+
+
+@node(interned=True)
+class FloorMod(ArithmeticExpr):
+    """a - b * floor(a / b): the sign is that of `b`."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "%"
+
+
+@node(interned=True)
+class Min(ArithmeticExpr):
+    """The lesser; NaN if either is NaN."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "min"
+
+
+@node(interned=True)
+class Max(ArithmeticExpr):
+    """The greater; NaN if either is NaN."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "max"
+
+
+@node(interned=True)
+class EQ(CompareExpr):
+    """a == b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "=="
+
+    def __bool__(self) -> bool:
+        return self.a is self.b
+
+
+@node(interned=True)
+class NE(CompareExpr):
+    """a != b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "!="
+
+    def __bool__(self) -> bool:
+        return self.a is not self.b
+
+
+@node(interned=True)
+class LT(CompareExpr):
+    """a < b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "<"
+
+
+@node(interned=True)
+class LE(CompareExpr):
+    """a <= b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "<="
+
+
+@node(interned=True)
+class GT(CompareExpr):
+    """a > b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = ">"
+
+
+@node(interned=True)
+class GE(CompareExpr):
+    """a >= b"""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = ">="
+
+
+@node(interned=True)
+class And(LogicalExpr):
+    """a and b; `b` is not evaluated where `a` is false (scalars)."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "and"
+
+
+@node(interned=True)
+class Or(LogicalExpr):
+    """a or b; `b` is not evaluated where `a` is true (scalars)."""
+
+    a: PrimExpr
+    b: PrimExpr
+    dtype: DataType = derived()
+    symbol = "or"
+
+
+@node(interned=True)
+class Not(PrimExpr):
+    """not a"""
+
+    a: PrimExpr
+    dtype: DataType = derived()
+
+    @staticmethod
+    def _normalise_(a: Any) -> tuple[PrimExpr]:
+        return (as_condition(a),)
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.a.dtype)
+
+
+@node(interned=True)
+class Select(PrimExpr):
+    """`true_value` where `condition` holds, else `false_value`; both sides may be evaluated."""
+
+    condition: PrimExpr
+    true_value: PrimExpr
+    false_value: PrimExpr
+    dtype: DataType = derived()
+
+    @staticmethod
+    def _normalise_(condition: Any, true_value: Any, false_value: Any) -> tuple[PrimExpr, ...]:
+        condition = as_condition(condition)
+        true_value, false_value = match(true_value, false_value)
+        if condition.dtype.lanes not in (1, true_value.dtype.lanes):
+            raise TIRError(
+                f"Select: the condition has {condition.dtype.lanes} lanes, the values {true_value.dtype.lanes}"
+            )
+        return condition, true_value, false_value
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.true_value.dtype)
+
+
+@node(interned=True)
+class Let(PrimExpr):
+    """`body` with `var` standing for `value`."""
+
+    var: Var
+    value: PrimExpr
+    body: PrimExpr
+    dtype: DataType = derived()
+    _defs_ = ("var",)
+
+    @staticmethod
+    def _normalise_(var: Any, value: Any, body: Any) -> tuple[Any, PrimExpr, PrimExpr]:
+        value = as_expr(value)
+        if not isinstance(var, Var) or var.dtype is not value.dtype:
+            raise TIRError(f"Let: {var!r} cannot stand for a value of dtype {value.dtype}")
+        return var, value, as_expr(body)
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.body.dtype)
+
+
+@node(interned=True)
+class Call(PrimExpr):
+    """A call of an intrinsic (or of another loop function, by its `GlobalVar`)."""
+
+    dtype: DataType
+    op: Node
+    args: tuple[PrimExpr, ...]
+
+    @staticmethod
+    def _normalise_(dtype: Any, op: Any, args: Any) -> tuple[DataType, Node, tuple[Any, ...]]:
+        if isinstance(op, str):
+            op = Op.get(op)
+        args = tuple(
+            a if isinstance(a, Node) else StringImm(a) if isinstance(a, str) else as_expr(a)
+            for a in args
+        )
+        dtype = as_dtype(dtype)
+        if isinstance(op, Intrinsic):
+            wanted = intrinsic_dtype(op, args)
+            if wanted is not None and wanted is not dtype:
+                raise TIRError(
+                    f"{op.name} on {args[0].dtype} gives {wanted}, the call says {dtype}"
+                )
+        return dtype, op, args
+
+
+@node(interned=True)
+class Ramp(PrimExpr):
+    """The vector base, base + stride, … of `lanes` elements."""
+
+    base: PrimExpr
+    stride: PrimExpr
+    lanes: int
+    dtype: DataType = derived()
+
+    @staticmethod
+    def _normalise_(base: Any, stride: Any, lanes: Any) -> tuple[PrimExpr, PrimExpr, int]:
+        base, stride = match(base, stride)
+        lanes = int(lanes)
+        if base.dtype.lanes != 1 or not base.dtype.is_int:
+            raise TIRError(f"Ramp wants a scalar integer base, got {base.dtype}")
+        if lanes < 2:
+            raise TIRError(f"Ramp wants at least 2 lanes, got {lanes}")
+        return base, stride, lanes
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.base.dtype.with_lanes(self.lanes))
+
+
+@node(interned=True)
+class Broadcast(PrimExpr):
+    """The vector of `lanes` copies of `value`."""
+
+    value: PrimExpr
+    lanes: int
+    dtype: DataType = derived()
+
+    @staticmethod
+    def _normalise_(value: Any, lanes: Any) -> tuple[PrimExpr, int]:
+        value, lanes = as_expr(value), int(lanes)
+        if value.dtype.lanes != 1:
+            raise TIRError(f"Broadcast wants a scalar, got {value.dtype}")
+        if lanes < 2:
+            raise TIRError(f"Broadcast wants at least 2 lanes, got {lanes}")
+        return value, lanes
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.value.dtype.with_lanes(self.lanes))
+
+
+@node(interned=True)
+class Shuffle(PrimExpr):
+    """The elements at constant `indices` of the concatenation of `vectors`."""
+
+    vectors: tuple[PrimExpr, ...]
+    indices: tuple[PrimExpr, ...]
+    dtype: DataType = derived()
+
+    @staticmethod
+    def _normalise_(vectors: Any, indices: Any) -> tuple[Any, Any]:
+        vectors = tuple(as_expr(v) for v in vectors)
+        indices = tuple(as_expr(i) for i in indices)
+        total = sum(v.dtype.lanes for v in vectors)
+        if len({v.dtype.element for v in vectors}) != 1 or not indices:
+            raise TIRError("Shuffle wants vectors of one element dtype and at least one index")
+        for i in indices:
+            if not isinstance(i, IntImm) or not 0 <= i.value < total:
+                raise TIRError(f"Shuffle: index {i!r} is not a constant in 0..{total - 1}")
+        return vectors, indices
+
+    def _init_derived_(self) -> None:
+        derive(self, "dtype", self.vectors[0].dtype.with_lanes(len(self.indices)))
+
+
+@node
+class Range(Node):
+    """The integers min, …, min + extent - 1. `Range(n)` starts at 0; `Range(a, b)` ends before b."""
+
+    min: PrimExpr
+    extent: PrimExpr
+
+    @staticmethod
+    def _normalise_(min: Any, extent: Any) -> tuple[PrimExpr, PrimExpr]:
+        return match(min, extent)
+
+    @staticmethod
+    def from_min_extent(min_value: Any, extent: Any) -> Range:
+        """The range that starts at `min_value` and has `extent` elements."""
+        return Range(min_value, extent)
+
+
+# -- building --------------------------------------------------------------------------------------
+
+
+def const(value: Any, dtype: str | None = None) -> PrimExpr:
+    """The constant `value`; without a dtype, ints are int32 (int64 if they must be), floats
+    float32, bools bool.
+
+    A vector dtype gives a Broadcast.
+    """
+    if dtype is None:
+        if isinstance(value, (bool, np.bool_)):
+            dtype = "bool"
+        elif isinstance(value, (int, np.integer)):
+            dtype = "int32" if -(2**31) <= int(value) < 2**31 else "int64"
+        elif isinstance(value, (float, np.floating)):
+            dtype = "float32"
+        else:
+            raise TIRError(f"wanted a number, got {type(value).__name__}: {value!r}")
+    kind = as_dtype(dtype)
+    scalar: PrimExpr
+    if kind.is_float:
+        scalar = FloatImm(kind.element, float(value))
+    else:
+        if isinstance(value, (float, np.floating)) and not float(value).is_integer():
+            raise TIRError(f"{value} is no {kind.element}")
+        scalar = IntImm(kind.element, int(value))
+    return scalar if kind.lanes == 1 else Broadcast(scalar, kind.lanes)
+
+
+def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
+    """`value` as a scalar expression: an expression, a Python or numpy number, or an object with
+    `asobject()`.
+
+    Raises TIRError for anything else.
+    """
+    if isinstance(value, PrimExpr):
+        return value
+    if isinstance(value, (bool, int, float, np.number, np.bool_)):
+        return const(value, dtype)
+    convert = getattr(value, "__prim_expr__", None)
+    if convert is not None:
+        made: PrimExpr = convert()
+        return made
+    if isinstance(value, str):
+        return StringImm(value)
+    raise TIRError(f"wanted a scalar expression or a number, got {type(value).__name__}: {value!r}")
+
+
+def as_condition(value: Any) -> PrimExpr:
+    """`value` as a bool expression. Raises TIRError if it has another dtype."""
+    expr = const(value, "bool") if isinstance(value, (bool, np.bool_)) else as_expr(value)
+    if not expr.dtype.is_bool:
+        raise TIRError(f"wanted a bool condition, got {expr.dtype}; compare it, as in x != 0")
+    return expr
+
+
+def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+    """Both operands with a common dtype. A Python number takes the dtype of the expression beside
+    it if it fits.
+    """
+    a_expr, b_expr = isinstance(a, PrimExpr), isinstance(b, PrimExpr)
+    if not a_expr and hasattr(a, "__prim_expr__"):
+        a, a_expr = a.__prim_expr__(), True
+    if not b_expr and hasattr(b, "__prim_expr__"):
+        b, b_expr = b.__prim_expr__(), True
+    if a_expr and not b_expr:
+        b = _number_like(b, a.dtype)
+    elif b_expr and not a_expr:
+        a = _number_like(a, b.dtype)
+    elif not a_expr:
+        a, b = as_expr(a), as_expr(b)
+    if a.dtype is b.dtype:
+        return a, b
+    try:
+        common = promote(a.dtype, b.dtype)
+    except TypeError as error:
+        raise TIRError(str(error)) from None
+    return cast(common, a), cast(common, b)
+
+
+def _number_like(value: Any, dtype: DataType) -> PrimExpr:
+    if isinstance(value, (bool, np.bool_)):
+        return as_expr(value) if dtype.is_bool else const(int(value), dtype)
+    if isinstance(value, (int, np.integer)):
+        if dtype.is_float:
+            return const(float(value), dtype)
+        if dtype.is_int:
+            if dtype.min_value <= int(value) <= dtype.max_value:
+                return const(int(value), dtype)
+            return const(int(value), None)
+        if dtype.is_bool:
+            return const(int(value), "int32")
+    if isinstance(value, (float, np.floating)):
+        if dtype.is_float:
+            return const(float(value), dtype)
+        return const(float(value), as_dtype("float32").with_lanes(dtype.lanes))
+    return as_expr(value)
+
+
+def cast(dtype: str, value: Any) -> PrimExpr:
+    """`value` cast to `dtype`: the same expression if it has it already, a new constant for a
+    constant.
+
+    A scalar cast to a vector dtype is broadcast.
+    """
+    to, expr = as_dtype(dtype), as_expr(value)
+    if expr.dtype is to:
+        return expr
+    if expr.dtype.lanes == 1 and to.lanes > 1:
+        return Broadcast(cast(to.element, expr), to.lanes)
+    folded = cast_constant(expr, to)
+    return folded if folded is not None else Cast(to, expr)
+
+
+def cast_constant(expr: PrimExpr, to: DataType) -> PrimExpr | None:
+    """The constant `expr` converted to `to` by the casting rules, or None if it is not a constant."""
+    if isinstance(expr, Broadcast):
+        inner = cast_constant(expr.value, to.element)
+        return None if inner is None else Broadcast(inner, expr.lanes)
+    if isinstance(expr, IntImm):
+        if to.is_float:
+            return FloatImm(to, int_to_float(expr.value, to))
+        if to.is_int or to.is_bool:
+            return IntImm(to, wrap_int(expr.value, to))
+    if isinstance(expr, FloatImm):
+        if to.is_float:
+            return FloatImm(to, expr.value)
+        if to.is_bool:
+            return IntImm(to, int(expr.value != 0))
+        if to.is_int:
+            return IntImm(to, saturate(expr.value, to))
+    return None
+
+
+def int_to_float(value: int, to: DataType) -> float:
+    """`value` rounded once to the floating type `to`."""
+    if to.kind == "float" and to.bits == 32:
+        return float(np.float32(np.int64(value) if value < 2**63 else np.uint64(value)))
+    return float(value)
+
+
+def saturate(value: float, to: DataType) -> int:
+    """`value` truncated toward zero and clamped to the range of the integer type `to`; NaN gives 0."""
+    if math.isnan(value):
+        return 0
+    if math.isinf(value):
+        return int(to.max_value if value > 0 else to.min_value)
+    return int(min(max(int(value), to.min_value), to.max_value))
+
+
+def true_divide(a: Any, b: Any) -> PrimExpr:
+    """a / b of floats. Raises TIRError for integers, whose division must say how it rounds."""
+    a, b = match(a, b)
+    if not a.dtype.is_float:
+        raise TIRError(
+            f"/ on {a.dtype} is ambiguous: use // (rounds down), T.truncdiv (toward zero), or cast to a float"
+        )
+    return binary(Div, a, b)
+
+
+def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
+    """`cls(a, b)` with dtypes matched; constants are folded and neutral integer constants dropped."""
+    a, b = match(a, b)
+    if cls in (FloorDiv, FloorMod, Mod) and a.dtype.is_float and cls is Mod:
+        raise TIRError("Mod is of integers; use T.fmod for floats")
+    if a.dtype.is_bool and issubclass(cls, ArithmeticExpr):
+        # As in C: bools in arithmetic are small integers.
+        a, b = cast(INT32.with_lanes(a.dtype.lanes), a), cast(INT32.with_lanes(b.dtype.lanes), b)
+    if isinstance(b, IntImm):
+        if isinstance(a, IntImm):
+            return fold_int(cls, a, b)
+        if b.value == 0 and (cls is Add or cls is Sub):
+            return a
+        if b.value == 1 and (cls is Mul or cls is FloorDiv):
+            return a
+        if b.value == 0 and cls is Mul:
+            return b
+    elif isinstance(a, IntImm):
+        if (a.value == 0 and cls is Add) or (a.value == 1 and cls is Mul):
+            return b
+        if a.value == 0 and cls is Mul:
+            return a
+    return cls(a, b)
+
+
+def fold_int(cls: type[BinaryExpr], a: IntImm, b: IntImm) -> PrimExpr:
+    """The constant that `cls` of two integer constants of one dtype is."""
+    result = INT_MEANING[cls](a.value, b.value)
+    if issubclass(cls, CompareExpr):
+        return IntImm(BOOL, int(result))
+    return IntImm(a.dtype, wrap_int(result, a.dtype))
+
+
+def trunc_div(a: int, b: int) -> int:
+    """C's division; 0 if b is 0."""
+    if b == 0:
+        return 0
+    q = abs(a) // abs(b)
+    return q if (a >= 0) == (b >= 0) else -q
+
+
+def trunc_mod(a: int, b: int) -> int:
+    """C's remainder; 0 if b is 0."""
+    return 0 if b == 0 else a - b * trunc_div(a, b)
+
+
+# What each operation means on Python integers, before the result is wrapped to its dtype.
+INT_MEANING: dict[type, Any] = {
+    Add: lambda a, b: a + b,
+    Sub: lambda a, b: a - b,
+    Mul: lambda a, b: a * b,
+    Div: trunc_div,
+    Mod: trunc_mod,
+    FloorDiv: lambda a, b: a // b if b else 0,
+    FloorMod: lambda a, b: a % b if b else 0,
+    Min: min,
+    Max: max,
+    EQ: lambda a, b: a == b,
+    NE: lambda a, b: a != b,
+    LT: lambda a, b: a < b,
+    LE: lambda a, b: a <= b,
+    GT: lambda a, b: a > b,
+    GE: lambda a, b: a >= b,
+}
+
+
+def call_intrinsic(name: str, *args: Any, dtype: str | None = None) -> PrimExpr:
+    """A call of the intrinsic `name`; `dtype` is needed only where the arguments do not decide it."""
+    op = intrinsic(name)
+    exprs = tuple(as_expr(a) for a in args)
+    result = intrinsic_dtype(op, exprs)
+    if result is None:
+        if dtype is None:
+            raise TIRError(f"{op.name} needs dtype=")
+        result = as_dtype(dtype)
+    return Call(result, op, exprs)
+
+
+def double_bits(value: float) -> int:
+    """The 64 bits of a double, as an unsigned integer."""
+    return int(struct.unpack("<Q", struct.pack("<d", value))[0])

@@ -1,0 +1,331 @@
+"""`IRModule`: the one mutable thing in the IR, a container of immutable functions under global
+names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, ItemsView, Iterator, Mapping
+from typing import Any
+
+from ..base import UNKNOWN, RelaxvmError, Span, VerifyError
+from .node import Map, Node, node
+from .walk import substitute
+
+__all__ = [
+    "BaseFunc",
+    "DummyGlobalInfo",
+    "GlobalInfo",
+    "GlobalVar",
+    "IRModule",
+    "VDevice",
+    "print_ir",
+    "show_ir",
+]
+
+
+@node
+class GlobalVar(Node):
+    """The name of a function of a module.
+
+    Compared by identity in Python; two modules match their functions by `name_hint`. `struct_info`
+    is the signature as
+    the callers may rely on it (a `relax.FuncStructInfo`), None for functions that graph code does
+    not call directly.
+    """
+
+    name_hint: str
+    struct_info: Node | None = None
+    span: Span = UNKNOWN
+
+    @property
+    def name(self) -> str:
+        """The name."""
+        return self.name_hint
+
+    def __call__(self, *args: Any) -> Node:
+        """A call of this function: of a loop function if the arguments are scalars, else of a
+        graph function.
+        """
+        return _call_global(self, args)
+
+    def __str__(self) -> str:
+        return f"@{self.name_hint}"
+
+
+_callers: list[Callable[[GlobalVar, tuple[Any, ...]], Node | None]] = []
+
+
+def _call_global(gv: GlobalVar, args: tuple[Any, ...]) -> Node:
+    for make in _callers:
+        made = make(gv, args)
+        if made is not None:
+            return made
+    raise VerifyError(f"{gv.name_hint} cannot be called on {[type(a).__name__ for a in args]}")
+
+
+class BaseFunc(Node):
+    """A function of a module: a loop function (`tir.PrimFunc`), a graph function
+    (`relax.Function`) or an extern.
+    """
+
+    __slots__ = ()
+    attrs: Map
+
+    def with_attr(self, key_or_map: str | Mapping[str, Any], value: Any = None) -> Any:
+        """A copy with one attribute, or all of a mapping, added or replaced."""
+        new = {key_or_map: value} if isinstance(key_or_map, str) else key_or_map
+        return self.replace(attrs=self.attrs.with_(new))
+
+    def with_attrs(self, attrs: Mapping[str, Any]) -> Any:
+        """A copy with exactly these attributes."""
+        return self.replace(attrs=Map(attrs))
+
+    def without_attr(self, key: str) -> Any:
+        """A copy without one attribute; the same object if it has none of that name."""
+        return self.replace(attrs=self.attrs.without(key))
+
+    def get_attr(self, key: str, default: Any = None) -> Any:
+        """The attribute, or `default`."""
+        return self.attrs.get(key, default)
+
+    def script(self, **options: Any) -> str:
+        """The function as script text that parses back to it."""
+        return print_ir(self, **options)
+
+    def show(self, **options: Any) -> None:
+        """Print the script text."""
+        show_ir(self, **options)
+
+    def __str__(self) -> str:
+        return self.script()
+
+
+class GlobalInfo(Node):
+    """Something a module declares for its functions to refer to."""
+
+    __slots__ = ()
+
+
+@node
+class DummyGlobalInfo(GlobalInfo):
+    """A global info without content, for tests."""
+
+
+@node
+class VDevice(GlobalInfo):
+    """A device that tensors can be annotated with."""
+
+    target: Any = None
+    vdevice_id: int = 0
+    memory_scope: str = "global"
+
+
+# The one door from the IR to the room above it that knows the text form; opened when something is
+# printed.
+_PRINTER_ROOM = "relaxvm.script"
+
+
+def print_ir(what: Any, **options: Any) -> str:
+    """`what` (a module, function, statement or expression) as script text."""
+    text: str = importlib.import_module(_PRINTER_ROOM).print_script(what, **options)
+    return text
+
+
+def show_ir(what: Any, **options: Any) -> None:
+    """Print `what` as script text, in colour on a terminal where pygments is installed."""
+    importlib.import_module(_PRINTER_ROOM).show_script(what, **options)
+
+
+class IRModule:
+    """Functions by global name, with module attributes.
+
+    functions     {GlobalVar or str: function} to start with
+    attrs         attributes of the module
+    global_infos  {name: [GlobalInfo, ...]}
+
+    The container is mutable (`mod["f"] = ...`, `update_func`, `update`); the functions in it are
+    not. Passes return a new
+    module that shares the functions they left alone.
+    """
+
+    __slots__ = ("_by_name", "_functions", "attrs", "global_infos", "__weakref__")
+
+    def __init__(
+        self,
+        functions: Mapping[Any, BaseFunc] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        global_infos: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._functions: dict[GlobalVar, BaseFunc] = {}
+        self._by_name: dict[str, GlobalVar] = {}
+        self.attrs = Map(attrs)
+        self.global_infos = Map(global_infos)
+        for key, function in (functions or {}).items():
+            self[key] = function
+
+    @staticmethod
+    def from_expr(function: BaseFunc, functions: Mapping[Any, BaseFunc] | None = None) -> IRModule:
+        """A module with one function, under its ``global_symbol`` or ``main``, and optionally more."""
+        module = IRModule(functions)
+        module[str(function.get_attr("global_symbol", "main"))] = function
+        return module
+
+    @property
+    def functions(self) -> Mapping[GlobalVar, BaseFunc]:
+        """All functions by global variable, in the order they were added."""
+        return dict(self._functions)
+
+    @property
+    def functions_items(self) -> ItemsView[GlobalVar, BaseFunc]:
+        return self.functions.items()
+
+    def items(self) -> list[tuple[GlobalVar, BaseFunc]]:
+        """(global variable, function) pairs, in the order they were added."""
+        return list(self._functions.items())
+
+    def __iter__(self) -> Iterator[GlobalVar]:
+        return iter(list(self._functions))
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def _resolve(self, name: Any) -> GlobalVar:
+        text = name.name_hint if isinstance(name, GlobalVar) else name
+        found = self._by_name.get(text) if isinstance(text, str) else None
+        if found is None:
+            near = difflib.get_close_matches(str(text), self._by_name, n=3)
+            hint = f"did you mean {', '.join(near)}? " if near else ""
+            raise GlobalNameError(
+                f"the module has no function {text!r}; {hint}it has: {', '.join(self._by_name) or 'none'}"
+            )
+        return found
+
+    def __getitem__(self, name: Any) -> BaseFunc:
+        return self._functions[self._resolve(name)]
+
+    def __contains__(self, name: Any) -> bool:
+        return (name.name_hint if isinstance(name, GlobalVar) else name) in self._by_name
+
+    def get(self, name: Any, default: Any = None) -> Any:
+        """The function of that name, or `default`."""
+        return self[name] if name in self else default
+
+    def __setitem__(self, name: Any, function: BaseFunc) -> None:
+        if not isinstance(function, BaseFunc):
+            raise VerifyError(
+                f"a module holds functions, got {type(function).__name__} for {name!r}"
+            )
+        if isinstance(name, GlobalVar):
+            gv = name
+        elif isinstance(name, str) and name:
+            gv = self._by_name.get(name) or GlobalVar(name, getattr(function, "struct_info", None))
+        else:
+            raise VerifyError(f"a function's name is a string or a GlobalVar, got {name!r}")
+        old = self._by_name.get(gv.name_hint)
+        if old is not None and old is not gv:
+            # Keep the place in the order when a function is replaced under a new GlobalVar.
+            self._functions = {(gv if k is old else k): v for k, v in self._functions.items()}
+        self._by_name[gv.name_hint] = gv
+        self._functions[gv] = function
+
+    def __delitem__(self, name: Any) -> None:
+        gv = self._resolve(name)
+        del self._functions[gv]
+        del self._by_name[gv.name_hint]
+
+    def update_func(self, var: GlobalVar | str, func: BaseFunc) -> None:
+        """Put `func` under `var`, replacing what is there."""
+        self[var] = func
+
+    def update(self, other: IRModule | Mapping[Any, BaseFunc]) -> None:
+        """Add all functions of `other`, replacing those of the same name."""
+        for key, function in other.items():
+            self[key] = function
+
+    def get_global_var(self, name: str) -> GlobalVar:
+        """The global variable of that name. Raises a KeyError and ValueError listing the names if
+        there is none.
+        """
+        return self._resolve(name)
+
+    def get_global_vars(self) -> list[GlobalVar]:
+        """All global variables, in the order they were added."""
+        return list(self._functions)
+
+    def replace_global_vars(self, names: Mapping[Any, Any]) -> IRModule:
+        """A copy with functions renamed, in their definitions and in every call."""
+        mapping = {}
+        for old, new in names.items():
+            gv = self._resolve(old)
+            made = new if isinstance(new, GlobalVar) else gv.replace(name_hint=new)
+            mapping[gv] = made
+        renamed = self.clone(functions={})
+        for gv, function in self._functions.items():
+            target = mapping.get(gv, gv)
+            function = substitute(function, mapping)
+            if target is not gv and function.get_attr("global_symbol") == gv.name_hint:
+                function = function.with_attr("global_symbol", target.name_hint)
+            renamed[target] = function
+        return renamed
+
+    def clone(self, functions: Mapping[Any, BaseFunc] | None = None) -> IRModule:
+        """A module with the same attributes and the given functions (default: the same ones)."""
+        return IRModule(
+            self._functions if functions is None else functions, self.attrs, self.global_infos
+        )
+
+    def with_attr(self, key: str, value: Any) -> IRModule:
+        """A copy with one attribute added or replaced."""
+        made = self.clone()
+        made.attrs = made.attrs.with_({key: value})
+        return made
+
+    def with_attrs(self, attrs: Mapping[str, Any]) -> IRModule:
+        """A copy with attributes added or replaced."""
+        made = self.clone()
+        made.attrs = made.attrs.with_(attrs)
+        return made
+
+    def without_attr(self, key: str) -> IRModule:
+        """A copy without one attribute."""
+        made = self.clone()
+        made.attrs = made.attrs.without(key)
+        return made
+
+    def get_attr(self, key: str, default: Any = None) -> Any:
+        """The attribute, or `default`."""
+        return self.attrs.get(key, default)
+
+    def update_global_info(self, name: str, global_info: Any) -> None:
+        """Set the global infos kept under `name`."""
+        self.global_infos = self.global_infos.with_({name: tuple(global_info)})
+
+    def script(self, **options: Any) -> str:
+        """The module as script text that parses back to it."""
+        return print_ir(self, **options)
+
+    def show(self, **options: Any) -> None:
+        """Print the script text."""
+        show_ir(self, **options)
+
+    def astext(self) -> str:
+        """The script text, under the name older tutorials use."""
+        return self.script()
+
+    def __str__(self) -> str:
+        return self.script()
+
+    def __repr__(self) -> str:
+        return f"IRModule({', '.join(self._by_name)})"
+
+    def __copy__(self) -> IRModule:
+        return self.clone()
+
+
+class GlobalNameError(RelaxvmError, KeyError, ValueError):
+    """A function name that the module does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -1,0 +1,511 @@
+"""The machinery of IR nodes: slotted, immutable, compared by identity or interned.
+
+`@node` reads the field annotations of a class and generates its constructor and the two functions
+from which every
+walk and rewrite is built: `children(n)` and `map_children(n, f)`. A new node kind is then walked,
+rewritten,
+compared, hashed and saved at once.
+
+Field kinds, read from the annotation's words:
+    leaf      only int, float, str, bool, bytes, None, DataType, Span: never visited
+    node      one child, or None
+    tuple     `tuple[X, ...]`: children in order (possibly nested tuples)
+    value     anything else (attribute maps, unions with containers): searched for nodes at run time
+
+A class may define
+    _normalise_(*fields) -> tuple    static; converts and checks the constructor's arguments
+    _init_derived_(self)             computes the fields declared with `derived()`
+    _defs_                           names of fields whose variables are bound by this node (see
+                                     `equal.py`)
+    _order_                          the fields compared, in the order in which definitions are met
+                                     (default: all)
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from ..base import Span, TIRError
+from ..base.config import checks_enabled
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: object) -> Callable[[Any], Any]:
+        return lambda f: f
+
+
+__all__ = ["Map", "Node", "children", "derived", "map_children", "node", "node_types", "type_key"]
+
+T = TypeVar("T")
+N = TypeVar("N", bound="Node")
+
+_LEAF_WORDS = {"int", "float", "str", "bool", "bytes", "None", "DataType", "Span"}
+_WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
+_TYPES: dict[str, type[Node]] = {}
+
+
+class Map(Mapping[Any, Any]):
+    """An immutable, ordered mapping used for attributes, annotations and buffer maps.
+
+    Keys are strings or nodes (nodes compare by identity). Values are plain data, nodes, tuples or
+    `Map`s; lists become
+    tuples and dicts become `Map`s.
+    """
+
+    __slots__ = ("_items",)
+    _items: dict[Any, Any]
+
+    def __init__(self, items: Mapping[Any, Any] | None = None, **more: Any) -> None:
+        merged = dict(items) if items else {}
+        merged.update(more)
+        object.__setattr__(self, "_items", {k: freeze(v) for k, v in merged.items()})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Map is immutable; use .with_({name}=...) to make a changed copy")
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._items
+
+    def __getattr__(self, name: str) -> Any:
+        items = object.__getattribute__(self, "_items")
+        if name in items:
+            return items[name]
+        raise AttributeError(
+            f"no attribute {name!r}; there are: {', '.join(map(str, items)) or 'none'}"
+        )
+
+    def with_(self, items: Mapping[Any, Any] | None = None, **more: Any) -> Map:
+        """A copy with keys added or replaced."""
+        return Map({**self._items, **(items or {}), **more})
+
+    def without(self, *keys: Any) -> Map:
+        """A copy without `keys`; the same object if none of them is present."""
+        if not any(key in self._items for key in keys):
+            return self
+        return Map({k: v for k, v in self._items.items() if k not in keys})
+
+    def __repr__(self) -> str:
+        return f"Map({self._items!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mapping) and dict(self) == dict(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Map, (self._items,))
+
+
+_set_items = Map.__dict__["_items"].__set__
+
+
+def freeze(value: Any) -> Any:
+    """`value` with lists turned into tuples and dicts into `Map`s, all the way down."""
+    kind = type(value)
+    if kind in (str, int, bool, float):
+        return value
+    if kind is list or kind is tuple:
+        frozen = tuple(freeze(v) for v in value)
+        if kind is tuple and all(a is b for a, b in zip(frozen, value)):
+            return value
+        return frozen
+    if kind is dict:
+        return Map(value)
+    return value
+
+
+class _Derived:
+    pass
+
+
+def derived() -> Any:
+    """Marks a field that `_init_derived_` computes: not an argument, not compared, not saved."""
+    return _Derived
+
+
+class Node:
+    """Base of everything in the IR. Immutable; equal means identical unless the class is interned."""
+
+    __slots__ = ("__weakref__",)
+    _fields: ClassVar[tuple[str, ...]] = ()
+    _kinds: ClassVar[tuple[str, ...]] = ()
+    _derived_fields: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[dict[str, Any]] = {}
+    _words: ClassVar[tuple[frozenset[str], ...]] = ()
+    _defs_: ClassVar[tuple[str, ...]] = ()
+    _order_: ClassVar[tuple[str, ...]] = ()
+    _interned: ClassVar[bool] = False
+
+    def _children_(self) -> list[Node]:
+        return []
+
+    def _map_children_(self: N, f: Callable[[Any], Any]) -> N:
+        return self
+
+    def replace(self: N, **changes: Any) -> N:
+        """A copy with some fields changed; the same object if nothing differs.
+
+        Raises TypeError for an unknown field.
+        """
+        values = {}
+        changed = False
+        for name in self._fields:
+            old = getattr(self, name)
+            if name in changes:
+                new = changes.pop(name)
+                changed = changed or new is not old
+                values[name] = new
+            else:
+                values[name] = old
+        if changes:
+            unknown = ", ".join(changes)
+            raise TypeError(
+                f"{type(self).__name__} has no field {unknown}; it has {', '.join(self._fields)}"
+            )
+        return type(self)(**values) if changed else self
+
+    def same_as(self, other: object) -> bool:
+        """Whether this is the very same object."""
+        return self is other
+
+    def __repr__(self) -> str:
+        parts = []
+        for name, kind in zip(self._fields, self._kinds):
+            if name == "span":
+                continue
+            value = getattr(self, name)
+            if kind == "leaf":
+                parts.append(f"{name}={value!r}")
+            elif isinstance(value, Node):
+                parts.append(f"{name}=<{type(value).__name__}>")
+            elif isinstance(value, (tuple, Map)):
+                parts.append(f"{name}=<{len(value)}>")
+            else:
+                parts.append(f"{name}={value!r}")
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def __copy__(self: N) -> N:
+        return self
+
+    def __deepcopy__(self: N, memo: object) -> N:
+        return self
+
+
+def type_key(cls: type[Node]) -> str:
+    """The name under which a class is saved: its room and its name, as in ``tir.Add``."""
+    return cls._type_key  # type: ignore[attr-defined, no-any-return]
+
+
+def node_types() -> Mapping[str, type[Node]]:
+    """Every node class known so far, by `type_key`."""
+    return _TYPES
+
+
+def children(n: Node) -> list[Node]:
+    """The nodes directly below `n`, in field order; a child that stands twice is listed twice."""
+    return n._children_()
+
+
+def map_children(n: N, f: Callable[[Any], Any]) -> N:
+    """`n` with `f` applied to every child; the same object if `f` changed none of them."""
+    return n._map_children_(f)
+
+
+def collect_nodes(value: Any, out: list[Node]) -> None:
+    """Append the nodes found in a field value (tuples and maps searched) to `out`."""
+    if isinstance(value, Node):
+        out.append(value)
+    elif type(value) is tuple:
+        for item in value:
+            collect_nodes(item, out)
+    elif type(value) is Map:
+        for key, item in value._items.items():
+            if isinstance(key, Node):
+                out.append(key)
+            collect_nodes(item, out)
+
+
+def map_value(value: Any, f: Callable[[Any], Any]) -> Any:
+    """Apply `f` to the nodes inside a field value; the same object if nothing changed."""
+    if isinstance(value, Node):
+        return f(value)
+    if type(value) is tuple:
+        mapped = [map_value(item, f) for item in value]
+        for old, new in zip(value, mapped):
+            if old is not new:
+                return tuple(mapped)
+        return value
+    if type(value) is Map:
+        changed = False
+        items = {}
+        for key, item in value._items.items():
+            new_key = f(key) if isinstance(key, Node) else key
+            new_item = map_value(item, f)
+            changed = changed or new_key is not key or new_item is not item
+            items[new_key] = new_item
+        return Map(items) if changed else value
+    return value
+
+
+# -- interning -------------------------------------------------------------------------------------
+
+
+class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
+    __slots__ = ("key",)
+
+
+_interned: dict[tuple[Any, ...], _KeyedRef] = {}
+
+
+def _forget(ref: _KeyedRef) -> None:
+    if _interned.get(ref.key) is ref:
+        del _interned[ref.key]
+
+
+def _remember(key: tuple[Any, ...], made: Any) -> Any:
+    ref = _KeyedRef(made, _forget)
+    ref.key = key
+    while True:
+        found = _interned.setdefault(key, ref)
+        if found is ref:
+            return made
+        other = found()
+        if other is not None:
+            return other
+        if _interned.get(key) is found:
+            del _interned[key]
+
+
+_pack_double = struct.Struct("<d").pack
+
+
+def value_key(value: Any) -> Any:
+    """A hashable key under which two field values are the same only if they are written the same.
+
+    Holds the Python type and, for floats, the bits: 0.0 and -0.0 differ, as do 1, True and 1.0.
+    """
+    kind = type(value)
+    if kind is float:
+        return (kind, _pack_double(value))
+    if isinstance(value, Node):
+        return id(value)
+    if kind is tuple:
+        return tuple([value_key(item) for item in value])
+    if kind is Map:
+        return (Map, tuple([(value_key(k), value_key(v)) for k, v in value._items.items()]))
+    return (kind, value)
+
+
+_KEY_CODE = {
+    "node": "id({0})",
+    "tuple": "value_key({0})",
+    "value": "value_key({0})",
+    "leaf": "{0}",
+    "float": "(type({0}), pack({0}) if type({0}) is float else {0})",
+}
+
+# -- the decorator ---------------------------------------------------------------------------------
+
+
+def _kind_of(annotation: Any) -> str:
+    text = (
+        annotation
+        if isinstance(annotation, str)
+        else getattr(annotation, "__name__", str(annotation))
+    )
+    words = set(_WORD.findall(text))
+    if words <= _LEAF_WORDS:
+        return "leaf"
+    if text.startswith("tuple["):
+        return "tuple" if words - _LEAF_WORDS - {"tuple"} else "leaf"
+    if words & {"Any", "Map", "Mapping", "object", "tuple", "Value", "dict"}:
+        return "value"
+    return "node"
+
+
+def _frozen_setattr(self: Any, name: str, value: object) -> None:
+    raise AttributeError(
+        f"{type(self).__name__} is immutable; use .replace({name}=...) to make a changed copy"
+    )
+
+
+def _frozen_delattr(self: Any, name: str) -> None:
+    raise AttributeError(f"{type(self).__name__} is immutable")
+
+
+def _generate(
+    cls: type, fields: list[str], kinds: list[str], floats: set[str], interned: bool
+) -> None:
+    scope: dict[str, Any] = {
+        "collect": collect_nodes,
+        "map_value": map_value,
+        "value_key": value_key,
+        "pack": _pack_double,
+        "table_get": _interned.get,
+        "remember": _remember,
+        "new": object.__new__,
+        "cls_": cls,
+        "set_": object.__setattr__,
+    }
+    frozen = checks_enabled()
+    signature = []
+    for name in fields:
+        if name in cls._defaults:  # type: ignore[attr-defined]
+            scope[f"d_{name}"] = cls._defaults[name]  # type: ignore[attr-defined]
+            signature.append(f"{name}=d_{name}")
+        else:
+            signature.append(name)
+    names = ", ".join(fields)
+    lines = []
+    lines.append(
+        f"def {'__new__' if interned else '__init__'}({'cls' if interned else 'self'}"
+        f"{', ' if fields else ''}{', '.join(signature)}):"
+    )
+    if hasattr(cls, "_normalise_") and fields:
+        lines.append(f"    {names}{',' if len(fields) == 1 else ''} = cls_._normalise_({names})")
+    if interned:
+        keys = [
+            _KEY_CODE["float" if name in floats else kind].format(name)
+            for name, kind in zip(fields, kinds)
+        ]
+        lines.append(f"    key = (cls_, {', '.join(keys)})")
+        lines.append("    ref = table_get(key)")
+        lines.append("    if ref is not None:")
+        lines.append("        self = ref()")
+        lines.append("        if self is not None: return self")
+        lines.append("    self = new(cls_)")
+    for name in fields:
+        lines.append(f"    set_(self, {name!r}, {name})" if frozen else f"    self.{name} = {name}")
+    if cls._derived_fields:  # type: ignore[attr-defined]
+        lines.append("    self._init_derived_()")
+    if interned:
+        lines.append("    return remember(key, self)")
+    elif len(lines) == 1:
+        lines.append("    pass")
+
+    lines.append("def _children_(self):")
+    lines.append("    out = []")
+    for name, kind in zip(fields, kinds):
+        if kind == "node":
+            lines.append(f"    if self.{name} is not None: out.append(self.{name})")
+        elif kind in ("tuple", "value"):
+            lines.append(f"    collect(self.{name}, out)")
+    lines.append("    return out")
+
+    lines.append("def _map_children_(self, f):")
+    visited = [(name, kind) for name, kind in zip(fields, kinds) if kind != "leaf"]
+    if not visited:
+        lines.append("    return self")
+    else:
+        for name, kind in visited:
+            if kind == "node":
+                lines.append(f"    {name} = self.{name}")
+                lines.append(f"    if {name} is not None: {name} = f({name})")
+            else:
+                lines.append(f"    {name} = map_value(self.{name}, f)")
+        same = " and ".join(f"{name} is self.{name}" for name, _ in visited)
+        lines.append(f"    if {same}: return self")
+        moved = {name for name, _ in visited}
+        arguments = ", ".join(f"{n}={n}" if n in moved else f"{n}=self.{n}" for n in fields)
+        lines.append(f"    return cls_({arguments})")
+    exec(compile("\n".join(lines), f"<node {cls.__name__}>", "exec"), scope)
+    for name in ("__new__" if interned else "__init__", "_children_", "_map_children_"):
+        function = scope[name]
+        function.__qualname__ = f"{cls.__qualname__}.{name}"
+        setattr(cls, name, function)
+    if frozen:
+        cls.__setattr__ = _frozen_setattr  # type: ignore[method-assign, assignment]
+        cls.__delattr__ = _frozen_delattr  # type: ignore[method-assign, assignment]
+
+
+def derive(self: Node, name: str, value: object) -> None:
+    """Set a derived field from inside `_init_derived_` (works on frozen nodes)."""
+    object.__setattr__(self, name, value)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None = None) -> Any:
+    """Make a class with annotated fields an IR node.
+
+    interned  equal arguments give the identical object
+    key       the name it is saved under (default: the room and the class name)
+
+    With checks on (all tests), instances really refuse assignment; otherwise only type checkers
+    do, because a frozen
+    constructor costs three times as much.
+    """
+    if cls is None:
+        return lambda c: node(c, interned=interned, key=key)
+    base: Any = next(b for b in cls.__mro__[1:] if issubclass(b, Node))
+    fields = list(base._fields)
+    kinds = dict(zip(base._fields, base._kinds))
+    words = dict(zip(base._fields, base._words))
+    derived_fields = list(base._derived_fields)
+    defaults = dict(base._defaults)
+    own: list[str] = []
+    floats = set(getattr(base, "_floats", ()))
+    namespace = dict(cls.__dict__)
+    for name, annotation in namespace.get("__annotations__", {}).items():
+        text = str(annotation)
+        if text.startswith("ClassVar") or name.startswith("_"):
+            continue
+        default = namespace.pop(name, ...)
+        if default is _Derived:
+            derived_fields.append(name)
+            own.append(name)
+            continue
+        if name not in kinds:
+            own.append(name)
+            fields.append(name)
+        kinds[name] = _kind_of(annotation)
+        words[name] = frozenset(_WORD.findall(text))
+        if "float" in _WORD.findall(text):
+            floats.add(name)
+        defaults.pop(name, None)
+        if default is not ...:
+            defaults[name] = default
+    if "span" in fields:
+        fields.remove("span")
+        fields.append("span")
+    for drop in ("__dict__", "__weakref__"):
+        namespace.pop(drop, None)
+    namespace["__slots__"] = tuple(own)
+    namespace.update(
+        _fields=tuple(fields),
+        _kinds=tuple(kinds[n] for n in fields),
+        _words=tuple(words[n] for n in fields),
+        _derived_fields=tuple(derived_fields),
+        _defaults=defaults,
+        _floats=frozenset(floats),
+        _interned=interned,
+        __match_args__=namespace.get("__match_args__", tuple(fields)),
+    )
+    room = cls.__module__.split(".")[1] if "." in cls.__module__ else cls.__module__
+    namespace["_type_key"] = key or f"{room}.{cls.__name__}"
+    made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
+    made.__qualname__ = cls.__qualname__
+    _generate(made, fields, [kinds[n] for n in fields], floats, interned)
+    if made._type_key in _TYPES and _TYPES[made._type_key].__module__ != made.__module__:
+        raise TIRError(f"two node classes are both saved as {made._type_key}")
+    _TYPES[made._type_key] = made
+    return made
+
+
+def span_of(n: Any) -> Span | None:
+    """The span field of a node, if its class has one."""
+    return getattr(n, "span", None)

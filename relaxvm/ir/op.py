@@ -1,0 +1,146 @@
+"""`Op`: the object a call points to, and the intrinsics of the scalar language.
+
+Graph operators (`relax.op`) are `Op`s with more rules. The intrinsics here are what a scalar
+expression may call:
+their names, arity and result types. What they mean is in `tir/interp.py`, how they are emitted in
+`target/`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any, ClassVar
+
+from ..base import DataType, TIRError
+from .node import Node
+
+__all__ = ["INTRINSICS", "Intrinsic", "Op", "intrinsic"]
+
+
+class Op(Node):
+    """A named operation. One object per name; `Op.get(name)` finds it."""
+
+    __slots__ = ("name",)
+    name: str
+    _table: ClassVar[dict[str, Op]] = {}
+    _type_key: ClassVar[str] = "ir.Op"
+
+    def __init__(self, name: str) -> None:
+        object.__setattr__(self, "name", name)
+        if Op._table.setdefault(name, self) is not self:
+            raise TIRError(f"an operation named {name!r} exists already")
+
+    @staticmethod
+    def get(name: str) -> Op:
+        """The operation of that name, as in ``Op.get("tir.exp")``. Raises TIRError if there is
+        none.
+        """
+        found = Op._table.get(name)
+        if found is None:
+            near = difflib.get_close_matches(name, Op._table, n=3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise TIRError(f"no operation is named {name!r}{hint}")
+        return found
+
+    @staticmethod
+    def list_op_names() -> list[str]:
+        """The names of all operations known so far."""
+        return sorted(Op._table)
+
+    def __repr__(self) -> str:
+        return f"Op({self.name})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Op.get, (self.name,))
+
+
+class Intrinsic(Op):
+    """An operation of the scalar language.
+
+    arity    number of arguments, or None for any
+    result   "same" (dtype of the first argument), "bool", "float" (same, and must be floating),
+             "int" (same, integer),
+             "int32", or "given" (the call says)
+    effect   "pure", "read" (depends on memory) or "opaque" (may write or leave)
+    """
+
+    __slots__ = ("arity", "effect", "result")
+    arity: int | None
+    result: str
+    effect: str
+
+    def __init__(self, name: str, arity: int | None, result: str, effect: str = "pure") -> None:
+        super().__init__(name)
+        object.__setattr__(self, "arity", arity)
+        object.__setattr__(self, "result", result)
+        object.__setattr__(self, "effect", effect)
+
+
+_FLOAT_UNARY = (
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan asin acos atan sinh "
+    "cosh asinh acosh atanh"
+).split()
+_ROUNDING = "floor ceil round nearbyint trunc".split()
+_FLOAT_BINARY = "pow atan2 fmod copysign hypot nextafter".split()
+_INT_BINARY = "bitwise_and bitwise_or bitwise_xor shift_left shift_right".split()
+_INT_UNARY = "bitwise_not popcount clz".split()
+
+INTRINSICS: dict[str, Intrinsic] = {}
+
+
+def _declare(names: list[str], arity: int | None, result: str, effect: str = "pure") -> None:
+    for name in names:
+        INTRINSICS[name] = Intrinsic(f"tir.{name}", arity, result, effect)
+
+
+_declare(_FLOAT_UNARY, 1, "float")
+_declare(_ROUNDING, 1, "same")
+_declare(["fabs"], 1, "same")  # also T.abs; integers too
+_declare(_FLOAT_BINARY, 2, "float")
+_declare(["ldexp"], 2, "float")
+_declare(["fma"], 3, "float")
+_declare(_INT_BINARY, 2, "int")
+_declare(_INT_UNARY, 1, "int")
+_declare(["isnan", "isinf", "isfinite"], 1, "bool")
+_declare(["truncdiv", "truncmod"], 2, "int")  # C's integer division, kept apart from Div of floats
+_declare(["reinterpret"], 1, "given")
+_declare(["if_then_else"], 3, "given")  # evaluates only the taken side
+_declare(["likely"], 1, "same")
+_declare(["assume"], 1, "bool", "opaque")
+_declare(["ret"], 1, "given", "opaque")
+_declare(["undef"], 0, "given")
+_declare(["vectorlow", "vectorhigh"], 1, "given")
+_declare(["call_extern", "call_pure_extern"], None, "given", "opaque")
+_declare(["call_llvm_intrin", "call_llvm_pure_intrin"], None, "given", "opaque")
+_declare(["address_of"], 1, "given", "read")
+_declare(["tvm_access_ptr"], 5, "given", "read")
+
+
+def intrinsic(name: str) -> Intrinsic:
+    """The intrinsic `name` (without the ``tir.`` prefix). Raises TIRError if there is none."""
+    found = INTRINSICS.get(name)
+    if found is None:
+        raise TIRError(f"no intrinsic is named {name!r}")
+    return found
+
+
+def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
+    """The result dtype of `op` on `args`, or None where the call must say. Raises TIRError if they
+    do not fit.
+    """
+    if op.arity is not None and len(args) != op.arity:
+        raise TIRError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
+    if op.result == "given":
+        return None
+    if op.result == "int32":
+        return DataType("int32")
+    first: DataType = args[0].dtype
+    if op.result == "bool":
+        return DataType("bool").with_lanes(first.lanes)
+    if op.result == "float" and not first.is_float:
+        raise TIRError(
+            f'{op.name} takes floating arguments, got {first}; cast first, as in T.Cast("float32", x)'
+        )
+    if op.result == "int" and not (first.is_int or first.is_bool):
+        raise TIRError(f"{op.name} takes integer arguments, got {first}")
+    return first

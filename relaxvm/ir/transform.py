@@ -1,0 +1,586 @@
+"""Passes and the context they run under.
+
+A pass takes a module and returns a new one that shares what it did not touch. The decorators turn
+a function into a pass:
+
+    @function_pass(opt_level=1)
+    def DropNothing(fn, mod, ctx, *, verbose=False):
+        return fn
+
+    DropNothing()(mod)                  # or DropNothing(mod): run it
+    DropNothing(verbose=True)(mod)      # options are the parameters after ctx
+
+and so they do with a class that has `transform_module`, `transform_function`,
+`transform_dataflowblock` or `transform_prim_func`.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import difflib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..base import PassError, RelaxvmError, add_note
+from .module import BaseFunc, IRModule
+from .node import Node
+from .walk import transform as rebuild
+
+__all__ = [
+    "Pass",
+    "PassContext",
+    "PassInfo",
+    "Sequential",
+    "dataflowblock_pass",
+    "function_pass",
+    "module_pass",
+    "prim_func_pass",
+    "register_config",
+    "registered_passes",
+]
+
+NUMERICS = ("exact", "reassociates", "approximate")
+
+
+class PassInfo:
+    """What is known about a pass.
+
+    opt_level  the least optimisation level at which a `Sequential` runs it
+    required   names of passes that run before it
+    numerics   "exact" (bit for bit), "reassociates" (sums in another order) or "approximate"
+    """
+
+    __slots__ = ("name", "numerics", "opt_level", "required", "traceable")
+
+    def __init__(
+        self,
+        opt_level: int,
+        name: str,
+        required: Sequence[str] = (),
+        traceable: bool = False,
+        numerics: str = "exact",
+    ) -> None:
+        if numerics not in NUMERICS:
+            raise PassError(
+                f"pass {name}: numerics is one of {', '.join(NUMERICS)}, got {numerics!r}"
+            )
+        if not isinstance(opt_level, int):
+            raise PassError(f"pass {name}: opt_level is an int, got {opt_level!r}")
+        self.opt_level = opt_level
+        self.name = name
+        self.required = tuple(required or ())
+        self.traceable = traceable
+        self.numerics = numerics
+
+    def __repr__(self) -> str:
+        return f"PassInfo({self.name}, opt_level={self.opt_level}, numerics={self.numerics})"
+
+
+# -- the context -----------------------------------------------------------------------------------
+
+
+class _Option:
+    __slots__ = ("check", "default", "doc", "kind", "name")
+
+    def __init__(self, name: str, kind: type, default: Any, doc: str, check: Any) -> None:
+        self.name, self.kind, self.default, self.doc, self.check = name, kind, default, doc, check
+
+
+_OPTIONS: dict[str, _Option] = {}
+
+
+def register_config(
+    name: str, kind: type, default: Any, doc: str, check: Callable[[Any], bool] | None = None
+) -> None:
+    """Declare a key of `PassContext(config={...})`: its type, its default and what it does."""
+    _OPTIONS[name] = _Option(name, kind, default, doc, check)
+
+
+register_config(
+    "numerics",
+    str,
+    "approximate",
+    "the loosest numerics label a pass may have: exact, reassociates or approximate",
+    lambda value: value in NUMERICS,
+)
+
+
+class PassContext:
+    """What passes may do while it is entered.
+
+    opt_level      passes of a higher level do not run (0 correctness, 1 clean-up, 2 folding, 3
+                   layout, 4 wider rewrites)
+    required_pass  names that run whatever their level
+    disabled_pass  names that never run; this beats `required_pass`
+    instruments    objects called around passes (`ir.instrument`)
+    config         options of passes; unknown keys and wrong types are errors
+
+    Contexts nest; each thread (and asyncio task) has its own current one.
+    """
+
+    def __init__(
+        self,
+        opt_level: int = 2,
+        required_pass: Sequence[str] | None = None,
+        disabled_pass: Sequence[str] | None = None,
+        instruments: Sequence[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        trace_stack: Any = None,
+        make_traceable: Any = None,
+    ) -> None:
+        if not isinstance(opt_level, int) or isinstance(opt_level, bool):
+            raise PassError(f"PassContext: opt_level is an int, got {opt_level!r}")
+        self.opt_level = opt_level
+        self.required_pass = _names(required_pass, "required_pass")
+        self.disabled_pass = _names(disabled_pass, "disabled_pass")
+        self.instruments = list(instruments or ())
+        self.config = _checked_config(config or {})
+        self._tokens: list[contextvars.Token[PassContext | None]] = []
+
+    @staticmethod
+    def current() -> PassContext:
+        """The innermost context entered in this thread, or one with the defaults."""
+        found = _current.get()
+        return found if found is not None else _DEFAULT
+
+    @staticmethod
+    def list_configs() -> dict[str, dict[str, Any]]:
+        """All config keys: type, default and meaning."""
+        return {
+            o.name: {"type": o.kind.__name__, "default": o.default, "doc": o.doc}
+            for o in sorted(_OPTIONS.values(), key=lambda o: o.name)
+        }
+
+    list_config_names = list_configs
+
+    def get(self, key: str) -> Any:
+        """The value of a config key, or its default. Raises PassError for an unknown key."""
+        return self.config.get(key, _option(key).default)
+
+    def pass_enabled(self, info: PassInfo | Pass) -> bool:
+        """Whether a `Sequential` under this context runs the pass."""
+        info = info.info if isinstance(info, Pass) else info
+        if info.name in self.disabled_pass:
+            return False
+        if NUMERICS.index(info.numerics) > NUMERICS.index(self.get("numerics")):
+            return False
+        return info.name in self.required_pass or self.opt_level >= info.opt_level
+
+    def override_instruments(self, instruments: Sequence[Any] | None) -> None:
+        """Replace the instruments: the old ones see the context's exit, the new ones its entry."""
+        self._each("exit_pass_ctx")
+        self.instruments = list(instruments or ())
+        self._each("enter_pass_ctx")
+
+    def _each(self, event: str, *args: Any) -> None:
+        for instrument in self.instruments:
+            method = getattr(instrument, event, None)
+            if method is not None:
+                method(*args)
+
+    def __enter__(self) -> PassContext:
+        self._tokens.append(_current.set(self))
+        self._each("enter_pass_ctx")
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self._each("exit_pass_ctx")
+        finally:
+            _current.reset(self._tokens.pop())
+
+    def __repr__(self) -> str:
+        return (
+            f"PassContext(opt_level={self.opt_level}, required_pass={list(self.required_pass)}, "
+            f"disabled_pass={list(self.disabled_pass)}, config={self.config}, "
+            f"instruments={self.instruments})"
+        )
+
+
+_current: contextvars.ContextVar[PassContext | None] = contextvars.ContextVar(
+    "relaxvm_pass_context", default=None
+)
+
+
+def _names(values: Any, what: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise PassError(f"PassContext: {what} is a list of names, got the string {values!r}")
+    return tuple(values or ())
+
+
+def _option(key: str) -> _Option:
+    found = _OPTIONS.get(key)
+    if found is None:
+        near = difflib.get_close_matches(key, _OPTIONS, n=3)
+        hint = f"did you mean {', '.join(near)}? " if near else ""
+        raise PassError(
+            f"PassContext: unknown config key {key!r}; {hint}known: {', '.join(sorted(_OPTIONS))}"
+        )
+    return found
+
+
+def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in config.items():
+        option = _option(key)
+        if not isinstance(value, option.kind) or (isinstance(value, bool) and option.kind is int):
+            raise PassError(
+                f"PassContext: config {key!r} is a {option.kind.__name__}, "
+                f"got {type(value).__name__}: {value!r}"
+            )
+        if option.check is not None and not option.check(value):
+            raise PassError(f"PassContext: config {key!r} cannot be {value!r}; it is {option.doc}")
+    return dict(config)
+
+
+_DEFAULT = PassContext()
+
+# -- passes ----------------------------------------------------------------------------------------
+
+_PASSES: dict[str, Pass] = {}
+
+
+def registered_passes() -> Mapping[str, Pass]:
+    """All passes made by the decorators at module level, by name, with their default options."""
+    return _PASSES
+
+
+class Pass:
+    """A transformation of modules.
+
+    `p(mod)` runs it under the current context. `p(option=...)`, or `p()`, gives a pass with these
+    options.
+    """
+
+    def __init__(
+        self,
+        info: PassInfo,
+        run: Callable[..., IRModule],
+        parameters: Mapping[str, inspect.Parameter] | None = None,
+        options: Mapping[str, Any] | None = None,
+        doc: str | None = None,
+    ) -> None:
+        self.info = info
+        self._run = run
+        self._parameters = parameters or {}
+        self.options = dict(options or {})
+        self.__doc__ = doc
+        self.__name__ = info.name
+
+    @property
+    def pass_info(self) -> PassInfo:
+        """The same as `info`, as TVM's instruments call it."""
+        return self.info
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], IRModule):
+            if len(args) > 1 or options:
+                raise PassError(
+                    f"{self.info.name}: options go first, as in {self.info.name}(...)(mod)"
+                )
+            return run_pass(self, args[0])
+        return self.configured(*args, **options)
+
+    def configured(self, *args: Any, **options: Any) -> Pass:
+        """This pass with options set."""
+        names = list(self._parameters)
+        if len(args) > len(names):
+            raise PassError(
+                f"{self.info.name} takes {len(names)} options ({', '.join(names) or 'none'}), "
+                f"got {len(args)}; to run it, give it an IRModule"
+            )
+        given = dict(zip(names, args))
+        for name, value in options.items():
+            if name not in self._parameters:
+                near = difflib.get_close_matches(name, names, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise PassError(
+                    f"{self.info.name} has no option {name!r}{hint} It has: {', '.join(names) or 'none'}"
+                )
+            if name in given:
+                raise PassError(f"{self.info.name}: option {name!r} given twice")
+            given[name] = value
+        return Pass(self.info, self._run, self._parameters, {**self.options, **given}, self.__doc__)
+
+    def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        """Run without instruments or level checks."""
+        missing = [
+            name
+            for name, p in self._parameters.items()
+            if p.default is inspect.Parameter.empty and name not in self.options
+        ]
+        if missing:
+            raise PassError(
+                f"{self.info.name} needs {', '.join(missing)}: {self.info.name}(...)(mod)"
+            )
+        return self._run(mod, ctx, **self.options)
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{k}={v!r}" for k, v in self.options.items())
+        return f"{self.info.name}{{{options}}}" if options else self.info.name
+
+
+def run_pass(p: Pass, mod: IRModule) -> IRModule:
+    """Run `p` on `mod` under the current context, with its instruments."""
+    ctx = PassContext.current()
+    for instrument in ctx.instruments:
+        should_run = getattr(instrument, "should_run", None)
+        if should_run is not None and not should_run(mod, p.info):
+            return mod
+    ctx._each("run_before_pass", mod, p.info)
+    try:
+        result = p.run(mod, ctx)
+    except Exception as error:
+        add_note(error, f"while running pass {p.info.name}")
+        raise
+    if not isinstance(result, IRModule):
+        raise PassError(
+            f"pass {p.info.name} returned {type(result).__name__}; a pass returns an IRModule"
+        )
+    ctx._each("run_after_pass", result, p.info)
+    return result
+
+
+class Sequential(Pass):
+    """Passes one after the other; each runs only if the context enables it, after the passes it
+    requires.
+    """
+
+    def __init__(
+        self,
+        passes: Sequence[Pass] = (),
+        opt_level: int = 0,
+        name: str = "sequential",
+        required: Sequence[str] = (),
+        traceable: bool = False,
+    ) -> None:
+        for each in passes:
+            if not isinstance(each, Pass):
+                raise PassError(f"Sequential: wanted passes, got {type(each).__name__}: {each!r}")
+        self.passes = tuple(passes)
+        super().__init__(PassInfo(opt_level, name, required, traceable), self._run_all)
+
+    def _run_all(self, mod: IRModule, ctx: PassContext) -> IRModule:
+        for each in self.passes:
+            if not ctx.pass_enabled(each.info):
+                continue
+            for name in each.info.required:
+                mod = run_pass(_registered(name), mod)
+            mod = run_pass(each, mod)
+        return mod
+
+    def __repr__(self) -> str:
+        return f"Sequential({self.info.name}: {', '.join(map(repr, self.passes))})"
+
+
+def _registered(name: str) -> Pass:
+    found = _PASSES.get(name)
+    if found is None:
+        raise PassError(f"no pass is named {name!r}")
+    return found
+
+
+# -- decorators ------------------------------------------------------------------------------------
+
+
+def _decorator(
+    level: str,
+    fixed: int,
+    method: str,
+    lift: Callable[[Callable[..., Any]], Callable[..., IRModule]],
+    target: Any,
+    opt_level: int | None,
+    name: str | None,
+    required: Sequence[str],
+    traceable: bool,
+    numerics: str,
+) -> Any:
+    if opt_level is None:
+        raise PassError(f"{level}_pass needs opt_level=")
+
+    def make(f: Any) -> Any:
+        info = PassInfo(opt_level, name or f.__name__, required, traceable, numerics)
+        if inspect.isclass(f):
+            return _pass_class(f, info, method, lift)
+        if not callable(f):
+            raise PassError(f"{level}_pass decorates a function or a class, got {f!r}")
+        parameters = dict(list(inspect.signature(f).parameters.items())[fixed:])
+        made = Pass(info, lift(f), parameters, doc=f.__doc__)
+        made.__module__ = f.__module__
+        if "<locals>" not in f.__qualname__:
+            _PASSES.setdefault(info.name, made)
+        return made
+
+    return make(target) if target is not None else make
+
+
+def _pass_class(cls: type, info: PassInfo, method: str, lift: Any) -> type:
+    if not hasattr(cls, method):
+        raise PassError(f"pass class {cls.__name__} needs a method {method}")
+
+    class PyPass(cls, Pass):  # type: ignore[misc, valid-type]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            cls.__init__(self, *args, **kwargs)
+            Pass.__init__(self, info, lift(getattr(self, method)), doc=cls.__doc__)
+
+        def __call__(self, mod: IRModule) -> IRModule:
+            return run_pass(self, mod)
+
+    PyPass.__name__ = cls.__name__
+    PyPass.__qualname__ = cls.__qualname__
+    PyPass.__module__ = cls.__module__
+    PyPass.__doc__ = cls.__doc__
+    return PyPass
+
+
+def _lift_module(f: Callable[..., Any]) -> Callable[..., IRModule]:
+    return f
+
+
+def _lift_functions(key: str) -> Callable[[Callable[..., Any]], Callable[..., IRModule]]:
+    def lift(f: Callable[..., Any]) -> Callable[..., IRModule]:
+        def run(mod: IRModule, ctx: PassContext, **options: Any) -> IRModule:
+            changed: dict[Any, BaseFunc | None] = {}
+            for gv, fn in mod.items():
+                if type(fn)._type_key != key:  # type: ignore[attr-defined]
+                    continue
+                try:
+                    new = f(fn, mod, ctx, **options)
+                except RelaxvmError as error:
+                    add_note(error, f"in function {gv.name_hint}")
+                    raise
+                if new is not fn:
+                    if new is not None and not isinstance(new, BaseFunc):
+                        raise PassError(
+                            f"a pass on functions returns a function, got {type(new).__name__} "
+                            f"for {gv.name_hint}"
+                        )
+                    changed[gv] = new
+            if not changed:
+                return mod
+            result = mod.clone(functions={})
+            for gv, fn in mod.items():
+                new = changed.get(gv, fn)
+                if new is not None:
+                    result[gv] = new
+            return result
+
+        return run
+
+    return lift
+
+
+_RELAX, _TIR, _BLOCK = "relax.Function", "tir.PrimFunc", "relax.DataflowBlock"
+
+
+def _lift_blocks(f: Callable[..., Any]) -> Callable[..., IRModule]:
+    def on_function(fn: BaseFunc, mod: IRModule, ctx: PassContext, **options: Any) -> BaseFunc:
+        def on_node(n: Node) -> Node | None:
+            if type(n)._type_key == _BLOCK:  # type: ignore[attr-defined]
+                made: Node = f(n, mod, ctx, **options)
+                return made
+            return None
+
+        return rebuild(fn, on_node)
+
+    return _lift_functions(_RELAX)(on_function)
+
+
+def module_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] = (),
+    traceable: bool = False,
+    numerics: str = "exact",
+) -> Any:
+    """Make a pass of ``f(mod, ctx, options...) -> IRModule`` or of a class with `transform_module`."""
+    return _decorator(
+        "module",
+        2,
+        "transform_module",
+        _lift_module,
+        pass_func,
+        opt_level,
+        name,
+        required,
+        traceable,
+        numerics,
+    )
+
+
+def function_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] = (),
+    traceable: bool = False,
+    numerics: str = "exact",
+) -> Any:
+    """Make a pass over graph functions of ``f(fn, mod, ctx, options...) -> Function`` (None
+    removes the function)
+    or of a class with `transform_function`."""
+    lift = _lift_functions(_RELAX)
+    return _decorator(
+        "function",
+        3,
+        "transform_function",
+        lift,
+        pass_func,
+        opt_level,
+        name,
+        required,
+        traceable,
+        numerics,
+    )
+
+
+def dataflowblock_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] = (),
+    traceable: bool = False,
+    numerics: str = "exact",
+) -> Any:
+    """Make a pass over dataflow blocks of ``f(block, mod, ctx, options...) -> DataflowBlock`` or
+    of a class with
+    `transform_dataflowblock`."""
+    return _decorator(
+        "dataflowblock",
+        3,
+        "transform_dataflowblock",
+        _lift_blocks,
+        pass_func,
+        opt_level,
+        name,
+        required,
+        traceable,
+        numerics,
+    )
+
+
+def prim_func_pass(
+    pass_func: Any = None,
+    opt_level: int | None = None,
+    name: str | None = None,
+    required: Sequence[str] = (),
+    traceable: bool = False,
+    numerics: str = "exact",
+) -> Any:
+    """Make a pass over loop functions of ``f(fn, mod, ctx, options...) -> PrimFunc`` (None removes
+    the function)
+    or of a class with `transform_function`."""
+    lift = _lift_functions(_TIR)
+    return _decorator(
+        "prim_func",
+        3,
+        "transform_function",
+        lift,
+        pass_func,
+        opt_level,
+        name,
+        required,
+        traceable,
+        numerics,
+    )

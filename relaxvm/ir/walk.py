@@ -1,0 +1,189 @@
+"""Walks and rewrites over any IR, built on `children` and `map_children`. Nothing here recurses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ..base import InternalError, VerifyError
+from .node import Node
+
+__all__ = ["Visitor", "on", "post_order", "rewrite", "rule", "substitute", "transform", "walk"]
+
+N = TypeVar("N", bound=Node)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def walk(root: Node) -> Iterator[Node]:
+    """Every node reachable from `root`, parents first, each shared node once."""
+    seen = {id(root)}
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        yield n
+        for child in reversed(n._children_()):
+            if id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
+
+
+def post_order(root: Node) -> Iterator[Node]:
+    """Every node reachable from `root`, children first, each shared node once."""
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        n, ready = stack.pop()
+        if ready:
+            yield n
+        elif id(n) not in seen:
+            seen.add(id(n))
+            stack.append((n, True))
+            stack.extend((child, False) for child in reversed(n._children_()))
+
+
+def transform(
+    root: N,
+    post: Callable[[Any], Node | None],
+    pre: Callable[[Any], Node | None] | None = None,
+    memo: dict[int, tuple[Node, Node]] | None = None,
+) -> N:
+    """Rebuild `root` bottom-up: `post` sees each node after its children and returns a new node,
+    or None to keep it.
+
+    pre   sees a node first; what it returns (not None) replaces the node and is not entered
+    memo  results by identity; pass one dictionary to several calls to keep shared parts shared
+    Each shared node is treated once; unchanged parts are the same objects afterwards. No recursion.
+    """
+    done: dict[int, tuple[Node, Node]] = {} if memo is None else memo
+    stack: list[tuple[Node, bool]] = [(root, False)]
+    while stack:
+        n, ready = stack.pop()
+        key = id(n)
+        if ready:
+            rebuilt = n._map_children_(lambda child: done[id(child)][1])
+            changed = post(rebuilt)
+            done[key] = (n, rebuilt if changed is None else changed)
+        elif key not in done:
+            if pre is not None:
+                replaced = pre(n)
+                if replaced is not None:
+                    done[key] = (n, replaced)
+                    continue
+            stack.append((n, True))
+            for child in reversed(n._children_()):
+                if id(child) not in done:
+                    stack.append((child, False))
+    return done[id(root)][1]  # type: ignore[return-value]
+
+
+def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
+    """`root` with the nodes in `mapping` replaced wherever they stand, binding sites included.
+
+    Keys are compared by identity. Buffers, variables and struct info that mention a replaced
+    variable are rebuilt once
+    and stay shared.
+    """
+    if not mapping:
+        return root
+    by_id = {id(key): value for key, value in mapping.items()}
+    return transform(root, lambda n: None, pre=lambda n: by_id.get(id(n)))
+
+
+def rule(*roots: type[Node]) -> Callable[[F], F]:
+    """Declare a rewrite rule for nodes of the classes `roots`: it returns a new node, or None for
+    no change.
+    """
+
+    def mark(f: F) -> F:
+        f.roots = roots  # type: ignore[attr-defined]
+        return f
+
+    return mark
+
+
+def bucket(rules: Iterable[Callable[..., Any]]) -> dict[type, list[Callable[..., Any]]]:
+    """Rules by the class of the node they look at."""
+    table: dict[type, list[Callable[..., Any]]] = {}
+    for each in rules:
+        for root in each.roots:  # type: ignore[attr-defined]
+            table.setdefault(root, []).append(each)
+    return table
+
+
+def rewrite(root: N, rules: Iterable[Callable[..., Any]], budget: int = 100) -> N:
+    """Apply `rules` everywhere below `root`, children first, until none changes anything.
+
+    budget  how often one place may be rewritten before the rules are taken to undo each other
+    Raises VerifyError naming those rules.
+    """
+    table = bucket(rules)
+    memo: dict[int, tuple[Node, Node]] = {}
+
+    def settle(n: Node) -> Node | None:
+        current = n
+        trail: list[str] = []
+        while True:
+            for each in table.get(type(current), ()):
+                changed = each(current)
+                if changed is not None and changed is not current:
+                    trail.append(each.__name__)
+                    current = changed
+                    break
+            else:
+                return current
+            if len(trail) > budget:
+                raise VerifyError(
+                    f"rewrite rules keep undoing each other on {type(n).__name__}: "
+                    f"{', '.join(dict.fromkeys(trail[-8:]))}"
+                )
+            # The new node's own children may match other rules.
+            for child in current._children_():
+                if id(child) not in memo:
+                    transform(child, settle, memo=memo)
+            current = current._map_children_(lambda c: memo[id(c)][1] if id(c) in memo else c)
+
+    return transform(root, settle, memo=memo)
+
+
+def on(*classes: type[Node]) -> Callable[[F], F]:
+    """Mark a `Visitor` method as the handler for `classes`."""
+
+    def mark(f: F) -> F:
+        f._on = classes  # type: ignore[attr-defined]
+        return f
+
+    return mark
+
+
+class Visitor:
+    """Dispatch on a node's exact class, then its bases, through a table built once per visitor
+    class.
+
+    Methods marked `@on(Call)` are handlers. `visit` raises for a node nobody handles; it never
+    falls through.
+    """
+
+    _table: dict[type, str] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        table: dict[type, str] = {}
+        for base in reversed(cls.__mro__):
+            for name, member in vars(base).items():
+                for handled in getattr(member, "_on", ()):
+                    table[handled] = name
+        cls._table = table
+
+    def visit(self, n: Any, *args: Any) -> Any:
+        """Call the handler of `n`'s class with `n` and `args`."""
+        name = self._table.get(type(n))
+        if name is None:
+            name = self._find(type(n))
+        return getattr(self, name)(n, *args)
+
+    def _find(self, cls: type) -> str:
+        for base in cls.__mro__[1:]:
+            if base in self._table:
+                self._table[cls] = self._table[base]
+                return self._table[cls]
+        raise InternalError(f"{type(self).__name__} has no handler for {cls.__name__}")

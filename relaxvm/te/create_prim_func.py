@@ -1,0 +1,208 @@
+"""From tensors to a loop function: one block per compute, loops outside, reduction axes innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..base import DataType, TIRError
+from ..base import dtype as as_dtype
+from ..ir import Map, Node, PrimExpr, Range, Var, cast, const, substitute
+from ..ir.walk import transform
+from ..tir.analysis import get_block_access_region
+from ..tir.stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IfThenElse,
+    IterVar,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    decl_buffer,
+    seq,
+)
+from .reducer import Reduce
+from .tensor import ComputeOp, PlaceholderOp, ProducerLoad, Tensor
+
+__all__ = ["create_prim_func"]
+
+
+def create_prim_func(
+    ops: Sequence[Tensor | Var], index_dtype_override: str | None = None
+) -> PrimFunc:
+    """The loop function that computes the tensors of `ops` that are computed, from those that are
+    placeholders.
+
+    ops                   the parameters, in order: placeholders, results and scalar variables
+    index_dtype_override  integer dtype for all dimensions and loops
+
+    Intermediate tensors become local buffers. The function has ``tir.noalias`` and the global
+    symbol ``main``. Raises TIRError
+    if a placeholder that is read is not among `ops`.
+    """
+    return _Builder(ops, index_dtype_override).build()
+
+
+class _Builder:
+    def __init__(self, ops: Sequence[Any], index_dtype: str | None) -> None:
+        if not isinstance(ops, (list, tuple)):
+            ops = [ops]
+        self.args = list(ops)
+        self.index_dtype: DataType | None = as_dtype(index_dtype) if index_dtype else None
+        self.buffers: dict[Tensor, Buffer] = {}
+        self.blocks: list[Stmt] = []
+        self.allocated: list[Buffer] = []
+        self.names: dict[str, int] = {}
+        self.memo: dict[int, tuple[Node, Node]] = {}
+
+    def build(self) -> PrimFunc:
+        params: list[Var] = []
+        buffer_map: dict[Var, Buffer] = {}
+        for arg in self.args:
+            if isinstance(arg, Var):
+                params.append(arg)
+                continue
+            if not isinstance(arg, Tensor):
+                raise TIRError(
+                    f"create_prim_func: wanted tensors and variables, got {type(arg).__name__}"
+                )
+            if arg in self.buffers:
+                raise TIRError(f"create_prim_func: tensor {arg.name} is given twice")
+            buffer = self.declare(arg)
+            handle = Var(f"var_{arg.name}", "handle")
+            params.append(handle)
+            buffer_map[handle] = buffer
+        for op in self.ordered():
+            self.compute(op)
+        if not self.blocks:
+            raise TIRError("create_prim_func: none of the tensors is computed")
+        body = seq(*self.blocks)
+        root = Block((), (), (), "root", body, alloc_buffers=tuple(self.allocated))
+        attrs = {"global_symbol": "main", "tir.noalias": True}
+        return PrimFunc(
+            tuple(params), BlockRealize((), const(True), root), None, Map(buffer_map), Map(attrs)
+        )
+
+    def dim(self, e: PrimExpr) -> PrimExpr:
+        return cast(self.index_dtype, e) if self.index_dtype is not None else e
+
+    def declare(self, tensor: Tensor) -> Buffer:
+        name = self.unique(tensor.name)
+        shape = tuple(self.dim(d) for d in tensor.shape)
+        buffer = decl_buffer(shape, tensor.dtype, name)
+        self.buffers[tensor] = buffer
+        return buffer
+
+    def unique(self, name: str) -> str:
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return name if count == 0 else self.unique(f"{name}_{count}")
+
+    def ordered(self) -> list[ComputeOp]:
+        """The computes that the results need, producers first."""
+        order: list[ComputeOp] = []
+        state: dict[Any, bool] = {}
+        stack: list[tuple[Any, bool]] = [
+            (a.op, False) for a in reversed(self.args) if isinstance(a, Tensor)
+        ]
+        while stack:
+            op, ready = stack.pop()
+            if ready:
+                order.append(op)
+                continue
+            if op in state:
+                continue
+            state[op] = True
+            if isinstance(op, PlaceholderOp):
+                if op.output(0) not in self.buffers:
+                    raise TIRError(
+                        f"create_prim_func: placeholder {op.name} is read but is not among the parameters"
+                    )
+                continue
+            stack.append((op, True))
+            stack.extend((t.op, False) for t in reversed(op.input_tensors))
+        return order
+
+    def compute(self, op: ComputeOp) -> None:
+        outputs = [op.output(i) for i in range(op.num_outputs)]
+        for tensor in outputs:
+            if tensor not in self.buffers:
+                self.allocated.append(self.declare(tensor))
+        buffers = [self.buffers[t] for t in outputs]
+        loops: list[tuple[Var, Range]] = []
+        iter_vars: list[IterVar] = []
+        mapping: dict[Any, Any] = {}
+        for axis in (*op.axis, *op.reduce_axis):
+            assert axis.dom is not None
+            begin, extent = self.index(axis.dom.min), self.index(axis.dom.extent)
+            begin, extent = self.dim(begin), self.dim(extent)
+            loop = Var(axis.var.name, extent.dtype)
+            block_var = Var(f"v_{axis.var.name}", extent.dtype)
+            loops.append((loop, Range(begin, extent)))
+            iter_vars.append(IterVar(Range(begin, extent), block_var, axis.iter_type))
+            mapping[axis.var] = cast(axis.var.dtype, block_var)
+        body, init = self.body(op, buffers, iter_vars[: len(op.axis)], mapping)
+        block = Block(tuple(iter_vars), (), (), op.name, body, init, annotations=op.attrs)
+        reads, writes, _ = get_block_access_region(
+            block, {b.data: b for b in self.buffers.values()}
+        )
+        block = block.replace(reads=tuple(reads), writes=tuple(writes))
+        stmt: Stmt = BlockRealize(tuple(v for v, _ in loops), const(True), block)
+        for loop, dom in reversed(loops):
+            stmt = For(loop, dom.min, dom.extent, "serial", stmt)
+        self.blocks.append(stmt)
+
+    def index(self, e: PrimExpr) -> PrimExpr:
+        """An expression over tensors, over buffers instead."""
+
+        def on_node(n: Node) -> Node | None:
+            if isinstance(n, ProducerLoad):
+                buffer = self.buffers[n.producer]
+                indices = tuple(cast(d.dtype, i) for i, d in zip(n.indices, buffer.shape))
+                return BufferLoad(buffer, indices)
+            return None
+
+        def skip(n: Node) -> Node | None:
+            return n if isinstance(n, Tensor) else None
+
+        return transform(e, on_node, pre=skip, memo=self.memo)
+
+    def body(
+        self, op: ComputeOp, buffers: list[Buffer], axes: list[IterVar], mapping: dict[Any, Any]
+    ) -> tuple[Stmt, Stmt | None]:
+        indices = tuple(axis.var for axis in axes)
+        first = op.body[0]
+        if not isinstance(first, Reduce):
+            stores = [
+                BufferStore(b, substitute(self.index(e), mapping), indices)
+                for b, e in zip(buffers, op.body)
+            ]
+            return (stores[0] if len(stores) == 1 else SeqStmt(tuple(stores))), None
+        starts = first.init or first.combiner.identity_element
+        init = seq(
+            *(
+                BufferStore(b, substitute(self.index(s), mapping), indices)
+                for b, s in zip(buffers, starts)
+            )
+        )
+        source = tuple(substitute(self.index(e), mapping) for e in first.source)
+        current = tuple(BufferLoad(b, indices) for b in buffers)
+        combined = first.combiner.apply(current, source)
+        update: Stmt
+        if len(buffers) == 1:
+            update = BufferStore(buffers[0], combined[0], indices)
+        else:
+            # All new values are computed before any is stored: each may depend on every old one.
+            held = [Var(f"v_{b.name}", b.dtype) for b in buffers]
+            update = seq(*(BufferStore(b, v, indices) for b, v in zip(buffers, held)))
+            for v, value in reversed(list(zip(held, combined))):
+                update = LetStmt(v, value, update)
+        condition = substitute(self.index(first.condition), mapping)
+        if condition is not const(True):
+            update = IfThenElse(condition, update)
+        return update, init

@@ -1,0 +1,19 @@
+"""Set up before relaxvm is imported: nodes are really frozen, and nothing touches the user's cache folder."""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+os.environ["RELAXVM_CHECKS"] = "1"
+_cache = tempfile.mkdtemp(prefix="relaxvm-test-cache-")
+os.environ["RELAXVM_CACHE_DIR"] = _cache
+atexit.register(shutil.rmtree, _cache, ignore_errors=True)
+
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+# The suite is the same every time; `--hypothesis-profile=explore` looks for new cases.
+_common = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
+settings.register_profile("repeatable", derandomize=True, print_blob=True, **_common)
+settings.register_profile("explore", max_examples=1000, print_blob=True, **_common)
+settings.load_profile("repeatable")

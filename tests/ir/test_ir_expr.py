@@ -1,0 +1,170 @@
+"""Scalar expressions: dtype rules, constant folding, operators."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from relaxvm.base import TIRError
+from relaxvm.ir import (
+    EQ,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    Div,
+    FloatImm,
+    FloorDiv,
+    IntImm,
+    Max,
+    Not,
+    Op,
+    Ramp,
+    Range,
+    Select,
+    Shuffle,
+    StringImm,
+    Var,
+    cast,
+    const,
+)
+from relaxvm.ir.expr import INT_MEANING, binary, saturate, wrap_int
+
+
+def test_operands_are_promoted_to_a_common_dtype():
+    i, j, f = Var("i"), Var("j", "int64"), Var("f", "float32")
+    assert (i + j).dtype == "int64"
+    assert (i + f).dtype == "float32"
+    assert (f + 1).b is FloatImm("float32", 1.0)
+    assert (i + 1).b is IntImm("int32", 1)
+    assert (i + 2**40).dtype == "int64"
+    assert (i < j).dtype == "bool"
+
+
+def test_a_constructor_wants_equal_dtypes():
+    with pytest.raises(TIRError, match="dtypes differ"):
+        FloorDiv(Var("i"), Var("j", "int64"))
+
+
+def test_dividing_integers_must_say_how_it_rounds():
+    with pytest.raises(TIRError, match="truncdiv"):
+        Var("i") / 2
+    assert isinstance(Var("x", "float32") / 2, Div)
+
+
+def test_the_truth_of_an_expression_is_refused():
+    with pytest.raises(TIRError, match="T.And"):
+        bool(Var("i") < 3)
+    with pytest.raises(TIRError):
+        if Var("x"):
+            pass
+
+
+def test_equality_builds_an_expression_that_knows_identity():
+    i, j = Var("i"), Var("j")
+    assert isinstance(i == j, EQ)
+    assert not (i == j)
+    assert i != j
+    assert i in [j, i]
+    assert (i == "text") is False
+
+
+def test_constants_must_fit_their_dtype():
+    with pytest.raises(TIRError, match="does not fit int8"):
+        IntImm("int8", 128)
+    with pytest.raises(TIRError):
+        IntImm("float32", 1)
+    assert FloatImm("float32", 0.1).value == float(np.float32(0.1))
+    assert FloatImm("bfloat16", 1.01).value == 1.0078125
+    assert FloatImm("float16", 1e6).value == float("inf")
+
+
+@pytest.mark.parametrize("cls", [c for c in INT_MEANING if c.__name__ not in ("Div", "Mod")])
+@given(a=st.integers(-128, 127), b=st.integers(-128, 127))
+def test_folding_constants_wraps_as_numpy_does(cls, a, b):
+    got = binary(cls, const(a, "int8"), const(b, "int8"))
+    with np.errstate(all="ignore"):
+        x, y = np.int8(a), np.int8(b)
+        name = cls.__name__
+        want = {
+            "Add": lambda: x + y,
+            "Sub": lambda: x - y,
+            "Mul": lambda: x * y,
+            "FloorDiv": lambda: np.floor_divide(x, y),
+            "FloorMod": lambda: np.mod(x, y),
+            "Min": lambda: np.minimum(x, y),
+            "Max": lambda: np.maximum(x, y),
+            "EQ": lambda: x == y,
+            "NE": lambda: x != y,
+            "LT": lambda: x < y,
+            "LE": lambda: x <= y,
+            "GT": lambda: x > y,
+            "GE": lambda: x >= y,
+        }[name]()
+    assert got.value == int(want)
+
+
+def test_casting_constants_wraps_saturates_and_maps_nan_to_zero():
+    assert cast("int8", const(300)).value == 44
+    assert cast("int8", const(1e9, "float32")).value == 127
+    assert cast("uint8", const(-3.7, "float32")).value == 0
+    assert cast("int32", const(float("nan"), "float32")).value == 0
+    assert cast("float32", const(2**24 + 1)).value == 2.0**24
+    assert saturate(float("-inf"), cast("int16", 0).dtype) == -32768
+    assert wrap_int(2**63, const(0, "int64").dtype) == -(2**63)
+
+
+def test_neutral_integers_vanish_and_floats_are_left_alone():
+    i, f = Var("i"), Var("f", "float32")
+    assert i + 0 is i
+    assert 1 * i is i
+    assert (i * 0).value == 0
+    assert (f + 0.0) is not f
+
+
+def test_conditions_must_be_bool():
+    with pytest.raises(TIRError, match="bool condition"):
+        And(Var("i"), True)
+    with pytest.raises(TIRError, match="bool condition"):
+        Not(Var("i"))
+    assert Select(Var("i") < 1, 1, 2.0).dtype == "float32"
+
+
+def test_intrinsics_check_arity_and_dtype():
+    x = Var("x", "float32")
+    assert Call("float32", Op.get("tir.exp"), [x]).dtype == "float32"
+    with pytest.raises(TIRError, match="takes 1 arguments"):
+        Call("float32", "tir.exp", [x, x])
+    with pytest.raises(TIRError, match="floating"):
+        Call("int32", "tir.exp", [Var("i")])
+    with pytest.raises(TIRError, match="gives float32"):
+        Call("float64", "tir.exp", [x])
+    with pytest.raises(TIRError, match="did you mean tir.exp"):
+        Op.get("tir.expp")
+
+
+def test_vectors_know_their_lanes():
+    assert Ramp(Var("i"), 1, 8).dtype == "int32x8"
+    assert Broadcast(const(1.0), 4).dtype == "float32x4"
+    assert cast("float32x4", const(1)).dtype == "float32x4"
+    assert Shuffle([Ramp(Var("i"), 1, 4)], [0, 3]).dtype == "int32x2"
+    for bad in (lambda: Ramp(Var("i"), 1, 1), lambda: Broadcast(Ramp(Var("i"), 1, 4), 2)):
+        with pytest.raises(TIRError):
+            bad()
+    with pytest.raises(TIRError, match="index"):
+        Shuffle([Ramp(Var("i"), 1, 4)], [4])
+    with pytest.raises(TIRError):
+        Ramp(Var("i"), 1, 4) + Ramp(Var("i"), 1, 8)
+
+
+def test_bools_in_arithmetic_are_small_integers():
+    assert (Var("b", "bool") + 1).dtype == "int32"
+
+
+def test_other_forms():
+    assert Max(Var("i"), Var("i")).dtype == "int32"
+    assert StringImm("a") is StringImm("a")
+    assert StringImm("a") == "a"
+    assert Range(0, 4).extent.value == 4
+    assert Cast("float32", Var("i")).dtype == "float32"
+    with pytest.raises(TIRError):
+        Cast("float32x4", Var("i"))

@@ -1,0 +1,163 @@
+"""The node machinery: slots, interning, children, map_children, walk, rewrite, Visitor."""
+
+import gc
+
+import pytest
+
+from relaxvm.base import InternalError, VerifyError
+from relaxvm.ir import (
+    Add,
+    FloatImm,
+    IntImm,
+    Map,
+    Mul,
+    Node,
+    PrimExpr,
+    Var,
+    Visitor,
+    children,
+    const,
+    map_children,
+    node,
+    on,
+    post_order,
+    rewrite,
+    rule,
+    substitute,
+    walk,
+)
+from relaxvm.ir.node import _interned
+
+
+def test_equal_scalar_expressions_are_identical():
+    x = Var("x")
+    assert (x + 1) * 2 is (x + 1) * 2
+    assert Var("x") is not Var("x")
+
+
+def test_interning_tells_zero_from_minus_zero_and_one_from_true():
+    assert FloatImm("float32", 0.0) is not FloatImm("float32", -0.0)
+    assert const(1) is not const(True)
+    assert FloatImm("float64", float("nan")) is FloatImm("float64", float("nan"))
+
+
+def test_interned_nodes_are_forgotten_when_unused():
+    before = len(_interned)
+    keep = [Var(f"v{i}") + i + 1000 for i in range(100)]
+    assert len(_interned) >= before + 100
+    del keep
+    gc.collect()
+    assert len(_interned) <= before + 5
+
+
+def test_nodes_have_slots_and_refuse_assignment():
+    x = Var("x")
+    assert not hasattr(x, "__dict__")
+    with pytest.raises(AttributeError, match="immutable"):
+        x.name = "y"
+    with pytest.raises(AttributeError, match="immutable"):
+        del x.name
+    assert not hasattr(x + 1, "__dict__")
+
+
+def test_map_children_keeps_identity_when_nothing_changes():
+    e = Var("x") + 1
+    assert map_children(e, lambda c: c) is e
+    assert children(e) == [e.a, e.b]
+
+
+def test_replace_keeps_identity_and_names_unknown_fields():
+    x = Var("x")
+    assert x.replace(name=x.name) is x
+    assert x.replace(name="y").name == "y"
+    with pytest.raises(TypeError, match="no field"):
+        x.replace(nme="y")
+
+
+def test_a_map_is_immutable_ordered_and_freezes_lists():
+    m = Map({"b": [1, [2]], "a": {"c": 1}})
+    assert m["b"] == (1, (2,))
+    assert list(m) == ["b", "a"]
+    assert m.a.c == 1
+    assert m.without("z") is m
+    assert "a" not in m.without("a")
+    with pytest.raises(AttributeError):
+        m.x = 1
+    with pytest.raises(AttributeError, match="there are: b, a"):
+        _ = m.zz
+
+
+def test_walks_visit_shared_nodes_once_and_do_not_recurse():
+    x = Var("x")
+    e = x
+    for _ in range(60):
+        e = e + e  # 2**60 paths
+    assert sum(1 for _ in walk(e)) == 61
+    assert next(iter(post_order(e))) is x
+    deep = x
+    for i in range(20000):
+        deep = Add(deep, Var(f"y{i}"))
+    assert sum(1 for _ in walk(deep)) == 40001
+    assert substitute(deep, {x: const(1)}) is not deep
+
+
+@rule(Mul)
+def times_one(e):
+    return e.a if isinstance(e.b, IntImm) and e.b.value == 1 else None
+
+
+@rule(Add)
+def plus_itself(e):
+    return Mul(e.a, const(2)) if e.a is e.b else None
+
+
+def test_rewrite_applies_rules_until_nothing_changes():
+    x = Var("x")
+    e = Add(Mul(x, const(1)), Mul(x, const(1)))
+    assert rewrite(e, [times_one, plus_itself]) is Mul(x, const(2))
+    assert rewrite(x + 3, [times_one]) is x + 3
+
+
+def test_rules_that_undo_each_other_are_named():
+    @rule(Add)
+    def swap(e):
+        return Add(e.b, e.a)
+
+    with pytest.raises(VerifyError, match="swap"):
+        rewrite(Add(Var("x"), Var("y")), [swap])
+
+
+def test_a_visitor_uses_the_exact_class_then_bases_and_never_falls_through():
+    class Names(Visitor):
+        @on(PrimExpr)
+        def other(self, n):
+            return "expr"
+
+        @on(Add)
+        def add(self, n):
+            return "add"
+
+    x = Var("x")
+    assert Names().visit(x + 1) == "add"
+    assert Names().visit(x) == "expr"
+    with pytest.raises(InternalError, match="Names has no handler"):
+        Names().visit(Strange(()))
+
+
+@node
+class Strange(Node):
+    parts: tuple[Node, ...]
+
+
+def test_children_search_tuples_and_maps():
+    @node(key="test.Holder")
+    class Holder(Node):
+        items: tuple[Node, ...]
+        attrs: Map
+
+    x, y = Var("x"), Var("y")
+    h = Holder((x,), Map({"k": (1, y)}))
+    assert children(h) == [x, y]
+    changed = substitute(h, {y: x})
+    assert changed.attrs["k"][1] is x
+    assert substitute(h, {Var("z"): x}) is h

@@ -1,0 +1,125 @@
+"""The house's one-way streets, read from the source with `ast`, and what an import really loads."""
+
+import ast
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent / "relaxvm"
+# room -> rooms it may import from
+ALLOWED = {
+    "base": set(),
+    "runtime": {"base"},
+    "ir": {"base"},
+    "arith": {"base", "ir"},
+    "tir": {"base", "ir", "arith", "runtime"},
+    "te": {"base", "ir", "arith", "tir"},
+    "target": {"base", "ir", "arith", "tir", "runtime"},
+    "relax": {"base", "ir", "arith", "tir", "te", "target", "runtime"},
+    "script": {"base", "ir", "arith", "tir", "te", "relax", "runtime"},
+}
+HEAVY = {"llvmlite", "ml_dtypes", "pygments", "pytest", "torch", "onnx", "onnxruntime", "rich"}
+
+
+def room_of(path: pathlib.Path) -> str:
+    parts = path.relative_to(ROOT).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def imported_modules(path: pathlib.Path, tree: ast.AST):
+    """(absolute module name, node, whether inside a function) for every import in a file."""
+    package = ["relaxvm", *path.relative_to(ROOT).parts[:-1]]
+    functions = [
+        n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    inner = {id(n) for f in functions for n in ast.walk(f)}
+    for n in ast.walk(tree):
+        if isinstance(n, ast.Import):
+            for alias in n.names:
+                yield alias.name, n, id(n) in inner
+        elif isinstance(n, ast.ImportFrom):
+            base = package[: len(package) - n.level + 1] if n.level else []
+            module = ".".join([*base, *([n.module] if n.module else [])])
+            yield module, n, id(n) in inner
+            if n.level and n.module is None:
+                for alias in n.names:
+                    yield f"{module}.{alias.name}", n, id(n) in inner
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    room = room_of(path)
+    if room not in ALLOWED:
+        return
+    tree = ast.parse(path.read_text())
+    for module, n, _ in imported_modules(path, tree):
+        parts = module.split(".")
+        if parts[0] == "relaxvm" and len(parts) > 1 and (ROOT / parts[1]).is_dir():
+            assert parts[1] == room or parts[1] in ALLOWED[room], (
+                f"{path}:{n.lineno}: {room} imports {module}"
+            )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_inside_functions_are_of_optional_heavy_libraries(path):
+    tree = ast.parse(path.read_text())
+    for module, n, inside in imported_modules(path, tree):
+        if inside:
+            assert module.split(".")[0] in HEAVY, f"{path}:{n.lineno}: hidden import of {module}"
+
+
+def test_only_config_reads_environment_variables():
+    for path in FILES:
+        if path.name != "config.py":
+            text = path.read_text()
+            assert "environ" not in text and "getenv" not in text, path
+
+
+def loaded_after(statement: str) -> set[str]:
+    code = f"import sys\n{statement}\nprint(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_relaxvm_loads_nothing_heavy():
+    loaded = loaded_after("import relaxvm")
+    assert not loaded & {"numpy", "llvmlite", "msgpack", "inspect", "typing_extensions"}
+    assert {m for m in loaded if m.startswith("relaxvm")} == {"relaxvm", "relaxvm._aliases"}
+
+
+def test_import_runtime_loads_no_compiler_room():
+    loaded = loaded_after("import relaxvm.runtime")
+    rooms = {m.split(".")[1] for m in loaded if m.startswith("relaxvm.") and m.count(".")}
+    assert rooms <= {"_aliases", "base", "runtime"}
+    assert "llvmlite" not in loaded
+
+
+def test_every_public_name_of_the_package_exists():
+    code = "import relaxvm\nfor name in relaxvm.__all__: getattr(relaxvm, name)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_module_aliases_are_the_real_modules():
+    code = (
+        "import importlib, relaxvm._aliases as a\n"
+        "for alias, real in a.MODULES.items():\n"
+        "    x, y = importlib.import_module(alias), importlib.import_module(real)\n"
+        "    assert x is y and y.__spec__.name == real, (alias, y.__spec__)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_names_of_every_room_exist():
+    code = (
+        "import importlib\n"
+        f"for room in {sorted(ALLOWED)}:\n"
+        "    m = importlib.import_module('relaxvm.' + room)\n"
+        "    assert m.__doc__, room\n"
+        "    for name in m.__all__: getattr(m, name)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
