@@ -1,4 +1,4 @@
-"""Set up before relaxvm is imported: nodes are really frozen, and nothing touches the user's cache folder."""
+"""Before relaxvm is imported: nodes are really frozen, the user's cache folder is left alone."""
 
 import atexit
 import os

@@ -100,7 +100,7 @@ class ConstIntBound(NamedTuple):
     def truncmod(self, other: ConstIntBound) -> ConstIntBound:
         if self.min_value >= 0 and other.min_value > 0:
             return self.floormod(other)
-        largest = max(abs(other.min_value), abs(other.max_value)) - 1
+        largest = max(0, max(abs(other.min_value), abs(other.max_value)) - 1)
         low = max(-largest, min(self.min_value, 0))
         return ConstIntBound.of(low, min(largest, max(self.max_value, 0)))
 

@@ -5,7 +5,8 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relaxvm.base import (
     UNKNOWN,

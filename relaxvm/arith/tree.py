@@ -1,0 +1,73 @@
+"""Small facts about expression trees that the analyzer and its rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, PrimExpr, Sub
+
+__all__ = [
+    "NEGATED",
+    "SWAPPED",
+    "conjuncts",
+    "is_scalar_int",
+    "parts_of",
+    "scalar_post_order",
+    "summands",
+]
+
+# a OP b is not (a NEGATED[OP] b), and is (b SWAPPED[OP] a)
+NEGATED: dict[type, type] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
+SWAPPED: dict[type, type] = {EQ: EQ, NE: NE, LT: GT, GT: LT, LE: GE, GE: LE}
+
+
+def is_scalar_int(e: PrimExpr) -> bool:
+    """Whether `e` is one integer (not a bool, not a vector)."""
+    return e.dtype.is_int and e.dtype.lanes == 1
+
+
+def summands(e: PrimExpr) -> Iterator[tuple[PrimExpr, int]]:
+    """The leaves of a tree of Add and Sub, with their signs, left to right."""
+    stack = [(e, 1)]
+    while stack:
+        n, sign = stack.pop()
+        if isinstance(n, Add):
+            stack.append((n.b, sign))
+            stack.append((n.a, sign))
+        elif isinstance(n, Sub):
+            stack.append((n.b, -sign))
+            stack.append((n.a, sign))
+        else:
+            yield n, sign
+
+
+def parts_of(e: PrimExpr) -> list[PrimExpr]:
+    """What must be simplified before `e`: its children, or the leaves of the sum that it is."""
+    if isinstance(e, (Add, Sub)) and is_scalar_int(e):
+        return [leaf for leaf, _ in summands(e)]
+    return [c for c in e._children_() if isinstance(c, PrimExpr)]
+
+
+def scalar_post_order(root: PrimExpr, done: dict[int, Any]) -> Iterator[PrimExpr]:
+    stack: list[tuple[PrimExpr, bool]] = [(root, False)]
+    while stack:
+        n, ready = stack.pop()
+        if id(n) in done:
+            continue
+        if ready:
+            yield n
+        else:
+            stack.append((n, True))
+            stack.extend((c, False) for c in n._children_() if isinstance(c, PrimExpr))
+
+
+def conjuncts(e: PrimExpr) -> list[PrimExpr]:
+    out, stack = [], [e]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, And):
+            stack.extend((n.b, n.a))
+        else:
+            out.append(n)
+    return out

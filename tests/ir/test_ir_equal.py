@@ -1,0 +1,173 @@
+"""Structural equality and hash."""
+
+import subprocess
+import sys
+
+import pytest
+
+from relaxvm.ir import (
+    IRModule,
+    Let,
+    Var,
+    assert_structural_equal,
+    const,
+    get_first_structural_mismatch,
+    structural_equal,
+    structural_hash,
+    substitute,
+)
+from relaxvm.relax.struct_info import FuncStructInfo, TensorStructInfo
+from relaxvm.tir.stmt import (
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    IterVar,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    decl_buffer,
+    seq,
+)
+
+
+def program(n="n", i="i", buffer="A", step=1.0, loops=1):
+    n, i = Var(n, "int64"), Var(i, "int64")
+    a = decl_buffer((n, 4), "float32", buffer)
+    loop = For(i, 0, n, "serial", BufferStore(a, a[i, 0] + step, [i, 1]))
+    return PrimFunc([a], seq(*[loop] * loops), attrs={"global_symbol": "f"})
+
+
+def same(a, b, **options):
+    equal = structural_equal(a, b, **options)
+    if equal:
+        assert structural_hash(a, **options) == structural_hash(b, **options)
+    return equal
+
+
+def test_bound_names_do_not_matter():
+    assert same(program(), program("m", "j", "B"))
+    assert same(IRModule.from_expr(program()), IRModule.from_expr(program("m")))
+
+
+def test_constants_matter_and_the_path_is_named():
+    with pytest.raises(ValueError, match=r"\.body\.body\.value\.b\.value"):
+        assert_structural_equal(program(), program(step=2.0))
+    path, left, right = get_first_structural_mismatch(program(), program(step=2.0))
+    assert (left, right) == (1.0, 2.0)
+    assert get_first_structural_mismatch(program(), program("q")) is None
+
+
+def test_a_loop_variable_bound_twice_equals_two_variables():
+    once = program(loops=2)
+    i, j = Var("i", "int64"), Var("j", "int64")
+    a = once.buffers[0]
+    n = a.shape[0]
+
+    def loop(v):
+        return For(v, 0, n, "serial", BufferStore(a, a[v, 0] + 1.0, [v, 1]))
+
+    twice = once.replace(body=SeqStmt((loop(i), loop(j))))
+    assert same(once, twice)
+
+
+def test_renaming_is_one_to_one():
+    x, y, z = Var("x"), Var("y"), Var("z")
+    f = PrimFunc([x, y], LetStmt(z, x + y, BufferStore(decl_buffer((1,), "int32"), z, [0])))
+    a, b = Var("a"), Var("b")
+    g = PrimFunc([a, b], substitute(f.body, {x: a, y: a}))
+    h = PrimFunc([a, b], substitute(f.body, {x: a, y: b}))
+    assert not same(f, g)
+    assert structural_equal(f, h, map_free_vars=True)
+
+
+def test_free_variables_are_themselves_unless_mapped():
+    x, y = Var("x"), Var("y")
+    assert not same(x + 1, y + 1)
+    assert same(x + 1, y + 1, map_free_vars=True)
+    assert not same(x + x, x + y, map_free_vars=True)
+    assert not same(Var("x") + 1, Var("x", "int64") + 1, map_free_vars=True)
+
+
+def test_let_binds_inside_an_expression():
+    x, y = Var("x"), Var("y")
+    n = Var("n")
+    assert same(Let(x, n + 1, x * x), Let(y, n + 1, y * y))
+    assert not same(Let(x, n + 1, x * x), Let(y, n + 2, y * y))
+
+
+def test_buffer_parameters_match_by_position():
+    a, b = decl_buffer((4,), name="a"), decl_buffer((4,), name="b")
+    f = PrimFunc([a, b], BufferStore(b, a[0], [0]))
+    g = PrimFunc([b, a], BufferStore(b, a[0], [0]))
+    assert not same(f, g)
+
+
+def test_symbols_of_struct_info_are_free_except_in_functions():
+    n, m = Var("n", "int64"), Var("m", "int64")
+    t, u = TensorStructInfo((n, 2)), TensorStructInfo((m, 2))
+    assert not same(t, u)
+    assert same(t, u, map_free_vars=True)
+    assert same(FuncStructInfo((t,), t), FuncStructInfo((u,), u))
+    assert not same(FuncStructInfo((t,), t), FuncStructInfo((u,), t))
+
+
+def test_blocks_bind_their_iteration_variables():
+    a = decl_buffer((4,), "int32")
+
+    def f(name):
+        v, i = Var("v" + name), Var(name)
+        block = Block([IterVar((0, 4), v)], [], [a[v : v + 1]], "b", BufferStore(a, v, [v]))
+        return PrimFunc([a], For(i, 0, 4, "serial", BlockRealize([i], True, block)))
+
+    assert same(f("i"), f("j"))
+
+
+def test_attribute_order_does_not_matter():
+    f = program()
+    a = f.with_attr({"x": 1, "y": (1, 2.0, "s")})
+    b = f.with_attr({"y": (1, 2.0, "s")}).with_attr("x", 1)
+    assert same(a, b)
+    assert not same(a, f)
+    assert not same(f.with_attr("x", 1), f.with_attr("x", True))
+
+
+def test_shared_expressions_cost_linear_time():
+    def tower(v):
+        e = v
+        for _ in range(200):
+            e = e * e + 1
+        return PrimFunc([v], BufferStore(decl_buffer((1,), "int32"), e, [0]))
+
+    assert structural_equal(tower(Var("x")), tower(Var("y")), map_free_vars=True)
+    h = [structural_hash(tower(Var(n)), map_free_vars=True) for n in "xy"]
+    assert h[0] == h[1]
+
+
+def test_long_sequences_do_not_recurse():
+    a = decl_buffer((1,), "int32")
+    f = PrimFunc([a], SeqStmt(tuple(BufferStore(a, const(i), [0]) for i in range(20000))))
+    assert same(f, f)
+
+
+def test_hashes_are_the_same_in_every_process():
+    code = (
+        "from relaxvm.ir import *\nfrom relaxvm.tir.stmt import *\n"
+        "a = decl_buffer((4,), 'float32')\ni = Var('i')\n"
+        "f = PrimFunc([a], For(i, 0, 4, 'serial', BufferStore(a, a[i] * 2.5, [i])),"
+        " attrs={'z': 1, 'global_symbol': 'f'})\nprint(structural_hash(f))"
+    )
+    runs = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
+        for _ in range(2)
+    }
+    assert len(runs) == 1
+
+
+def test_modules_differ_by_functions_and_attributes():
+    a = IRModule({"f": program()})
+    assert not same(a, IRModule({"g": program()}))
+    assert not same(a, a.with_attr("k", 1))
+    two = IRModule({"f": program(), "g": program()})
+    assert same(two, IRModule({"g": program(), "f": program()}))
+    assert structural_hash(two) != structural_hash(a)
