@@ -47,6 +47,8 @@ from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order
 __all__ = ["Analyzer", "can_prove", "prove_equal", "simplify"]
 
 _RING = (Add, Sub, Mul)
+# From a OP b follows a - b <= -slack.
+_SLACK: dict[type, int] = {LT: 1, LE: 0, EQ: 0}
 
 
 class Analyzer:
@@ -444,7 +446,7 @@ class Analyzer:
             if not (self._exact(a, fact.a) and self._exact(b, fact.b)):
                 continue
             for relation, low, high in ((type(fact), a, b), (SWAPPED[type(fact)], b, a)):
-                slack = {LT: 1, LE: 0, EQ: 0}.get(relation)
+                slack = _SLACK.get(relation)
                 if slack is None:
                     continue
                 rest = poly - (low - high)

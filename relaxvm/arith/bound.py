@@ -72,7 +72,7 @@ class ConstIntBound(NamedTuple):
 
     def floordiv(self, other: ConstIntBound) -> ConstIntBound:
         """x // y; where y may be 0 the result may be 0 as well."""
-        corners = []
+        corners: list[int] = []
         for y in _divisors(other):
             corners.extend(x if abs(x) >= POS_INF and abs(y) == 1 else x // y for x in self)
             if abs(y) >= POS_INF:

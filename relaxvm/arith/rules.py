@@ -467,7 +467,8 @@ def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
     if e.op is LIKELY and isinstance(e.args[0], IntImm):
         return e.args[0]
     if e.op in (TRUNCDIV, TRUNCMOD) and is_scalar_int(e):
-        made: Any = Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args)
+        x, y = e.args
+        made: Any = Div(x, y) if e.op is TRUNCDIV else Mod(x, y)
         return _rule_trunc(self, made)
     return None
 

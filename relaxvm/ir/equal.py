@@ -109,9 +109,9 @@ class _Comparison:
         if isinstance(a, Op):
             return a is b
         if isinstance(a, GlobalVar):
-            return a.name_hint == b.name_hint  # type: ignore[attr-defined]
+            return isinstance(b, GlobalVar) and a.name_hint == b.name_hint
         cls = type(a)
-        key = cls._type_key  # type: ignore[attr-defined]
+        key = cls._type_key
         if a is b and mode == _USE and not self.renamed:
             return True
         if key == _BUFFER:
@@ -312,7 +312,7 @@ class _Hasher:
 
     def node(self, n: Node, mode: int) -> None:
         cls = type(n)
-        key = cls._type_key  # type: ignore[attr-defined]
+        key = cls._type_key
         if _is_variable(n):
             if mode == _REBIND or (mode == _DEFINE and n not in self.numbers):
                 self.bind(n)
@@ -388,7 +388,7 @@ class _Hasher:
                 inner.run(n)
             self.next_number = inner.next_number
             return inner.out.digest()
-        inner.put(cls._type_key)  # type: ignore[attr-defined]
+        inner.put(cls._type_key)
         for field in _compared_fields(cls):
             self._feed(inner, getattr(n, field))
         return inner.out.digest()

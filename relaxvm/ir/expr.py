@@ -860,7 +860,7 @@ def as_condition(value: Any) -> PrimExpr:
     return expr
 
 
-def match(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+def match(a: Any, b: Any) -> tuple[Any, Any]:
     """Both operands with a common dtype. A Python number takes the dtype of the expression beside
     it if it fits.
     """
@@ -967,7 +967,7 @@ def true_divide(a: Any, b: Any) -> PrimExpr:
 def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
     """`cls(a, b)` with dtypes matched; constants are folded and neutral integer constants dropped."""
     a, b = match(a, b)
-    if cls in (FloorDiv, FloorMod, Mod) and a.dtype.is_float and cls is Mod:
+    if cls is Mod and a.dtype.is_float:
         raise TIRError("Mod is of integers; use T.fmod for floats")
     if a.dtype.is_bool and issubclass(cls, ArithmeticExpr):
         # As in C: bools in arithmetic are small integers.
@@ -986,7 +986,8 @@ def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
             return b
         if a.value == 0 and cls is Mul:
             return a
-    return cls(a, b)
+    made: Any = cls
+    return made(a, b)
 
 
 def fold_int(cls: type[BinaryExpr], a: IntImm, b: IntImm) -> PrimExpr:

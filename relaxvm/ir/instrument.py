@@ -186,7 +186,7 @@ def verify_module(mod: IRModule) -> None:
     function.
     """
     for gv, fn in mod.items():
-        check = _VERIFIERS.get(type(fn)._type_key)  # type: ignore[attr-defined]
+        check = _VERIFIERS.get(type(fn)._type_key)
         if check is not None:
             check(mod, gv, fn)
 

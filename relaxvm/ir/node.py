@@ -144,6 +144,7 @@ class Node:
     __slots__ = ("__weakref__",)
     _fields: ClassVar[tuple[str, ...]] = ()
     _kinds: ClassVar[tuple[str, ...]] = ()
+    _type_key: ClassVar[str] = "ir.Node"
     _derived_fields: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
     _words: ClassVar[tuple[frozenset[str], ...]] = ()
@@ -208,7 +209,7 @@ class Node:
 
 def type_key(cls: type[Node]) -> str:
     """The name under which a class is saved: its room and its name, as in ``tir.Add``."""
-    return cls._type_key  # type: ignore[attr-defined, no-any-return]
+    return cls._type_key
 
 
 def node_types() -> Mapping[str, type[Node]]:
@@ -267,6 +268,7 @@ def map_value(value: Any, f: Callable[[Any], Any]) -> Any:
 
 class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
     __slots__ = ("key",)
+    key: tuple[Any, ...]
 
 
 _interned: dict[tuple[Any, ...], _KeyedRef] = {}
@@ -497,7 +499,8 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     )
     room = cls.__module__.split(".")[1] if "." in cls.__module__ else cls.__module__
     namespace["_type_key"] = key or f"{room}.{cls.__name__}"
-    made: Any = type(cls)(cls.__name__, cls.__bases__, namespace)
+    metaclass: Any = type(cls)
+    made: Any = metaclass(cls.__name__, cls.__bases__, namespace)
     made.__qualname__ = cls.__qualname__
     _generate(made, fields, [kinds[n] for n in fields], floats, interned)
     if made._type_key in _TYPES and _TYPES[made._type_key].__module__ != made.__module__:

@@ -418,9 +418,9 @@ def _pass_class(cls: type, info: PassInfo, method: str, lift: Any) -> type:
     if not hasattr(cls, method):
         raise PassError(f"pass class {cls.__name__} needs a method {method}")
 
-    class PyPass(cls, Pass):  # type: ignore[misc, valid-type]
+    class PyPass(cls, Pass):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            cls.__init__(self, *args, **kwargs)
+            cls.__init__(self, *args, **kwargs)  # type: ignore[misc]
             Pass.__init__(self, info, lift(getattr(self, method)), doc=cls.__doc__)
 
         def __call__(self, mod: IRModule) -> IRModule:
@@ -442,7 +442,7 @@ def _lift_functions(key: str) -> Callable[[Callable[..., Any]], Callable[..., IR
         def run(mod: IRModule, ctx: PassContext, **options: Any) -> IRModule:
             changed: dict[Any, BaseFunc | None] = {}
             for gv, fn in mod.items():
-                if type(fn)._type_key != key:  # type: ignore[attr-defined]
+                if type(fn)._type_key != key:
                     continue
                 try:
                     new = f(fn, mod, ctx, **options)
@@ -476,7 +476,7 @@ _RELAX, _TIR, _BLOCK = "relax.Function", "tir.PrimFunc", "relax.DataflowBlock"
 def _lift_blocks(f: Callable[..., Any]) -> Callable[..., IRModule]:
     def on_function(fn: BaseFunc, mod: IRModule, ctx: PassContext, **options: Any) -> BaseFunc:
         def on_node(n: Node) -> Node | None:
-            if type(n)._type_key == _BLOCK:  # type: ignore[attr-defined]
+            if type(n)._type_key == _BLOCK:
                 made: Node = f(n, mod, ctx, **options)
                 return made
             return None
