@@ -1,14 +1,11 @@
-"""Train a small network on real handwritten digits, compile it with relaxvm, and run the saved
-program elsewhere.
+"""Train a network on real handwritten digits, compile it, and run the saved program elsewhere.
 
     python examples/digits_mlp.py [--out digits.rvm]
 
-Steps: scikit-learn trains a 64-128-10 network on the 8x8 images it ships; relaxvm builds a program
-whose first layer is a loop
-function, and whose other layers are Python functions registered by the user; the program is saved;
-a fresh process that
-imports nothing but `relaxvm.runtime` (examples/digits_serve.py) loads it and classifies images it
-has not seen.
+scikit-learn trains a 64-128-10 network on the 8x8 images it ships. relaxvm builds a program whose
+first layer is a loop function and whose other layers are Python functions registered by the user,
+and saves it. A fresh process that imports nothing but `relaxvm.runtime` (examples/digits_serve.py)
+loads the program and classifies images it has not seen.
 """
 
 from __future__ import annotations
@@ -21,9 +18,6 @@ import tempfile
 import time
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
-from sklearn.neural_network import MLPClassifier
 
 from relaxvm import relax
 from relaxvm.script import ir as I
@@ -69,13 +63,11 @@ class Digits:
         return out
 
 
-def main() -> None:
-    """Train, compile, save, and run in a second process."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--out", type=pathlib.Path, help="where to keep the program (default: a temporary folder)"
-    )
-    out = parser.parse_args().out
+def train():
+    """A trained network, and the images and labels it has not seen."""
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+    from sklearn.neural_network import MLPClassifier
 
     images, labels = load_digits(return_X_y=True)
     images = (images / 16.0).astype("float32")
@@ -88,7 +80,18 @@ def main() -> None:
         f"trained on {len(train_x)} images; scikit-learn's own accuracy on {len(test_x)} others: "
         f"{network.score(test_x, test_y):.4f}\n"
     )
+    return network, test_x, test_y
 
+
+def main() -> None:
+    """Train, compile, save, and run in a second process."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="where to keep the program (default: a temporary folder)"
+    )
+    out = parser.parse_args().out
+
+    network, test_x, test_y = train()
     params = {
         "w0": np.ascontiguousarray(network.coefs_[0].T, "float32"),
         "b0": network.intercepts_[0].astype("float32"),

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 _USE, _DEFINE, _REBIND = 0, 1, 2
+_NEW_SCOPE = object()
 # Variables and buffers: compared through the renaming, their own name does not count.
 _NAME_FIELDS = {"name", "name_hint"}
 
@@ -77,7 +78,12 @@ class _Comparison:
         self.stack.append((a, b, _USE, _Path(None, "")))
         while self.stack:
             x, y, mode, path = self.stack.pop()
-            if not self.step(x, y, mode, path):
+            if x is _NEW_SCOPE:
+                self.left.clear()
+                self.right.clear()
+                self.equal_pairs.clear()
+                self.renamed = False
+            elif not self.step(x, y, mode, path):
                 return path, x, y
         return None
 
@@ -178,6 +184,8 @@ class _Comparison:
         for gv, function in reversed(a.items()):
             place = _Path(path, f".functions[{gv.name_hint!r}]")
             self.stack.append((function, theirs[gv.name_hint], _USE, place))
+            # Functions may share a buffer or a variable object without sharing its renaming.
+            self.stack.append((_NEW_SCOPE, _NEW_SCOPE, _USE, place))
         return True
 
 
@@ -269,7 +277,11 @@ class _Hasher:
         self.next_number += 1
 
     def step(self, value: Any, mode: int) -> None:
-        if isinstance(value, Node):
+        if value is _NEW_SCOPE:
+            self.numbers.clear()
+            self.digests.clear()
+            self.next_number = 0
+        elif isinstance(value, Node):
             self.node(value, mode)
         elif type(value) is tuple:
             self.put(f"tuple {len(value)}")
@@ -282,6 +294,7 @@ class _Hasher:
             self.stack.append((value.attrs, _USE))
             for gv, function in sorted(value.items(), key=lambda kv: kv[0].name_hint, reverse=True):
                 self.stack.append((function, _USE))
+                self.stack.append((_NEW_SCOPE, _USE))
                 self.stack.append((gv.name_hint, _USE))
         else:
             codec = leaf_codec(type(value))

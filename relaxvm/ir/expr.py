@@ -103,8 +103,11 @@ def round_float(value: float, to: DataType) -> float:
         return value
     with np.errstate(over="ignore", invalid="ignore"):
         if to.kind == "bfloat":
-            # A double rounds to float32 first; no literal in use is hurt by the double rounding.
+            # By way of float32, rounded to odd there, so that rounding again gives what once does.
             single = np.float32(value)
+            if np.isfinite(single) and float(single) != value and not single.view(np.uint32) & 1:
+                toward = np.float32(math.inf if value > float(single) else -math.inf)
+                single = np.nextafter(single, toward)
             return float(bfloat16_to_float32(float32_to_bfloat16(single.reshape(1)))[0])
         return float(np.float16(value) if to.bits == 16 else np.float32(value))
 
@@ -255,6 +258,10 @@ class PrimType(Node):
     """The type of a scalar value."""
 
     dtype: DataType
+
+    @staticmethod
+    def _normalise_(dtype: Any) -> tuple[DataType]:
+        return (as_dtype(dtype),)
 
 
 @node(interned=True)
@@ -789,7 +796,11 @@ class Shuffle(PrimExpr):
 
 @node
 class Range(Node):
-    """The integers min, …, min + extent - 1. `Range(n)` starts at 0; `Range(a, b)` ends before b."""
+    """The integers min, …, min + extent - 1.
+
+    `Range(n)` starts at 0 and `Range(begin, end)` ends before `end`, as in TVM; the fields themselves are given by
+    name, or by `Range.from_min_extent`.
+    """
 
     min: PrimExpr
     extent: PrimExpr
@@ -801,7 +812,27 @@ class Range(Node):
     @staticmethod
     def from_min_extent(min_value: Any, extent: Any) -> Range:
         """The range that starts at `min_value` and has `extent` elements."""
-        return Range(min_value, extent)
+        return Range(min=min_value, extent=extent)
+
+
+def _range_init(self: Any, begin: Any = None, end: Any = None, **fields: Any) -> None:
+    if begin is not None:
+        if fields:
+            raise TIRError("Range: give begin and end, or min= and extent=, not both")
+        low = 0 if end is None else begin
+        fields = {"min": low, "extent": begin if end is None else _span(begin, end)}
+    if set(fields) != {"min", "extent"}:
+        raise TIRError("Range: wanted (end), (begin, end), or min= and extent=")
+    _generated_range_init(self, **fields)
+
+
+def _span(begin: Any, end: Any) -> PrimExpr:
+    a, b = match(begin, end)
+    return binary(Sub, b, a)
+
+
+_generated_range_init: Any = Range.__init__
+Range.__init__ = _range_init  # type: ignore[assignment, method-assign]
 
 
 # -- building --------------------------------------------------------------------------------------
@@ -942,7 +973,7 @@ def int_to_float(value: int, to: DataType) -> float:
     """`value` rounded once to the floating type `to`."""
     if to.kind == "float" and to.bits == 32:
         return float(np.float32(np.int64(value) if value < 2**63 else np.uint64(value)))
-    return float(value)
+    return round_float(value, to) if to.kind == "bfloat" else float(value)
 
 
 def saturate(value: float, to: DataType) -> int:

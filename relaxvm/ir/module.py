@@ -113,13 +113,17 @@ class DummyGlobalInfo(GlobalInfo):
     """A global info without content, for tests."""
 
 
-@node
+@node(interned=True)
 class VDevice(GlobalInfo):
-    """A device that tensors can be annotated with."""
+    """A device that tensors can be annotated with. Interned, since struct info contains it."""
 
     target: Any = None
     vdevice_id: int = 0
     memory_scope: str = "global"
+
+    @staticmethod
+    def _normalise_(target: Any, vdevice_id: Any, memory_scope: Any) -> tuple[Any, ...]:
+        return Map(target) if isinstance(target, dict) else target, vdevice_id, memory_scope
 
 
 # The one door from the IR to the room above it that knows the text form; opened when something is

@@ -185,7 +185,7 @@ class _Reader:
                     f"{row[0]}.{name}: wanted {' | '.join(sorted(words))}, got {type(value).__name__}"
                 )
         try:
-            return cls(*values)
+            return cls(**dict(zip(cls._fields, values)))
         except RecursionError:
             raise LoadError(f"{row[0]}: nested too deeply") from None
         except Exception as error:

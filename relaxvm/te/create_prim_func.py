@@ -143,8 +143,10 @@ class _Builder:
             begin, extent = self.dim(begin), self.dim(extent)
             loop = Var(axis.var.name, extent.dtype)
             block_var = Var(f"v_{axis.var.name}", extent.dtype)
-            loops.append((loop, Range(begin, extent)))
-            iter_vars.append(IterVar(Range(begin, extent), block_var, axis.iter_type))
+            loops.append((loop, Range.from_min_extent(begin, extent)))
+            iter_vars.append(
+                IterVar(Range.from_min_extent(begin, extent), block_var, axis.iter_type)
+            )
             mapping[axis.var] = cast(axis.var.dtype, block_var)
         body, init = self.body(op, buffers, iter_vars[: len(op.axis)], mapping)
         block = Block(tuple(iter_vars), (), (), op.name, body, init, annotations=op.attrs)

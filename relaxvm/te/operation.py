@@ -74,7 +74,7 @@ def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = No
         if not isinstance(dom, (tuple, list)) or len(dom) != 2:
             raise TIRError(f"reduce_axis {name}: wanted (begin, end) or a Range, got {dom!r}")
         begin, end = as_expr(dom[0]), as_expr(dom[1])
-        dom = Range(begin, end - begin)
+        dom = Range.from_min_extent(begin, end - begin)
     return IterVar(dom, Var(name, dom.extent.dtype), "reduce", thread_tag)
 
 
@@ -83,7 +83,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
     if isinstance(dom, str):
         dom, tag = None, dom
     if dom is not None and not isinstance(dom, Range):
-        dom = Range(0, as_expr(dom)) if not isinstance(dom, (tuple, list)) else Range(*dom)
+        dom = Range(*dom) if isinstance(dom, (tuple, list)) else Range(as_expr(dom))
     return IterVar(dom, Var(name or tag, "int32"), "thread", tag)
 
 
@@ -118,7 +118,7 @@ def compute(
     dims = _shape(shape, f"compute {name}")
     names = _axis_names(fcompute, len(dims), name, varargs_names)
     axes = tuple(
-        IterVar(Range(_const(0, d.dtype), d), Var(n, d.dtype), "spatial")
+        IterVar(Range.from_min_extent(_const(0, d.dtype), d), Var(n, d.dtype), "spatial")
         for n, d in zip(names, dims)
     )
     made = fcompute(*(axis.var for axis in axes))
@@ -153,7 +153,9 @@ def _axis_names(fcompute: Any, ndim: int, name: str, varargs_names: Any) -> list
         if p.kind is inspect.Parameter.VAR_POSITIONAL:
             variadic = True
         elif p.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
-            names.append(p.name)
+            # Further parameters with defaults hold values captured by a lambda in a loop.
+            if p.default is inspect.Parameter.empty or len(names) < ndim:
+                names.append(p.name)
     if variadic:
         given = list(varargs_names or ())
         names += given or [f"i{k}" for k in range(len(names), ndim)]

@@ -124,7 +124,7 @@ class Random:
         a = Analyzer()
         for v, (low, high) in zip(self.vars, self.spans):
             if low is not None:
-                a.bind(v, Range(const(low, self.dtype), const(high - low + 1, self.dtype)))
+                a.bind(v, Range.from_min_extent(const(low, self.dtype), const(high - low + 1, self.dtype)))
         return a
 
     def assignments(self, count):
@@ -205,7 +205,7 @@ def loops(**extents):
     out = [a]
     for name, extent in extents.items():
         v = Var(name)
-        a.bind(v, Range(0, extent))
+        a.bind(v, Range.from_min_extent(0, extent))
         out.append(v)
     return out
 
@@ -239,7 +239,7 @@ def test_wrapping_is_respected_where_bounds_are_unknown():
     assert not can_be(simplify(x * 4 // 4), x)
     assert not isinstance(simplify(x + 1 > x), IntImm)
     a = Analyzer()
-    a.bind(x, Range(0, 100))
+    a.bind(x, Range.from_min_extent(0, 100))
     assert a.simplify(x * 4 // 4) is x
     assert a.simplify(x + 1 > x).value == 1
 
@@ -264,8 +264,8 @@ def test_shapes_are_mathematical_integers():
 def test_symbolic_ranges_prove_bounds():
     a = Analyzer(wrap=False)
     n, i, j = SizeVar("n", "int64"), Var("i", "int64"), Var("j", "int64")
-    a.bind(i, Range(0, n))
-    a.bind(j, Range(0, 4))
+    a.bind(i, Range.from_min_extent(0, n))
+    a.bind(j, Range.from_min_extent(0, 4))
     assert a.can_prove(i < n)
     assert a.can_prove(i * 4 + j < n * 4)
     assert a.can_prove(i >= 0)
@@ -317,8 +317,8 @@ def test_division_by_zero_is_zero():
 def test_binding_twice_is_refused_unless_asked_for():
     a, i = loops(i=8)
     with pytest.raises(TIRError, match="bound already"):
-        a.bind(i, Range(0, 4))
-    a.bind(i, Range(0, 4), allow_override=True)
+        a.bind(i, Range.from_min_extent(0, 4))
+    a.bind(i, Range.from_min_extent(0, 4), allow_override=True)
     assert a.can_prove(i < 4)
     b = Analyzer()
     x = Var("x")
@@ -330,7 +330,7 @@ def test_sizes_are_not_negative_and_do_not_overflow():
     a = Analyzer()
     n, i = Var("n", "int64"), Var("i", "int64")
     a.bind_size(n)
-    a.bind(i, Range(0, n))
+    a.bind(i, Range.from_min_extent(0, n))
     assert a.can_prove(n >= 0)
     assert a.can_prove(i * 4 + 3 < n * 4)
     assert a.simplify(n * 4 // 4) is n

@@ -171,3 +171,17 @@ def test_modules_differ_by_functions_and_attributes():
     two = IRModule({"f": program(), "g": program()})
     assert same(two, IRModule({"g": program(), "f": program()}))
     assert structural_hash(two) != structural_hash(a)
+
+
+def test_functions_of_a_module_may_share_a_buffer():
+    a = decl_buffer((1,), "int32")
+    f = PrimFunc([a], BufferStore(a, 1, [0]))
+    g = PrimFunc([a], BufferStore(a, 2, [0]))
+    b, c = decl_buffer((1,), "int32"), decl_buffer((1,), "int32")
+    other = IRModule(
+        {
+            "f": PrimFunc([b], BufferStore(b, 1, [0])),
+            "g": PrimFunc([c], BufferStore(c, 2, [0])),
+        }
+    )
+    assert same(IRModule({"f": f, "g": g}), other)

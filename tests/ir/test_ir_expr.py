@@ -164,7 +164,12 @@ def test_other_forms():
     assert Max(Var("i"), Var("i")).dtype == "int32"
     assert StringImm("a") is StringImm("a")
     assert StringImm("a") == "a"
-    assert Range(0, 4).extent.value == 4
+    for r in (Range(2, 6), Range.from_min_extent(2, 4), Range(min=2, extent=4)):
+        assert (r.min.value, r.extent.value) == (2, 4)
+    assert Range(4).min.value == 0
+    for bad in (lambda: Range(), lambda: Range(1, 2, min=1), lambda: Range(min=1)):
+        with pytest.raises(TIRError, match="Range"):
+            bad()
     assert Cast("float32", Var("i")).dtype == "float32"
     with pytest.raises(TIRError):
         Cast("float32x4", Var("i"))

@@ -1,0 +1,186 @@
+"""From what the caller of a VM function passes to what the function gets.
+
+Arrays of any kind become NDArrays without a copy, unless they have gaps: programs see only
+C-contiguous arrays, so those are copied here. Tuples and lists follow the parameter's struct info.
+Whether shapes and dtypes fit is checked by the program itself, which the compiler made to do so;
+here only the kinds are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import VMTypeError, VMValueError
+from .builtin import VMClosure
+from .check import got
+from .interpreter import contiguous
+from .ndarray import NDArray, ShapeTuple, as_ndarray
+from .program import FunctionInfo
+from .sinfo import FuncInfo, Info, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+
+__all__ = ["Converter", "bind_arguments", "convert", "converters_of"]
+
+Converter = Callable[[Any], Any]
+_MAX_NESTING = 64
+
+
+def converters_of(info: FunctionInfo) -> tuple[Converter, ...]:
+    """One converter per parameter of `info`.
+
+    They raise VMTypeError naming function, parameter, wanted and got.
+    """
+    return tuple(
+        _converter(param, f"{info.name}: parameter {name}")
+        for name, param in zip(info.param_names, info.params)
+    )
+
+
+def bind_arguments(
+    info: FunctionInfo, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """Positional and keyword arguments in the order of the parameters.
+
+    Raises VMTypeError showing the signature.
+    """
+    names = info.param_names
+    if len(args) > len(names):
+        raise VMTypeError(
+            f"{info.name}: wanted {len(names)} arguments, got {len(args) + len(kwargs)}\n"
+            f"  {info.signature()}"
+        )
+    bound = dict(zip(names, args))
+    for name, value in kwargs.items():
+        if name not in names:
+            raise VMTypeError(f"{info.name}: no parameter is called {name!r}\n  {info.signature()}")
+        if name in bound:
+            raise VMTypeError(f"{info.name}: parameter {name} is given twice\n  {info.signature()}")
+        bound[name] = value
+    missing = [name for name in names if name not in bound]
+    if missing:
+        raise VMTypeError(
+            f"{info.name}: wanted {len(names)} arguments, got {len(bound)}; "
+            f"missing: {', '.join(missing)}\n  {info.signature()}"
+        )
+    return tuple(bound[name] for name in names)
+
+
+def _converter(info: Info, where: str) -> Converter:
+    return _MAKERS[type(info)](info, where)
+
+
+def _tensor(info: Any, where: str) -> Converter:
+    def convert(value: Any) -> NDArray:
+        if type(value) is NDArray:
+            return contiguous(value)
+        try:
+            return contiguous(as_ndarray(value))
+        except VMTypeError as error:
+            raise VMTypeError(f"{where}: wanted {info}, got {got(value)}: {error}") from None
+
+    return convert
+
+
+def _shape(info: Any, where: str) -> Converter:
+    def convert(value: Any) -> ShapeTuple:
+        if type(value) is ShapeTuple:
+            return value
+        if isinstance(value, (tuple, list)):
+            try:
+                return ShapeTuple(value)
+            except VMTypeError as error:
+                raise VMTypeError(f"{where}: wanted {info}: {error}") from None
+        raise VMTypeError(f"{where}: wanted {info}, a tuple of ints, got {got(value)}")
+
+    return convert
+
+
+def _prim(info: Any, where: str) -> Converter:
+    dtype = info.dtype
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, (np.generic, np.ndarray, NDArray)) and value.ndim == 0:
+            value = value.item()
+        if dtype.is_bool and isinstance(value, (bool, int)) and value in (0, 1):
+            return bool(value)
+        if dtype.is_int and isinstance(value, int):
+            number = int(value)
+            if not dtype.min_value <= number <= dtype.max_value:
+                raise VMValueError(f"{where}: {got(value)} does not fit {dtype}")
+            return number
+        if dtype.is_float and isinstance(value, (int, float)):
+            try:
+                return float(value)
+            except OverflowError:
+                raise VMValueError(f"{where}: {got(value)} does not fit {dtype}") from None
+        if dtype.is_bool or dtype.is_int or dtype.is_float:
+            raise VMTypeError(f"{where}: wanted {info}, got {got(value)}")
+        return value
+
+    return convert
+
+
+def _tuple(info: Any, where: str) -> Converter:
+    fields = [_converter(field, f"{where}[{i}]") for i, field in enumerate(info.fields)]
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, (tuple, list)):
+            raise VMTypeError(f"{where}: wanted {info}, got {got(value)}")
+        if len(value) != len(fields):
+            raise VMTypeError(
+                f"{where}: wanted a tuple of {len(fields)}, got {len(value)} elements"
+            )
+        return tuple([field(item) for field, item in zip(fields, value)])
+
+    return convert
+
+
+def _func(info: Any, where: str) -> Converter:
+    def convert(value: Any) -> Any:
+        if not callable(value):
+            raise VMTypeError(f"{where}: wanted a function, got {got(value)}")
+        return value
+
+    return convert
+
+
+def _object(info: Any, where: str) -> Converter:
+    return lambda value: as_value(value, where)
+
+
+def as_value(value: Any, where: str, depth: int = 0) -> Any:
+    """`value` where nothing is known about what is wanted."""
+    kind = type(value)
+    if kind is NDArray:
+        return contiguous(value)
+    if kind in (int, float, bool, str, ShapeTuple, VMClosure) or value is None:
+        return value
+    if isinstance(value, (tuple, list)):
+        if depth > _MAX_NESTING:
+            raise VMTypeError(f"{where}: tuples are nested more than {_MAX_NESTING} deep")
+        return tuple([as_value(item, where, depth + 1) for item in value])
+    if isinstance(value, (np.ndarray, np.generic)) or hasattr(kind, "__dlpack__"):
+        try:
+            return contiguous(as_ndarray(value))
+        except VMTypeError as error:
+            raise VMTypeError(f"{where}: {error}") from None
+    return value
+
+
+def convert(value: Any) -> Any:
+    """`value` as programs see it (TVM's `convert`): arrays NDArrays, lists tuples, the rest as it
+    is.
+    """
+    return as_value(value, "convert")
+
+
+_MAKERS: dict[type, Callable[[Any, str], Converter]] = {
+    TensorInfo: _tensor,
+    ShapeInfo: _shape,
+    PrimInfo: _prim,
+    TupleInfo: _tuple,
+    FuncInfo: _func,
+    ObjectInfo: _object,
+}

@@ -1,0 +1,547 @@
+"""What the VM itself can do besides jumping: the `vm.builtin.*` functions and their table.
+
+Each is a plain function. Where the trailing arguments are constants (`bind` in the table), a
+factory checks and digests them once, at verification and at link time, and the instruction runs
+what it returned. Hand-written bytecode may pass anything, so every function checks what it gets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..base import DataType, LimitError, VMError, VMTypeError, VMValueError, to_numpy_dtype
+from . import check
+from . import heap as shape_heap
+from .check import as_condition, got
+from .constants import integer
+from .device import cpu
+from .limits import MAX_NDIM, Account
+from .ndarray import NDArray, ShapeTuple, wrap_unchecked
+from .storage import ALIGNMENT_BYTES, aligned_empty
+
+__all__ = ["TABLE", "Builtin", "Storage", "VMAssertionError", "VMClosure"]
+
+_CPU = cpu(0)
+# Cheaper than `.ctypes.data`, and `raw` is never empty.
+_address_of, _byte_at = ctypes.addressof, ctypes.c_char.from_buffer
+_UINT8 = np.dtype("uint8")
+_INT64 = DataType("int64")
+_MAX_BYTES = 1 << 48
+_MAX_SHAPE_LENGTH = 1 << 10
+
+
+class VMAssertionError(VMError, AssertionError):
+    """An `assert_op` of the program failed."""
+
+
+class Storage:
+    """A block of memory for tensors: `size_bytes` of `raw` from `start` on, which is aligned to 64
+    bytes.
+    """
+
+    __slots__ = ("device", "raw", "scope", "size_bytes", "start")
+
+    def __init__(self, raw: np.ndarray, start: int, size_bytes: int, scope: str) -> None:
+        self.raw = raw
+        self.start = start
+        self.size_bytes = size_bytes
+        self.device = _CPU
+        self.scope = scope
+
+    def __repr__(self) -> str:
+        return f"<Storage {self.size_bytes} bytes on {self.device}>"
+
+
+class VMClosure:
+    """A function of a program as a value, with the last of its arguments captured.
+
+    function  a linked VM function or a Python callable
+    captured  values appended to each call's arguments
+    """
+
+    __slots__ = ("captured", "function")
+
+    def __init__(self, function: Any, captured: tuple[Any, ...] = ()) -> None:
+        self.function = function
+        self.captured = captured
+
+    def __call__(self, *args: Any) -> Any:
+        vm = getattr(self.function, "vm", None)
+        if vm is not None:
+            return vm.invoke_closure(self, *args)
+        return self.function(*args, *self.captured)
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "name", None) or getattr(self.function, "__name__", "?")
+        return f"<VMClosure {name}, {len(self.captured)} captured>"
+
+
+# Memory
+
+
+def _size_of(size: object) -> int:
+    if isinstance(size, tuple):
+        total = 1
+        for extent in size:
+            total *= integer(extent, "alloc_storage: size")
+    else:
+        total = integer(size, "alloc_storage: size")
+    if not 0 <= total < _MAX_BYTES:
+        raise VMValueError(
+            f"alloc_storage: wanted a size of 0 to {_MAX_BYTES - 1} bytes, got {size}"
+        )
+    return total
+
+
+def alloc_storage_of(
+    size: object, device_index: object = 0, dtype: object = None, scope: object = "global"
+) -> Callable[[Account | None], Storage]:
+    """See `alloc_storage`; the constants are checked here."""
+    size_bytes = _size_of(size)
+    integer(device_index, "alloc_storage: device index")
+    if type(scope) is not str:
+        raise VMTypeError(f"alloc_storage: scope: wanted a text, got {type(scope).__name__}")
+
+    def alloc(account: Account | None) -> Storage:
+        if account is not None:
+            account.reserve(size_bytes)
+        try:
+            raw = np.empty(size_bytes + ALIGNMENT_BYTES, _UINT8)
+        except (MemoryError, ValueError) as error:
+            raise LimitError(
+                f"alloc_storage: cannot allocate {size_bytes} bytes: {error}"
+            ) from None
+        if account is not None:
+            account.own(raw, size_bytes)
+        start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES  # type: ignore[arg-type]
+        return Storage(raw, start, size_bytes, scope)
+
+    alloc.size_bytes = size_bytes  # type: ignore[attr-defined]
+    return alloc
+
+
+def alloc_storage(
+    account: Account | None,
+    size: object,
+    device_index: object = 0,
+    dtype: object = None,
+    scope: object = "global",
+) -> Storage:
+    """`size` bytes (an int, or a shape whose sizes are multiplied).
+
+    Raises LimitError if there are not so many.
+    """
+    return alloc_storage_of(size, device_index, dtype, scope)(account)
+
+
+def _checked_shape(shape: object, what: str) -> tuple[int, ...]:
+    if not isinstance(shape, tuple):
+        raise VMTypeError(f"{what}: wanted a shape, got {got(shape)}")
+    numel = 1
+    for extent in shape:
+        if type(extent) is not int or not 0 <= extent < _MAX_BYTES:
+            raise VMValueError(f"{what}: wanted sizes of at least 0, got {tuple(shape)}")
+        numel *= extent or 1
+    if len(shape) > MAX_NDIM or numel >= _MAX_BYTES:
+        raise VMValueError(f"{what}: the shape {tuple(shape)} is too large")
+    return shape
+
+
+def alloc_tensor_of(offset: object, shape: object, dtype: object) -> Callable[[Storage], NDArray]:
+    """See `alloc_tensor`; the constants are checked here."""
+    place = alloc_shaped_tensor_of(offset, dtype)
+    extents = tuple(_checked_shape(shape, "alloc_tensor"))
+
+    def alloc(storage: Storage) -> NDArray:
+        return place(storage, extents)
+
+    assert isinstance(dtype, DataType)
+    alloc.end_bytes = integer(offset, "offset") + math.prod(extents) * dtype.itemsize  # type: ignore[attr-defined]
+    return alloc
+
+
+def alloc_shaped_tensor_of(
+    offset: object, dtype: object
+) -> Callable[[Storage, tuple[int, ...]], NDArray]:
+    """See `alloc_tensor`, of a shape known only later."""
+    start = integer(offset, "alloc_tensor: offset")
+    if type(dtype) is not DataType or dtype.lanes != 1 or dtype.kind in ("handle", "void"):
+        raise VMTypeError(f"alloc_tensor: no array has dtype {dtype!r}")
+    storage_dtype = to_numpy_dtype(dtype)
+    itemsize = storage_dtype.itemsize
+    if start < 0 or start % itemsize:
+        raise VMValueError(
+            f"alloc_tensor: wanted an offset that is a multiple of {itemsize}, got {start}"
+        )
+    make, new = np.ndarray, wrap_unchecked
+
+    def alloc(storage: Storage, shape: tuple[int, ...]) -> NDArray:
+        if type(storage) is not Storage:
+            raise VMTypeError(f"alloc_tensor: wanted a storage, got {got(storage)}")
+        extents = _checked_shape(shape, "alloc_tensor")
+        needed = math.prod(extents) * itemsize
+        if start + needed > storage.size_bytes:
+            raise VMValueError(
+                f"alloc_tensor: {dtype} tensor of shape {tuple(extents)} at offset {start} needs "
+                f"{start + needed} bytes, the storage has {storage.size_bytes}"
+            )
+        if not needed:
+            return new(aligned_empty(extents, storage_dtype), dtype, _CPU)
+        return new(make(extents, storage_dtype, storage.raw, storage.start + start), dtype, _CPU)
+
+    return alloc
+
+
+def alloc_tensor(storage: Storage, offset: object, shape: Any, dtype: object) -> NDArray:
+    """A tensor in `storage`, `offset` bytes from its start. Raises VMValueError where none fits."""
+    return alloc_shaped_tensor_of(offset, dtype)(storage, shape)
+
+
+def kill_object(value: object) -> None:
+    """Forget a register (the linker does it; as a function there is nothing to do)."""
+
+
+def null_value() -> None:
+    """No value."""
+
+
+def move(value: object) -> object:
+    """The value itself: where two branches meet, each moves its result into the same register."""
+    return value
+
+
+# Tensors and shapes
+
+
+def _tensor(value: object, what: str) -> NDArray:
+    if type(value) is not NDArray:
+        raise VMTypeError(f"{what}: wanted a tensor, got {got(value)}")
+    return value
+
+
+def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
+    """See `reshape`; the shape is checked here."""
+    extents = tuple(_checked_shape(shape, "reshape"))
+    numel = 1
+    for extent in extents:
+        numel *= extent
+
+    def reshape_one(tensor: NDArray) -> NDArray:
+        array = _tensor(tensor, "reshape")._array
+        if array.size != numel:
+            raise VMValueError(
+                f"reshape: {tuple(array.shape)} has {array.size} elements, {extents} wants {numel}"
+            )
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        return wrap_unchecked(array.reshape(extents), tensor.dtype, tensor.device)
+
+    return reshape_one
+
+
+def reshape(tensor: NDArray, shape: object) -> NDArray:
+    """The same elements in another shape, in the same memory (a copy if the tensor has gaps)."""
+    return reshape_to(shape)(tensor)
+
+
+def shape_of(tensor: NDArray) -> ShapeTuple:
+    """The tensor's shape."""
+    return tuple.__new__(ShapeTuple, _tensor(tensor, "shape_of")._array.shape)
+
+
+def tensor_to_shape(tensor: NDArray) -> ShapeTuple:
+    """The shape that a one-dimensional integer tensor holds."""
+    array = _tensor(tensor, "tensor_to_shape")._array
+    if array.ndim != 1 or not tensor.dtype.is_int or array.size > _MAX_SHAPE_LENGTH:
+        raise VMTypeError(
+            f"tensor_to_shape: wanted a short integer tensor with one axis, got {got(tensor)}"
+        )
+    values = array.tolist()
+    if any(not -(1 << 63) <= value < 1 << 63 for value in values):
+        raise VMValueError("tensor_to_shape: a size does not fit 64 bits")
+    return ShapeTuple(values)
+
+
+def _new_tensor(account: Account | None, shape: tuple[int, ...], dtype: DataType) -> NDArray:
+    storage_dtype = to_numpy_dtype(dtype)
+    needed = storage_dtype.itemsize
+    for extent in shape:
+        needed *= extent
+    if account is not None:
+        account.reserve(needed)
+    try:
+        memory = aligned_empty(shape, storage_dtype)
+    except VMValueError as error:
+        raise LimitError(str(error)) from None
+    if account is not None:
+        account.own(memory, needed)
+    return wrap_unchecked(memory, dtype, _CPU)
+
+
+def shape_to_tensor(account: Account | None, shape: ShapeTuple) -> NDArray:
+    """A shape as a one-dimensional int64 tensor."""
+    if not isinstance(shape, tuple) or not all(type(extent) is int for extent in shape):
+        raise VMTypeError(f"shape_to_tensor: wanted a shape, got {got(shape)}")
+    made = _new_tensor(account, (len(shape),), _INT64)
+    try:
+        made._array[...] = shape
+    except OverflowError:
+        raise VMValueError("shape_to_tensor: a size does not fit 64 bits") from None
+    return made
+
+
+def copy(account: Account | None, tensor: NDArray) -> NDArray:
+    """A copy of the tensor in memory of its own."""
+    source = _tensor(tensor, "copy")
+    made = _new_tensor(account, source._array.shape, source.dtype)
+    made._array[...] = source._array
+    return made
+
+
+def to_device(tensor: NDArray, device_type: object = 1, device_id: object = 0) -> NDArray:
+    """The tensor on a device: itself, as only the CPU exists."""
+    if device_type not in (1, "cpu", "llvm") or integer(device_id, "to_device: device id") < 0:
+        raise VMValueError(f"to_device: only cpu(0) exists, got {device_type!r}, {device_id!r}")
+    return _tensor(tensor, "to_device")
+
+
+# Tuples
+
+
+def make_tuple(*values: Any) -> tuple[Any, ...]:
+    """A tuple of the arguments."""
+    return values
+
+
+def tuple_getitem(values: tuple[Any, ...], index: int) -> Any:
+    """One element of a tuple (or one size of a shape)."""
+    if not isinstance(values, tuple) or type(index) is not int:
+        raise VMTypeError(
+            f"tuple_getitem: wanted a tuple and an int, got {got(values)} and {got(index)}"
+        )
+    if not 0 <= index < len(values):
+        raise VMValueError(f"tuple_getitem: wanted an index of 0 to {len(values) - 1}, got {index}")
+    return values[index]
+
+
+def tuple_reset_item(values: tuple[Any, ...], index: int) -> tuple[Any, ...]:
+    """The tuple with None in place of one element, so that its memory can go."""
+    tuple_getitem(values, index)
+    return (*values[:index], None, *values[index + 1 :])
+
+
+# Functions
+
+
+def make_closure(function: Any, *captured: Any) -> VMClosure:
+    """`function` with its last arguments captured."""
+    if type(function) is VMClosure:
+        return VMClosure(function.function, captured + function.captured)
+    if not callable(function):
+        raise VMTypeError(f"make_closure: wanted a function, got {got(function)}")
+    return VMClosure(function, captured)
+
+
+def invoke_closure(closure: Any, args: Any) -> Any:
+    """Call a closure with a tuple of arguments (the machine runs VM functions without nesting)."""
+    if not callable(closure) or not isinstance(args, tuple):
+        raise VMTypeError(
+            f"invoke_closure: wanted a function and a tuple, got {got(closure)} and {got(args)}"
+        )
+    return closure(*args)
+
+
+def call_tir_dyn(kernel: Any, *args: Any) -> None:
+    """Run a kernel; the last argument is a shape whose sizes are passed one by one as trailing
+    ints.
+
+    The arguments before it may also come as one tuple.
+    """
+    if not args or not isinstance(args[-1], tuple):
+        raise VMTypeError("call_tir_dyn: wanted a kernel, its arguments and a shape")
+    given = args[:-1]
+    if len(given) == 1 and type(given[0]) is tuple:
+        given = given[0]
+    if not callable(kernel):
+        raise VMTypeError(f"call_tir_dyn: wanted a kernel, got {got(kernel)}")
+    kernel(*given, *args[-1])
+
+
+# Conditions and messages
+
+
+def assert_op(condition: Any, template: Any = "", *args: Any) -> None:
+    """Raise VMAssertionError with the formatted message unless `condition` holds."""
+    if not as_condition(condition, "assert_op"):
+        text = _format(template, args)
+        raise VMAssertionError(f"assertion failed: {text}" if text else "assertion failed")
+
+
+def print_(template: Any, *args: Any) -> None:
+    """Print the formatted message; an empty template prints the arguments."""
+    if template == "":
+        print(*map(_text, args))
+    else:
+        print(_format(template, args))
+
+
+def _text(value: Any) -> str:
+    return str(value.numpy()) if type(value) is NDArray else str(value)
+
+
+def _format(template: Any, args: tuple[Any, ...]) -> str:
+    """`template` with {} and {0} filled in. Nothing else of Python's formats: templates come from
+    files.
+    """
+    if not isinstance(template, str):
+        raise VMTypeError(f"message: wanted a text, got {got(template)}")
+    out: list[str] = []
+    at = turn = 0
+    while at < len(template):
+        char = template[at]
+        if char in "{}" and template[at : at + 2] == char * 2:
+            out.append(char)
+            at += 2
+            continue
+        if char == "{":
+            end = template.find("}", at)
+            key = template[at + 1 : end]
+            if end < 0 or not (key == "" or (key.isascii() and key.isdigit() and len(key) < 6)):
+                raise VMValueError(
+                    f"message {template[:80]!r}: only {{}} and {{0}} can be filled in"
+                )
+            index = int(key) if key else turn
+            turn += not key
+            if index >= len(args):
+                raise VMValueError(
+                    f"message {template[:80]!r}: wants more than {len(args)} arguments"
+                )
+            out.append(_text(args[index]))
+            at = end + 1
+            continue
+        out.append(char)
+        at += 1
+    return "".join(out)
+
+
+def is_null(value: object) -> bool:
+    """Whether there is no value."""
+    return value is None
+
+
+class Builtin(NamedTuple):
+    """One line of the table.
+
+    args     what each argument must be: any, imm (an int constant), text, dtype, dtype? (or void),
+             info, dim (all constants); "(a b)*" repeats; a trailing "=" marks an optional one
+    pure     no effect besides its result
+    aliases  whether the result may share memory with an argument or keep it alive
+    bind     factory over the constant arguments after the first `dynamic`
+    account  whether it is given the call's account first
+    """
+
+    function: Callable[..., Any]
+    args: str
+    pure: bool = False
+    aliases: bool = False
+    bind: Callable[..., Callable[..., Any]] | None = None
+    dynamic: int = 0
+    account: bool = False
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Kinds of the arguments before the repeated part."""
+        return tuple(kind for kind in self.args.partition("(")[0].split())
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """Kinds of the repeated part, or ()."""
+        return tuple(self.args.partition("(")[2].rstrip(")*").split())
+
+    @property
+    def min_args(self) -> int:
+        """The least number of arguments."""
+        return sum(not kind.endswith("=") for kind in self.fixed)
+
+    @property
+    def max_args(self) -> int | None:
+        """The greatest number of arguments, None if there is none."""
+        return None if self.repeated else len(self.fixed)
+
+
+_heap, _check = shape_heap, check
+TABLE: dict[str, Builtin] = {
+    f"vm.builtin.{name}": entry
+    for name, entry in {
+        # memory
+        "alloc_storage": Builtin(
+            alloc_storage, "any any= any= text=", bind=alloc_storage_of, account=True
+        ),
+        "alloc_tensor": Builtin(
+            alloc_tensor, "any any any dtype", aliases=True, bind=alloc_tensor_of, dynamic=1
+        ),
+        "kill_object": Builtin(kill_object, "any"),
+        "null_value": Builtin(null_value, "", pure=True),
+        "move": Builtin(move, "any", pure=True, aliases=True),
+        # symbolic shapes
+        "alloc_shape_heap": Builtin(_heap.alloc, "imm", bind=_heap.alloc_of),
+        "match_shape": Builtin(
+            _heap.match_shape, "any any text (imm imm)*", bind=_heap.match_shape_of, dynamic=2
+        ),
+        "match_prim_value": Builtin(
+            _heap.match_prim, "any any text imm imm", bind=_heap.match_prim_of, dynamic=2
+        ),
+        "make_shape": Builtin(
+            _heap.make_shape, "any (imm imm)*", pure=True, bind=_heap.make_shape_of, dynamic=1
+        ),
+        "make_prim_value": Builtin(
+            _heap.make_prim, "any imm imm", pure=True, bind=_heap.make_prim_of, dynamic=1
+        ),
+        "shape_expr": Builtin(_heap.shape_expr, "any imm dim", bind=_heap.shape_expr_of, dynamic=1),
+        # checks
+        "check_tensor_info": Builtin(
+            _check.tensor_info, "any imm dtype? text", bind=_check.tensor_info_of, dynamic=1
+        ),
+        "check_shape_info": Builtin(
+            _check.shape_info, "any imm text", bind=_check.shape_info_of, dynamic=1
+        ),
+        "check_prim_value_info": Builtin(
+            _check.prim_info, "any dtype text", bind=_check.prim_info_of, dynamic=1
+        ),
+        "check_tuple_info": Builtin(
+            _check.tuple_info, "any imm text", bind=_check.tuple_info_of, dynamic=1
+        ),
+        "check_func_info": Builtin(
+            _check.func_info, "any text", bind=_check.func_info_of, dynamic=1
+        ),
+        "check_result": Builtin(
+            _check.result, "any info text any=", aliases=True, bind=_check.result_of, dynamic=1
+        ),
+        # tensors and shapes
+        "reshape": Builtin(reshape, "any any", pure=True, aliases=True, bind=reshape_to, dynamic=1),
+        "shape_of": Builtin(shape_of, "any", pure=True),
+        "tensor_to_shape": Builtin(tensor_to_shape, "any", pure=True),
+        "shape_to_tensor": Builtin(shape_to_tensor, "any", pure=True, account=True),
+        "copy": Builtin(copy, "any", pure=True, account=True),
+        "to_device": Builtin(to_device, "any any= any=", pure=True, aliases=True),
+        # tuples
+        "make_tuple": Builtin(make_tuple, "(any)*", pure=True, aliases=True),
+        "tuple_getitem": Builtin(tuple_getitem, "any any", pure=True, aliases=True),
+        "tuple_reset_item": Builtin(tuple_reset_item, "any any", pure=True, aliases=True),
+        # functions
+        "make_closure": Builtin(make_closure, "any (any)*", pure=True, aliases=True),
+        "invoke_closure": Builtin(invoke_closure, "any any", aliases=True),
+        "call_tir_dyn": Builtin(call_tir_dyn, "any (any)*", aliases=True),
+        # conditions and messages
+        "read_if_cond": Builtin(as_condition, "any", pure=True),
+        "assert_op": Builtin(assert_op, "any any= (any)*"),
+        "print": Builtin(print_, "any (any)*"),
+        "is_null": Builtin(is_null, "any", pure=True),
+    }.items()
+}
+"""Every builtin by its full name."""

@@ -1,0 +1,221 @@
+"""Checks of values against struct info at the borders of a VM function.
+
+`context` texts come from the compiler, such as ``main: parameter x: Tensor((n, 64), float32)``, and
+begin each message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, VMTypeError, VMValueError
+from .dims import Dim, evaluate, format_dim, is_symbol, symbols_of
+from .ndarray import NDArray, ShapeTuple
+from .sinfo import INFO_TYPES, FuncInfo, Info, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+
+__all__ = ["as_condition", "got"]
+
+_Check = Callable[[Any], Any]
+
+
+def got(value: object) -> str:
+    """A short description of a run-time value for a message."""
+    if isinstance(value, (NDArray, np.ndarray)):
+        dims = ", ".join(map(str, value.shape)) + ("," if value.ndim == 1 else "")
+        return f"Tensor(({dims}), {value.dtype})"
+    if type(value) is ShapeTuple:
+        return f"Shape({tuple(value)})"[:200]
+    if value is None:
+        return "None"
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)}"
+    if isinstance(value, (bool, int, float, str)):
+        text = _short(value) if isinstance(value, int) else str(value)[:80]
+        return f"{type(value).__name__} {text}"
+    return type(value).__name__
+
+
+def _short(value: int) -> str:
+    # str() of a huge int is slow, and refused by Python past some size.
+    return str(value) if -(1 << 127) < value < 1 << 127 else "of more than 127 bits"
+
+
+def as_condition(value: Any, what: str = "if") -> bool:
+    """A bool, an int, or a tensor of one bool or int as a condition.
+
+    Raises VMTypeError for anything else.
+    """
+    if type(value) is bool or type(value) is int:
+        return bool(value)
+    if type(value) is NDArray and value.size == 1 and not value.dtype.is_float:
+        return bool(value.item())
+    raise VMTypeError(f"{what}: wanted a bool or a bool tensor with one element, got {got(value)}")
+
+
+def tensor_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
+    """See `tensor_info`."""
+    wanted = DataType(dtype) if type(dtype) is DataType and dtype.kind != "void" else None
+    axes, where = int(ndim), str(context)
+
+    def check(value: Any) -> None:
+        if type(value) is not NDArray:
+            raise VMTypeError(f"{where}: wanted a tensor, got {got(value)}")
+        if wanted is not None and value.dtype is not wanted:
+            raise VMTypeError(f"{where}: wanted dtype {wanted}, got {got(value)}")
+        if axes >= 0 and value._array.ndim != axes:
+            raise VMTypeError(f"{where}: wanted {axes} dimensions, got {got(value)}")
+
+    return check
+
+
+def tensor_info(value: Any, ndim: Any, dtype: Any, context: Any) -> None:
+    """Raise VMTypeError unless `value` is a tensor of `ndim` axes (-1: any) and `dtype` (None:
+    any).
+    """
+    tensor_info_of(ndim, dtype, context)(value)
+
+
+def shape_info_of(ndim: Any, context: Any) -> _Check:
+    """See `shape_info`."""
+    length, where = int(ndim), str(context)
+
+    def check(value: Any) -> None:
+        if type(value) is not ShapeTuple:
+            raise VMTypeError(f"{where}: wanted a shape, got {got(value)}")
+        if length >= 0 and len(value) != length:
+            raise VMTypeError(f"{where}: wanted {length} dimensions, got {got(value)}")
+
+    return check
+
+
+def shape_info(value: Any, ndim: Any, context: Any) -> None:
+    """Raise VMTypeError unless `value` is a shape of `ndim` sizes (-1: any)."""
+    shape_info_of(ndim, context)(value)
+
+
+def prim_info_of(dtype: Any, context: Any) -> _Check:
+    """See `prim_info`."""
+    wanted, where = DataType(dtype), str(context)
+
+    def check(value: Any) -> None:
+        if wanted.is_bool:
+            fits = type(value) is bool or (type(value) is int and value in (0, 1))
+        elif wanted.is_int:
+            fits = type(value) is int
+            if fits and not wanted.min_value <= value <= wanted.max_value:
+                raise VMValueError(f"{where}: {got(value)} does not fit {wanted}")
+        elif wanted.is_float:
+            fits = type(value) is float or type(value) is int
+        else:
+            fits = True
+        if not fits:
+            raise VMTypeError(f"{where}: wanted a {wanted}, got {got(value)}")
+
+    return check
+
+
+def prim_info(value: Any, dtype: Any, context: Any) -> None:
+    """Raise VMTypeError unless `value` is a number of `dtype`, VMValueError if out of range."""
+    prim_info_of(dtype, context)(value)
+
+
+def tuple_info_of(count: Any, context: Any) -> _Check:
+    """See `tuple_info`."""
+    wanted, where = int(count), str(context)
+
+    def check(value: Any) -> None:
+        if not isinstance(value, tuple) or type(value) is ShapeTuple:
+            raise VMTypeError(f"{where}: wanted a tuple of {wanted}, got {got(value)}")
+        if len(value) != wanted:
+            raise VMTypeError(f"{where}: wanted a tuple of {wanted}, got {len(value)} elements")
+
+    return check
+
+
+def tuple_info(value: Any, count: Any, context: Any) -> None:
+    """Raise VMTypeError unless `value` is a tuple of `count` elements."""
+    tuple_info_of(count, context)(value)
+
+
+def func_info_of(context: Any) -> _Check:
+    """See `func_info`."""
+    where = str(context)
+
+    def check(value: Any) -> None:
+        if not callable(value):
+            raise VMTypeError(f"{where}: wanted a function, got {got(value)}")
+
+    return check
+
+
+def func_info(value: Any, context: Any) -> None:
+    """Raise VMTypeError unless `value` can be called."""
+    func_info_of(context)(value)
+
+
+def result_of(info: Any, context: Any, heap: Any = None) -> _Check:
+    """See `result`."""
+    if not isinstance(info, INFO_TYPES):
+        raise VMTypeError(f"check_result: wanted a struct info, got {got(info)}")
+    where = str(context)
+
+    def check(value: Any) -> Any:
+        _match(info, value, where, {}, heap)
+        return value
+
+    return check
+
+
+def result(value: Any, info: Any, context: Any, heap: Any = None) -> Any:
+    """`value`, if it fits `info`; raises VMTypeError or VMValueError otherwise.
+
+    Dimensions may use slots of `heap` (``$0``); a lone symbol that has no value there stands for
+    any size, the same wherever it appears.
+    """
+    return result_of(info, context, heap)(value)
+
+
+def _match(info: Info, value: Any, where: str, symbols: dict[str, int], heap: Any) -> None:
+    if isinstance(info, TensorInfo):
+        tensor_info_of(info.ndim, info.dtype, where)(value)
+        if info.shape is not None:
+            _match_dims(info.shape, value._array.shape, value, where, symbols, heap)
+    elif isinstance(info, ShapeInfo):
+        shape_info_of(info.ndim, where)(value)
+        if info.values is not None:
+            _match_dims(info.values, value, value, where, symbols, heap)
+    elif isinstance(info, PrimInfo):
+        prim_info_of(info.dtype, where)(value)
+        if info.value is not None:
+            _match_dims((info.value,), (value,), value, where, symbols, heap)
+    elif isinstance(info, TupleInfo):
+        tuple_info_of(len(info.fields), where)(value)
+        for i, (field, item) in enumerate(zip(info.fields, value)):
+            _match(field, item, f"{where}: element {i}", symbols, heap)
+    elif isinstance(info, FuncInfo):
+        func_info_of(where)(value)
+
+
+def _match_dims(
+    dims: tuple[Dim, ...], sizes: Any, value: Any, where: str, symbols: dict[str, int], heap: Any
+) -> None:
+    for axis, (dim, size) in enumerate(zip(dims, sizes)):
+        name = is_symbol(dim)
+        if name is not None and _lookup(name, symbols, heap) is None:
+            symbols[name] = size
+            continue
+        known = {s: _lookup(s, symbols, heap) for s in symbols_of(dim)}
+        if any(v is None for v in known.values()):
+            continue
+        wanted = evaluate(dim, known)  # type: ignore[arg-type]
+        if wanted != size:
+            text = str(wanted) if type(dim) is int else f"{format_dim(dim)} = {wanted}"
+            raise VMValueError(f"{where}: dimension {axis}: wanted {text}, got {got(value)}")
+
+
+def _lookup(name: str, symbols: dict[str, int], heap: Any) -> int | None:
+    found = symbols.get(name)
+    return heap.get(name) if found is None and heap is not None and hasattr(heap, "get") else found

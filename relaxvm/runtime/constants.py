@@ -1,0 +1,226 @@
+"""The values a program may hold as constants, and how a file stores them.
+
+tensor NDArray · shape ShapeTuple · text str · dtype DataType · int · float · bool · info (struct
+info as data) · dim (a postfix program of `dims`, wrapped in `DimProgram`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, LoadError, VerifyError, VMTypeError, VMValueError
+from .device import cpu
+from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
+from .limits import MAX_NDIM
+from .ndarray import NDArray, ShapeTuple, as_ndarray, numpy_storage_dtype, wrap_unchecked
+from .sinfo import INFO_TYPES, dtype_from_plain, info_from_plain, info_to_plain
+
+__all__ = ["ALIGNMENT", "DimProgram", "as_constant", "constant_key", "constant_kind", "describe"]
+
+ALIGNMENT = 64
+"""Bytes to which tensor data is aligned within the file."""
+_INT64 = range(-(1 << 63), 1 << 63)
+_MAX_SHAPE = 1 << 16
+_HASHED_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class DimProgram:
+    """A dimension to be computed while the program runs; its symbols are slots of the shape heap:
+    ``$0``.
+    """
+
+    dim: Dim
+
+    def __post_init__(self) -> None:
+        check(self.dim)
+
+    def __str__(self) -> str:
+        if isinstance(self.dim, int):
+            return str(self.dim)
+        return format_dim(tuple(f"${d}" if type(d) is str and d[0] == "$" else d for d in self.dim))
+
+
+def as_constant(value: object) -> Any:
+    """`value` as one of the kinds above: numpy arrays become NDArrays, tuples of ints shapes.
+
+    Raises VMTypeError for what a program cannot hold.
+    """
+    kind = type(value)
+    if kind in (NDArray, ShapeTuple, DataType, str, bool, DimProgram) or kind in INFO_TYPES:
+        made: Any = value
+    elif kind is float or isinstance(value, np.floating):
+        made = float(value)  # type: ignore[arg-type]
+    elif isinstance(value, np.bool_):
+        made = bool(value)
+    elif isinstance(value, (int, np.integer)):
+        made = int(value)
+    elif isinstance(value, (tuple, list)):
+        made = ShapeTuple(value)
+    elif isinstance(value, str):
+        made = str(value)
+    else:
+        made = as_ndarray(value)
+    if type(made) is int and made not in _INT64:
+        raise VMValueError(f"constant: {made} does not fit 64 bits")
+    if type(made) is ShapeTuple:
+        if len(made) > _MAX_SHAPE or not all(extent in _INT64 for extent in made):
+            raise VMValueError("constant: a shape has too many or too large sizes")
+    if type(made) is NDArray and made.ndim > MAX_NDIM:
+        raise VMValueError(f"constant: wanted an array of at most {MAX_NDIM} axes, got {made.ndim}")
+    return made
+
+
+def constant_key(value: Any) -> object:
+    """Equal for constants that may share one entry."""
+    kind = type(value)
+    if kind is float:
+        return (kind, struct.pack("<d", value))
+    if kind is not NDArray:
+        return (kind, value)
+    if value.nbytes > _HASHED_BYTES:
+        return (kind, id(value))
+    content = np.ascontiguousarray(value._array).tobytes()
+    return (kind, value.dtype, value.shape, hashlib.blake2b(content, digest_size=16).digest())
+
+
+_KINDS: dict[type, str] = {
+    NDArray: "tensor",
+    ShapeTuple: "shape",
+    str: "text",
+    DataType: "dtype",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    DimProgram: "dim",
+    **{kind: "info" for kind in INFO_TYPES},
+}
+
+
+def constant_kind(value: Any) -> str:
+    """The name of the kind of constant `value` is."""
+    return _KINDS[type(value)]
+
+
+def describe(value: Any, limit: int = 60) -> str:
+    """`value` in a listing."""
+    kind = type(value)
+    if kind is NDArray:
+        return f"tensor({value.dtype}, {tuple(value.shape)})"
+    if kind is ShapeTuple:
+        return f"shape({', '.join(map(str, value))})"
+    text = repr(str.__str__(value)) if kind is str else str(value)
+    if kind is DimProgram:
+        text = f"dim({text})"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def constant_to_plain(value: Any) -> list[Any]:
+    """`value` as msgpack stores it; for a tensor without its data, which the writer aligns and
+    appends.
+    """
+    kind = _KINDS[type(value)]
+    if kind == "tensor":
+        return [kind, str.__str__(value.dtype), list(value.shape)]
+    if kind == "shape":
+        return [kind, list(value)]
+    if kind == "info":
+        return [kind, info_to_plain(value)]
+    if kind == "dim":
+        return [kind, dim_to_plain(value.dim)]
+    return [kind, str.__str__(value) if isinstance(value, str) else value]
+
+
+def tensor_data(value: NDArray) -> np.ndarray:
+    """The bytes of a tensor as the file stores them: C order, little-endian."""
+    flat = np.ascontiguousarray(value._array).reshape(-1)
+    stored: np.ndarray = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
+    return stored.view(np.uint8)
+
+
+def constant_from_plain(plain: object, view: Callable[[Any], np.ndarray]) -> Any:
+    """The inverse. `view` turns the decoded data of a tensor into a numpy array of its bytes.
+
+    Raises LoadError.
+    """
+    if type(plain) is not list or len(plain) < 2 or type(plain[0]) is not str:
+        raise LoadError("constant: wanted a list that begins with its kind")
+    kind, data = plain[0], plain[1]
+    if kind == "tensor":
+        return _tensor_from_plain(plain, view)
+    if len(plain) != 2:
+        raise LoadError(f"constant: wanted 2 fields, got {len(plain)}")
+    try:
+        if kind == "shape":
+            if type(data) is not list or not all(type(extent) is int for extent in data):
+                raise LoadError("constant: a shape is a list of ints")
+            return as_constant(ShapeTuple(data))
+        if kind == "info":
+            return info_from_plain(data)
+        if kind == "dim":
+            return DimProgram(dim_from_plain(data))
+        if kind == "dtype":
+            return dtype_from_plain(data)
+        wanted = {"text": str, "int": int, "float": float, "bool": bool}.get(kind)
+        if wanted is None or type(data) is not wanted:
+            raise LoadError(f"constant: {kind[:40]!r} holding a {type(data).__name__} is not known")
+        return as_constant(data)
+    except (VerifyError, VMTypeError, VMValueError) as error:
+        raise LoadError(f"constant: {error}") from None
+
+
+def _tensor_from_plain(plain: list[Any], view: Callable[[Any], np.ndarray]) -> NDArray:
+    if len(plain) != 4:
+        raise LoadError("constant: a tensor has dtype, shape and data")
+    dtype, shape = dtype_from_plain(plain[1]), plain[2]
+    if type(shape) is not list or len(shape) > MAX_NDIM:
+        raise LoadError(f"constant: a tensor's shape is a list of at most {MAX_NDIM} ints")
+    numel = 1
+    for extent in shape:
+        if type(extent) is not int or not 0 <= extent < 1 << 48:
+            raise LoadError("constant: a tensor's sizes are ints of at least 0")
+        numel *= max(extent, 1)
+    if 0 in shape:
+        # numpy multiplies the other sizes even where one is 0.
+        if numel >= 1 << 48:
+            raise LoadError("constant: a tensor's sizes are too large")
+        numel = 0
+    try:
+        storage = numpy_storage_dtype(dtype)
+    except VMTypeError as error:
+        raise LoadError(f"constant: {error}") from None
+    data = view(plain[3])
+    padding = data.nbytes - numel * storage.itemsize
+    if not 0 <= padding < ALIGNMENT:
+        raise LoadError(
+            f"constant: {dtype} tensor of shape {tuple(shape)} wants "
+            f"{numel * storage.itemsize} bytes, got {data.nbytes}"
+        )
+    if data[:padding].any():
+        raise LoadError("constant: the bytes before a tensor's data are not zero")
+    payload = data[padding:]
+    if dtype.kind == "bool" and payload.size and int(payload.max()) > 1:
+        raise LoadError("constant: a bool tensor holds bytes other than 0 and 1")
+    array = payload.view(storage.newbyteorder("<")).reshape(tuple(shape))
+    if array.dtype != storage or not array.flags.aligned:
+        writable = array.flags.writeable
+        array = array.astype(storage)
+        array.flags.writeable = writable
+    elif array.dtype is not storage:
+        array = array.view(storage)
+    return wrap_unchecked(array, dtype, cpu())
+
+
+def integer(value: object, what: str) -> int:
+    """`value` as an int. Raises VMTypeError."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise VMTypeError(f"{what}: wanted an int, got {type(value).__name__}") from None

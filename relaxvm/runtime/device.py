@@ -1,0 +1,129 @@
+"""Where an array lives. Only the CPU exists here; the class is the seam for others."""
+
+from __future__ import annotations
+
+from ..base import VMTypeError, VMValueError
+
+__all__ = ["Device", "cpu", "device"]
+
+# DLPack's numbers; the kinds that have no runtime here are known so that the error can name them.
+_DLPACK_KINDS = {
+    "cpu": 1,
+    "cuda": 2,
+    "cuda_host": 3,
+    "opencl": 4,
+    "vulkan": 7,
+    "metal": 8,
+    "vpi": 9,
+    "rocm": 10,
+    "rocm_host": 11,
+    "ext_dev": 12,
+    "cuda_managed": 13,
+    "webgpu": 15,
+    "hexagon": 16,
+}
+_ALIASES = {
+    "llvm": "cpu",
+    "c": "cpu",
+    "host": "cpu",
+    "gpu": "cuda",
+    "nvptx": "cuda",
+    "cl": "opencl",
+}
+_NAMES = {number: name for name, number in _DLPACK_KINDS.items()}
+_MAX_INDEX = 1 << 15
+
+
+class Device:
+    """A device, such as ``cpu(0)``. Interned: equal devices are one object.
+
+    kind   "cpu"
+    index  its number
+    """
+
+    __slots__ = ("kind", "index", "__weakref__")
+
+    kind: str
+    index: int
+    _table: dict[tuple[str, int], Device] = {}
+
+    def __new__(cls, kind: str | int, index: int = 0) -> Device:
+        name, number = _resolve(kind, index)
+        found = cls._table.get((name, number))
+        if found is None:
+            made = object.__new__(cls)
+            object.__setattr__(made, "kind", name)
+            object.__setattr__(made, "index", number)
+            found = cls._table.setdefault((name, number), made)
+        return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a Device cannot be changed (setting {name!r}); make another one")
+
+    @property
+    def type(self) -> str:
+        """The name of the kind of device."""
+        return self.kind
+
+    @property
+    def device_type(self) -> int:
+        """DLPack's number for the kind of device."""
+        return _DLPACK_KINDS[self.kind]
+
+    @property
+    def device_id(self) -> int:
+        """The device's number among those of its kind."""
+        return self.index
+
+    @property
+    def exist(self) -> bool:
+        """Whether arrays can be made on it."""
+        return True
+
+    def sync(self, stream: object = None) -> None:
+        """Wait for pending work. Kernels on the CPU have finished when their call returns."""
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({self.index})"
+
+    def __reduce__(self) -> tuple[object, tuple[str, int]]:
+        return (Device, (self.kind, self.index))
+
+
+def _resolve(kind: object, index: object) -> tuple[str, int]:
+    if isinstance(kind, int) and not isinstance(kind, bool):
+        name = _NAMES.get(kind, f"kind {kind}")
+    elif isinstance(kind, str):
+        name, colon, tail = kind.partition(":")
+        if colon:
+            if not tail.isdecimal():
+                raise VMValueError(f"device: wanted a name such as 'cpu:0', got {kind!r}")
+            index = int(tail[:8])
+        words = name.split()
+        name = words[0] if words else ""
+        name = _ALIASES.get(name, name)
+    else:
+        raise VMTypeError(f"device: wanted a name such as 'cpu', got {type(kind).__name__}")
+    if name != "cpu":
+        known = "is known but has no runtime" if name in _DLPACK_KINDS else "is not known"
+        raise VMValueError(f"device {name!r} {known}: only cpu exists here; use cpu(0)")
+    if isinstance(index, bool) or not isinstance(index, int):
+        raise VMTypeError(f"device index: wanted an int, got {type(index).__name__}")
+    if not 0 <= index < _MAX_INDEX:
+        raise VMValueError(f"device index: wanted 0 <= index < {_MAX_INDEX}, got {index}")
+    return name, index
+
+
+def device(kind: str | int | Device, index: int | None = None) -> Device:
+    """The device named ``"cpu"`` or ``"cpu:0"`` (target names such as ``"llvm"`` mean the CPU).
+
+    Raises VMValueError for a kind of device that has no runtime here.
+    """
+    if isinstance(kind, Device):
+        return kind
+    return Device(kind, 0 if index is None else index)
+
+
+def cpu(index: int = 0) -> Device:
+    """The CPU."""
+    return Device("cpu", index)

@@ -1,0 +1,187 @@
+"""DLPack capsules in and out, read by ctypes.
+
+numpy itself refuses bfloat16, and older versions make every borrowed array read-only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, VMTypeError, VMValueError, to_numpy_dtype
+
+__all__ = ["is_capsule", "mark_capsule", "view_of_dlpack"]
+
+_HOST_DEVICES = (1, 3, 11)
+"""DLPack's numbers for memory that the CPU can read: cpu, pinned CUDA host, pinned ROCm host."""
+
+_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
+_CODE_OF_KIND = {kind: code for code, kind in _CODES.items()}
+_FLAG_READ_ONLY = 1
+_MAX_NDIM = 64
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _ManagedVersioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    ]
+
+
+class _Borrowed:
+    """Memory of another library, described for numpy; it keeps the capsule that owns the memory.
+
+    The capsule is never renamed to "used", so its producer stays responsible for calling the
+    deleter.
+    """
+
+    __slots__ = ("__array_interface__", "_capsule", "_producer")
+
+    def __init__(self, interface: dict[str, Any], capsule: object, producer: object) -> None:
+        self.__array_interface__ = interface
+        self._capsule = capsule
+        self._producer = producer
+
+
+def _api() -> tuple[Any, Any, Any]:
+    python = ctypes.pythonapi
+    is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+    get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+    return (
+        is_valid(("PyCapsule_IsValid", python)),
+        get_pointer(("PyCapsule_GetPointer", python)),
+        type(
+            ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
+                ("PyCapsule_New", python)
+            )(1, b"relaxvm", None)
+        ),
+    )
+
+
+_capsule_is_valid, _capsule_pointer, _Capsule = _api()
+
+
+def is_capsule(value: object) -> bool:
+    """Whether `value` is a PyCapsule."""
+    return type(value) is _Capsule
+
+
+def _tensor_in(capsule: object) -> tuple[_Tensor, bool]:
+    """The tensor description inside a capsule, and whether it is read-only."""
+    if _capsule_is_valid(capsule, b"dltensor_versioned"):
+        address = _capsule_pointer(capsule, b"dltensor_versioned")
+        managed = _ManagedVersioned.from_address(address)
+        if managed.major > 1:
+            raise VMTypeError(f"DLPack: wanted version 1, got {managed.major}.{managed.minor}")
+        return managed.tensor, bool(managed.flags & _FLAG_READ_ONLY)
+    if _capsule_is_valid(capsule, b"dltensor"):
+        return _Managed.from_address(_capsule_pointer(capsule, b"dltensor")).tensor, False
+    raise VMTypeError(
+        "DLPack: wanted an unused capsule named 'dltensor', got another or a used one"
+    )
+
+
+def _capsule_of(producer: Any) -> object:
+    device_type = 1
+    if hasattr(producer, "__dlpack_device__"):
+        device_type = int(producer.__dlpack_device__()[0])
+    if device_type not in _HOST_DEVICES:
+        raise VMTypeError(
+            f"DLPack: wanted memory of the CPU, got {type(producer).__name__} on DLPack device "
+            f"kind {device_type}; move it to the CPU first"
+        )
+    try:
+        try:
+            return producer.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            # A producer older than the versioned protocol does not know the keyword.
+            return producer.__dlpack__()
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise VMTypeError(
+            f"DLPack: {type(producer).__name__} refused to lend its memory: {error}"
+        ) from error
+
+
+def view_of_dlpack(source: object) -> tuple[np.ndarray, DataType]:
+    """A numpy view of the memory of a DLPack producer (or capsule), and its element type.
+
+    Any strides; bfloat16 as its bits. Raises VMTypeError for another device or an element type
+    unknown here.
+    """
+    capsule = source if is_capsule(source) else _capsule_of(source)
+    if not is_capsule(capsule):
+        raise VMTypeError(
+            f"DLPack: wanted a capsule from {type(source).__name__}.__dlpack__, got "
+            f"{type(capsule).__name__}"
+        )
+    tensor, read_only = _tensor_in(capsule)
+    if tensor.device_type not in _HOST_DEVICES:
+        raise VMTypeError(
+            f"DLPack: wanted memory of the CPU, got DLPack device kind {tensor.device_type}"
+        )
+    dtype = _element_type(tensor)
+    storage = to_numpy_dtype(dtype)
+    if not 0 <= tensor.ndim <= _MAX_NDIM:
+        raise VMValueError(f"DLPack: wanted at most {_MAX_NDIM} dimensions, got {tensor.ndim}")
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if any(extent < 0 for extent in shape):
+        raise VMValueError(f"DLPack: wanted sizes of at least 0, got {shape}")
+    if 0 in shape:
+        return np.empty(shape, storage), dtype
+    interface: dict[str, Any] = {
+        "version": 3,
+        "shape": shape,
+        "typestr": storage.str,
+        "data": ((tensor.data or 0) + tensor.byte_offset, read_only),
+    }
+    if tensor.strides:
+        interface["strides"] = tuple(
+            tensor.strides[i] * storage.itemsize for i in range(tensor.ndim)
+        )
+    return np.asarray(_Borrowed(interface, capsule, source)), dtype
+
+
+def _element_type(tensor: _Tensor) -> DataType:
+    kind = _CODES.get(tensor.code)
+    name = "bool" if kind == "bool" else f"{kind}{tensor.bits}"
+    if kind is None or tensor.lanes != 1 or (kind == "bool" and tensor.bits != 8):
+        name = "unknown"
+    try:
+        return DataType(name)
+    except ValueError:
+        raise VMTypeError(
+            f"DLPack: no element type here for code {tensor.code}, {tensor.bits} bits, "
+            f"{tensor.lanes} lanes"
+        ) from None
+
+
+def mark_capsule(capsule: object, dtype: DataType) -> object:
+    """Make a capsule, which nobody has consumed yet, say `dtype` (of the same size as it says)."""
+    tensor, _ = _tensor_in(capsule)
+    tensor.code = _CODE_OF_KIND[dtype.kind]
+    return capsule

@@ -1,0 +1,141 @@
+"""A compiled program and everything one can do with it: verify, list, save, load, run.
+
+An Executable does not change once made. It is verified before anything runs: by `ExecBuilder.get`,
+by `load`, and, if it was put together by hand, by the VM that takes it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..base import LoadError, VMValueError
+from . import disasm, fileformat
+from .module import KERNELS_MAGIC, Module
+from .program import Program
+from .reader import Decoder
+from .verify import verify_program
+from .vm import VirtualMachine, VMModule
+
+__all__ = ["Executable", "load", "load_executable", "load_module", "requirements"]
+
+_TVM_OPTIONS = {"fcompile", "workspace_dir", "addons", "cc", "options"}
+
+
+class Executable(Program):
+    """A program for the VM; the fields are those of `Program`."""
+
+    __slots__ = ("_module",)
+
+    _module: VMModule | None
+
+    def verify(self) -> None:
+        """Raise VerifyError, naming function and instruction, unless this can run safely."""
+        verify_program(self)
+
+    def as_text(self) -> str:
+        """A listing of every function and instruction."""
+        return disasm.as_text(self)
+
+    def as_python(self) -> str:
+        """The program as Python-like text that shows what it computes."""
+        return disasm.as_python(self)
+
+    def stats(self) -> str:
+        """Counts and sizes of what is inside."""
+        return disasm.stats(self)
+
+    def to_bytes(self, sign: bool = True) -> bytes:
+        """The file as bytes; with `sign`, carrying this machine's signature if it has a key."""
+        return fileformat.to_bytes(self, sign)
+
+    save_to_bytes = to_bytes
+
+    def export_library(
+        self, path: str | os.PathLike[str], sign: bool = True, **options: object
+    ) -> None:
+        """Write the file to `path`, whole or not at all.
+
+        TVM's `fcompile`, `workspace_dir`, `addons` are accepted and mean nothing here: no compiler
+        runs.
+        """
+        unknown = options.keys() - _TVM_OPTIONS
+        if unknown:
+            raise VMValueError(f"export_library: unknown options {', '.join(sorted(unknown))}")
+        fileformat.write_atomically(path, fileformat.pieces(self, sign))
+
+    save_to_file = export_library
+
+    def jit(self, **options: object) -> Executable:
+        """What a VirtualMachine takes: this object; kernels are linked when the VM is made."""
+        return self
+
+    @property
+    def mod(self) -> VMModule:
+        """TVM's view: a module whose functions run on a VM of their own."""
+        module = getattr(self, "_module", None)
+        if module is None:
+            module = self._module = VMModule(VirtualMachine(self))
+        return module
+
+    def __getitem__(self, name: str) -> Any:
+        return self.mod[name]
+
+    def __repr__(self) -> str:
+        kernels = 0 if self.kernels is None else len(self.kernels.infos)
+        return (
+            f"<Executable: {len(self.globals)} functions ({', '.join(self.globals[:8])}), "
+            f"{kernels} kernels, {len(self.constants)} constants>"
+        )
+
+
+def load(
+    source: str | os.PathLike[str] | bytes, trust: str | None = None, mmap: bool = False
+) -> Executable:
+    """The executable in a file or in bytes, checked and verified; nothing of it runs.
+
+    trust  None: its native code is used only if this machine's key signed the file, else kernels
+           are rebuilt from their portable form. "native": the caller vouches for the native code.
+           "portable": always rebuild.
+    mmap   map constants from the file, read-only, instead of reading them into memory. A mapped
+           file must not be truncated while in use: that kills the process, so this is for files
+           that nobody else writes.
+
+    Raises LoadError or VerifyError for anything but a good file, OSError if it cannot be read.
+    """
+    return fileformat.read(source, trust, mmap, Executable)
+
+
+load_executable = load
+
+
+def requirements(source: str | os.PathLike[str] | bytes | Program) -> tuple[str, ...]:
+    """The names of the functions somebody has to register or grant before `source` can run; links
+    nothing.
+    """
+    return source.needs() if isinstance(source, Program) else load(source, "portable").needs()
+
+
+def load_module(path: str | os.PathLike[str], trust: str | None = None) -> Executable | Module:
+    """The executable or kernel library in a file; its first bytes say which.
+
+    `trust` as in `load`.
+    """
+    with open(path, "rb") as file:
+        head = file.read(128)
+    if _magic_of(head) == KERNELS_MAGIC:
+        return Module.load(path, trust)
+    return load(path, trust)
+
+
+def _magic_of(head: bytes) -> object:
+    decoder = Decoder(memoryview(head))
+    try:
+        # The header's count is compared with what is there, and `head` is cut off.
+        first = head[:1]
+        if not 0x80 <= (first or b"\0")[0] < 0x90:
+            return None
+        decoder.position = 1
+        return decoder.value() if decoder.value() == "magic" else None
+    except LoadError:
+        return None

@@ -1,0 +1,342 @@
+"""An executable as one msgpack document, and back.
+
+    {magic, version, provenance, functions, constants, code, kernels[, signature]}   keys in this
+    order
+
+The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
+signature, if there is one, is the last entry; it signs the SHA-256 of every byte before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap as mmap_module
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgpack
+import numpy as np
+
+from ..base import LoadError, RelaxvmError, VerifyError, VMTypeError, VMValueError
+from . import trust as trust_module
+from .constants import (
+    ALIGNMENT,
+    constant_from_plain,
+    constant_to_plain,
+    tensor_data,
+)
+from .kernel import KernelSection
+from .limits import MAX_FILE_BYTES
+from .ndarray import NDArray, aligned_empty
+from .program import FunctionInfo, Program, Provenance
+from .reader import Decoder, fields_of, list_of
+from .sinfo import info_from_plain, info_to_plain
+from .verify import verify_program
+
+__all__ = ["FORMAT_VERSION", "MAGIC", "pieces", "read", "to_bytes", "write_atomically"]
+
+FORMAT_VERSION = 1
+MAGIC = "relaxvm.executable"
+_KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")
+_SIGNATURE = "signature"
+_MAX_BIN = (1 << 32) - 1
+_P = TypeVar("_P", bound=Program)
+
+
+# Writing
+
+
+def to_bytes(program: Program, sign: bool = True) -> bytes:
+    """The file as bytes."""
+    return b"".join(pieces(program, sign))
+
+
+def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
+    """The file as a row of buffers, so that large constants are written without a copy.
+
+    Native code that nobody vouched for does not become ours by being saved again: it stays
+    unsigned.
+    """
+    signer = _Signer(sign and program.trusted)
+    packer = msgpack.Packer(use_bin_type=True, strict_types=True)
+    position = 0
+
+    def out(part: Any) -> Any:
+        nonlocal position
+        position += len(part)
+        signer.update(part)
+        return part
+
+    yield out(packer.pack_map_header(len(_KEYS) + signer.active))
+    for key in _KEYS:
+        yield out(packer.pack(key))
+        if key != "constants":
+            yield out(packer.pack(_section(program, key)))
+            continue
+        yield out(packer.pack_array_header(len(program.constants)))
+        for value in program.constants:
+            if type(value) is not NDArray:
+                yield out(packer.pack(constant_to_plain(value)))
+                continue
+            plain, data = constant_to_plain(value), tensor_data(value)
+            yield out(packer.pack_array_header(len(plain) + 1))
+            for item in plain:
+                yield out(packer.pack(item))
+            padding = -(position + 5) % ALIGNMENT
+            size = padding + data.nbytes
+            if size > _MAX_BIN:
+                raise VMValueError(f"a constant of {data.nbytes} bytes is too large: 4 GiB each")
+            yield out(b"\xc6" + size.to_bytes(4, "big") + bytes(padding))
+            if data.nbytes:
+                yield out(_view(data))
+    if signer.active:
+        yield packer.pack(_SIGNATURE)
+        yield packer.pack(signer.signature())
+
+
+class _Signer:
+    """Digests what is signed. `active` is 1 if there will be a signature, an entry more."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.active = int(wanted and trust_module.sign(b"") is not None)
+        self._digest = hashlib.sha256()
+
+    def update(self, part: Any) -> None:
+        if self.active:
+            self._digest.update(part)
+
+    def signature(self) -> bytes:
+        made = trust_module.sign(self._digest.digest())
+        if made is None:
+            raise VMValueError("the key that signs files went away; export again")
+        return made
+
+
+def _section(program: Program, key: str) -> Any:
+    if key == "magic":
+        return MAGIC
+    if key == "version":
+        return FORMAT_VERSION
+    if key == "provenance":
+        made = program.provenance
+        return {
+            "producer": made.producer,
+            "version": made.version,
+            "target": made.target,
+            "passes": list(made.passes),
+        }
+    if key == "functions":
+        return [_function_to_plain(info) for info in program.functions]
+    if key == "code":
+        return program.code
+    return None if program.kernels is None else program.kernels.to_plain()
+
+
+def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
+    plain: dict[str, Any] = {"name": info.name, "kind": info.kind}
+    if info.kind == "vm":
+        plain |= {
+            "start": info.start,
+            "end": info.end,
+            "registers": info.register_file_size,
+            "params": [[n, info_to_plain(i)] for n, i in zip(info.param_names, info.params)],
+            "ret": info_to_plain(info.ret),
+        }
+    return plain
+
+
+def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
+    """Write `parts` beside `path`, then put the whole in its place."""
+    target = os.fspath(path)
+    draft = f"{target}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
+    # Not `tempfile`: this way the file gets the mode that the user's umask gives.
+    handle = os.open(
+        draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+        os.replace(draft, target)
+    except BaseException:
+        os.unlink(draft)
+        raise
+
+
+# Reading
+
+
+def read(
+    source: str | os.PathLike[str] | bytes, trust: str | None, mmap: bool, make: type[_P]
+) -> _P:
+    """The verified program in `source`, as an object of `make`. See `executable.load`."""
+    if trust not in (None, "native", "portable"):
+        raise VMValueError(f"trust: wanted None, 'native' or 'portable', got {trust!r}")
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data, name = _copy_of(source), "bytes"
+    elif isinstance(source, (str, os.PathLike)):
+        name = os.fspath(source)
+        data = _mapped(name) if mmap else _contents(name)
+    else:
+        raise VMTypeError(f"load: wanted a path or bytes, got {type(source).__name__}")
+    try:
+        program = _parse(data, trust, make)
+        verify_program(program)
+    except (LoadError, VerifyError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    except RelaxvmError as error:
+        raise LoadError(f"{name}: {error}") from None
+    return program
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > MAX_FILE_BYTES:
+        raise LoadError(
+            f"{name}: {size} bytes are more than the {MAX_FILE_BYTES} an executable may have"
+        )
+
+
+def _view(data: Any) -> memoryview:
+    # numpy's stubs do not say that arrays are buffers before Python 3.12.
+    return memoryview(data)
+
+
+def _copy_of(source: bytes | bytearray | memoryview) -> memoryview:
+    given = memoryview(source).cast("B")
+    _check_size(len(given), "bytes")
+    data = aligned_empty((len(given),), np.dtype("uint8"))
+    data[...] = np.frombuffer(given, np.uint8)
+    return _view(data)
+
+
+def _contents(path: str) -> memoryview:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _check_size(size, path)
+        data = aligned_empty((size,), np.dtype("uint8"))
+        view, filled = _view(data), 0
+        while filled < size:
+            count = file.readinto(view[filled:])
+            if not count:
+                raise LoadError(f"{path}: the file shrank while it was read")
+            filled += count
+    return view
+
+
+def _mapped(path: str) -> memoryview:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _check_size(size, path)
+        if not size:
+            raise LoadError(f"{path}: the file is empty")
+        return memoryview(mmap_module.mmap(file.fileno(), size, access=mmap_module.ACCESS_READ))
+
+
+def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
+    decoder = Decoder(data)
+    try:
+        count = decoder.map_header()
+        first = decoder.key()
+    except LoadError as error:
+        raise LoadError(f"not a relaxvm executable ({error})") from None
+    if first != "magic" or decoder.value() != MAGIC:
+        raise LoadError("not a relaxvm executable: it does not begin with the magic word")
+    if count not in (len(_KEYS), len(_KEYS) + 1):
+        raise LoadError(f"wanted {len(_KEYS)} entries and perhaps a signature, got {count}")
+    plain: dict[str, Any] = {}
+    for key in _KEYS[1:]:
+        got = decoder.key()
+        if got != key:
+            raise LoadError(f"wanted the key {key!r} next, got {got[:40]!r}")
+        decoder.views = key == "constants"
+        plain[key] = decoder.value()
+        if key == "version":
+            _check_version(plain[key])
+    signed = decoder.position
+    signature = None
+    if count > len(_KEYS):
+        decoder.views = False
+        if decoder.key() != _SIGNATURE:
+            raise LoadError(f"wanted the key {_SIGNATURE!r} last")
+        signature = decoder.value()
+        if type(signature) is not bytes or len(signature) != trust_module.SIGNATURE_SIZE:
+            raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
+    decoder.end()
+    kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
+    trusted = trust == "native" or kernels is None or not kernels.native
+    if trust is None and not trusted and signature is not None:
+        trusted = trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
+    if type(plain["code"]) is not bytes:
+        raise LoadError("code: wanted bytes")
+    constants = plain["constants"]
+    if type(constants) is not list:
+        raise LoadError("constants: wanted a list")
+    functions = plain["functions"]
+    if type(functions) is not list:
+        raise LoadError("functions: wanted a list")
+    return make(
+        functions=[_function_from_plain(item) for item in functions],
+        constants=[constant_from_plain(item, _as_bytes) for item in constants],
+        code=plain["code"],
+        kernels=kernels,
+        provenance=_provenance_from_plain(plain["provenance"]),
+        trusted=trusted,
+    )
+
+
+def _check_version(version: object) -> None:
+    if type(version) is not int or version < 1:
+        raise LoadError("version: wanted a number")
+    if version > FORMAT_VERSION:
+        raise LoadError(
+            f"the file has format version {version}, this relaxvm reads up to {FORMAT_VERSION}; "
+            "use a newer relaxvm or export it again"
+        )
+
+
+def _as_bytes(data: object) -> np.ndarray:
+    if type(data) is not memoryview:
+        raise LoadError(f"constant: wanted binary data, got {type(data).__name__}")
+    return np.frombuffer(data, np.uint8)
+
+
+def _provenance_from_plain(plain: object) -> Provenance:
+    producer, version, target, passes = fields_of(
+        plain, {"producer": str, "version": str, "target": str, "passes": list}, "provenance"
+    )
+    return Provenance(producer, version, target, tuple(list_of(passes, str, "provenance: passes")))
+
+
+def _function_from_plain(plain: object) -> FunctionInfo:
+    kind = plain.get("kind") if type(plain) is dict else None
+    if kind != "vm":
+        name, kind = fields_of(plain, {"name": str, "kind": str}, "function")
+        return FunctionInfo(name, kind)
+    name, _, start, end, registers, params, ret = fields_of(
+        plain,
+        {
+            "name": str,
+            "kind": str,
+            "start": int,
+            "end": int,
+            "registers": int,
+            "params": list,
+            "ret": list,
+        },
+        "function",
+    )
+    for param in params:
+        if type(param) is not list or len(param) != 2 or type(param[0]) is not str:
+            raise LoadError("function: a parameter is a list of name and struct info")
+    return FunctionInfo(
+        name,
+        kind,
+        start,
+        end,
+        registers,
+        tuple(param[0] for param in params),
+        tuple(info_from_plain(param[1]) for param in params),
+        info_from_plain(ret),
+    )

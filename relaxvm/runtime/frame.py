@@ -1,0 +1,203 @@
+"""Register files that are prepared once and used call after call.
+
+A storage of constant size whose tensors cannot leave the function is allocated with the register
+file, together with its tensors, and the instructions that would do so are left out. Where a tensor
+is shown to code that might keep it (an extern, another function), reference counts tell after the
+call whether it did; then the file is not used again. A storage that reaches the result is never
+prepared: what a call returns shares no memory with later calls.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .builtin import Storage
+from .ops import Op, OpKind
+from .program import FunctionInfo
+
+__all__ = ["Frames", "Plan", "plan_frame"]
+
+_SMALL_BYTES = 1 << 16
+_SMALL_TOTAL_BYTES = 1 << 24
+_MAX_CONDITIONAL_BYTES = 1 << 20
+_MAX_KEPT = 8
+# Elsewhere a count says nothing about who else holds an object.
+_COUNTS_TELL = (
+    sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
+)
+_SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
+_ALLOC_STORAGE, _ALLOC_TENSOR = "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"
+
+
+@dataclass
+class Plan:
+    """What is prepared.
+
+    storages  (register, how to make it, its tensors as (register, how to make it))
+    skipped   instructions that have nothing left to do
+    watched   registers whose tensors others get to see
+    """
+
+    storages: list[tuple[int, Any, list[tuple[int, Any]]]] = field(default_factory=list)
+    skipped: set[int] = field(default_factory=set)
+    watched: list[int] = field(default_factory=list)
+
+
+class Frames:
+    """The prepared register files of one function."""
+
+    __slots__ = ("_free", "_plan", "_template")
+
+    def __init__(self, template: list[Any], plan: Plan) -> None:
+        self._template = template
+        self._plan = plan
+        self._free: list[tuple[list[Any], list[int]]] = []
+
+    def take(self) -> tuple[list[Any], list[int]]:
+        """A register file nobody else uses, and the reference counts of what is watched in it."""
+        try:
+            return self._free.pop()
+        except IndexError:
+            return self._make()
+
+    def give_back(self, frame: tuple[list[Any], list[int]]) -> None:
+        """Keep `frame` for another call, unless somebody kept a tensor of it."""
+        registers, counts = frame
+        if len(self._free) < _MAX_KEPT and (not counts or _counts(registers, self._plan) == counts):
+            self._free.append(frame)
+
+    def _make(self) -> tuple[list[Any], list[int]]:
+        registers = self._template.copy()
+        for place, make, tensors in self._plan.storages:
+            storage = registers[place] = make(None)
+            for tensor_place, make_tensor in tensors:
+                registers[tensor_place] = make_tensor(storage)
+            del storage
+        return registers, _counts(registers, self._plan)
+
+
+def _counts(registers: list[Any], plan: Plan) -> list[int]:
+    """Reference counts of watched objects and of the memory under them.
+
+    Meaningful only beside each other.
+    """
+    found: list[int] = []
+    for place in plan.watched:
+        value = registers[place]
+        memory = value.raw if type(value) is Storage else value._array
+        found += (sys.getrefcount(value), sys.getrefcount(memory))
+    return found
+
+
+def plan_frame(ops: Sequence[Op], info: FunctionInfo, leaders: list[int]) -> Plan:
+    """Which storages of a function can be prepared. Linear in its size."""
+    writes = Counter(op.dst for op in ops if 0 <= op.dst < info.register_file_size)
+    loops = _inside_loops(ops)
+    returned, shown = _escapes(ops)
+    first_branch = next((pc for pc, op in enumerate(ops) if op.target >= 0), len(ops))
+    storages: dict[int, int] = {}
+    for pc, op in enumerate(ops):
+        if op.symbol != _ALLOC_STORAGE or op.size_bytes < 0 or loops[pc] or writes[op.dst] != 1:
+            continue
+        if pc > first_branch and op.size_bytes > _MAX_CONDITIONAL_BYTES:
+            continue
+        if op.dst >= info.num_inputs and op.dst not in returned:
+            if op.dst not in shown or _COUNTS_TELL:
+                storages[op.dst] = pc
+    tensors: dict[int, list[int]] = {place: [] for place in storages}
+    for pc, op in enumerate(ops):
+        if op.symbol == _ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in storages:
+            fits = op.function.end_bytes <= ops[storages[op.args[0]]].size_bytes
+            if writes[op.dst] == 1 and op.dst >= info.num_inputs and fits:
+                tensors[op.args[0]].append(pc)
+    chosen = _affordable(ops, storages, tensors)
+    plan = Plan()
+    prepared: set[int] = set()
+    for place in chosen:
+        made = [(ops[pc].dst, ops[pc].function) for pc in tensors[place]]
+        plan.storages.append((place, ops[storages[place]].function, made))
+        plan.skipped.update((storages[place], *tensors[place]))
+        prepared.update((place, *(register for register, _ in made)))
+        if place in shown:
+            plan.watched += [place, *(register for register, _ in made)]
+    for pc, op in enumerate(ops):
+        if op.kind == OpKind.KILL and op.args[0] in prepared:
+            plan.skipped.add(pc)
+    return plan
+
+
+def _inside_loops(ops: Sequence[Op]) -> list[bool]:
+    """For each instruction, whether a jump back passes over it."""
+    depth = [0] * (len(ops) + 1)
+    for pc, op in enumerate(ops):
+        if 0 <= op.target <= pc:
+            depth[op.target] += 1
+            depth[pc + 1] -= 1
+    inside: list[bool] = []
+    level = 0
+    for change in depth[:-1]:
+        level += change
+        inside.append(level > 0)
+    return inside
+
+
+def _escapes(ops: Sequence[Op]) -> tuple[set[int], set[int]]:
+    """Registers whose memory may be part of the result, and those that outside code gets to see."""
+    sources: dict[int, list[int]] = {}
+    returned: list[int] = []
+    shown: list[int] = []
+    for op in ops:
+        if op.kind == OpKind.RET:
+            returned += op.args
+        elif op.kind in _SHOWING or op.symbol == "vm.builtin.call_tir_dyn":
+            shown += op.args
+        elif op.aliases:
+            sources.setdefault(op.dst, []).extend(op.args)
+    return _reach(returned, sources), _reach(shown, sources)
+
+
+def _reach(seeds: list[int], sources: dict[int, list[int]]) -> set[int]:
+    seen = set(seeds)
+    waiting = list(seen)
+    while waiting:
+        for place in sources.get(waiting.pop(), ()):
+            if place not in seen:
+                seen.add(place)
+                waiting.append(place)
+    return seen
+
+
+def _affordable(
+    ops: Sequence[Op], storages: dict[int, int], tensors: dict[int, list[int]]
+) -> list[int]:
+    """All of them if they live at the same time anyway (planned memory), else only small ones.
+
+    Prepared storages are never freed, so preparing each tensor of an unplanned program would keep
+    them all alive.
+    """
+    kills = {op.args[0]: pc for pc, op in enumerate(ops) if op.kind == OpKind.KILL}
+    changes = Counter[int]()
+    for place, pc in storages.items():
+        last = max(
+            [kills.get(place, pc)] + [kills.get(ops[t].dst, len(ops)) for t in tensors[place]]
+        )
+        changes[pc] += ops[pc].size_bytes
+        changes[last + 1] -= ops[pc].size_bytes
+    total = sum(ops[pc].size_bytes for pc in storages.values())
+    live = peak = 0
+    for at in sorted(changes):
+        live += changes[at]
+        peak = max(peak, live)
+    if total <= 2 * peak + _SMALL_BYTES:
+        return list(storages)
+    kept, used = [], 0
+    for place, pc in storages.items():
+        size_bytes = ops[pc].size_bytes
+        if size_bytes <= _SMALL_BYTES and used + size_bytes <= _SMALL_TOTAL_BYTES:
+            kept.append(place)
+            used += size_bytes
+    return kept

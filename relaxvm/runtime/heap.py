@@ -1,0 +1,259 @@
+"""The shape heap: where a running function keeps the values of its symbolic dimensions.
+
+A slot is written by `match_shape`, `match_prim_value` or `shape_expr` and read by `make_shape` and
+`make_prim_value`. It remembers who wrote it, so that a clash can name both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from ..base import VMTypeError, VMValueError
+from .check import got
+from .constants import DimProgram
+from .dims import evaluate, format_dim
+from .ndarray import NDArray, ShapeTuple
+
+__all__ = ["MakeCode", "MatchCode", "ShapeHeap"]
+
+_MAX_SLOTS = 1 << 16
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+class MatchCode(IntEnum):
+    """What `match_shape` does with a size."""
+
+    ASSERT_EQUAL_TO_IMM = 0
+    STORE_TO_HEAP = 1
+    NO_OP = 2
+    ASSERT_EQUAL_TO_LOAD = 3
+
+
+class MakeCode(IntEnum):
+    """Where `make_shape` takes a size from."""
+
+    USE_IMM = 0
+    LOAD_SHAPE = 1
+
+
+# Without the conversion of each size that ShapeTuple's constructor does.
+_new_shape = tuple.__new__
+_ASSERT_IMM, _STORE, _NO_OP, _ASSERT_LOAD = map(int, MatchCode)
+
+
+class ShapeHeap:
+    """The values of symbolic dimensions during one call.
+
+    `get` looks a slot up by name, for `dims.evaluate`.
+    """
+
+    __slots__ = ("origins", "values")
+
+    def __init__(self, size: int) -> None:
+        self.values: list[int | None] = [None] * size
+        self.origins: list[str] = [""] * size
+
+    def get(self, name: str) -> int | None:
+        """The value of slot `name`, None if it has none yet."""
+        return self.values[int(name)] if name.isdecimal() and int(name) < len(self.values) else None
+
+    def __iter__(self) -> Any:
+        return (str(i) for i, value in enumerate(self.values) if value is not None)
+
+
+def alloc_of(size: object) -> Callable[[], ShapeHeap]:
+    """See `alloc`; the size is checked here."""
+    if type(size) is not int or not 0 <= size <= _MAX_SLOTS:
+        raise VMValueError(f"alloc_shape_heap: wanted 0 to {_MAX_SLOTS} slots, got {size}")
+    return lambda: ShapeHeap(size)
+
+
+def alloc(size: object) -> ShapeHeap:
+    """An empty heap of `size` slots."""
+    return alloc_of(size)()
+
+
+def _values(heap: object, what: str) -> list[int | None]:
+    if type(heap) is not ShapeHeap:
+        raise VMTypeError(f"{what}: wanted a shape heap, got {got(heap)}")
+    return heap.values
+
+
+def _pairs(flat: tuple[Any, ...], codes: type[IntEnum], what: str) -> tuple[tuple[int, int], ...]:
+    pairs = tuple(zip(flat[::2], flat[1::2]))
+    for code, value in pairs:
+        if type(code) is not int or type(value) is not int or code not in list(codes):
+            raise VMValueError(f"{what}: unknown code {code!r}, {value!r}")
+        if code in (_STORE, _ASSERT_LOAD) and not 0 <= value < _MAX_SLOTS:
+            raise VMValueError(f"{what}: slot {value} is out of range")
+    if len(flat) % 2:
+        raise VMValueError(f"{what}: wanted pairs of code and value")
+    return pairs
+
+
+def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], None]:
+    """See `match_shape`; the pairs are checked here."""
+    pairs = _pairs(flat, MatchCode, "match_shape")
+    where, count = str(context), len(pairs)
+    no_heap = ShapeHeap(0) if all(code in (_ASSERT_IMM, _NO_OP) for code, _ in pairs) else None
+
+    def match(value: Any, heap: ShapeHeap) -> None:
+        if type(value) is NDArray:
+            shape: Any = value._array.shape
+        elif isinstance(value, tuple):
+            shape = value
+        else:
+            raise VMTypeError(f"{where}: wanted a tensor or a shape, got {got(value)}")
+        if len(shape) != count:
+            raise VMTypeError(f"{where}: wanted {count} dimensions, got {got(value)}")
+        if type(heap) is not ShapeHeap:
+            # Constant sizes need none, and the compiler passes void then.
+            if no_heap is None:
+                raise VMTypeError(f"{where}: wanted a shape heap, got {got(heap)}")
+            heap = no_heap
+        values = heap.values
+        try:
+            for (code, wanted), size in zip(pairs, shape):
+                if code == _ASSERT_IMM:
+                    if size != wanted:
+                        _wrong_size(where, pairs, value, shape, heap)
+                elif code == _STORE:
+                    if type(size) is not int:
+                        _store(heap, wanted, size, where)
+                    values[wanted] = size
+                    heap.origins[wanted] = where
+                elif code == _ASSERT_LOAD and values[wanted] != size:
+                    _load(heap, wanted, where)
+                    _wrong_size(where, pairs, value, shape, heap)
+        except IndexError:
+            raise VMValueError(
+                f"{where}: slot {wanted} is outside a shape heap of {len(values)}"
+            ) from None
+
+    return match
+
+
+def match_shape(value: Any, heap: ShapeHeap, context: object, *flat: Any) -> None:
+    """Compare the sizes of a tensor or shape with constants or slots, or store them into slots."""
+    match_shape_of(context, *flat)(value, heap)
+
+
+def _wrong_size(
+    where: str, pairs: tuple[tuple[int, int], ...], value: Any, shape: Any, heap: ShapeHeap
+) -> NoReturn:
+    for axis, ((code, wanted), size) in enumerate(zip(pairs, shape)):
+        if code == _ASSERT_IMM and size != wanted:
+            raise VMValueError(f"{where}: axis {axis}: wanted {wanted}, got {size} in {got(value)}")
+        if code == _ASSERT_LOAD and heap.values[wanted] != size:
+            raise VMValueError(
+                f"{where}: axis {axis}: wanted {heap.values[wanted]} "
+                f"(from {heap.origins[wanted]}), got {size} in {got(value)}"
+            )
+    raise VMValueError(f"{where}: the sizes do not match, got {got(value)}")
+
+
+def _store(heap: ShapeHeap, slot: int, value: Any, origin: str) -> None:
+    values = _values(heap, origin)
+    if type(value) is not int or not _INT64_MIN <= value <= _INT64_MAX:
+        raise VMValueError(f"{origin}: wanted a 64-bit int, got {got(value)}")
+    if slot >= len(values):
+        raise VMValueError(f"{origin}: slot {slot} is outside a shape heap of {len(values)}")
+    values[slot] = value
+    heap.origins[slot] = origin
+
+
+def _load(heap: ShapeHeap, slot: int, what: str) -> int:
+    values = _values(heap, what)
+    value = values[slot] if 0 <= slot < len(values) else None
+    if value is None:
+        raise VMValueError(f"{what}: slot {slot} of the shape heap has no value yet")
+    return value
+
+
+def match_prim_of(context: object, code: Any, wanted: Any) -> Callable[[Any, ShapeHeap], None]:
+    """See `match_prim`; the code is checked here."""
+    _pairs((code, wanted), MatchCode, "match_prim_value")
+    where = str(context)
+
+    def match(value: Any, heap: ShapeHeap) -> None:
+        if code == _NO_OP:
+            return
+        if type(value) is bool:
+            value = int(value)
+        if type(value) is not int:
+            raise VMTypeError(f"{where}: wanted an int, got {got(value)}")
+        if code == _STORE:
+            _store(heap, wanted, value, where)
+            return
+        expected = wanted if code == _ASSERT_IMM else _load(heap, wanted, where)
+        if value != expected:
+            origin = "" if code == _ASSERT_IMM else f" (from {heap.origins[wanted]})"
+            raise VMValueError(f"{where}: wanted {expected}{origin}, got {value}")
+
+    return match
+
+
+def match_prim(value: Any, heap: ShapeHeap, context: object, code: Any, wanted: Any) -> None:
+    """Compare an int with a constant or a slot, or store it into a slot."""
+    match_prim_of(context, code, wanted)(value, heap)
+
+
+def make_shape_of(*flat: Any) -> Callable[[ShapeHeap], ShapeTuple]:
+    """See `make_shape`; the pairs are checked here."""
+    pairs = _pairs(flat, MakeCode, "make_shape")
+
+    def make(heap: ShapeHeap) -> ShapeTuple:
+        values = _values(heap, "make_shape")
+        try:
+            found = [values[value] if code else value for code, value in pairs]
+        except IndexError:
+            found = [None]
+        if None in found:
+            for code, value in pairs:
+                if code:
+                    _load(heap, value, "make_shape")
+        return _new_shape(ShapeTuple, found)
+
+    return make
+
+
+def make_shape(heap: ShapeHeap, *flat: Any) -> ShapeTuple:
+    """A shape of constants and slots."""
+    return make_shape_of(*flat)(heap)
+
+
+def make_prim_of(code: Any, value: Any) -> Callable[[ShapeHeap], int]:
+    """See `make_prim`; the code is checked here."""
+    _pairs((code, value), MakeCode, "make_prim_value")
+    if code == MakeCode.USE_IMM:
+        return lambda heap: value
+    return lambda heap: _load(heap, value, "make_prim_value")
+
+
+def make_prim(heap: ShapeHeap, code: Any, value: Any) -> int:
+    """A constant or the value of a slot."""
+    return make_prim_of(code, value)(heap)
+
+
+def shape_expr_of(slot: Any, program: Any) -> Callable[[ShapeHeap], None]:
+    """See `shape_expr`; the program has been checked when the constant was made."""
+    if type(program) is not DimProgram:
+        raise VMTypeError(f"shape_expr: wanted a dimension program, got {got(program)}")
+    if type(slot) is not int or not 0 <= slot < _MAX_SLOTS:
+        raise VMValueError(f"shape_expr: slot {slot} is out of range")
+    dim = program.dim
+    origin = f"the computed dimension {format_dim(dim)}"
+
+    def compute(heap: ShapeHeap) -> None:
+        _values(heap, "shape_expr")
+        value = evaluate(dim, heap)  # type: ignore[arg-type]
+        _store(heap, slot, int(value) if type(value) is bool else value, origin)
+
+    return compute
+
+
+def shape_expr(heap: ShapeHeap, slot: Any, program: Any) -> None:
+    """Evaluate a postfix program, whose symbols ``$0`` are slots, into a slot."""
+    shape_expr_of(slot, program)(heap)

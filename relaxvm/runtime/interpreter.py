@@ -1,0 +1,309 @@
+"""The two loops that run linked functions.
+
+`run` is the fast one: blocks of steps. `run_carefully` goes instruction by instruction, with limits
+and an instrument. In both, calls between VM functions take no Python stack, and an exception leaves
+with notes that name the VM frames.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from ..base import LimitError, VMTypeError, add_note
+from .builtin import VMClosure
+from .check import as_condition, got
+from .limits import Account
+from .link import BuiltinValue, LinkedFunction
+from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
+from .ops import OpKind, StepKind
+
+__all__ = ["VMInstrumentReturnKind", "adopt", "contiguous", "run", "run_carefully"]
+
+_KERNEL3, _KERNEL2, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = range(8)
+_EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE = range(8, 15)
+assert [kind.value for kind in StepKind] == list(range(15))
+_OP_BUILTIN, _OP_KERNEL, _, _, _OP_INVOKE, _OP_KILL, _OP_GOTO, _OP_IF, _ = map(int, OpKind)
+_SHOWN_FRAMES = 16
+_PLAIN = {int, float, bool, str, type(None), ShapeTuple, VMClosure}
+
+
+class VMInstrumentReturnKind(IntEnum):
+    """What an instrument answers before a call: run it, or leave it out."""
+
+    NO_OP = 0
+    SKIP_RUN = 1
+
+
+def contiguous(array: NDArray) -> NDArray:
+    """`array`, or a C-contiguous copy if it has gaps: programs see only contiguous arrays."""
+    if array._array.flags.c_contiguous:
+        return array
+    return wrap_unchecked(np.ascontiguousarray(array._array), array.dtype, array.device)
+
+
+def adopt(value: Any) -> Any:
+    """What an extern returned, as the program sees it: any array an NDArray, lists tuples."""
+    kind = type(value)
+    if kind is NDArray:
+        return contiguous(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
+        return tuple(map(adopt, value))
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray) or hasattr(kind, "__dlpack__"):
+        return contiguous(as_ndarray(value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return operator.index(value)
+    return value
+
+
+def run(entry: LinkedFunction, args: Sequence[Any], max_depth: int) -> Any:
+    """Run `entry` on arguments of the right number; gives its result."""
+    stack: list[tuple[Any, ...]] = []
+    fn, step, frame = entry, None, None
+    try:
+        frames = fn.frames
+        if frames is None:
+            regs = fn.template.copy()
+        else:
+            frame = frames.take()
+            regs = frame[0].copy()
+        regs[: len(args)] = args
+        block = fn.blocks[0]
+        while True:
+            for step in block:
+                op, f, d, a, b, c = step
+                if op == _KERNEL3:
+                    code = f(regs[a], regs[b], regs[c])
+                    if code is not None:
+                        d.raise_failure(code, (regs[a], regs[b], regs[c]))
+                elif op == _KERNEL2:
+                    code = f(regs[a], regs[b])
+                    if code is not None:
+                        d.raise_failure(code, (regs[a], regs[b]))
+                elif op == _CALL1:
+                    regs[d] = f(regs[a])
+                elif op == _CALL2:
+                    regs[d] = f(regs[a], regs[b])
+                elif op == _KERNEL:
+                    code = f(*[regs[i] for i in a])
+                    if code is not None:
+                        d.raise_failure(code, [regs[i] for i in a])
+                elif op == _CALL:
+                    regs[d] = f(*a(regs))
+                elif op == _CALL0:
+                    regs[d] = f()
+                elif op == _CALL3:
+                    regs[d] = f(regs[a], regs[b], regs[c])
+                elif op == _EXTERN:
+                    regs[d] = adopt(f(*[regs[i] for i in a]))
+                elif op == _KILL:
+                    regs[d] = None
+                elif op == _RET:
+                    value = regs[a]
+                    if frame is not None:
+                        del regs
+                        fn.frames.give_back(frame)  # type: ignore[union-attr]
+                    if not stack:
+                        return value
+                    fn, step, frame, regs, block, d = stack.pop()
+                    regs[d] = value
+                    del value
+                    break
+                elif op == _IF:
+                    cond = regs[a]
+                    if cond is True:
+                        block = fn.blocks[b]
+                    elif cond is False:
+                        block = fn.blocks[c]
+                    else:
+                        block = fn.blocks[b if as_condition(cond) else c]
+                    break
+                elif op == _GOTO:
+                    block = fn.blocks[a]
+                    break
+                else:
+                    if op == _FUNCTION:
+                        callee, given, following = f, [regs[i] for i in a], b
+                    else:
+                        callee, given = _closure_call(regs[a], regs[b])
+                        following = c
+                        if type(callee) is not LinkedFunction:
+                            regs[d] = adopt(callee(*given))
+                            block = fn.blocks[following]
+                            break
+                    if len(stack) >= max_depth:
+                        raise _too_deep(callee, max_depth)
+                    stack.append((fn, step, frame, regs, fn.blocks[following], d))
+                    fn, frame, frames = callee, None, callee.frames
+                    if frames is None:
+                        regs = fn.template.copy()
+                    else:
+                        frame = frames.take()
+                        regs = frame[0].copy()
+                    regs[: len(given)] = given
+                    del given
+                    block = fn.blocks[0]
+                    break
+    except BaseException as error:
+        places = [(entry[0], entry[0].positions.get(id(entry[1]))) for entry in stack]
+        places.append((fn, None if step is None else fn.positions.get(id(step))))
+        nested = _came_through_vm(error)
+        _annotate(error, places)
+        if nested and type(error) is RecursionError:
+            raise _nested_too_deep(max_depth) from error
+        raise
+
+
+def _closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
+    """What to run for a closure, and on what."""
+    if not isinstance(args, tuple):
+        raise VMTypeError(f"invoke_closure: wanted a tuple of arguments, got {got(args)}")
+    if type(closure) is VMClosure:
+        callee, given = closure.function, [*args, *closure.captured]
+        if type(callee) is LinkedFunction and len(given) != callee.num_inputs:
+            raise VMTypeError(
+                f"invoke_closure: {callee.info.signature()} takes {callee.num_inputs} arguments, "
+                f"got {len(args)} and {len(closure.captured)} captured"
+            )
+        return callee, given
+    if not callable(closure):
+        raise VMTypeError(f"invoke_closure: wanted a function, got {got(closure)}")
+    return closure, list(args)
+
+
+def _too_deep(callee: LinkedFunction, max_depth: int) -> LimitError:
+    return LimitError(
+        f"calling {callee.name}: more than max_depth={max_depth} VM functions are inside each "
+        "other; "
+        "is a recursion without end? Else give the VirtualMachine a larger max_depth"
+    )
+
+
+def _nested_too_deep(max_depth: int) -> LimitError:
+    return LimitError(
+        "VM functions and Python functions call each other deeper than Python's stack allows; "
+        f"calls among VM functions alone may be max_depth={max_depth} deep"
+    )
+
+
+_NOTE = "  in VM function"
+
+
+def _came_through_vm(error: BaseException) -> bool:
+    """Whether an inner run of a VM has put its notes on `error`; asked before this one does."""
+    return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
+
+
+def _annotate(error: BaseException, places: list[tuple[LinkedFunction, int | None]]) -> None:
+    """Name the VM frames on `error`, innermost first."""
+    shown = places[::-1]
+    left_out = len(shown) - _SHOWN_FRAMES
+    for i, (fn, pc) in enumerate(shown):
+        if left_out > 0 and i == _SHOWN_FRAMES - 1:
+            add_note(error, f"  ... {left_out} more VM frames ...")
+        if left_out <= 0 or i < _SHOWN_FRAMES - 1 or i == len(shown) - 1:
+            add_note(error, f"  in {fn.describe(pc)}")
+
+
+# The careful loop
+
+
+def run_carefully(
+    entry: LinkedFunction,
+    args: Sequence[Any],
+    max_depth: int,
+    account: Account | None,
+    instrument: Callable[..., Any] | None,
+) -> Any:
+    """As `run`, charging every instruction to `account` and showing every call to `instrument`."""
+    stack: list[tuple[Any, ...]] = []
+    fn, pc, regs = entry, 0, _registers(entry, args, account)
+    try:
+        while True:
+            if account is not None:
+                account.instruction()
+            op = fn.ops[pc]
+            kind, callee, symbol, dst, places, target, _, _ = op
+            if kind <= _OP_INVOKE:
+                given = shown = [regs[i] for i in places]
+                if kind == _OP_BUILTIN and places and places[0] == fn.account:
+                    shown = given[1:]
+                if instrument is not None and _skips(instrument, op, shown):
+                    regs[dst] = None
+                    pc += 1
+                    continue
+                if kind == _OP_INVOKE:
+                    callee, given = _closure_call(*given)
+                if type(callee) is LinkedFunction:
+                    if len(stack) >= max_depth:
+                        raise _too_deep(callee, max_depth)
+                    stack.append((fn, pc, regs, shown))
+                    fn, pc, regs = callee, 0, _registers(callee, given, account)
+                    continue
+                if kind == _OP_KERNEL:
+                    value = callee.call(*given)
+                    if value is not None:
+                        callee.raise_failure(value, given)
+                elif type(callee) is BuiltinValue:
+                    value = callee.run(regs[fn.account], given)
+                else:
+                    value = callee(*given)
+                    if kind != _OP_BUILTIN:
+                        value = adopt(value)
+                regs[dst] = value
+                if instrument is not None:
+                    instrument(op.function, symbol, False, value, *shown)
+                # Nothing but the registers holds on to memory.
+                value = None
+                pc += 1
+            elif kind == _OP_KILL:
+                regs[places[0]] = None
+                pc += 1
+            elif kind == _OP_GOTO:
+                pc = target
+            elif kind == _OP_IF:
+                pc = pc + 1 if as_condition(regs[places[0]]) else target
+            else:
+                value = regs[places[0]]
+                if not stack:
+                    return value
+                fn, pc, regs, shown = stack.pop()
+                op = fn.ops[pc]
+                regs[op.dst] = value
+                if instrument is not None:
+                    instrument(op.function, op.symbol, False, value, *shown)
+                pc += 1
+    except BaseException as error:
+        nested = _came_through_vm(error)
+        _annotate(error, [(entry[0], entry[1]) for entry in stack] + [(fn, pc)])
+        if nested and type(error) is RecursionError:
+            raise _nested_too_deep(max_depth) from error
+        raise
+
+
+def _registers(fn: LinkedFunction, args: Sequence[Any], account: Account | None) -> list[Any]:
+    regs = fn.template.copy()
+    if account is not None and account.counts_bytes:
+        regs[fn.account] = account
+    regs[: len(args)] = args
+    return regs
+
+
+def _skips(instrument: Callable[..., Any], op: Any, args: list[Any]) -> bool:
+    """Ask the instrument before a call; True if the call is to be left out."""
+    answer = instrument(op.function, op.symbol, True, None, *args)
+    if answer is None or answer == VMInstrumentReturnKind.NO_OP:
+        return False
+    if answer == VMInstrumentReturnKind.SKIP_RUN:
+        return True
+    raise VMTypeError(
+        f"instrument: wanted VMInstrumentReturnKind.NO_OP or SKIP_RUN, got {answer!r}"
+    )

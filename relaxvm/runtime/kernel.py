@@ -1,0 +1,402 @@
+"""What the runtime knows about kernels: plain data, from the code generator through the file.
+
+Everything here is frozen, and `from_plain` accepts nothing but what `to_plain` writes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..base import DataType, LoadError, VerifyError
+from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim, is_symbol
+
+__all__ = ["Failure", "KernelInfo", "KernelParam", "KernelSection", "NativeCode"]
+
+MAX_PARAMS = 1024
+MAX_NDIM = 64
+MAX_FAILURES = 1 << 20
+MAX_KERNELS = 1 << 16
+MAX_NATIVE = 256
+_MAX_TEXT = 1 << 16
+_FAILURE_KINDS = (
+    "kind",
+    "ndim",
+    "dtype",
+    "align",
+    "readonly",
+    "shape",
+    "strides",
+    "alias",
+    "assert",
+)
+_SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
+_T = TypeVar("_T")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise VerifyError(message)
+
+
+def _text(value: object, what: str, empty_ok: bool = False) -> None:
+    _require(
+        type(value) is str and len(value) <= _MAX_TEXT and (empty_ok or value != ""),
+        f"{what}: wanted a text",
+    )
+    _require("\0" not in value, f"{what}: contains a NUL character")  # type: ignore[operator]
+
+
+@dataclass(frozen=True)
+class KernelParam:
+    """One parameter: a scalar, or a tensor.
+
+    shape    sizes of its axes       strides  in elements; None: C-contiguous
+    access   "r", "w" or "rw"
+    """
+
+    name: str
+    kind: str
+    dtype: DataType
+    shape: tuple[Dim, ...] = ()
+    strides: tuple[Dim, ...] | None = None
+    access: str = "r"
+
+    def __post_init__(self) -> None:
+        _text(self.name, "kernel parameter name")
+        where = f"kernel parameter {self.name[:80]!r}"
+        _require(
+            self.kind in ("tensor", "scalar"),
+            f"{where}: kind {self.kind!r} is not 'tensor' or 'scalar'",
+        )
+        _require(
+            self.access in ("r", "w", "rw"),
+            f"{where}: access {self.access!r} is not 'r', 'w' or 'rw'",
+        )
+        dtype = self.dtype
+        fits = type(dtype) is DataType and dtype.lanes == 1 and dtype.kind not in ("handle", "void")
+        _require(fits, f"{where}: no parameter has dtype {dtype}")
+        _require(
+            type(self.shape) is tuple and len(self.shape) <= MAX_NDIM,
+            f"{where}: wanted at most {MAX_NDIM} axes",
+        )
+        _require(
+            self.strides is None
+            or (type(self.strides) is tuple and len(self.strides) == len(self.shape)),
+            f"{where}: wanted one stride per axis",
+        )
+        _require(
+            self.kind == "tensor"
+            or (self.shape == () and self.strides is None and self.access == "r"),
+            f"{where}: a scalar has no shape, strides or write access",
+        )
+        for dim in (*self.shape, *(self.strides or ())):
+            check(dim)
+
+    @property
+    def written(self) -> bool:
+        """Whether the kernel writes it."""
+        return self.access != "r"
+
+    def __str__(self) -> str:
+        if self.kind == "scalar":
+            return f"{self.name}: {self.dtype}"
+        dims = ", ".join(map(format_dim, self.shape)) + ("," if len(self.shape) == 1 else "")
+        return f"{self.name}: Tensor(({dims}), {self.dtype})"
+
+    def to_plain(self) -> dict[str, Any]:
+        """As msgpack stores it."""
+        strides = None if self.strides is None else [dim_to_plain(d) for d in self.strides]
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "dtype": str.__str__(self.dtype),
+            "shape": [dim_to_plain(d) for d in self.shape],
+            "strides": strides,
+            "access": self.access,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: object) -> KernelParam:
+        """The inverse of `to_plain`. Raises LoadError."""
+        fields = _fields(plain, cls, ("name", "kind", "dtype", "shape", "strides", "access"))
+        fields["dtype"] = _dtype(fields["dtype"])
+        fields["shape"] = _dims(fields["shape"])
+        fields["strides"] = None if fields["strides"] is None else _dims(fields["strides"])
+        return _build(cls, fields)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a failure number means: which check of which parameter and axis, against which other."""
+
+    kind: str
+    param: int = -1
+    axis: int = -1
+    other: int = -1
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.kind in _FAILURE_KINDS,
+            f"failure kind {self.kind!r} is not one of {_FAILURE_KINDS}",
+        )
+        for name in ("param", "axis", "other"):
+            value = getattr(self, name)
+            _require(
+                type(value) is int and -1 <= value < MAX_PARAMS,
+                f"failure {name}: {value!r} is out of range",
+            )
+        _require(
+            self.kind == "assert" or self.param >= 0, f"failure {self.kind!r} names no parameter"
+        )
+        _require(
+            self.kind != "alias" or self.other >= 0, "failure 'alias' names no second parameter"
+        )
+        _text(self.message, "failure message", empty_ok=True)
+
+    def to_plain(self) -> list[Any]:
+        """As msgpack stores it."""
+        return [self.kind, self.param, self.axis, self.other, self.message]
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Failure:
+        """The inverse of `to_plain`. Raises LoadError."""
+        if type(plain) is not list or len(plain) != 5:
+            raise LoadError("kernel failure: wanted a list of 5")
+        return _build(cls, dict(zip(("kind", "param", "axis", "other", "message"), plain)))
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """One kernel: name, symbol of its wrapper, parameters, and what its failure numbers mean.
+
+    noalias  no written tensor may overlap another argument (checked by the wrapper)
+    flops    arithmetic operations of one call, if known
+    """
+
+    name: str
+    symbol: str
+    params: tuple[KernelParam, ...]
+    failures: tuple[Failure, ...]
+    noalias: bool
+    flops: Dim | None = None
+
+    def __post_init__(self) -> None:
+        _text(self.name, "kernel name")
+        where = f"kernel {self.name[:80]!r}"
+        _require(
+            type(self.symbol) is str and _SYMBOL.fullmatch(self.symbol) is not None,
+            f"{where}: symbol is not a symbol",
+        )
+        _require(type(self.noalias) is bool, f"{where}: noalias is not a bool")
+        _require(
+            _all_are(self.params, KernelParam, MAX_PARAMS),
+            f"{where}: wanted at most {MAX_PARAMS} parameters",
+        )
+        _require(
+            _all_are(self.failures, Failure, MAX_FAILURES), f"{where}: wanted a tuple of failures"
+        )
+        names = [p.name for p in self.params]
+        _require(len(set(names)) == len(names), f"{where}: two parameters have the same name")
+        bound = self.bound_symbols()
+        for param in self.params:
+            for dim in (*param.shape, *(param.strides or ())):
+                check(dim, bound)
+        if self.flops is not None:
+            check(self.flops, bound)
+        for failure in self.failures:
+            _require(
+                max(failure.param, failure.other) < len(names),
+                f"{where}: a failure names parameter out of range",
+            )
+            if failure.param >= 0:
+                _require(
+                    failure.axis < max(1, len(self.params[failure.param].shape)),
+                    f"{where}: a failure's axis",
+                )
+
+    def bound_symbols(self) -> frozenset[str]:
+        """Names that arguments give a value: integer scalars, and symbols that stand alone."""
+        scalars = {p.name for p in self.params if p.kind == "scalar" and not p.dtype.is_float}
+        dims = [d for p in self.params for d in (*p.shape, *(p.strides or ()))]
+        return frozenset(scalars | {s for s in map(is_symbol, dims) if s is not None})
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.params))})"
+
+    def to_plain(self) -> dict[str, Any]:
+        """As msgpack stores it."""
+        return {
+            "name": self.name,
+            "symbol": self.symbol,
+            "params": [p.to_plain() for p in self.params],
+            "failures": [f.to_plain() for f in self.failures],
+            "noalias": self.noalias,
+            "flops": None if self.flops is None else dim_to_plain(self.flops),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: object) -> KernelInfo:
+        """The inverse of `to_plain`. Raises LoadError."""
+        fields = _fields(plain, cls, ("name", "symbol", "params", "failures", "noalias", "flops"))
+        fields["params"] = _each(fields["params"], KernelParam.from_plain, MAX_PARAMS, "parameters")
+        fields["failures"] = _each(fields["failures"], Failure.from_plain, MAX_FAILURES, "failures")
+        if fields["flops"] is not None:
+            fields["flops"] = _dims([fields["flops"]])[0]
+        return _build(cls, fields)
+
+
+@dataclass(frozen=True)
+class NativeCode:
+    """Object code of every kernel of a section, for one kind of machine.
+
+    triple, cpu  as LLVM writes them
+    features     canonical sorted text such as "+avx2,-avx512f"
+    object       a relocatable object file
+    producer     who made it, such as "llvmlite 0.50.0"
+    """
+
+    triple: str
+    cpu: str
+    features: str
+    object: bytes
+    producer: str
+
+    def __post_init__(self) -> None:
+        for name in ("triple", "cpu", "features", "producer"):
+            _text(getattr(self, name), f"native code {name}", empty_ok=name != "triple")
+        _require(
+            type(self.object) is bytes and self.object != b"",
+            "native code: wanted the bytes of an object file",
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """As msgpack stores it, with a checksum: LLVM may abort the process on a damaged object."""
+        return {
+            "triple": self.triple,
+            "cpu": self.cpu,
+            "features": self.features,
+            "object": self.object,
+            "producer": self.producer,
+            "sha256": hashlib.sha256(self.object).digest(),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: object) -> NativeCode:
+        """The inverse of `to_plain`.
+
+        Raises LoadError, also for object code that is not what was written.
+        """
+        fields = _fields(plain, cls, ("triple", "cpu", "features", "object", "producer", "sha256"))
+        checksum = fields.pop("sha256")
+        made = _build(cls, fields)
+        if hashlib.sha256(made.object).digest() != checksum:
+            raise LoadError(
+                "native code: the object code is damaged (its checksum differs); rebuild the file"
+            )
+        return made
+
+
+@dataclass(frozen=True)
+class KernelSection:
+    """All kernels of an executable.
+
+    infos     what they are
+    portable  how any machine can rebuild them (opaque here)
+    native    object code for some machines
+    """
+
+    infos: tuple[KernelInfo, ...]
+    portable: bytes
+    native: tuple[NativeCode, ...]
+
+    def __post_init__(self) -> None:
+        _require(
+            _all_are(self.infos, KernelInfo, MAX_KERNELS),
+            "kernel section: wanted a tuple of kernels",
+        )
+        _require(
+            _all_are(self.native, NativeCode, MAX_NATIVE),
+            "kernel section: wanted a tuple of native code",
+        )
+        _require(type(self.portable) is bytes, "kernel section: wanted the portable form as bytes")
+        names = {info.name for info in self.infos}
+        _require(len(names) == len(self.infos), "kernel section: two kernels have the same name")
+        _require(
+            len({i.symbol for i in self.infos}) == len(self.infos),
+            "kernel section: two kernels share a symbol",
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The kernels' names."""
+        return tuple(info.name for info in self.infos)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As msgpack stores it."""
+        return {
+            "infos": [info.to_plain() for info in self.infos],
+            "portable": self.portable,
+            "native": [code.to_plain() for code in self.native],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: object) -> KernelSection:
+        """The inverse of `to_plain`. Raises LoadError."""
+        fields = _fields(plain, cls, ("infos", "portable", "native"))
+        fields["infos"] = _each(fields["infos"], KernelInfo.from_plain, MAX_KERNELS, "kernels")
+        fields["native"] = _each(
+            fields["native"], NativeCode.from_plain, MAX_NATIVE, "native variants"
+        )
+        return _build(cls, fields)
+
+
+def _all_are(values: object, kind: type, most: int) -> bool:
+    return type(values) is tuple and len(values) <= most and all(type(v) is kind for v in values)
+
+
+def _fields(plain: object, cls: type, names: Sequence[str]) -> dict[str, Any]:
+    if type(plain) is not dict:
+        raise LoadError(f"{cls.__name__}: wanted a map, got {type(plain).__name__}")
+    if plain.keys() != set(names):
+        got = ", ".join(sorted(str(k)[:40] for k in plain))[:400]
+        raise LoadError(f"{cls.__name__}: wanted the keys {', '.join(names)}; got {got}")
+    return {name: plain[name] for name in names}
+
+
+def _each(plain: object, read: Callable[[object], _T], most: int, what: str) -> tuple[_T, ...]:
+    if type(plain) is not list or len(plain) > most:
+        raise LoadError(f"kernel section: wanted a list of at most {most} {what}")
+    return tuple(read(item) for item in plain)
+
+
+def _dims(plain: object) -> tuple[Dim, ...]:
+    if type(plain) is not list or len(plain) > MAX_NDIM:
+        raise LoadError(f"kernel parameter: wanted a list of at most {MAX_NDIM} dimensions")
+    try:
+        return tuple(dim_from_plain(d) for d in plain)
+    except VerifyError as error:
+        raise LoadError(str(error)) from None
+
+
+def _dtype(plain: object) -> DataType:
+    if type(plain) is not str or len(plain) > 32:
+        raise LoadError("kernel parameter: wanted the name of a dtype")
+    try:
+        made = DataType(plain)
+    except ValueError as error:
+        raise LoadError(str(error)) from None
+    if str.__str__(made) != plain:
+        raise LoadError(f"kernel parameter: wanted the canonical dtype {made}, got {plain!r}")
+    return made
+
+
+def _build(cls: Callable[..., _T], fields: dict[str, Any]) -> _T:
+    try:
+        return cls(**fields)
+    except VerifyError as error:
+        raise LoadError(str(error)) from None

@@ -1,0 +1,243 @@
+"""KernelFunction: a linked kernel as Python calls it, raw or checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..base import DataType, InternalError, VMTypeError, VMValueError
+from .dims import Scalar
+from .kernel import Failure, KernelInfo
+from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
+from .ndarray import NDArray, as_ndarray, memory_of
+from .trampoline import (
+    CODE_COUNT,
+    CODE_WANTS_NDARRAY,
+    fast_path_problem,
+    make_fast_call,
+    make_generic_call,
+)
+
+__all__ = ["KernelFunction", "call_path", "set_call_path"]
+
+_BFLOAT16 = DataType("bfloat16")
+
+_call_path = "auto"
+
+
+def set_call_path(path: str) -> str:
+    """Choose how kernels linked from now on are entered; returns the former setting.
+
+    "auto"     the native entry where it works, else the generic one
+    "fast"     the native entry, or an error       "generic"  through ctypes
+    """
+    global _call_path
+    if path not in ("auto", "fast", "generic"):
+        raise VMValueError(f"set_call_path: wanted 'auto', 'fast' or 'generic', got {path!r}")
+    former, _call_path = _call_path, path
+    return former
+
+
+def call_path() -> str:
+    """The current setting of `set_call_path`."""
+    return _call_path
+
+
+class KernelFunction:
+    """A kernel that can be called.
+
+    info  what it is
+    call  the raw entry: takes NDArrays (or numpy arrays) and Python numbers of exactly the right
+          kinds, writes its outputs in place and returns None, or an int for `raise_failure`
+    """
+
+    __slots__ = ("_owner", "address", "call", "info")
+
+    info: KernelInfo
+    call: Callable[..., int | None]
+    address: int
+
+    def __init__(self, info: KernelInfo, address: int, owner: object) -> None:
+        self.info = info
+        self.address = address
+        self._owner = owner
+        generic = _call_path == "generic" or (
+            _call_path == "auto" and fast_path_problem() is not None
+        )
+        self.call = (make_generic_call if generic else make_fast_call)(address, info, owner)
+
+    @property
+    def name(self) -> str:
+        """The kernel's name."""
+        return self.info.name
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.info}>"
+
+    def __call__(self, *args: object) -> None:
+        """Run on whatever `as_ndarray` accepts, and Python numbers for scalars.
+
+        Outputs are written in place. Strided, misaligned or byte-swapped arrays that the kernel
+        cannot take work through a copy (outputs are copied back). Raises VMTypeError or
+        VMValueError naming kernel, parameter, wanted and got.
+        """
+        code = self.call(*args)
+        if code is None:
+            return
+        if code > 0 and not self._copies_help(code):
+            self.raise_failure(code, args)
+        _Bound(self, args).run()
+
+    def _copies_help(self, code: int) -> bool:
+        failures = self.info.failures
+        # "dtype": C's long and long long are one type to us and two numbers to numpy.
+        return code <= len(failures) and failures[code - 1].kind in ("strides", "align", "dtype")
+
+    def convert(self, args: Sequence[object]) -> list[Any]:
+        """`args` as `call` takes them: NDArrays over the same memory where possible, and Python
+        numbers.
+
+        Raises VMTypeError or VMValueError for a wrong count or an argument of the wrong kind.
+        """
+        info = self.info
+        if len(args) != len(info.params):
+            self.raise_failure(CODE_COUNT, args)
+        return [
+            (_as_scalar if param.kind == "scalar" else _as_tensor)(info, i, arg)
+            for i, (param, arg) in enumerate(zip(info.params, args))
+        ]
+
+    def raise_failure(self, code: int, args: Sequence[object]) -> NoReturn:
+        """Turn what `call(*args)` returned into the error that says what was wrong."""
+        info = self.info
+        if code == CODE_COUNT:
+            raise VMTypeError(
+                f"{info.name}: wanted {len(info.params)} arguments, got {len(args)}\n  {info}"
+            )
+        if code == CODE_WANTS_NDARRAY:
+            raise VMTypeError(
+                f"{info.name}: wanted NDArrays for a call of this size, got numpy arrays"
+            )
+        if code < 0:
+            if -code > len(info.params):
+                raise InternalError(f"kernel {info.name} failed with the unknown number {code}")
+            raise_wrong_kind(info, -code - 1, args[-code - 1])
+        if code > len(info.failures):
+            raise InternalError(f"kernel {info.name} failed with the unknown number {code}")
+        raise_for_failure(info, info.failures[code - 1], args)
+
+
+class _Bound:
+    """One call, its arguments converted; `run` retries with copies where the kernel wants them."""
+
+    def __init__(self, function: KernelFunction, args: tuple[object, ...]) -> None:
+        self._function = function
+        self._info = function.info
+        self._given = function.convert(args)
+        # The caller's memory of each tensor. Where the kernel was given a copy, it is another's.
+        self._originals: dict[int, np.ndarray] = {}
+        for i, given in enumerate(self._given):
+            if type(given) is NDArray:
+                memory = given._array if given is args[i] else memory_of(args[i])[0]
+                shared = np.may_share_memory(memory, given._array)
+                self._originals[i] = given._array if shared else memory
+        if self._copied():
+            self._check_targets()
+
+    def run(self) -> None:
+        code = self._function.call(*self._given)
+        if code is not None and code > 0 and self._function._copies_help(code):
+            copied = self._make_plain()
+            if copied:
+                code = self._function.call(*self._given)
+        if code is not None:
+            self._function.raise_failure(code, self._given)
+        self._copy_back()
+
+    def _make_plain(self) -> bool:
+        """Replace tensors that are not C-contiguous, where the kernel needs them so, by copies."""
+        changed = False
+        for i, param in enumerate(self._info.params):
+            if (
+                param.kind == "scalar"
+                or param.strides is not None
+                or self._given[i].is_contiguous()
+            ):
+                continue
+            self._given[i] = self._given[i].__copy__()
+            changed = True
+        if changed:
+            self._check_targets()
+        return changed
+
+    def _copied(self) -> list[int]:
+        """The tensors of which the kernel was given a copy."""
+        return [i for i, o in self._originals.items() if o is not self._given[i]._array]
+
+    def _check_targets(self) -> None:
+        """Refuse what cannot go through copies: read-only outputs, and memory that is shared.
+
+        The latter even if the kernel allows it, because two copies do not see each other's writes.
+        """
+        for i in self._copied():
+            written = self._info.params[i].written
+            if written and not self._originals[i].flags.writeable:
+                raise_for_failure(self._info, Failure("readonly", i), self._given)
+            for j, other in self._originals.items():
+                if i != j and (written or self._info.params[j].written):
+                    if _overlap(self._originals[i], other):
+                        raise_for_failure(self._info, Failure("alias", i, other=j), self._given)
+
+    def _copy_back(self) -> None:
+        for i in self._copied():
+            if self._info.params[i].written:
+                self._originals[i][...] = self._given[i]._array
+
+
+def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except RuntimeError:
+        # numpy's TooHardError, which has moved between versions: too tangled to tell.
+        return True
+
+
+def _as_tensor(info: KernelInfo, i: int, arg: object) -> NDArray:
+    param = info.params[i]
+    try:
+        given = as_ndarray(arg)
+    except VMTypeError as error:
+        raise VMTypeError(f"{where_text(info, i)}: wanted {wanted_text(param)}: {error}") from error
+    if (given.dtype is _BFLOAT16) != (param.dtype is _BFLOAT16):
+        raise_for_failure(info, Failure("dtype", i), [None] * i + [given])
+    return given
+
+
+def _as_scalar(info: KernelInfo, i: int, arg: Any) -> Scalar:
+    """`arg` as the Python number that the kernel's entry takes for parameter `i`."""
+    param, value = info.params[i], arg
+    if isinstance(value, (np.generic, np.ndarray, NDArray)) and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    kind = param.dtype.kind
+    if kind == "bool":
+        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
+            return bool(value)
+    elif kind in ("float", "bfloat"):
+        if isinstance(value, (int, float)):
+            try:
+                return float(value)
+            except OverflowError:
+                raise VMValueError(
+                    f"{where_text(info, i)}: {value} is too large for {param.dtype}"
+                ) from None
+    elif isinstance(value, int):
+        if not param.dtype.min_value <= value <= param.dtype.max_value:
+            raise VMValueError(
+                f"{where_text(info, i)}: wanted a {param.dtype} ({param.dtype.min_value} to "
+                f"{param.dtype.max_value}), "
+                f"got {value}"
+            )
+        return int(value)
+    raise_wrong_kind(info, i, arg)

@@ -1,0 +1,251 @@
+"""Module: kernels to call by name, as `relaxvm.build` returns them, and their file form."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack
+
+from ..base import LoadError, VMTypeError, VMValueError
+from . import trust as _trust
+from .device import Device
+from .fileformat import write_atomically
+from .kernel import KernelSection
+from .kernel_errors import missing_kernel
+from .native import KernelFunction, LinkedKernels, link
+from .reader import Decoder, fields_of
+from .registry import get_global_func
+from .timing import BenchmarkResult, check_options, measure
+
+__all__ = ["KERNELS_MAGIC", "Module"]
+
+KERNELS_MAGIC = "relaxvm.kernels"
+_FORMAT_VERSION = 1
+_NO_SIGNATURE = bytes(_trust.SIGNATURE_SIZE)
+_FIELDS: dict[str, type | tuple[type, ...]] = {
+    "magic": str,
+    "format": int,
+    "producer": str,
+    "entry": (str, type(None)),
+    "kernels": dict,
+    "signature": bytes,
+}
+
+
+class Module:
+    """Kernels by name: ``rt["mm"](a, b, c)``, or ``rt(a, b, c)`` if there is one entry.
+
+    section     the kernels, their portable form and object code
+    entry_name  the kernel that calling the module runs, or None
+    trusted     whether the object code may run (the compiler of this process made it, or its
+                signature was verified)
+    sources     optional texts by format, such as "llvm" and "asm"; not saved in files
+
+    Linking happens on first use.
+    """
+
+    __slots__ = ("_linked", "_lock", "entry_name", "producer", "section", "sources", "trusted")
+
+    def __init__(
+        self,
+        section: KernelSection,
+        *,
+        entry_name: str | None = None,
+        sources: Mapping[str, str] | None = None,
+        trusted: bool = True,
+        producer: str = "relaxvm",
+    ) -> None:
+        names = section.names
+        if entry_name is None and (len(names) == 1 or "main" in names):
+            entry_name = names[0] if len(names) == 1 else "main"
+        if entry_name is not None and entry_name not in names:
+            raise missing_kernel(entry_name, dict.fromkeys(names))
+        self.section = section
+        self.entry_name = entry_name
+        self.sources = dict(sources or {})
+        self.trusted = trusted
+        self.producer = producer
+        self._linked: LinkedKernels | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def linked(self) -> LinkedKernels:
+        """The callable kernels, and where they came from (`.source`, `.seconds`).
+
+        Links now if that is still to do.
+        """
+        if self._linked is None:
+            with self._lock:
+                if self._linked is None:
+                    self._linked = link(self.section, self.trusted)
+        return self._linked
+
+    def __getitem__(self, name: str) -> KernelFunction:
+        return self.get_function(name)
+
+    def get_function(self, name: str, query_imports: bool = False) -> KernelFunction:
+        """The kernel called `name`; ``"__tvm_main__"`` is the entry.
+
+        Raises VMValueError listing those that exist.
+        """
+        if name == "__tvm_main__" and self.entry_name is not None:
+            name = self.entry_name
+        if name not in self.section.names:
+            raise missing_kernel(name, dict.fromkeys(self.section.names))
+        return self.linked[name]
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether there is a kernel called `name`."""
+        return name in self.section.names
+
+    @property
+    def entry_func(self) -> KernelFunction:
+        """The kernel that calling the module runs.
+
+        Raises VMValueError if there are several and none is "main".
+        """
+        if self.entry_name is None:
+            names = ", ".join(self.section.names[:20]) or "none"
+            raise VMValueError(
+                "this module has no single entry: call one of its kernels by name; there are: "
+                f"{names}"
+            )
+        return self.linked[self.entry_name]
+
+    def __call__(self, *args: object) -> None:
+        """Run the entry kernel."""
+        self.entry_func(*args)
+
+    def time_evaluator(
+        self,
+        func_name: str,
+        dev: Device | None = None,
+        number: int = 10,
+        repeat: int = 1,
+        min_repeat_ms: int = 0,
+        limit_zero_time_iterations: int = 100,
+        cooldown_interval_ms: int = 0,
+        repeats_to_cooldown: int = 1,
+        f_preproc: str = "",
+    ) -> Callable[..., BenchmarkResult]:
+        """A callable that times the kernel on its arguments; options as in `timing.measure`.
+
+        Arguments are checked and converted once, outside the measurement. `f_preproc` names a
+        registered function that is called with them before every repeat.
+        """
+        function = self.get_function(func_name)
+        options: dict[str, Any] = {
+            "number": number,
+            "repeat": repeat,
+            "min_repeat_ms": min_repeat_ms,
+            "limit_zero_time_iterations": limit_zero_time_iterations,
+            "cooldown_interval_ms": cooldown_interval_ms,
+            "repeats_to_cooldown": repeats_to_cooldown,
+        }
+        check_options(options)
+        prepare = get_global_func(f_preproc) if f_preproc else None
+
+        def evaluate(*args: object) -> BenchmarkResult:
+            function(*args)
+            given = function.convert(args)
+            raw = function.call
+            # What the raw entry takes once it takes always; otherwise copies are part of the price.
+            entry = raw if raw(*given) is None else function
+            before = None if prepare is None else lambda: prepare(*given)
+            return measure(lambda: entry(*given), before=before, **options)
+
+        return evaluate
+
+    def get_source(self, fmt: str = "") -> str:
+        """The text of the module as `fmt` ("llvm", "asm", ...; by default the first there is).
+
+        Raises VMValueError if the module was made without it (modules loaded from files are).
+        """
+        if not fmt and self.sources:
+            return next(iter(self.sources.values()))
+        if fmt not in self.sources:
+            raise VMValueError(
+                f"this module has no source {fmt!r}; there are: {', '.join(self.sources) or 'none'}"
+            )
+        return self.sources[fmt]
+
+    def to_bytes(self) -> bytes:
+        """The module as one msgpack document, signed with this machine's key if there is one."""
+        plain = {
+            "magic": KERNELS_MAGIC,
+            "format": _FORMAT_VERSION,
+            "producer": self.producer,
+            "entry": self.entry_name,
+            "kernels": self.section.to_plain(),
+            # Last, so that it signs every byte before it.
+            "signature": _NO_SIGNATURE,
+        }
+        packed: bytes = msgpack.packb(plain, use_bin_type=True)
+        body = packed[: -_trust.SIGNATURE_SIZE]
+        # Code whose origin nobody vouched for does not become ours by being saved again.
+        signature = _trust.sign(body) if self.trusted else None
+        return body + (signature or _NO_SIGNATURE)
+
+    def export_library(
+        self, path: str | os.PathLike[str], fcompile: object = None, **kwargs: object
+    ) -> None:
+        """Write the module to a file, atomically. `fcompile` is TVM's and has no meaning here."""
+        write_atomically(path, [self.to_bytes()])
+
+    save = export_library
+
+    @classmethod
+    def from_bytes(cls, data: bytes, trust: str | None = None) -> Module:
+        """The inverse of `to_bytes`; reads, checks, and links nothing yet.
+
+        trust  None: the object code runs only if this machine's key signed it; "native": the caller
+               accepts it; "portable": it is not used
+
+        Raises LoadError for anything that `to_bytes` does not write.
+        """
+        if trust not in (None, "native", "portable"):
+            raise VMValueError(f"trust: wanted None, 'native' or 'portable', got {trust!r}")
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise VMTypeError(f"wanted the bytes of a kernel library, got {type(data).__name__}")
+        data = bytes(data)
+        decoder = Decoder(memoryview(data))
+        plain = decoder.value()
+        decoder.end()
+        if type(plain) is not dict or plain.get("magic") != KERNELS_MAGIC:
+            raise LoadError("not a kernel library: the magic word is missing")
+        if plain.get("format") != _FORMAT_VERSION:
+            raise LoadError(
+                f"kernel library: wanted format {_FORMAT_VERSION}, got "
+                f"{str(plain.get('format'))[:40]}"
+            )
+        _, _, producer, entry, kernels, signature = fields_of(plain, _FIELDS, "kernel library")
+        if not data.endswith(signature) or len(signature) != _trust.SIGNATURE_SIZE:
+            raise LoadError("kernel library: the signature is not at the end")
+        section = KernelSection.from_plain(kernels)
+        if entry is not None and entry not in section.names:
+            raise LoadError(f"kernel library: its entry {entry[:80]!r} is none of its kernels")
+        trusted = trust == "native" or (
+            trust is None and _trust.vouches(data[: -len(signature)], signature)
+        )
+        return cls(section, entry_name=entry, trusted=trusted, producer=producer)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], trust: str | None = None) -> Module:
+        """Read a file that `export_library` wrote; `trust` as in `from_bytes`.
+
+        Raises LoadError for other files, OSError for those that cannot be read.
+        """
+        data = pathlib.Path(path).read_bytes()
+        try:
+            return cls.from_bytes(data, trust)
+        except LoadError as error:
+            raise LoadError(f"{path}: {error}") from None
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.section.names[:8]) + (", ..." if len(self.section.names) > 8 else "")
+        state = "not linked yet" if self._linked is None else self._linked.source
+        return f"<Module of {len(self.section.names)} kernels ({names}), {state}>"

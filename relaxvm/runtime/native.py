@@ -1,0 +1,305 @@
+"""From the kernel section of a file to functions that can be called.
+
+Object code is handed to LLVM only if the caller vouches for it (`trust`): LLVM may abort the
+process on a malformed object, and machine code has all the rights of the process. Otherwise, or
+where no variant fits this machine, the compiler rebuilds the kernels from their portable form; that
+is the one door from the runtime to the compiler.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import struct
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import InternalError, LinkError, LoadError
+from .kernel import KernelInfo, KernelSection, NativeCode
+from .kernel_function import KernelFunction, call_path, set_call_path
+
+__all__ = [
+    "Host",
+    "KernelFunction",
+    "LinkedKernels",
+    "call_path",
+    "fits",
+    "host",
+    "link",
+    "set_call_path",
+]
+
+_COMPILER = "relaxvm.target"
+_ARCHITECTURES = {
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "arm64": "aarch64",
+    "i386": "i686",
+    "i586": "i686",
+}
+_SYSTEMS = {"macosx": "darwin", "macos": "darwin", "win32": "windows"}
+_PLAIN_CPUS = ("", "generic", "x86-64", "i686", "pentium4", "generic-rv64", "ppc64le")
+_ELF_MACHINES = {
+    "x86_64": 62,
+    "aarch64": 183,
+    "i686": 3,
+    "riscv64": 243,
+    "ppc64le": 21,
+    "s390x": 22,
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """This machine, as LLVM names it. `features` holds what the CPU has and may use."""
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+
+    @property
+    def features_text(self) -> str:
+        """Canonical text: "+a,+b", sorted."""
+        return ",".join(f"+{name}" for name in sorted(self.features))
+
+
+@functools.lru_cache(maxsize=1)
+def host() -> Host:
+    """What LLVM says about this machine. Asked once."""
+    llvm = _llvm()
+    features = llvm.get_host_cpu_features()
+    present = frozenset(name for name, enabled in features.items() if enabled)
+    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), present)
+
+
+@functools.lru_cache(maxsize=1)
+def _llvm() -> Any:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm
+
+
+def fits(code: NativeCode) -> bool:
+    """Whether `code` can run here: architecture and system agree, and no CPU feature is missing."""
+    if _machine_of(code.triple) != _machine_of(host().triple):
+        return False
+    here = host()
+    wanted = {f[1:] for f in code.features.split(",") if f.startswith("+")}
+    if not wanted <= here.features:
+        return False
+    # A CPU's name alone implies features; without a list of them only this very CPU is known to
+    # have them.
+    return bool(wanted) or code.cpu == here.cpu or code.cpu in _PLAIN_CPUS
+
+
+def _machine_of(triple: str) -> tuple[str, str]:
+    """Architecture and system of a triple such as "x86_64-unknown-linux-gnu"."""
+    parts = triple.lower().split("-")
+    architecture = _ARCHITECTURES.get(parts[0], parts[0])
+    known = (
+        "linux",
+        "darwin",
+        "windows",
+        "freebsd",
+        "netbsd",
+        "openbsd",
+        "android",
+        "macosx",
+        "macos",
+        "win32",
+    )
+    for part in parts[1:]:
+        for name in known:
+            if part.startswith(name):
+                return architecture, _SYSTEMS.get(name, name)
+    return architecture, "-".join(parts[1:])
+
+
+class _LinkedCode:
+    """Object code in memory; the addresses are valid as long as this object lives."""
+
+    __slots__ = ("_jit", "_library", "addresses", "__weakref__")
+
+    def __init__(self, llvm: Any, code: NativeCode, symbols: Sequence[str]) -> None:
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        # JITLink keeps an object's sections together and is complete for ELF and Mach-O; COFF stays
+        # with RuntimeDyld.
+        self._jit = llvm.create_lljit_compiler(
+            machine, use_jit_link=sys.platform != "win32", suppress_errors=True
+        )
+        builder = llvm.JITLibraryBuilder().add_object_img(code.object).add_current_process()
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        self._library: Any = None
+        try:
+            self._library = builder.link(self._jit, "relaxvm.kernels")
+        except RuntimeError as error:
+            raise LoadError(
+                f"native code for {code.triple}: LLVM cannot link it: {error}"
+            ) from None
+        self.addresses: dict[str, int] = {symbol: self._library[symbol] for symbol in symbols}
+
+    def __del__(self) -> None:
+        # In this order: the library lives inside the engine.
+        library, jit = getattr(self, "_library", None), getattr(self, "_jit", None)
+        if library is not None:
+            library.close()
+        if jit is not None:
+            jit.close()
+
+    def __repr__(self) -> str:
+        return f"<linked code of {len(self.addresses)} kernels>"
+
+
+def _reject_malformed(code: NativeCode) -> None:
+    """Raise LoadError for bytes that are plainly no object file for this machine.
+
+    LLVM trusts objects; this catches other formats and cut files, not malice (that is what trust is
+    for).
+    """
+    data, where = code.object, f"native code for {code.triple}"
+    architecture, system = _machine_of(code.triple)
+    if system in ("darwin", "windows"):
+        magic = {"darwin": (b"\xcf\xfa\xed\xfe",), "windows": (b"\x64\x86", b"\x64\xaa")}[system]
+        if not data.startswith(magic):
+            raise LoadError(
+                f"{where}: wanted an object file of that system, got other bytes; rebuild the file"
+            )
+        return
+    if data[:4] != b"\x7fELF" or len(data) < 64 or data[4] != 2 or data[5] not in (1, 2):
+        raise LoadError(f"{where}: wanted a 64-bit ELF object, got other bytes; rebuild the file")
+    order = "<" if data[5] == 1 else ">"
+    kind, machine = struct.unpack_from(f"{order}HH", data, 16)
+    (table,) = struct.unpack_from(f"{order}Q", data, 40)
+    entry_size, count, names = struct.unpack_from(f"{order}HHH", data, 58)
+    if kind != 1 or machine != _ELF_MACHINES.get(architecture, machine):
+        raise LoadError(
+            f"{where}: wanted a relocatable object for {architecture}, got ELF type "
+            f"{kind}/{machine}"
+        )
+    if entry_size != 64 or not 0 < count or table + count * 64 > len(data) or names >= count:
+        raise LoadError(f"{where}: the object file is cut short or damaged; rebuild the file")
+    for i in range(count):
+        section = struct.unpack_from(f"{order}IIQQQQIIQQ", data, table + i * 64)
+        kind, offset, size, link_to, align = (
+            section[1],
+            section[4],
+            section[5],
+            section[6],
+            section[8],
+        )
+        inside = kind == 8 or offset + size <= len(data)
+        if not inside or link_to >= count or align & (align - 1):
+            raise LoadError(f"{where}: section {i} of the object file is damaged; rebuild the file")
+
+
+class LinkedKernels(Mapping[str, "KernelFunction"]):
+    """Kernels by name.
+
+    source   "native" if the code came from the file, "rebuilt" if the compiler made it now
+    seconds  how long that took
+    section  the section the code came from (for rebuilt kernels, the new one)
+    reason   why the file's code was not used ("" if it was)
+    """
+
+    __slots__ = ("_functions", "reason", "seconds", "section", "source")
+
+    def __init__(
+        self,
+        functions: dict[str, KernelFunction],
+        source: str,
+        seconds: float,
+        section: KernelSection,
+        reason: str,
+    ) -> None:
+        self._functions = functions
+        self.source = source
+        self.seconds = seconds
+        self.section = section
+        self.reason = reason
+
+    def __getitem__(self, name: str) -> KernelFunction:
+        return self._functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} kernels, {self.source} in {self.seconds * 1e3:.1f} ms>"
+
+
+def link(section: KernelSection, trust: bool) -> LinkedKernels:
+    """Make the kernels of `section` callable.
+
+    trust  whether its object code may run: the caller made it, or its signature was verified
+
+    Raises LoadError for damaged object code or a portable form that does not give these kernels,
+    LinkError if the kernels must be rebuilt and the compiler is not there.
+    """
+    start = time.perf_counter()
+    if not section.infos:
+        return LinkedKernels({}, "native", time.perf_counter() - start, section, "")
+    reason = "the file is not vouched for"
+    if trust:
+        chosen = _best_fit(section.native)
+        if chosen is not None:
+            functions = _link_code(section.infos, chosen)
+            return LinkedKernels(functions, "native", time.perf_counter() - start, section, "")
+        variants = ", ".join(sorted({f"{c.triple}/{c.cpu}" for c in section.native})) or "none"
+        reason = f"no native code fits this machine (the file has: {variants})"
+    rebuilt = _rebuild(section, reason)
+    chosen = _best_fit(rebuilt.native)
+    if chosen is None:
+        raise InternalError(
+            f"the compiler rebuilt kernels that do not fit {host().triple}, cpu {host().cpu}"
+        )
+    functions = _link_code(rebuilt.infos, chosen)
+    return LinkedKernels(functions, "rebuilt", time.perf_counter() - start, rebuilt, reason)
+
+
+def _best_fit(variants: Sequence[NativeCode]) -> NativeCode | None:
+    """The fitting variant made for this very CPU, else the one that uses most of its features."""
+    able = [code for code in variants if fits(code)]
+    return max(able, key=lambda c: (c.cpu == host().cpu, c.features.count("+")), default=None)
+
+
+def _link_code(infos: Sequence[KernelInfo], code: NativeCode) -> dict[str, KernelFunction]:
+    _reject_malformed(code)
+    owner = _LinkedCode(_llvm(), code, [info.symbol for info in infos])
+    return {info.name: KernelFunction(info, owner.addresses[info.symbol], owner) for info in infos}
+
+
+def _rebuild(section: KernelSection, reason: str) -> KernelSection:
+    if not section.portable:
+        raise LoadError(
+            f"cannot run the kernels: {reason}, and the file holds no portable form to rebuild "
+            "them from"
+        )
+    try:
+        compiler = importlib.import_module(_COMPILER)
+    except ImportError as error:
+        raise LinkError(
+            f"cannot run the kernels: {reason}, and rebuilding them needs the compiler "
+            f"({_COMPILER}): {error}"
+        ) from error
+    rebuilt: KernelSection = compiler.rebuild_kernels(section.portable, section.names)
+    if rebuilt.names != section.names:
+        raise LoadError("the portable form does not give the kernels that the file lists")
+    for old, new in zip(section.infos, rebuilt.infos):
+        if _interface(old) != _interface(new):
+            raise LoadError(
+                f"kernel {old.name}: the file says {old}, its portable form gives {new}"
+            )
+    return rebuilt
+
+
+def _interface(info: KernelInfo) -> list[tuple[object, ...]]:
+    return [(p.kind, p.dtype, len(p.shape), p.written) for p in info.params]

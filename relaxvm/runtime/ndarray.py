@@ -1,0 +1,517 @@
+"""NDArray: a numpy array with a relaxvm dtype, on a device, and the ways into it.
+
+Views in and out never copy unless they must.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import (
+    DataType,
+    VMTypeError,
+    VMValueError,
+    bfloat16_to_float32,
+    float32_to_bfloat16,
+    to_numpy_dtype,
+)
+from .device import Device, cpu
+from .device import device as device_of
+from .dlpack import is_capsule, mark_capsule, view_of_dlpack
+from .storage import (
+    ALIGNMENT_BYTES,
+    PLAIN_DTYPES,
+    ShapeTuple,
+    aligned_copy,
+    aligned_empty,
+    array_dtype,
+    checked_shape,
+    checked_storage,
+    describe_dtype,
+    element_type,
+    has_buffer,
+    numpy_bfloat16,
+    numpy_storage_dtype,
+    view_of_buffer,
+)
+
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "NDArray",
+    "ShapeTuple",
+    "aligned_empty",
+    "array",
+    "as_ndarray",
+    "empty",
+    "from_dlpack",
+    "from_numpy",
+    "memory_of",
+    "numpy_storage_dtype",
+    "tensor",
+    "wrap_unchecked",
+]
+
+_CPU = cpu(0)
+_BFLOAT16 = DataType("bfloat16")
+_BOOL = DataType("bool")
+
+
+class NDArray:
+    """An array on a device.
+
+    dtype    `DataType` of the elements
+    device   where it lives
+    _array   an exact `np.ndarray`, native byte order, element-aligned, any strides; native code
+             reads this slot
+    """
+
+    __slots__ = ("_array", "dtype", "device", "__weakref__")
+
+    _array: np.ndarray
+    dtype: DataType
+    device: Device
+
+    def __init__(self, data: object, device: Device | None = None, dtype: object = None) -> None:
+        made = array(data, _CPU if device is None else device, dtype)
+        self._array, self.dtype, self.device = made._array, made.dtype, made.device
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        raise TypeError("NDArray cannot be subclassed: native code relies on its layout")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the axes."""
+        return self._array.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._array.size
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements together."""
+        return self._array.nbytes
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Steps between neighbours along each axis, in bytes."""
+        return self._array.strides
+
+    def numpy(self) -> np.ndarray:
+        """A numpy view of the same memory.
+
+        bfloat16 comes as ml_dtypes' bfloat16 if that package is installed, else as its bits in
+        uint16.
+        """
+        if self.dtype is _BFLOAT16:
+            extension = numpy_bfloat16()
+            return self._array.view() if extension is None else self._array.view(extension)
+        return self._array.view()
+
+    def asnumpy(self) -> np.ndarray:
+        """A numpy copy (TVM's older name; unlike `numpy`, later writes do not show)."""
+        return self.numpy().copy()
+
+    def item(self) -> Any:
+        """The only element, as a Python number. Raises VMValueError unless there is exactly one."""
+        if self._array.size != 1:
+            raise VMValueError(f"wanted an array of one element, got shape {self.shape}")
+        return self._values().item()
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        return self._values().tolist()
+
+    def astype(self, dtype: object) -> NDArray:
+        """A copy with the elements converted to `dtype`."""
+        wanted = array_dtype(dtype)
+        return wrap_unchecked(aligned_copy(_converted(self._values(), wanted)), wanted, self.device)
+
+    def copyto(self, target: NDArray | Device) -> NDArray:
+        """Copy into an array of the same shape and dtype, or into a new one on a device.
+
+        Returns that array.
+        """
+        if isinstance(target, Device):
+            return wrap_unchecked(aligned_copy(self._array), self.dtype, target)
+        if not isinstance(target, NDArray):
+            raise VMTypeError(f"copyto: wanted an NDArray or a Device, got {type(target).__name__}")
+        if target.dtype is not self.dtype:
+            raise VMTypeError(
+                f"copyto: wanted a target of dtype {self.dtype}, got {target.dtype}; use astype"
+            )
+        target._write(..., self._array, "copyto")
+        return target
+
+    def copyfrom(self, source: object) -> NDArray:
+        """Overwrite with an array-like of the same shape, converting its elements; returns self."""
+        values = _as_values(source, self.dtype)
+        if values.shape != self.shape:
+            raise VMValueError(f"copyfrom: wanted shape {self.shape}, got {values.shape}")
+        self._write(..., values, "copyfrom")
+        return self
+
+    def to_device(self, device: Device, mem_scope: str | None = None) -> NDArray:
+        """This array on `device`: itself if it is there already, else a copy."""
+        return self if device is self.device else self.copyto(device)
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        return self._array.flags.c_contiguous
+
+    def same_as(self, other: object) -> bool:
+        """Whether `other` is this very object."""
+        return self is other
+
+    def _create_view(self, shape: Sequence[int], dtype: object = None) -> NDArray:
+        """The same memory with another shape (and dtype). Needs a contiguous array."""
+        wanted = self.dtype if dtype is None else array_dtype(dtype)
+        if not self.is_contiguous():
+            raise VMValueError(f"view: wanted a contiguous array, got strides {self.strides}")
+        try:
+            flat = self._array.reshape(-1).view(to_numpy_dtype(wanted))
+            return wrap_unchecked(flat.reshape(checked_shape(shape)), wanted, self.device)
+        except ValueError as error:
+            raise VMValueError(
+                f"view: {self.dtype} array of shape {self.shape} as {wanted} of shape "
+                f"{tuple(shape)}: {error}"
+            ) from None
+
+    view = _create_view
+
+    def _values(self) -> np.ndarray:
+        """The elements as numbers numpy understands (bfloat16 as float32)."""
+        if self.dtype is _BFLOAT16:
+            # `asarray`: arithmetic on an array without axes gives a numpy scalar.
+            return np.asarray(bfloat16_to_float32(self._array))
+        return self._array
+
+    def _write(self, key: Any, storage: np.ndarray, what: str) -> None:
+        if not self._array.flags.writeable:
+            raise VMValueError(f"{what}: the array is read-only; copy it first with copyto(device)")
+        if what != "item" and storage.shape != self.shape:
+            raise VMValueError(f"{what}: wanted shape {self.shape}, got {storage.shape}")
+        try:
+            self._array[key] = storage
+        except ValueError as error:
+            raise VMValueError(f"{what}: {error}") from None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        view = self.numpy()
+        if dtype is None or np.dtype(dtype) == view.dtype:
+            return view.copy() if copy else view
+        if copy is False:
+            raise ValueError(
+                f"a {self.dtype} array cannot be seen as {np.dtype(dtype)} without a copy"
+            )
+        return view.astype(dtype)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> object:
+        """A DLPack capsule of this memory.
+
+        Raises BufferError for a read-only array and an old consumer.
+        """
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(
+                f"cannot export to DLPack device {dl_device}: the array is on {self.device}"
+            )
+        source = self._array.copy() if copy else self._array
+        # numpy exports no bfloat16 and, before 1.25, no bool: export bits and say what they are.
+        renamed = self.dtype is _BFLOAT16 or self.dtype is _BOOL
+        if self.dtype is _BOOL:
+            source = source.view(np.uint8)
+        if max_version is not None and _numpy_speaks_dlpack_1():
+            capsule = source.__dlpack__(max_version=max_version)
+        else:
+            capsule = source.__dlpack__()
+        return mark_capsule(capsule, self.dtype) if renamed else capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self.device.device_type, self.device.index)
+
+    def __getitem__(self, key: Any) -> NDArray:
+        """Part of the array, as numpy indexes (a view where numpy gives one)."""
+        part = self._array[_plain_key(key)]
+        if type(part) is not np.ndarray:
+            part = np.asarray(part)
+        return wrap_unchecked(part, self.dtype, self.device)
+
+    def __setitem__(self, key: Any, value: object) -> None:
+        self._write(_plain_key(key), _as_values(value, self.dtype), "item")
+
+    def __len__(self) -> int:
+        if not self._array.ndim:
+            raise VMTypeError("an array without axes has no length")
+        return len(self._array)
+
+    def __iter__(self) -> Iterator[NDArray]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if not (self.dtype.is_int and self._array.ndim == 0):
+            raise VMTypeError(
+                f"only an integer array without axes is an index, got {self._summary()}"
+            )
+        return int(self.item())
+
+    def __repr__(self) -> str:
+        return f"<NDArray {self._summary()}, {self.device}>\n{np.array_repr(self._values())}"
+
+    def _summary(self) -> str:
+        return f"shape={self.shape} dtype={self.dtype}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            _restore,
+            (np.ascontiguousarray(self._array).reshape(self.shape), str(self.dtype), self.device),
+        )
+
+    def __copy__(self) -> NDArray:
+        return wrap_unchecked(aligned_copy(self._array), self.dtype, self.device)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NDArray:
+        return self.__copy__()
+
+
+def wrap_unchecked(storage: np.ndarray, dtype: DataType, device: Device = _CPU) -> NDArray:
+    """An NDArray around `storage`, trusting the caller about what NDArray says of `_array`."""
+    made = _new(NDArray)
+    made._array = storage
+    made.dtype = dtype
+    made.device = device
+    return made
+
+
+_new = object.__new__
+
+
+def _restore(storage: np.ndarray, dtype: str, device: Device) -> NDArray:
+    wanted = array_dtype(dtype)
+    return wrap_unchecked(aligned_copy(checked_storage(storage, wanted)), wanted, device)
+
+
+@functools.lru_cache(maxsize=1)
+def _numpy_speaks_dlpack_1() -> bool:
+    try:
+        np.empty(1).__dlpack__(max_version=(1, 0))
+    except TypeError:
+        return False
+    return True
+
+
+def _plain_key(key: Any) -> Any:
+    if type(key) is NDArray:
+        return key._array
+    if type(key) is tuple:
+        return tuple(_plain_key(k) if type(k) is NDArray else k for k in key)
+    return key
+
+
+def empty(
+    shape: Sequence[int] | int,
+    dtype: object = "float32",
+    device: Device = _CPU,
+    mem_scope: str | None = None,
+) -> NDArray:
+    """An uninitialised array, C-contiguous, aligned to 64 bytes."""
+    wanted = array_dtype(dtype)
+    return wrap_unchecked(
+        aligned_empty(checked_shape(shape), to_numpy_dtype(wanted)), wanted, device_of(device)
+    )
+
+
+def array(
+    data: object, device: Device = _CPU, dtype: object = None, mem_scope: str | None = None
+) -> NDArray:
+    """A new array holding a copy of `data`: any array, a number, or nested lists of numbers.
+
+    Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16, a uint16
+    numpy array is taken as bits and anything else is rounded. Raises VMTypeError if the elements
+    are not numbers.
+    """
+    if isinstance(device, str):
+        device = device_of(device)
+    if not isinstance(device, Device):
+        raise VMTypeError(f"array: wanted a Device, got {type(device).__name__}")
+    wanted = None if dtype is None else array_dtype(dtype)
+    if wanted is not None:
+        return wrap_unchecked(aligned_copy(_as_values(data, wanted)), wanted, device)
+    if _is_array(data):
+        given = as_ndarray(data)
+        return wrap_unchecked(aligned_copy(given._array), given.dtype, device)
+    values = _numbers(data)
+    if values.dtype == np.float64 and not hasattr(data, "__array__"):
+        values = values.astype(np.float32)
+    given = as_ndarray(values)
+    return wrap_unchecked(aligned_copy(given._array), given.dtype, device)
+
+
+tensor = array
+
+
+def _is_array(data: object) -> bool:
+    return isinstance(data, (NDArray, np.ndarray, np.generic, bytes, bytearray, memoryview)) or (
+        hasattr(data, "__dlpack__") or is_capsule(data) or has_buffer(data)
+    )
+
+
+def _numbers(data: object) -> np.ndarray:
+    """Nested lists of numbers (and whatever else numpy turns into an array) as a numpy array."""
+    try:
+        values = np.asarray(_unwrapped(data))
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise VMValueError(
+            f"array: cannot make an array of {type(data).__name__}: {error}"
+        ) from None
+    if element_type(values.dtype) is None:
+        raise VMTypeError(f"array: wanted numbers, got elements of {describe_dtype(values.dtype)}")
+    return values
+
+
+def _unwrapped(data: Any) -> Any:
+    """Lists of NDArrays are stacked through numpy; bfloat16 ones by value."""
+    if type(data) in (list, tuple) and any(type(x) is NDArray for x in data):
+        return [x._values() if type(x) is NDArray else x for x in data]
+    return data
+
+
+def _as_values(data: object, wanted: DataType) -> np.ndarray:
+    """`data` as storage of `wanted`, converted as `array` documents; may be a view of `data`."""
+    if _is_array(data):
+        given = as_ndarray(data)
+        if given.dtype is wanted or (
+            wanted is _BFLOAT16 and given.dtype == "uint16" and type(data) is not NDArray
+        ):
+            return given._array
+        return _converted(given._values(), wanted)
+    values = _numbers(data)
+    if wanted.is_int and values.size and values.dtype.kind in "iu":
+        low, high = int(values.min()), int(values.max())
+        if low < wanted.min_value or high > wanted.max_value:
+            raise VMValueError(f"array: values {low} to {high} do not fit {wanted}")
+    return _converted(as_ndarray(values)._values(), wanted)
+
+
+def _converted(values: np.ndarray, wanted: DataType) -> np.ndarray:
+    if wanted is _BFLOAT16:
+        return float32_to_bfloat16(values.astype(np.float32)).reshape(values.shape)
+    return values.astype(to_numpy_dtype(wanted), copy=False)
+
+
+def as_ndarray(x: object) -> NDArray:
+    """`x` as an NDArray over the same memory.
+
+    x  NDArray, numpy array (subclasses as their base view) or scalar, DLPack producer, or buffer
+       (bytes, memoryview, array.array ...). Byte-swapped and misaligned arrays, which native code
+       cannot read, are copied.
+
+    Raises VMTypeError for anything else (Python numbers and lists included), for masked arrays, and
+    for elements that are not numbers.
+    """
+    if type(x) is NDArray:
+        return x
+    if type(x) is np.ndarray:
+        # The common case again, without a detour; numpy's own dtype objects are single.
+        plain = PLAIN_DTYPES.get(x.dtype)
+        if plain is not None and plain[1] is x.dtype and x.flags.aligned:
+            return wrap_unchecked(x.view(), plain[0])
+    memory, dtype = memory_of(x)
+    if not memory.dtype.isnative:
+        return wrap_unchecked(memory.astype(memory.dtype.newbyteorder("=")), dtype)
+    return wrap_unchecked(memory if memory.flags.aligned else aligned_copy(memory), dtype)
+
+
+def memory_of(x: object) -> tuple[np.ndarray, DataType]:
+    """The memory of `x`, even if byte-swapped or misaligned, and its element type.
+
+    Always a fresh view: whoever holds the original may change its shape or dtype in place.
+    """
+    if type(x) is np.ndarray:
+        return _numbers_in(x)
+    if type(x) is NDArray:
+        return x._array.view(), x.dtype
+    if isinstance(x, np.ma.MaskedArray):
+        raise VMTypeError(
+            "wanted an array, got a masked array, whose mask would be lost; use x.filled(value)"
+        )
+    if isinstance(x, np.ndarray):
+        return _numbers_in(x.view(np.ndarray))
+    if isinstance(x, np.generic):
+        return _numbers_in(np.asarray(x))
+    if hasattr(type(x), "__dlpack__") or is_capsule(x):
+        return view_of_dlpack(x)
+    if has_buffer(x):
+        return _numbers_in(view_of_buffer(x))
+    raise VMTypeError(
+        f"wanted an array (NDArray, numpy, DLPack or buffer), got {type(x).__name__}; make one "
+        "with relaxvm.nd.array"
+    )
+
+
+def _numbers_in(array: np.ndarray) -> tuple[np.ndarray, DataType]:
+    known = element_type(array.dtype)
+    if known is None:
+        raise VMTypeError(
+            f"wanted an array of numbers, got elements of {describe_dtype(array.dtype)}"
+        )
+    dtype, canonical = known
+    if array.dtype.isnative:
+        return array.view(canonical), dtype
+    return array.view(canonical.newbyteorder()), dtype
+
+
+def from_numpy(x: np.ndarray) -> NDArray:
+    """An NDArray over the memory of `x`.
+
+    Never copies: raises VMValueError where `as_ndarray` would have to.
+    """
+    made = as_ndarray(x)
+    if isinstance(x, np.ndarray) and not np.may_share_memory(made._array, x) and x.size:
+        raise VMValueError(
+            f"wanted a native, aligned array, got dtype {x.dtype.str} aligned={x.flags.aligned}; "
+            "copy it with array(x)"
+        )
+    return made
+
+
+def from_dlpack(x: object) -> NDArray:
+    """An NDArray over the memory of a DLPack producer or capsule, without a copy."""
+    if isinstance(x, np.ndarray):
+        return from_numpy(x)
+    if type(x) is NDArray:
+        return wrap_unchecked(x._array.view(), x.dtype, x.device)
+    if not hasattr(x, "__dlpack__") and not is_capsule(x):
+        raise VMTypeError(f"from_dlpack: wanted an object with __dlpack__, got {type(x).__name__}")
+    storage, dtype = view_of_dlpack(x)
+    if not storage.flags.aligned:
+        raise VMValueError(
+            f"from_dlpack: the {dtype} elements are misaligned; copy them with array(x)"
+        )
+    return wrap_unchecked(storage, dtype)

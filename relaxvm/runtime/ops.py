@@ -1,0 +1,66 @@
+"""The two forms an instruction takes once its callee is known: an `Op` for reading, a `Step` for
+running.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+__all__ = ["Op", "OpKind", "Step", "StepKind"]
+
+
+class OpKind(IntEnum):
+    """What an instruction does, once its callee is known."""
+
+    BUILTIN = 0
+    KERNEL = 1
+    EXTERN = 2
+    FUNCTION = 3
+    INVOKE = 4
+    KILL = 5
+    GOTO = 6
+    IF = 7
+    RET = 8
+
+
+class Op(NamedTuple):
+    """One instruction. Arguments are places in the register file; `target` is the instruction
+    jumped to.
+    """
+
+    kind: OpKind
+    function: Any = None
+    symbol: str = ""
+    dst: int = -1
+    args: tuple[int, ...] = ()
+    target: int = -1
+    aliases: bool = False
+    size_bytes: int = -1
+    """Bytes of a storage of constant size."""
+
+
+class StepKind(IntEnum):
+    """What a step of a block does: (kind, function, dst, a, b, c).
+
+    The order is the one the fast loop asks in.
+    """
+
+    KERNEL3 = 0
+    KERNEL2 = 1
+    CALL1 = 2
+    CALL2 = 3
+    KERNEL = 4
+    CALL = 5
+    CALL0 = 6
+    CALL3 = 7
+    EXTERN = 8
+    KILL = 9
+    RET = 10
+    FUNCTION = 11
+    IF = 12
+    GOTO = 13
+    INVOKE = 14
+
+
+Step = tuple[int, Any, Any, Any, Any, Any]

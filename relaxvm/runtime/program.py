@@ -1,0 +1,150 @@
+"""A compiled program as plain data: function table, constants, bytecode and kernels.
+
+`Executable` is this with everything one can do with it; verifier, linker, listing and file format
+need only the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..base import VMValueError
+from .builtin import TABLE
+from .bytecode import Instruction, decode, from_bytes
+from .kernel import KernelSection
+from .sinfo import Info, ObjectInfo
+
+__all__ = ["FunctionInfo", "Program", "Provenance"]
+
+
+@dataclass(frozen=True)
+class FunctionInfo:
+    """A row of the function table.
+
+    kind                      "vm" (bytecode), "kernel" (in the kernel section) or "packed"
+                              (builtin or extern)
+    start, end                its words of the bytecode
+    register_file_size        registers it uses, its parameters first
+    param_names, params, ret  what it wants and gives
+    """
+
+    name: str
+    kind: str
+    start: int = 0
+    end: int = 0
+    register_file_size: int = 0
+    param_names: tuple[str, ...] = ()
+    params: tuple[Info, ...] = ()
+    ret: Info = field(default_factory=ObjectInfo)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many arguments it takes."""
+        return len(self.param_names)
+
+    def signature(self) -> str:
+        """``main(x: Tensor((n, 64), float32)) -> Tensor((n, 10), float32)``"""
+        params = ", ".join(
+            name if type(info) is ObjectInfo else f"{name}: {info}"
+            for name, info in zip(self.param_names, self.params)
+        )
+        ret = "" if type(self.ret) is ObjectInfo else f" -> {self.ret}"
+        return f"{self.name}({params}){ret}"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where an executable came from. No time: equal input gives equal bytes."""
+
+    producer: str = "relaxvm"
+    version: str = ""
+    target: str = ""
+    passes: tuple[str, ...] = ()
+
+
+class Program:
+    """A program for the VM.
+
+    functions   its function table
+    constants   NDArray, ShapeTuple, str, ... (see `constants`)
+    code        the bytecode
+    kernels     the kernel section, or None
+    provenance  where it came from
+    trusted     whether its native code may be run as it is
+    verified    whether `verify_program` has accepted it
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_decoded",
+        "_words",
+        "code",
+        "constants",
+        "functions",
+        "kernels",
+        "provenance",
+        "trusted",
+        "verified",
+    )
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionInfo],
+        constants: Sequence[Any],
+        code: bytes,
+        kernels: KernelSection | None = None,
+        provenance: Provenance | None = None,
+        trusted: bool = True,
+    ) -> None:
+        self.functions = tuple(functions)
+        self.constants = tuple(constants)
+        self.code = code
+        self.kernels = kernels
+        self.provenance = provenance or Provenance()
+        self.trusted = trusted
+        self.verified = False
+        self._words: list[int] | None = None
+        self._decoded: dict[str, list[Instruction]] = {}
+
+    def instructions(self, function: FunctionInfo) -> list[Instruction]:
+        """The decoded instructions of a bytecode function. Raises VerifyError if they are none."""
+        found = self._decoded.get(function.name)
+        if found is None:
+            if self._words is None:
+                self._words = from_bytes(self.code)
+            found = decode(self._words, function.start, function.end)
+            self._decoded[function.name] = found
+        return found
+
+    @property
+    def vm_functions(self) -> tuple[FunctionInfo, ...]:
+        """The functions that can be called by name."""
+        return tuple(f for f in self.functions if f.kind == "vm")
+
+    @property
+    def globals(self) -> tuple[str, ...]:
+        """The names of the functions that can be called by name."""
+        return tuple(f.name for f in self.vm_functions)
+
+    def function(self, name: str) -> FunctionInfo:
+        """The row of the bytecode function `name`. Raises VMValueError listing those that exist."""
+        for info in self.functions:
+            if info.name == name and info.kind == "vm":
+                return info
+        known = ", ".join(self.globals) or "none"
+        raise VMValueError(f"no function {name!r} in this executable; it has: {known}")
+
+    def needs(self) -> tuple[str, ...]:
+        """The names of the functions somebody has to register or grant before this can run."""
+        from_table = (f.name for f in self.functions if f.kind == "packed")
+        return tuple(sorted(name for name in from_table if name not in TABLE))
+
+    def with_trust(self, trusted: bool) -> Program:
+        """The same program with its native code trusted or not."""
+        made = Program(
+            self.functions, self.constants, self.code, self.kernels, self.provenance, trusted
+        )
+        made.verified = self.verified
+        return made

@@ -1,0 +1,195 @@
+"""Reading msgpack strictly, and the typed look-ups the loaders share.
+
+Stricter than the format: text keys only, no key twice, no extension types, no bytes left over, and
+never more memory than a small multiple of the input. Works with a stack of its own, so depth costs
+nothing but is bounded anyway.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from ..base import LoadError
+from .limits import MAX_ITEMS, MAX_NESTING
+
+__all__ = ["Decoder", "fields_of", "list_of"]
+
+_FIXED = {
+    0xCA: struct.Struct(">f"),
+    0xCB: struct.Struct(">d"),
+    0xCC: struct.Struct(">B"),
+    0xCD: struct.Struct(">H"),
+    0xCE: struct.Struct(">I"),
+    0xCF: struct.Struct(">Q"),
+    0xD0: struct.Struct(">b"),
+    0xD1: struct.Struct(">h"),
+    0xD2: struct.Struct(">i"),
+    0xD3: struct.Struct(">q"),
+}
+_SIZED = {
+    0xC4: ("bin", struct.Struct(">B")),
+    0xC5: ("bin", struct.Struct(">H")),
+    0xC6: ("bin", struct.Struct(">I")),
+    0xD9: ("str", struct.Struct(">B")),
+    0xDA: ("str", struct.Struct(">H")),
+    0xDB: ("str", struct.Struct(">I")),
+    0xDC: ("array", struct.Struct(">H")),
+    0xDD: ("array", struct.Struct(">I")),
+    0xDE: ("map", struct.Struct(">H")),
+    0xDF: ("map", struct.Struct(">I")),
+}
+_SIMPLE = {0xC0: None, 0xC2: False, 0xC3: True}
+_NO_KEY = object()
+
+
+class Decoder:
+    """Reads values out of `data`, one after the other. All errors are LoadError and name the byte.
+
+    position  where the next value begins
+    views     give binary data as memoryviews of `data` instead of copies
+    """
+
+    __slots__ = ("_data", "_end", "_items", "position", "views")
+
+    def __init__(self, data: memoryview, max_items: int = MAX_ITEMS) -> None:
+        self._data = data
+        self._end = len(data)
+        self._items = max_items
+        self.position = 0
+        self.views = False
+
+    def map_header(self) -> int:
+        """Enter a map: the number of its entries, which are then read one value at a time."""
+        kind, size = self._head()
+        if kind != "map":
+            raise self._error("wanted a map")
+        count: int = size
+        return count
+
+    def key(self) -> str:
+        """The next value, which must be a text."""
+        value = self.value()
+        if type(value) is not str:
+            raise self._error(f"wanted a text as key, got {type(value).__name__}")
+        return value
+
+    def end(self) -> None:
+        """Raise LoadError unless everything has been read."""
+        if self.position != self._end:
+            raise self._error(f"{self._end - self.position} bytes are left over")
+
+    def value(self) -> Any:
+        """The next value, whole."""
+        stack: list[list[Any]] = []  # container, values left, the key that waits for its value
+        while True:
+            kind, value = self._head()
+            if kind == "array" or kind == "map":
+                container: Any = [] if kind == "array" else {}
+                if value:
+                    if len(stack) >= MAX_NESTING:
+                        raise self._error(f"values are nested more than {MAX_NESTING} deep")
+                    stack.append([container, value, _NO_KEY])
+                    continue
+                value = container
+            while True:
+                if not stack:
+                    return value
+                top = stack[-1]
+                container, left, key = top
+                if type(container) is list:
+                    container.append(value)
+                elif key is _NO_KEY:
+                    if type(value) is not str:
+                        raise self._error(f"wanted a text as key, got {type(value).__name__}")
+                    if value in container:
+                        raise self._error(f"key {value[:40]!r} appears twice")
+                    top[2] = value
+                    break
+                else:
+                    container[key] = value
+                    top[2] = _NO_KEY
+                if left > 1:
+                    top[1] = left - 1
+                    break
+                stack.pop()
+                value = container
+
+    def _head(self) -> tuple[str, Any]:
+        """One scalar as ("", value), or the kind and size of a container whose values follow."""
+        self._items -= 1
+        if self._items < 0:
+            raise self._error("too many values")
+        at, data = self.position, self._data
+        if at >= self._end:
+            raise self._error("the data ends in the middle")
+        byte = data[at]
+        self.position = at = at + 1
+        if byte < 0x80:
+            return "", byte
+        if byte >= 0xE0:
+            return "", byte - 256
+        if byte in _SIMPLE:
+            return "", _SIMPLE[byte]
+        fixed = _FIXED.get(byte)
+        if fixed is not None:
+            if self._end - at < fixed.size:
+                raise self._error("the data ends in the middle")
+            self.position = at + fixed.size
+            return "", fixed.unpack_from(data, at)[0]
+        if byte < 0xC0:
+            kind, size = ("map", byte & 15) if byte < 0x90 else ("array", byte & 15)
+            if byte >= 0xA0:
+                kind, size = "str", byte & 31
+        else:
+            sized = _SIZED.get(byte)
+            if sized is None:
+                raise self._error(f"type 0x{byte:02x} is not used here")
+            kind, number = sized
+            if self._end - at < number.size:
+                raise self._error("the data ends in the middle")
+            size = number.unpack_from(data, at)[0]
+            self.position = at = at + number.size
+        # Each value of a container takes at least one byte, so this bounds every size by the input.
+        if (2 * size if kind == "map" else size) > self._end - at:
+            raise self._error(f"a {kind} of {size} goes past the end")
+        if kind == "array" or kind == "map":
+            return kind, size
+        self.position = at + size
+        part = data[at : at + size]
+        if kind == "bin":
+            return "", part if self.views else bytes(part)
+        try:
+            return "", str(part, "utf-8")
+        except UnicodeDecodeError:
+            raise self._error("a text is not UTF-8") from None
+
+    def _error(self, message: str) -> LoadError:
+        return LoadError(f"not an executable: {message} (byte {self.position})")
+
+
+def fields_of(plain: object, wanted: dict[str, type | tuple[type, ...]], what: str) -> list[Any]:
+    """The values of the map `plain`, which must have exactly the keys of `wanted`, of exactly those
+    types.
+
+    Raises LoadError.
+    """
+    if type(plain) is not dict:
+        raise LoadError(f"{what}: wanted a map, got {type(plain).__name__}")
+    if plain.keys() != wanted.keys():
+        got = ", ".join(sorted(str(key)[:40] for key in plain))[:400]
+        raise LoadError(f"{what}: wanted the keys {', '.join(wanted)}; got {got}")
+    values = []
+    for key, kinds in wanted.items():
+        value = plain[key]
+        if type(value) not in (kinds if type(kinds) is tuple else (kinds,)):
+            raise LoadError(f"{what}: {key} cannot be a {type(value).__name__}")
+        values.append(value)
+    return values
+
+
+def list_of(plain: object, kind: type, what: str) -> list[Any]:
+    """`plain`, which must be a list of exactly `kind`. Raises LoadError."""
+    if type(plain) is not list or not all(type(item) is kind for item in plain):
+        raise LoadError(f"{what}: wanted a list of {kind.__name__}")
+    return plain

@@ -1,0 +1,184 @@
+"""The numpy side of arrays: which numpy type stores which element, aligned memory, shapes, buffers.
+
+bfloat16, which numpy lacks, is stored as its bits in uint16.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, VMTypeError, VMValueError, to_numpy_dtype
+
+__all__ = [
+    "ALIGNMENT_BYTES",
+    "PLAIN_DTYPES",
+    "ShapeTuple",
+    "aligned_copy",
+    "aligned_empty",
+    "array_dtype",
+    "checked_shape",
+    "checked_storage",
+    "describe_dtype",
+    "element_type",
+    "has_buffer",
+    "is_numpy_bfloat16",
+    "numpy_bfloat16",
+    "numpy_storage_dtype",
+    "view_of_buffer",
+]
+
+ALIGNMENT_BYTES = 64
+# Four times as fast as `.ctypes.data`; works on any writeable buffer of at least one byte.
+_address_of: Any = ctypes.addressof
+_byte_at: Any = ctypes.c_char.from_buffer
+_BFLOAT16 = (DataType("bfloat16"), np.dtype("uint16"))
+
+# numpy's one-letter codes -> our type and the canonical numpy type ("q" and "l" may both be int64).
+_BY_CHAR: dict[str, tuple[DataType, np.dtype]] = {}
+for _char in "?bBhHiIlLqQefd":
+    _name = np.dtype(_char).name
+    _BY_CHAR[_char] = (DataType(_name), np.dtype(_name))
+# The canonical numpy dtypes themselves. Two C types may be equal to numpy: compare by `is`.
+PLAIN_DTYPES = {canonical: (dtype, canonical) for dtype, canonical in _BY_CHAR.values()}
+
+
+class ShapeTuple(tuple[int, ...]):
+    """A shape as a value of a program: a tuple of ints."""
+
+    __slots__ = ()
+
+    def __new__(cls, values: Sequence[int] = ()) -> ShapeTuple:
+        return tuple.__new__(cls, map(_index, values))
+
+    def __repr__(self) -> str:
+        return f"ShapeTuple([{', '.join(map(str, self))}])"
+
+    def __getnewargs__(self) -> tuple[tuple[int, ...]]:
+        return (tuple(self),)
+
+
+def _index(value: object) -> int:
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise VMTypeError(f"shape: wanted ints, got {type(value).__name__}: {value!r}") from None
+
+
+def numpy_storage_dtype(dtype: object) -> np.dtype:
+    """The numpy dtype that stores elements of `dtype`. Raises VMTypeError if there is none."""
+    return to_numpy_dtype(array_dtype(dtype))
+
+
+def array_dtype(dtype: object) -> DataType:
+    """`dtype` as the element type of an array. Raises VMTypeError for what arrays cannot hold."""
+    if isinstance(dtype, np.dtype) and dtype.kind != "V" and dtype.char not in _BY_CHAR:
+        raise VMTypeError(f"dtype: arrays cannot hold numpy's {dtype}")
+    try:
+        wanted = DataType(dtype)
+    except (TypeError, ValueError) as error:
+        raise VMTypeError(f"dtype: {error}") from None
+    if wanted.kind in ("handle", "void") or wanted.lanes != 1:
+        raise VMTypeError(f"dtype: arrays hold numbers, not {wanted}")
+    return wanted
+
+
+def checked_storage(storage: object, dtype: DataType) -> np.ndarray:
+    if not isinstance(storage, np.ndarray) or storage.dtype != to_numpy_dtype(dtype):
+        raise VMTypeError(
+            f"wanted {dtype} storage, got {getattr(storage, 'dtype', type(storage).__name__)}"
+        )
+    return storage
+
+
+@functools.lru_cache(maxsize=1)
+def numpy_bfloat16() -> np.dtype | None:
+    """ml_dtypes' bfloat16 if that package is installed."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        return None
+    made: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    return made
+
+
+def is_numpy_bfloat16(dtype: np.dtype) -> bool:
+    """Whether this is ml_dtypes' bfloat16, asked without importing it."""
+    return dtype.itemsize == 2 and dtype.name == "bfloat16"
+
+
+def checked_shape(shape: object) -> tuple[int, ...]:
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    try:
+        extents = tuple(map(_index, shape))  # type: ignore[call-overload]
+    except TypeError:
+        raise VMTypeError(
+            f"shape: wanted a sequence of ints, got {type(shape).__name__}: {shape!r}"
+        ) from None
+    if any(extent < 0 for extent in extents):
+        raise VMValueError(f"shape: wanted sizes of at least 0, got {extents}")
+    return extents
+
+
+def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
+    """An uninitialised C-contiguous numpy array whose first element is aligned to 64 bytes."""
+    size_bytes = storage.itemsize
+    for extent in shape:
+        size_bytes *= extent
+    try:
+        raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES
+        return np.ndarray(shape, storage, raw, start)
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise VMValueError(
+            f"cannot allocate {size_bytes} bytes for shape {shape} of {storage}: {error}"
+        ) from None
+
+
+def aligned_copy(source: np.ndarray) -> np.ndarray:
+    made = aligned_empty(source.shape, source.dtype)
+    made[...] = source
+    return made
+
+
+def describe_dtype(dtype: np.dtype) -> str:
+    kinds = {
+        "O": "Python objects",
+        "U": "text",
+        "S": "bytes",
+        "V": "raw memory",
+        "c": "complex numbers",
+    }
+    meaning = kinds.get(dtype.kind)
+    return f"dtype {dtype}" + (f" ({meaning})" if meaning else "")
+
+
+_PyObject_CheckBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(
+    ("PyObject_CheckBuffer", ctypes.pythonapi)
+)
+
+
+def has_buffer(x: object) -> bool:
+    return bool(_PyObject_CheckBuffer(x))
+
+
+def view_of_buffer(x: Any) -> np.ndarray:
+    try:
+        view = memoryview(x)
+        return np.asarray(view)
+    except (BufferError, ValueError, TypeError, NotImplementedError) as error:
+        raise VMTypeError(f"wanted a buffer of numbers, got {type(x).__name__}: {error}") from None
+
+
+def element_type(dtype: np.dtype) -> tuple[DataType, np.dtype] | None:
+    """Our type for a numpy dtype and the canonical dtype that stores it, or None for no number."""
+    known = _BY_CHAR.get(dtype.char)
+    if known is None and is_numpy_bfloat16(dtype):
+        return _BFLOAT16
+    return known

@@ -1,0 +1,344 @@
+"""Calling a kernel wrapper from Python with the least work: one native function for all kernels.
+
+The fast path is a C function made at run time (`METH_FASTCALL`, through `PyCFunction_NewEx`). Its
+`self` is a bytes object, the entry record below; it reads NDArray's `_array` slot and the numpy
+array header directly, fills the wrapper's argument structs on the stack and calls it. Every offset
+it uses is compared with ground truth on live objects before first use; where one differs (another
+interpreter, a free-threaded build, a future numpy) the generic path through ctypes serves with the
+same contract.
+
+Contract of both: `call(*args)` returns None when done, else an int: a failure number of the wrapper
+(positive), ``-(i + 1)`` if argument i is not of the parameter's kind, or one of the codes below.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import secrets
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, VMError, config
+from . import trampoline_ir as layout
+from . import trust
+from .kernel import KernelInfo, KernelParam
+from .ndarray import NDArray
+from .trampoline_ir import CODE_COUNT, CODE_WANTS_NDARRAY
+
+__all__ = [
+    "CODE_COUNT",
+    "CODE_WANTS_NDARRAY",
+    "Arg",
+    "fast_path_problem",
+    "make_fast_call",
+    "make_generic_call",
+]
+
+RELEASE_GIL_ELEMENTS = 1 << 15
+"""Calls with so many tensor elements run without the GIL; for fewer, switching costs too much."""
+
+_BFLOAT16 = DataType("bfloat16")
+
+
+class Arg(ctypes.Structure):
+    """The wrapper's view of one argument (40 bytes)."""
+
+    _fields_ = [
+        ("data", ctypes.c_uint64),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("ndim", ctypes.c_int32),
+        ("type_num", ctypes.c_int32),
+        ("flags", ctypes.c_int32),
+        ("pad", ctypes.c_int32),
+    ]
+
+
+def _kind_word(param: KernelParam) -> int:
+    if param.kind == "tensor":
+        special = {"bfloat16": layout.TENSOR_BF16, "uint16": layout.TENSOR_UINT16}
+        return special.get(str.__str__(param.dtype), layout.TENSOR)
+    kind = param.dtype.kind
+    if kind == "bool":
+        return layout.BOOL
+    if kind in ("float", "bfloat"):
+        return layout.FLOAT
+    return (layout.SIGNED if kind == "int" else layout.UNSIGNED) | (64 - param.dtype.bits) << 8
+
+
+def _compile(llvm: Any) -> bytes:
+    """Object code of the native function for any machine of the host's triple."""
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="default")
+    module = parse_ir(llvm, layout.entry_ir())
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    made: bytes = machine.emit_object(module)
+    return made
+
+
+def parse_ir(llvm: Any, text: str) -> Any:
+    """Parse LLVM IR that uses opaque pointers. llvmlite 0.44 (LLVM 15) must be asked for them."""
+    if llvm.llvm_version_info[0] >= 16:
+        return llvm.parse_assembly(text, llvm.create_context())
+    context = llvm.context.ContextRef(llvm.ffi.lib.LLVMPY_ContextCreate(True))
+    return llvm.parse_assembly(text, context)
+
+
+def _object_code(llvm: Any) -> bytes:
+    """The function from the cache, if our key vouches for it, else compiled and cached."""
+    versions = (llvm.llvm_version_info, llvm.get_default_triple(), sys.byteorder)
+    name = hashlib.sha256(repr((layout.entry_ir(), versions)).encode()).hexdigest()[:32]
+    path = config.cache_dir() / f"trampoline-{name}.o"
+    try:
+        content = path.read_bytes()
+        if trust.vouches(name.encode() + content[32:], content[:32]):
+            return content[32:]
+    except OSError:
+        pass
+    made = _compile(llvm)
+    signature = trust.sign(name.encode() + made)
+    if signature is not None:
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
+        try:
+            draft.write_bytes(signature + made)
+            os.replace(draft, path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+    return made
+
+
+class _MethodDef(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_METH_FASTCALL = 0x0080
+_lock = threading.Lock()
+_keep: list[object] = []
+
+
+@functools.lru_cache(maxsize=1)
+def fast_path_problem() -> str | None:
+    """Why the native entry cannot be used here, or None.
+
+    Compares every offset with live objects.
+    """
+    if sys.implementation.name != "cpython":
+        return f"the interpreter is {sys.implementation.name}, not CPython"
+    if ctypes.sizeof(ctypes.c_void_p) != 8:
+        return "pointers are not 64 bits wide"
+    if not getattr(sys, "_is_gil_enabled", lambda: True)() or hasattr(sys, "getobjects"):
+        return "the interpreter is a free-threaded or reference-tracing build"
+    record = bytes(range(48))
+    if ctypes.string_at(id(record) + layout.BYTES_DATA, 48) != record:
+        return "the layout of bytes objects is not as expected"
+    for kind in (int, float, bool, np.ndarray, NDArray):
+        if _peek(id(kind) + layout.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
+            return "the layout of type objects is not as expected"
+    if not int.__flags__ & layout.LONG_SUBCLASS or float.__flags__ & layout.LONG_SUBCLASS:
+        return "the flags of type objects are not as expected"
+    for sample in _sample_arrays():
+        problem = _array_problem(sample)
+        if problem is not None:
+            return problem
+    return None
+
+
+def _sample_arrays() -> list[np.ndarray]:
+    base = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
+    frozen = np.ones((2, 7), np.float64)
+    frozen.flags.writeable = False
+    swapped = np.zeros(3, np.dtype(np.float32).newbyteorder())
+    views = [base, base[::-1, :, ::2], base.T]
+    others = [np.zeros((0, 3), np.uint8), np.zeros(2, np.bool_), np.zeros(5, np.uint64)]
+    return [np.array(1.5), *views, *others, frozen, swapped]
+
+
+def _array_problem(array: np.ndarray) -> str | None:
+    def word(offset: int) -> int:
+        return int(_peek(id(array) + offset, ctypes.c_int64))
+
+    ndim = array.ndim
+    if _peek(id(array) + layout.OB_TYPE, ctypes.c_void_p) != id(np.ndarray):
+        return "the layout of objects is not as expected"
+    header = (
+        word(layout.ND_DATA),
+        _peek(id(array) + layout.ND_NDIM, ctypes.c_int32),
+        word(layout.ND_DESCR),
+    )
+    flags = _peek(id(array) + layout.ND_FLAGS, ctypes.c_int32)
+    if header != (array.ctypes.data, ndim, id(array.dtype)) or flags != array.flags.num:
+        return "the layout of numpy arrays is not as expected"
+    for offset, truth in ((layout.ND_DIMS, array.shape), (layout.ND_STRIDES, array.strides)):
+        if ndim and tuple((ctypes.c_int64 * ndim).from_address(word(offset))) != truth:
+            return "the layout of numpy arrays is not as expected"
+    descr = id(array.dtype)
+    if _peek(descr + layout.DESCR_TYPE_NUM, ctypes.c_int32) != array.dtype.num:
+        return "the layout of numpy dtypes is not as expected"
+    if chr(_peek(descr + layout.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
+        return "the layout of numpy dtypes is not as expected"
+    ours = object.__new__(NDArray)
+    ours._array, ours.dtype = array, _BFLOAT16
+    slots = [
+        _peek(id(ours) + offset, ctypes.c_void_p)
+        for offset in (layout.OB_TYPE, layout.SLOT_ARRAY, layout.SLOT_DTYPE)
+    ]
+    if slots != [id(NDArray), id(array), id(_BFLOAT16)]:
+        return "the layout of NDArray is not as expected"
+    return None
+
+
+def _peek(address: int, kind: Any) -> Any:
+    return kind.from_address(address).value
+
+
+@functools.lru_cache(maxsize=1)
+def _method() -> tuple[Any, bytes]:
+    """The method definition, and the part of the entry record that all kernels share."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
+    builder = (
+        llvm.JITLibraryBuilder().add_object_img(_object_code(llvm)).export_symbol("relaxvm_call")
+    )
+    library = builder.link(jit, "relaxvm.trampoline")
+    method = _MethodDef(b"relaxvm_kernel", library["relaxvm_call"], _METH_FASTCALL, None)
+    # Kernel functions may outlive everything, this module included: never let these go.
+    for kept in (method, jit, library):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        _keep.append(kept)
+    python = ctypes.pythonapi
+    values = {
+        "release_elements": RELEASE_GIL_ELEMENTS,
+        "NDArray": id(NDArray),
+        "ndarray": id(np.ndarray),
+        "bfloat16": id(_BFLOAT16),
+        "PyFloat_Type": id(float),
+        "Py_None": id(None),
+        "Py_True": id(True),
+        "Py_False": id(False),
+    }
+    for name in layout.RECORD[2:]:
+        if name not in values:
+            values[name] = ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0
+    return method, struct.pack(
+        f"={len(layout.RECORD) - 2}Q", *(values[name] for name in layout.RECORD[2:])
+    )
+
+
+def make_fast_call(address: int, info: KernelInfo, owner: object) -> Callable[..., int | None]:
+    """A native callable for the wrapper at `address`, which keeps `owner` (the linked code) alive.
+
+    Raises VMError where the native entry cannot be used.
+    """
+    problem = fast_path_problem()
+    if problem is not None:
+        raise VMError(
+            f"kernel {info.name}: no native entry here: {problem}; use set_call_path('generic')"
+        )
+    with _lock:
+        method, shared = _method()
+    kinds = [_kind_word(p) for p in info.params]
+    record = (
+        struct.pack("=2Q", address, len(kinds)) + shared + struct.pack(f"={len(kinds)}Q", *kinds)
+    )
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+        ("PyCFunction_NewEx", ctypes.pythonapi)
+    )
+    # The third argument is meant for a module, but the function keeps any object alive: our owner.
+    made: Callable[..., int | None] = make(ctypes.addressof(method), record, owner)
+    return made
+
+
+_Wrapper = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
+
+
+def make_generic_call(address: int, info: KernelInfo, owner: object) -> Callable[..., int | None]:
+    """The same contract as `make_fast_call`, through ctypes and documented attributes only.
+
+    Slower, works anywhere.
+    """
+    wrapper = _Wrapper(address)
+    kinds = [_kind_word(p) for p in info.params]
+    params = info.params
+    block = Arg * max(1, len(kinds))
+    wants = [(kind & 255, param.dtype) for kind, param in zip(kinds, params)]
+
+    def call(*args: Any) -> int | None:
+        if len(args) != len(wants):
+            return CODE_COUNT
+        filled = block()
+        kept = [owner]
+        for i, (kind, dtype) in enumerate(wants):
+            if kind <= layout.TENSOR_UINT16:
+                array = _array_of(args[i], kind)
+                if array is None:
+                    return -(i + 1)
+                shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+                strides = (ctypes.c_int64 * array.ndim)(*array.strides)
+                kept += (array, shape, strides)
+                filled[i] = Arg(
+                    array.ctypes.data,
+                    ctypes.addressof(shape),
+                    ctypes.addressof(strides),
+                    array.ndim,
+                    array.dtype.num,
+                    array.flags.num,
+                    0,
+                )
+            else:
+                payload = _payload_of(args[i], kind, dtype)
+                if payload is None:
+                    return -(i + 1)
+                filled[i] = Arg(payload, None, None, -1, 0, 0, 0)
+        code: int = wrapper(ctypes.addressof(filled))
+        return code or None
+
+    return call
+
+
+def _array_of(value: object, kind: int) -> np.ndarray | None:
+    if type(value) is NDArray:
+        if (
+            value.dtype is _BFLOAT16
+            if kind == layout.TENSOR_UINT16
+            else kind == layout.TENSOR_BF16 and value.dtype is not _BFLOAT16
+        ):
+            return None
+        return value._array
+    if type(value) is np.ndarray and kind != layout.TENSOR_BF16 and value.dtype.isnative:
+        return value
+    return None
+
+
+def _payload_of(value: object, kind: int, dtype: DataType) -> int | None:
+    """The 64 bits that stand for a scalar argument, or None if it does not fit."""
+    if kind == layout.BOOL:
+        return int(value) if type(value) is bool else None
+    if kind == layout.FLOAT:
+        if type(value) is not float and not isinstance(value, int):
+            return None
+        try:
+            return int.from_bytes(struct.pack("=d", float(value)), sys.byteorder)
+        except OverflowError:
+            return None
+    if not isinstance(value, int) or not dtype.min_value <= value <= dtype.max_value:
+        return None
+    return int(value) & 0xFFFF_FFFF_FFFF_FFFF

@@ -1,0 +1,440 @@
+"""What must hold of a program before its first instruction runs.
+
+Tables: names unique, code ranges contiguous, kernels present. Instructions: every index inside its
+table, jumps inside the function, no way to run off its end, argument counts, constants of the kind
+a builtin wants. Registers: written before read on every path. Time and memory are linear in the
+size of the program, or the program is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..base import DataType, VerifyError, VMError
+from .builtin import TABLE, Builtin
+from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Instruction, Ret
+from .constants import DimProgram
+from .dims import check, symbols_of
+from .kernel import KernelInfo
+from .limits import MAX_VERIFY_WORK
+from .program import FunctionInfo, Program
+from .sinfo import INFO_TYPES
+
+__all__ = ["DYNAMIC", "arguments_problem", "builtin_args", "static_values", "verify_program"]
+
+_MAX_NAME = 1 << 12
+_KINDS = ("vm", "kernel", "packed")
+_REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
+
+
+class _Dynamic:
+    def __repr__(self) -> str:
+        return "a register"
+
+
+DYNAMIC: Any = _Dynamic()
+"""Stands for an argument whose value is known only when the instruction runs."""
+
+
+def static_values(program: Program, args: tuple[Arg, ...]) -> list[Any]:
+    """The values of the arguments that are constants; DYNAMIC for the others."""
+    found: list[Any] = []
+    for kind, value in args:
+        if kind == _IMMEDIATE:
+            found.append(value)
+        elif kind == _CONSTANT:
+            found.append(program.constants[value])
+        else:
+            found.append(None if kind == _REGISTER and value == VOID else DYNAMIC)
+    return found
+
+
+def builtin_args(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
+    """The arguments of a builtin, without the VM that TVM passes first to some."""
+    return args[1:] if args and args[0] == (_REGISTER, VM) else args
+
+
+def verify_program(program: Program) -> None:
+    """Raise VerifyError, naming function and instruction, unless `program` can run safely."""
+    if program.verified:
+        return
+    kernels = _verify_kernels(program)
+    _verify_table(program, kernels)
+    for info in program.functions:
+        if info.kind != "vm":
+            continue
+        where = f"function {info.name}"
+        try:
+            instructions = program.instructions(info)
+        except VerifyError as error:
+            raise VerifyError(f"{where}: {error}") from None
+        for pc, instruction in enumerate(instructions):
+            try:
+                _verify_instruction(program, info, kernels, instruction, pc, len(instructions))
+            except VerifyError as error:
+                raise VerifyError(f"{where}: instruction {pc}: {error}") from None
+        _verify_registers(info, instructions, where, program)
+    program.verified = True
+
+
+def _verify_kernels(program: Program) -> dict[str, KernelInfo]:
+    section = program.kernels
+    return {} if section is None else {info.name: info for info in section.infos}
+
+
+def _verify_table(program: Program, kernels: dict[str, KernelInfo]) -> None:
+    seen: set[str] = set()
+    at = 0
+    for info in program.functions:
+        name = info.name
+        if not name or len(name) > _MAX_NAME or "\0" in name:
+            raise VerifyError(f"function name {name[:40]!r}: wanted 1 to {_MAX_NAME} characters")
+        if name in seen:
+            raise VerifyError(f"function {name} is in the table twice")
+        seen.add(name)
+        if info.kind not in _KINDS:
+            raise VerifyError(f"function {name}: kind {info.kind[:40]!r} is not one of {_KINDS}")
+        if info.kind == "kernel" and name not in kernels:
+            raise VerifyError(f"function {name}: the kernel section has no such kernel")
+        if info.kind != "vm":
+            continue
+        if name in TABLE:
+            raise VerifyError(f"function {name}: the name belongs to a builtin")
+        if info.start != at or info.end <= at:
+            raise VerifyError(
+                f"function {name}: wanted code from word {at} on, got {info.start} to {info.end}"
+            )
+        at = info.end
+        names = info.param_names
+        if len(info.params) != len(names):
+            raise VerifyError(f"function {name}: {len(names)} parameters, {len(info.params)} infos")
+        if len(set(names)) != len(names):
+            raise VerifyError(f"function {name}: two parameters have the same name")
+        most = len(names) + info.end - info.start
+        if not len(names) <= info.register_file_size <= most:
+            raise VerifyError(
+                f"function {name}: wanted {len(names)} to {most} registers, "
+                f"got {info.register_file_size}"
+            )
+    if at * 8 != len(program.code):
+        raise VerifyError(
+            f"the functions cover {at} words of code, there are {len(program.code) / 8:g}"
+        )
+
+
+def _verify_instruction(
+    program: Program,
+    info: FunctionInfo,
+    kernels: dict[str, KernelInfo],
+    instruction: Instruction,
+    pc: int,
+    count: int,
+) -> None:
+    registers = info.register_file_size
+    if type(instruction) is Call:
+        if instruction.dst != VOID and not 0 <= instruction.dst < registers:
+            raise VerifyError(
+                f"register %{instruction.dst} is outside the {registers} of the function"
+            )
+        if not 0 <= instruction.func < len(program.functions):
+            raise VerifyError(
+                f"function f[{instruction.func}] is outside the table of {len(program.functions)}"
+            )
+        for arg in instruction.args:
+            _verify_arg(program, registers, arg)
+        _verify_call(program, program.functions[instruction.func], kernels, instruction.args)
+    elif type(instruction) is Ret:
+        arg = instruction.value
+        _verify_arg(program, registers, arg)
+        if arg.kind == _FUNCTION or arg == (_REGISTER, VM):
+            raise VerifyError(f"cannot return {arg}")
+    elif type(instruction) is Goto:
+        _verify_target(pc, instruction.offset, count)
+    elif type(instruction) is If:
+        if not 0 <= instruction.cond < registers:
+            raise VerifyError(
+                f"register %{instruction.cond} is outside the {registers} of the function"
+            )
+        _verify_target(pc, instruction.false_offset, count)
+    falls_through = type(instruction) is Call or type(instruction) is If
+    if falls_through and pc + 1 == count:
+        raise VerifyError("the function runs off its end; wanted a ret")
+
+
+def _verify_target(pc: int, offset: int, count: int) -> None:
+    if not 0 <= pc + offset < count:
+        raise VerifyError(f"the jump by {offset} leaves the function of {count} instructions")
+    if offset == 0:
+        raise VerifyError("the jump is to itself")
+
+
+def _verify_arg(program: Program, registers: int, arg: Arg) -> None:
+    kind, value = arg
+    if kind == _REGISTER:
+        if not 0 <= value < registers and value not in (VOID, VM):
+            raise VerifyError(f"register %{value} is outside the {registers} of the function")
+    elif kind == _CONSTANT:
+        if not 0 <= value < len(program.constants):
+            raise VerifyError(
+                f"constant c[{value}] is outside the pool of {len(program.constants)}"
+            )
+    elif kind == _FUNCTION and not 0 <= value < len(program.functions):
+        raise VerifyError(f"function f[{value}] is outside the table of {len(program.functions)}")
+
+
+def _verify_call(
+    program: Program,
+    callee: FunctionInfo,
+    kernels: dict[str, KernelInfo],
+    args: tuple[Arg, ...],
+) -> None:
+    if callee.kind == "vm":
+        if len(args) != callee.num_inputs:
+            raise VerifyError(
+                f"{callee.signature()} takes {callee.num_inputs} arguments, got {len(args)}"
+            )
+        return
+    if callee.kind == "kernel":
+        kernel = kernels[callee.name]
+        if len(args) != len(kernel.params):
+            raise VerifyError(
+                f"kernel {kernel} takes {len(kernel.params)} arguments, got {len(args)}"
+            )
+        for param, arg in zip(kernel.params, args):
+            if param.written and arg.kind != _REGISTER:
+                raise VerifyError(f"kernel {kernel} writes {param.name}, which is a constant here")
+        return
+    builtin = TABLE.get(callee.name)
+    if builtin is not None:
+        _verify_builtin(program, callee.name, builtin, builtin_args(args))
+
+
+def _verify_builtin(program: Program, name: str, builtin: Builtin, args: tuple[Arg, ...]) -> None:
+    values = static_values(program, args)
+    problem = arguments_problem(builtin, values)
+    if problem is not None:
+        raise VerifyError(f"{name} {problem}")
+    if builtin.bind is not None and not any(v is DYNAMIC for v in values[builtin.dynamic :]):
+        try:
+            builtin.bind(*values[builtin.dynamic :])
+        except VMError as error:
+            raise VerifyError(f"{name}: {error}") from None
+
+
+def arguments_problem(builtin: Builtin, values: Sequence[Any]) -> str | None:
+    """What is wrong with the number or the kinds of a builtin's arguments (DYNAMIC: not known), or
+    None.
+    """
+    fixed, repeated = builtin.fixed, builtin.repeated
+    extra = len(values) - len(fixed)
+    wrong = len(values) < builtin.min_args or (extra > 0 and not repeated)
+    if wrong or (extra > 0 and extra % len(repeated)):
+        return f"takes the arguments ({builtin.args or 'none'}), got {len(values)}"
+    kinds = fixed + repeated * (max(extra, 0) // max(len(repeated), 1))
+    for i, (kind, value) in enumerate(zip(kinds, values)):
+        kind = kind.rstrip("=")
+        if not _FITS[kind](value):
+            shown = "a register" if value is DYNAMIC else type(value).__name__
+            return f"argument {i}: wanted {_WANTED[kind]}, got {shown}"
+    return None
+
+
+def _is_heap_program(value: Any) -> bool:
+    if type(value) is not DimProgram:
+        return False
+    check(value.dim)
+    return all(s.isascii() and s.isdigit() and len(s) <= 6 for s in symbols_of(value.dim))
+
+
+_FITS = {
+    "any": lambda value: True,
+    "imm": lambda value: type(value) is int,
+    "text": lambda value: type(value) is str,
+    "dtype": lambda value: type(value) is DataType,
+    "dtype?": lambda value: value is None or type(value) is DataType,
+    "info": lambda value: isinstance(value, INFO_TYPES),
+    "dim": _is_heap_program,
+}
+_WANTED = {
+    "imm": "an int",
+    "text": "a constant text",
+    "dtype": "a constant dtype",
+    "dtype?": "a constant dtype or void",
+    "info": "a constant struct info",
+    "dim": "a constant dimension over heap slots",
+}
+
+
+# Registers
+
+
+def killed_register(program: Program, instruction: Instruction) -> int | None:
+    """The register that a `vm.builtin.kill_object` call ends, if `instruction` is one."""
+    if type(instruction) is not Call or instruction.dst != VOID:
+        return None
+    callee = program.functions[instruction.func]
+    if callee.kind != "packed" or callee.name != "vm.builtin.kill_object":
+        return None
+    arg = builtin_args(instruction.args)[0]
+    return arg.value if arg.kind == _REGISTER and arg.value < VOID else None
+
+
+def leaders_of(instructions: list[Instruction]) -> list[int]:
+    """The first instruction of each basic block, in order."""
+    leaders = {0}
+    for pc, instruction in enumerate(instructions):
+        if type(instruction) is Goto:
+            leaders.add(pc + instruction.offset)
+        elif type(instruction) is If:
+            leaders.add(pc + instruction.false_offset)
+        if type(instruction) is not Call and pc + 1 < len(instructions):
+            leaders.add(pc + 1)
+    return sorted(leaders)
+
+
+class _Block:
+    """A basic block as the register analysis sees it."""
+
+    __slots__ = (
+        "clear",
+        "end",
+        "exposed",
+        "gen",
+        "killed",
+        "live",
+        "start",
+        "successors",
+        "undefined",
+    )
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.successors: list[int] = []
+        self.exposed: dict[int, int] = {}  # register read before written here -> instruction
+        self.live: dict[int, bool] = {}  # register -> whether it is defined at the end
+        self.killed: tuple[int, int] | None = None  # register read after it was killed here, where
+        self.gen = self.clear = self.undefined = 0
+
+
+def _reads(instruction: Instruction) -> list[int]:
+    if type(instruction) is Call:
+        return [a.value for a in instruction.args if a.kind == _REGISTER and a.value < VOID]
+    if type(instruction) is Ret:
+        arg = instruction.value
+        return [arg.value] if arg.kind == _REGISTER and arg.value < VOID else []
+    return [instruction.cond] if type(instruction) is If else []
+
+
+def _verify_registers(
+    info: FunctionInfo, instructions: list[Instruction], where: str, program: Program
+) -> None:
+    leaders = leaders_of(instructions)
+    ends = [*leaders[1:], len(instructions)]
+    index = {start: i for i, start in enumerate(leaders)}
+    blocks = [_Block(start, end) for start, end in zip(leaders, ends)]
+    params = range(info.num_inputs)
+    straight = len(blocks) == 1 and type(instructions[-1]) is Ret
+    for block in blocks:
+        defined = dict.fromkeys(params, True) if straight else {}
+        _scan(block, defined, instructions, program)
+        block.live = defined
+        last = instructions[block.end - 1]
+        if type(last) is Goto:
+            block.successors = [index[block.end - 1 + last.offset]]
+        elif type(last) is If:
+            block.successors = [index[block.end], index[block.end - 1 + last.false_offset]]
+        elif type(last) is Call:
+            block.successors = [index[block.end]]
+    reached = [True] if straight else _propagate(blocks, params, where)
+    for block, reachable in zip(blocks, reached):
+        if reachable and block.killed is not None:
+            _raise_undefined(where, *block.killed)
+        for register, pc in block.exposed.items() if straight else ():
+            _raise_undefined(where, register, pc)
+
+
+def _scan(
+    block: _Block, defined: dict[int, bool], instructions: list[Instruction], program: Program
+) -> None:
+    for pc in range(block.start, block.end):
+        instruction = instructions[pc]
+        for register in _reads(instruction):
+            state = defined.get(register)
+            if state is None:
+                block.exposed.setdefault(register, pc)
+            elif not state and block.killed is None:
+                block.killed = (register, pc)
+        killed = killed_register(program, instruction)
+        if killed is not None:
+            defined[killed] = False
+        elif type(instruction) is Call and instruction.dst != VOID:
+            defined[instruction.dst] = True
+
+
+class _Budget:
+    """Counts the steps of the analysis; a step handles up to 4096 registers."""
+
+    def __init__(self, registers: int, where: str) -> None:
+        self._cost = 1 + registers // 4096
+        self._left = MAX_VERIFY_WORK
+        self._where = where
+
+    def spend(self, steps: int = 1) -> None:
+        self._left -= self._cost * steps
+        if self._left < 0:
+            raise VerifyError(f"{self._where}: the control flow is too tangled to verify")
+
+
+def _propagate(blocks: list[_Block], params: range, where: str) -> list[bool]:
+    """Find reads that some path reaches without a write: a forward flow of "maybe undefined", as
+    bit sets.
+
+    Only registers read in another block than they are written in take part. Returns which blocks
+    can be reached.
+    """
+    crossing = sorted({register for block in blocks for register in block.exposed})
+    bit = {register: i for i, register in enumerate(crossing)}
+    budget = _Budget(len(crossing), where)
+    # Memory as well as time: each block holds up to three sets.
+    budget.spend(64 * len(blocks))
+    for block in blocks:
+        for register, state in block.live.items():
+            if register in bit:
+                budget.spend()
+                mask = 1 << bit[register]
+                if state:
+                    block.clear |= mask
+                else:
+                    block.gen |= mask
+    first = [register for register in crossing if register not in params]
+    budget.spend(len(first))
+    for register in first:
+        blocks[0].undefined |= 1 << bit[register]
+    seen = [False] * len(blocks)
+    seen[0] = True
+    waiting = [0]
+    while waiting:
+        budget.spend()
+        block = blocks[waiting.pop()]
+        out = (block.undefined & ~block.clear) | block.gen
+        for j in block.successors:
+            target = blocks[j]
+            if not seen[j] or out & ~target.undefined:
+                seen[j] = True
+                target.undefined |= out
+                waiting.append(j)
+    for block, reached in zip(blocks, seen):
+        if reached:
+            budget.spend(len(block.exposed))
+            for register, pc in block.exposed.items():
+                if block.undefined >> bit[register] & 1:
+                    _raise_undefined(where, register, pc)
+    return seen
+
+
+def _raise_undefined(where: str, register: int, pc: int) -> None:
+    raise VerifyError(
+        f"{where}: instruction {pc}: register %{register} is read before it is written "
+        "on every path"
+    )

@@ -1,0 +1,521 @@
+"""Expressions of script text: an interpreter of Python's expression syntax over Python values and
+IR.
+
+Sub-expressions of plain Python values mean what Python says; operators on IR build IR. Nothing is
+compiled or executed by Python itself. Long sums are evaluated in a loop; everything else nests no
+deeper than Python's own parentheses.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import difflib
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+from ...base import InternalError, ParseError, Span
+from ...ir import EQ, NE, And, Not, Or, PrimExpr
+from ...ir.expr import binary
+from ...tir import if_then_else
+from ...tir import max as tir_max
+from ...tir import min as tir_min
+from .guards import VISITS, check_attribute, check_call, check_operands, check_text
+from .outer import MISSING, Outer
+from .source import Source
+
+__all__ = ["Evaluator", "Hidden", "nearest"]
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitAnd: operator.and_,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+}
+
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
+
+
+def _equal(a: Any, b: Any) -> Any:
+    # `PrimExpr.__eq__` answers False for operands it cannot compare; here that is a mistake.
+    return binary(EQ, a, b) if isinstance(a, PrimExpr) or isinstance(b, PrimExpr) else a == b
+
+
+def _not_equal(a: Any, b: Any) -> Any:
+    return binary(NE, a, b) if isinstance(a, PrimExpr) or isinstance(b, PrimExpr) else a != b
+
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: _equal,
+    ast.NotEq: _not_equal,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+
+_WHAT = {
+    ast.Lambda: "a lambda (define a function outside and call it)",
+    ast.NamedExpr: "an assignment inside an expression",
+    ast.Await: "await",
+    ast.Yield: "yield",
+    ast.YieldFrom: "yield",
+    ast.Starred: "a starred expression here",
+}
+
+
+class Hidden:
+    """Stands for a name that exists but may not be used; `why` says so in an error."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+def nearest(name: str, known: Any) -> str:
+    """``; did you mean x?`` for a misspelled name, or nothing."""
+    near = difflib.get_close_matches(name, [k for k in known if isinstance(k, str)], n=3)
+    return f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
+
+
+class Evaluator:
+    """Evaluates expressions in scopes of script names over a layer of Python names.
+
+    safe  the text may come from anyone (see `guards`)
+    """
+
+    def __init__(self, source: Source, outer: Outer, safe: bool) -> None:
+        self.source = source
+        self.outer = outer
+        self.safe = safe
+        self.scopes: list[dict[str, Any]] = [{}]
+        self._visited = 0
+
+    # -- names and places
+
+    @contextlib.contextmanager
+    def scope(self) -> Iterator[dict[str, Any]]:
+        """Names bound inside are gone afterwards."""
+        names: dict[str, Any] = {}
+        self.scopes.append(names)
+        try:
+            yield names
+        finally:
+            self.scopes.pop()
+
+    def define(self, name: str, value: Any) -> None:
+        """Bind `name` in the innermost scope."""
+        self.scopes[-1][name] = value
+
+    def find(self, name: str) -> Any:
+        """What the script itself has bound to `name`, or `MISSING`."""
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return MISSING
+
+    def span(self, node: ast.AST) -> Span:
+        """The place of a syntax node."""
+        return self.source.span(node)
+
+    def fail(self, node: ast.AST, message: str) -> NoReturn:
+        """Raise a ParseError that points at `node`."""
+        raise self.source.error(node, message)
+
+    def wrap(self, node: ast.AST, error: Exception) -> Exception:
+        """`error`, raised while `node` was evaluated, as a ParseError that points there."""
+        if isinstance(error, (ParseError, InternalError)):
+            return error
+        if isinstance(error, RecursionError):
+            return self.source.error(node, "this is nested too deeply")
+        known = type(error).__module__.startswith("relaxvm")
+        text = str(error) if known else f"{type(error).__name__}: {error}"
+        return self.source.error(node, text)
+
+    # -- the walk
+
+    def eval(self, node: ast.expr) -> Any:
+        """The value of an expression. Raises ParseError at the innermost part that fails."""
+        handler = _TABLE.get(type(node))
+        if handler is None:
+            what = _WHAT.get(type(node), type(node).__name__)
+            self.fail(node, f"{what} is not in the language")
+        try:
+            return handler(self, node)
+        except ParseError:
+            raise
+        except Exception as error:
+            # Whatever goes wrong while an expression is built is a mistake at this place of the
+            # text.
+            raise self.wrap(node, error) from error
+
+    def _constant(self, node: ast.Constant) -> Any:
+        return node.value
+
+    def _name(self, node: ast.Name) -> Any:
+        value = self.find(node.id)
+        if value is MISSING:
+            value = self.outer.lookup(node.id)
+        if value is MISSING:
+            names = [name for scope in self.scopes for name in scope] + self.outer.names()
+            self.fail(node, f"unknown name {node.id}{nearest(node.id, names)}")
+        if isinstance(value, Hidden):
+            self.fail(node, value.why)
+        return value
+
+    def _attribute(self, node: ast.Attribute) -> Any:
+        value = self.eval(node.value)
+        if self.safe:
+            refused = check_attribute(value, node.attr)
+            if refused == "":
+                self._no_attribute(node, value)
+            if refused is not None:
+                self.fail(node, refused)
+        found = getattr(value, node.attr, MISSING)
+        if found is MISSING:
+            self._no_attribute(node, value)
+        return found
+
+    def _no_attribute(self, node: ast.Attribute, value: Any) -> NoReturn:
+        what = f"a {type(value).__name__}"
+        if isinstance(node.value, ast.Name):
+            is_room = isinstance(value, ModuleType)
+            what = node.value.id if is_room else f"{node.value.id} ({what})"
+        known = [name for name in dir(value) if not name.startswith("_")]
+        self.fail(node, f"{what} has no {node.attr}{nearest(node.attr, known)}")
+
+    def _subscript(self, node: ast.Subscript) -> Any:
+        value = self.eval(node.value)
+        return self.subscript(node, value, self.eval(node.slice))
+
+    def subscript(self, node: ast.Subscript, value: Any, index: Any) -> Any:
+        """``value[index]``"""
+        return value[index]
+
+    def _slice(self, node: ast.Slice) -> slice:
+        parts = (node.lower, node.upper, node.step)
+        return slice(*(None if part is None else self.eval(part) for part in parts))
+
+    def _elements(self, nodes: list[ast.expr]) -> list[Any]:
+        values: list[Any] = []
+        for each in nodes:
+            if isinstance(each, ast.Starred):
+                values.extend(self.iterate(each, self.eval(each.value)))
+            else:
+                values.append(self.eval(each))
+        return values
+
+    def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
+        return tuple(self._elements(node.elts))
+
+    def _list(self, node: ast.List) -> list[Any]:
+        return self._elements(node.elts)
+
+    def _set(self, node: ast.Set) -> set[Any]:
+        return set(self._elements(node.elts))
+
+    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+        made: dict[Any, Any] = {}
+        for key, value in zip(node.keys, node.values):
+            if key is None:
+                made.update(self.eval(value))
+            else:
+                made[self.eval(key)] = self.eval(value)
+        return made
+
+    # -- calls
+
+    def _call(self, node: ast.Call) -> Any:
+        func = self.eval(node.func)
+        args, keywords = self.arguments(node)
+        return self.call(node, func, args, keywords)
+
+    def arguments(self, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+        """The evaluated arguments of a call."""
+        args = self._elements(node.args)
+        keywords: dict[str, Any] = {}
+        for each in node.keywords:
+            value = self.eval(each.value)
+            given: Mapping[str, Any] = value if each.arg is None else {each.arg: value}
+            for name in given:
+                if name in keywords:
+                    self.fail(node, f"argument {name} is given twice")
+            keywords.update(given)
+        return args, keywords
+
+    def apply(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """As `call`, with mistakes pointing at the call."""
+        try:
+            return self.call(node, func, args, keywords)
+        except ParseError:
+            raise
+        except Exception as error:
+            # Whatever goes wrong while a call is built is a mistake at this place of the text.
+            raise self.wrap(node, error) from error
+
+    def call(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """``func(*args, **keywords)``"""
+        if not callable(func):
+            self.fail(node, f"{type(func).__name__} cannot be called")
+        if getattr(func, "__module__", "") == builtins.__name__:
+            if func in (min, max) and any(isinstance(a, PrimExpr) for a in args):
+                func = tir_min if func is min else tir_max
+            # Python would index such a value for ever.
+            for value in args:
+                self._check_iterable(node, value, only_indexed=True)
+        if self.safe:
+            refused = check_call(func, args)
+            if refused is not None:
+                self.fail(node, refused)
+        return func(*args, **keywords)
+
+    def _check_iterable(self, node: ast.AST, value: Any, only_indexed: bool) -> None:
+        kind = type(value)
+        if getattr(kind, "__iter__", None) is None and (
+            not only_indexed or hasattr(kind, "__getitem__")
+        ):
+            self.fail(node, f"a {kind.__name__} cannot be iterated over in Python")
+
+    def iterate(self, node: ast.AST, value: Any) -> Iterator[Any]:
+        """The elements of a Python collection."""
+        self._check_iterable(node, value, only_indexed=False)
+        for item in value:
+            self._visited += 1
+            if self.safe and self._visited > VISITS:
+                self.fail(node, f"text visits more than {VISITS} elements")
+            yield item
+
+    # -- operators
+
+    def operand(self, value: Any) -> Any:
+        """`value` as it takes part in arithmetic."""
+        return value
+
+    def _binary(self, node: ast.expr) -> Any:
+        # A long sum is a long spine to the left.
+        spine: list[ast.BinOp] = []
+        while isinstance(node, ast.BinOp):
+            spine.append(node)
+            node = node.left
+        value = self.operand(self.eval(node))
+        while spine:
+            each = spine.pop()
+            right = self.operand(self.eval(each.right))
+            try:
+                value = self.operate(type(each.op), value, right)
+            except ParseError:
+                raise
+            except Exception as error:
+                raise self.wrap(each, error) from error
+        return value
+
+    def operate(self, op: type[ast.operator], left: Any, right: Any) -> Any:
+        """``left op right``"""
+        if self.safe:
+            check_operands(op, left, right)
+        return _BINARY[op](left, right)
+
+    def _unary(self, node: ast.expr) -> Any:
+        signs: list[ast.UnaryOp] = []
+        while isinstance(node, ast.UnaryOp):
+            signs.append(node)
+            node = node.operand
+        value = self.operand(self.eval(node))
+        while signs:
+            op = signs.pop().op
+            if isinstance(op, ast.Not):
+                value = Not(value) if self.is_expression(value) else not value
+            else:
+                value = _UNARY[type(op)](value)
+        return value
+
+    def is_expression(self, value: Any) -> bool:
+        """Whether the truth of `value` is not known before the program runs."""
+        return isinstance(value, PrimExpr)
+
+    def _logical(self, node: ast.BoolOp) -> Any:
+        is_and = isinstance(node.op, ast.And)
+        made: Any = MISSING
+        for each in node.values:
+            value = self.operand(self.eval(each))
+            if made is MISSING:
+                made = value
+            elif self.is_expression(made) or self.is_expression(value):
+                made = (And if is_and else Or)(made, value)
+            else:
+                made = value
+            if not self.is_expression(made) and bool(made) is not is_and:
+                return made
+        return made
+
+    def _compare(self, node: ast.Compare) -> Any:
+        left = self.operand(self.eval(node.left))
+        made: Any = MISSING
+        for op, each in zip(node.ops, node.comparators):
+            right = self.operand(self.eval(each))
+            value = _COMPARE[type(op)](left, right)
+            if made is MISSING:
+                made = value
+            elif self.is_expression(made) or self.is_expression(value):
+                made = And(made, value)
+            else:
+                made = value
+            if not self.is_expression(made) and not made:
+                return made
+            left = right
+        return made
+
+    def _if_expression(self, node: ast.IfExp) -> Any:
+        condition = self.eval(node.test)
+        if not self.is_expression(condition):
+            return self.eval(node.body if condition else node.orelse)
+        return if_then_else(
+            condition, self.operand(self.eval(node.body)), self.operand(self.eval(node.orelse))
+        )
+
+    # -- text and comprehensions
+
+    def _joined(self, node: ast.JoinedStr) -> str:
+        return "".join(str(self.eval(part)) for part in node.values)
+
+    def _formatted(self, node: ast.FormattedValue) -> str:
+        value = self.eval(node.value)
+        spec = "" if node.format_spec is None else self.eval(node.format_spec)
+        if self.safe:
+            check_text(spec)
+        convert = {ord("r"): repr, ord("s"): str, ord("a"): ascii}.get(node.conversion)
+        return format(convert(value) if convert is not None else value, spec)
+
+    def _generate(self, generators: list[ast.comprehension], make: Callable[[], None]) -> None:
+        if not generators:
+            make()
+            return
+        first, *rest = generators
+        if first.is_async:
+            self.fail(first.target, "an async comprehension is not in the language")
+        for item in self.iterate(first.iter, self.eval(first.iter)):
+            self.unpack(first.target, item, lambda target, value: self.define(target.id, value))
+            for condition in first.ifs:
+                if not self.eval(condition):
+                    break
+            else:
+                self._generate(rest, make)
+
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> list[Any]:
+        out: list[Any] = []
+        with self.scope():
+            self._generate(node.generators, lambda: out.append(self.eval(node.elt)))
+        return out
+
+    def _set_comprehension(self, node: ast.SetComp) -> set[Any]:
+        out: set[Any] = set()
+        with self.scope():
+            self._generate(node.generators, lambda: out.add(self.eval(node.elt)))
+        return out
+
+    def _dict_comprehension(self, node: ast.DictComp) -> dict[Any, Any]:
+        out: dict[Any, Any] = {}
+
+        def make() -> None:
+            out[self.eval(node.key)] = self.eval(node.value)
+
+        with self.scope():
+            self._generate(node.generators, make)
+        return out
+
+    def unpack(self, target: ast.expr, value: Any, bind: Callable[[ast.Name, Any], None]) -> None:
+        """Give `value` to the names of `target`, a name or a pattern of them.
+
+        Raises ParseError where the numbers differ or the target is something else.
+        """
+        if isinstance(target, ast.Name):
+            bind(target, value)
+            return
+        if not isinstance(target, (ast.Tuple, ast.List)):
+            self.fail(target, "wanted a name or a tuple of names here")
+        items = list(self.iterate(target, value))
+        names = target.elts
+        starred = [i for i, each in enumerate(names) if isinstance(each, ast.Starred)]
+        if starred:
+            at, after = starred[0], len(names) - starred[0] - 1
+            if len(starred) > 1 or len(items) < len(names) - 1:
+                self.fail(target, f"cannot unpack {len(items)} values into {len(names)} names")
+            middle = items[at : len(items) - after]
+            items = [*items[:at], middle, *items[len(items) - after :]]
+        elif len(items) != len(names):
+            self.fail(target, f"wanted {len(names)} values for these names, got {len(items)}")
+        for each, item in zip(names, items):
+            inner = each.value if isinstance(each, ast.Starred) else each
+            self.unpack(inner, item, bind)
+
+    # -- helpers for the languages
+
+    def string(self, node: ast.AST, value: Any, what: str) -> str:
+        """`value` if it is a string. Raises ParseError otherwise."""
+        if not isinstance(value, str):
+            self.fail(node, f"{what}: wanted a string, got {type(value).__name__}")
+        return value
+
+    def attributes(self, node: ast.AST, value: Any, what: str) -> dict[str, Any]:
+        """`value` as an attribute map with string keys; bool constants as Python's. Raises
+        ParseError otherwise.
+        """
+        if not isinstance(value, Mapping):
+            self.fail(node, f"{what}: wanted a dict, got {type(value).__name__}")
+        made = {}
+        for key, item in value.items():
+            made[self.string(node, key, f"{what}: a key")] = plain(item)
+        return made
+
+
+def plain(value: Any) -> Any:
+    """Constants of dtype bool as Python's bools, inside lists too."""
+    if isinstance(value, PrimExpr) and value.dtype.is_bool and hasattr(value, "value"):
+        return bool(value.value)
+    if isinstance(value, (list, tuple)):
+        return tuple(plain(v) for v in value)
+    return value
+
+
+_TABLE: dict[type[ast.AST], Callable[[Evaluator, Any], Any]] = {
+    ast.Constant: Evaluator._constant,
+    ast.Name: Evaluator._name,
+    ast.Attribute: Evaluator._attribute,
+    ast.Subscript: Evaluator._subscript,
+    ast.Slice: Evaluator._slice,
+    ast.Tuple: Evaluator._tuple,
+    ast.List: Evaluator._list,
+    ast.Set: Evaluator._set,
+    ast.Dict: Evaluator._dict,
+    ast.Call: Evaluator._call,
+    ast.BinOp: Evaluator._binary,
+    ast.UnaryOp: Evaluator._unary,
+    ast.BoolOp: Evaluator._logical,
+    ast.Compare: Evaluator._compare,
+    ast.IfExp: Evaluator._if_expression,
+    ast.JoinedStr: Evaluator._joined,
+    ast.FormattedValue: Evaluator._formatted,
+    ast.ListComp: Evaluator._comprehension,
+    ast.GeneratorExp: Evaluator._comprehension,
+    ast.SetComp: Evaluator._set_comprehension,
+    ast.DictComp: Evaluator._dict_comprehension,
+}

@@ -1,0 +1,234 @@
+"""The parser of ``@I.ir_module`` classes and of whole texts."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...ir import BaseFunc, GlobalVar, IRModule
+from .checks import check_function, check_module
+from .evaluate import Evaluator
+from .outer import Outer
+from .proxies import Macro
+from .records import ModuleAttrs, ModuleGlobalInfos
+from .relax_parser import RelaxParser
+from .source import Source
+from .statements import Decorated, ModuleNames, decoration
+from .tir_parser import TIRParser
+
+__all__ = ["parse_class", "parse_definition", "parse_macro"]
+
+
+def parse_macro(
+    source: Source, node: ast.FunctionDef, outer: Outer, options: Mapping[str, Any]
+) -> Macro:
+    """A macro from its definition. Raises ParseError for unknown options."""
+    unknown = options.keys() - {"hygienic"}
+    if unknown:
+        raise source.error(node, f"T.macro has no option {', '.join(unknown)}; it has hygienic")
+    return Macro(source, node, outer, bool(options.get("hygienic", True)))
+
+
+def parse_definition(
+    source: Source, node: ast.FunctionDef, outer: Outer, safe: bool, decorated: Decorated
+) -> BaseFunc:
+    """A function that stands alone. Raises ParseError at the first mistake."""
+    function: BaseFunc
+    if decorated.language == "tir":
+        function = TIRParser(source, outer, safe, node, None).parse(decorated)
+    else:
+        parser = RelaxParser(source, outer, safe, node, None)
+        info = parser.signature(decorated)
+        # A function that calls itself does so by its own name.
+        parser.scopes.insert(1, {node.name: GlobalVar(node.name, info, source.span(node))})
+        function = parser.parse()
+    if decorated.options.get("check_well_formed", True):
+        check_function(source, node, function)
+    return function
+
+
+def parse_class(
+    source: Source,
+    node: ast.ClassDef,
+    outer: Outer,
+    safe: bool,
+    decorated: Decorated,
+    closures: Mapping[str, Mapping[str, Any]] | None = None,
+) -> IRModule:
+    """The module a class describes. Raises ParseError at the first mistake.
+
+    closures  by function of the class: the variables of enclosing Python functions that it uses
+    """
+    unknown = decorated.options.keys() - {"check_well_formed", "s_tir"}
+    if unknown:
+        where = decorated.node if decorated.node is not None else node
+        raise source.error(where, f"I.ir_module has no option {', '.join(sorted(unknown))}")
+    parser = _ModuleParser(source, outer, safe, node, closures or {})
+    return parser.parse(bool(decorated.options.get("check_well_formed", True)))
+
+
+class _ModuleParser(Evaluator):
+    """Parses the body of one class."""
+
+    def __init__(
+        self,
+        source: Source,
+        outer: Outer,
+        safe: bool,
+        node: ast.ClassDef,
+        closures: Mapping[str, Mapping[str, Any]],
+    ) -> None:
+        super().__init__(source, outer, safe)
+        self.node = node
+        self.closures = closures
+        self.names = ModuleNames(node.name)
+        self.attrs: dict[str, Any] = {}
+        self.global_infos: dict[str, Any] = {}
+        self.definitions: dict[str, tuple[ast.FunctionDef, Decorated]] = {}
+
+    def parse(self, check_well_formed: bool) -> IRModule:
+        """The module. Raises ParseError at the first mistake."""
+        for base in (*self.node.bases, *(k.value for k in self.node.keywords)):
+            self.fail(base, "a module class has no bases")
+        for stmt in self.node.body:
+            self._collect(stmt)
+        self.names.global_infos = self.global_infos
+        for name, (definition, decorated) in self.definitions.items():
+            self.names.global_vars[name] = GlobalVar(name, None, self.span(definition))
+            if decorated.language == "tir":
+                self.names.return_dtypes[name] = None
+        self._return_dtypes()
+        functions = self._functions()
+        made = {self.names.global_vars[name]: functions[name] for name in self.definitions}
+        module = IRModule(made, self.attrs, self.global_infos)
+        if check_well_formed:
+            check_module(self.source, self.node, module, self.definitions)
+        return module
+
+    # -- the class's own statements
+
+    def _collect(self, stmt: ast.stmt) -> None:
+        if isinstance(stmt, ast.Pass):
+            return
+        if isinstance(stmt, ast.FunctionDef):
+            self._definition(stmt)
+            return
+        if isinstance(stmt, ast.Expr):
+            self._declaration(stmt)
+            return
+        self.fail(
+            stmt,
+            "a module class holds functions decorated with @T.prim_func or @R.function, "
+            "I.module_attrs and I.module_global_infos",
+        )
+
+    def _definition(self, node: ast.FunctionDef) -> None:
+        decorated = decoration(self, node)
+        if decorated is None:
+            self.fail(node, f"{node.name} is decorated with neither @T.prim_func nor @R.function")
+        if decorated.language == "macro":
+            self.define(
+                node.name, parse_macro(self.source, node, self._outer_of(node), decorated.options)
+            )
+            return
+        if decorated.language not in ("tir", "relax"):
+            self.fail(node, f"{node.name}: a class is no function")
+        if node.name in self.definitions:
+            self.fail(node, f"the module has a function {node.name} already")
+        self.definitions[node.name] = (node, decorated)
+
+    def _declaration(self, node: ast.Expr) -> None:
+        value = self.eval(node.value)
+        if isinstance(value, ModuleAttrs):
+            self.attrs.update(self.attributes(node, value.attrs, "I.module_attrs"))
+        elif isinstance(value, ModuleGlobalInfos):
+            if not isinstance(value.infos, Mapping):
+                self.fail(node, "I.module_global_infos: wanted a dict of lists")
+            for key, infos in value.infos.items():
+                if not isinstance(infos, (list, tuple)):
+                    self.fail(node, f"I.module_global_infos: {key!r}: wanted a list")
+                self.global_infos[self.string(node, key, "a key")] = tuple(infos)
+        elif not isinstance(value, str) and value is not Ellipsis:
+            self.fail(node, "this means nothing in a module class")
+
+    # -- its functions
+
+    def _outer_of(self, node: ast.FunctionDef) -> Outer:
+        outer = self.outer.inside(self.closures.get(node.name, {}))
+        # Macros of the class.
+        return outer.inside(self.scopes[0])
+
+    def _return_dtypes(self) -> None:
+        for name, (definition, decorated) in self.definitions.items():
+            if decorated.language == "tir" and definition.returns is not None:
+                parser = TIRParser(
+                    self.source, self._outer_of(definition), self.safe, definition, self.names
+                )
+                wanted = parser.return_type()
+                self.names.return_dtypes[name] = None if wanted is None else wanted.dtype
+
+    def _functions(self) -> dict[str, BaseFunc]:
+        parsers: dict[str, RelaxParser] = {}
+        # Signatures first: functions may call each other in any order.
+        for name, (definition, decorated) in self.definitions.items():
+            if decorated.language != "relax":
+                continue
+            parser = RelaxParser(
+                self.source, self._outer_of(definition), self.safe, definition, self.names
+            )
+            parsers[name] = parser
+            self._declare(name, parser.signature(decorated))
+        functions: dict[str, BaseFunc] = {}
+        for name, (definition, decorated) in self.definitions.items():
+            if decorated.language == "tir":
+                functions[name] = TIRParser(
+                    self.source, self._outer_of(definition), self.safe, definition, self.names
+                ).parse(decorated)
+        open_ended = [name for name, parser in parsers.items() if parser.ret is None]
+        # Who refers to a function whose result is known only when it is parsed.
+        users = {name: _mentioned(parsers[name].node, open_ended) for name in parsers}
+        used: set[str] = set()
+        for name in _callees_first(parsers, users):
+            parser = parsers[name]
+            parser.scopes[0].update(self.names.global_vars)
+            used.update(users[name])
+            function = parser.parse()
+            functions[name] = function
+            if parser.ret is None and name not in used:
+                self._declare(name, function.struct_info)  # type: ignore[attr-defined]
+        return functions
+
+    def _declare(self, name: str, info: Any) -> None:
+        old = self.names.global_vars[name]
+        self.names.global_vars[name] = old.replace(struct_info=info)
+
+
+def _callees_first(names: Iterable[str], calls: Mapping[str, list[str]]) -> list[str]:
+    """`names` with callees before their callers, as far as there is no cycle."""
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+    for root in names:
+        stack = [(root, False)]
+        while stack:
+            name, ready = stack.pop()
+            if ready:
+                order.setdefault(name)
+            elif name not in entered:
+                entered.add(name)
+                stack.append((name, True))
+                stack.extend((callee, False) for callee in reversed(calls[name]))
+    return list(order)
+
+
+def _mentioned(node: ast.AST, names: list[str]) -> list[str]:
+    """Which of `names` stand in the text under `node`."""
+    if not names:
+        return []
+    found: set[str] = set()
+    for n in ast.walk(node):
+        if isinstance(n, ast.Name):
+            found.add(n.id)
+        elif isinstance(n, ast.Attribute):
+            found.add(n.attr)
+    return [name for name in names if name in found]

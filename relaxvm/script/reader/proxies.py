@@ -1,0 +1,191 @@
+"""Names of `T` that are both an annotation and a function: dtypes and `T.Buffer`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import DataType, TIRError
+from ...base import dtype as as_dtype
+from ...ir import PointerType, PrimExpr, PrimType, SizeVar, Var, cast, const
+from ...tir import Buffer, decl_buffer
+
+__all__ = [
+    "UNNAMED",
+    "BufferFunction",
+    "DTypeFunction",
+    "HandleFunction",
+    "Macro",
+    "make_buffer",
+    "renamed_buffer",
+    "renamed_var",
+]
+
+# The name of a buffer or variable that script text has not named yet.
+UNNAMED = {"buffer": "buffer", "var": ""}
+
+
+class DTypeFunction:
+    """A dtype in script text: ``x: T.int32``, ``T.int32(3)``, ``T.int32(x)`` (a cast), ``n =
+    T.int32()`` (a symbol).
+    """
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype: DataType = as_dtype(dtype)
+        self.__name__ = str(self.dtype)
+
+    def __call__(self, expr: Any = None, is_size_var: bool = False) -> PrimExpr:
+        """A new variable, the constant `expr`, or `expr` cast to the dtype."""
+        if expr is None:
+            return (SizeVar if is_size_var else Var)(UNNAMED["var"], self.dtype)
+        if isinstance(expr, str):
+            if not self.dtype.is_float:
+                raise TIRError(f"T.{self.dtype} of a string: wanted a number, got {expr!r}")
+            try:
+                return const(float(expr), self.dtype)
+            except ValueError:
+                raise TIRError(f'wanted "inf", "-inf", "nan" or a number, got {expr!r}') from None
+        if isinstance(expr, PrimExpr) or hasattr(expr, "__prim_expr__"):
+            return cast(self.dtype, expr)
+        try:
+            return const(expr, self.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, TIRError):
+                raise
+            raise TIRError(
+                f"T.{self.dtype}: wanted a number, got {type(expr).__name__}: {expr!r}"
+            ) from None
+
+    def __repr__(self) -> str:
+        return f"T.{self.dtype}"
+
+
+class HandleFunction(DTypeFunction):
+    """``T.handle`` (an untyped pointer, or a buffer parameter) and ``T.handle("float32",
+    "global")``.
+    """
+
+    def __call__(  # type: ignore[override]
+        self, dtype: Any = None, storage_scope: str = "", *, is_size_var: bool = False
+    ) -> Var:
+        """A new pointer variable; typed if `dtype` is given."""
+        if dtype is None:
+            return Var(UNNAMED["var"], self.dtype)
+        if isinstance(dtype, DTypeFunction):
+            dtype = dtype.dtype
+        return Var(UNNAMED["var"], PointerType(PrimType(as_dtype(dtype)), storage_scope))
+
+
+def make_buffer(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Var | None = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "default",
+    axis_separators: Any = None,
+) -> Buffer:
+    """A buffer that has no name yet. Strings among `strides` make int32 variables of that name."""
+    if isinstance(dtype, DTypeFunction):
+        dtype = dtype.dtype
+    if not isinstance(shape, (tuple, list)):
+        shape = (shape,)
+    if data is not None and not (isinstance(data, Var) and data.dtype == "handle"):
+        raise TIRError(f"data: wanted a pointer variable such as A.data, got {data!r}")
+    if isinstance(strides, str) or not (strides is None or isinstance(strides, (tuple, list))):
+        raise TIRError(f"strides: wanted a tuple, got {strides!r}")
+    strides = [Var(s, "int32") if isinstance(s, str) else s for s in strides or ()]
+    if isinstance(elem_offset, str):
+        elem_offset = Var(elem_offset, "int32")
+    if elem_offset is None and offset_factor:
+        elem_offset = Var("elem_offset", "int32")
+    for name, value in (("align", align), ("offset_factor", offset_factor)):
+        if not isinstance(value, int):
+            raise TIRError(f"{name}: wanted an int, got {value!r}")
+    for name, text in (("scope", scope), ("buffer_type", buffer_type)):
+        if not isinstance(text, str):
+            raise TIRError(f"{name}: wanted a string, got {text!r}")
+    if data is None:
+        data = Var(UNNAMED["var"], PointerType(PrimType(as_dtype(dtype)), scope))
+    return decl_buffer(
+        shape,
+        dtype,
+        UNNAMED["buffer"],
+        data,
+        strides,
+        elem_offset,
+        scope,
+        align,
+        offset_factor,
+        buffer_type,
+        axis_separators or (),
+    )
+
+
+def renamed_buffer(buffer: Buffer, name: str, span: Any) -> Buffer:
+    """A buffer just made, under the name it is bound to; its own data variable is named too."""
+    data = buffer.data
+    if data.name == UNNAMED["var"]:
+        data = Var(name, data.type_annotation)
+    return buffer.replace(name=name, data=data, span=span)
+
+
+def renamed_var(var: Var, name: str) -> Var:
+    """A variable just made, under the name it is bound to."""
+    return type(var)(name, var.dtype, var.type_annotation)
+
+
+class BufferFunction:
+    """``T.Buffer((n, 4), "float32")`` as an annotation or a value; ``T.Buffer[(n, 4), "float32"]``
+    is its older form.
+    """
+
+    def __call__(
+        self,
+        shape: Any,
+        dtype: Any = "float32",
+        data: Var | None = None,
+        strides: Any = None,
+        elem_offset: Any = None,
+        scope: str = "global",
+        align: int = 0,
+        offset_factor: int = 0,
+        buffer_type: str = "",
+        axis_separators: Any = None,
+    ) -> Buffer:
+        """A buffer of that shape and dtype; a view of `data` if that is given."""
+        return make_buffer(
+            shape,
+            dtype,
+            data,
+            strides,
+            elem_offset,
+            scope,
+            align,
+            offset_factor,
+            buffer_type,
+            axis_separators,
+        )
+
+    def __getitem__(self, keys: Any) -> Buffer:
+        if isinstance(keys, tuple) and len(keys) >= 2 and isinstance(keys[1], (str, DTypeFunction)):
+            return self(*keys)
+        return self(keys)
+
+    def __repr__(self) -> str:
+        return "T.Buffer"
+
+
+class Macro:
+    """Statements under a name, put in place where script text calls them. Made by ``T.macro``."""
+
+    def __init__(self, source: Any, node: Any, outer: Any, hygienic: bool) -> None:
+        self.source = source
+        self.node = node
+        self.outer = outer
+        self.hygienic = hygienic
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        raise TIRError(f"macro {self.node.name} can be called only as a statement of a T.prim_func")

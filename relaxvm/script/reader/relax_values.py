@@ -1,0 +1,358 @@
+"""Values of graph functions: struct info, operators, and values inside values, each bound to a
+variable.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from ...base import ParseError, StructInfoError
+from ...ir import GlobalVar, PrimExpr
+from ...ir import Var as TirVar
+from ...relax import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Expr,
+    Function,
+    ObjectStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+    VarBinding,
+    as_relax,
+    is_leaf,
+)
+from ...relax.analysis import is_base_of
+from ...tir import Buffer, PrimFunc
+from . import records as rec
+from .evaluate import Evaluator
+from .outer import MISSING, Outer
+from .proxies import DTypeFunction
+from .source import Source
+from .statements import FunctionParser, ModuleNames
+from .struct_info import Maker, Symbols, as_struct_info, dimension_text
+
+__all__ = ["Body", "FunctionSymbols", "RelaxValues"]
+
+
+class FunctionSymbols(Symbols):
+    """Strings in the struct info of a function: its symbols, and expressions over all names it
+    sees.
+
+    defines    unknown names become symbols of the function
+    collects   the first look at a signature: expressions are not evaluated yet
+    """
+
+    def __init__(self, parser: RelaxValues, defines: bool = False, collects: bool = False) -> None:
+        super().__init__()
+        self._parser = parser
+        self._defines = defines
+        self._collects = collects
+
+    def symbol(self, name: str) -> Any:
+        parser = self._parser
+        found = parser.find_symbol(name)
+        if found is not MISSING:
+            return found
+        if self._collects or self._defines:
+            made = TirVar(name, "int64")
+            parser.define(name, made)
+            return made
+        raise StructInfoError(
+            f"unknown symbol {name!r}: it stands in no parameter; define it with {name} = T.int64()"
+        )
+
+    def evaluate(self, text: str) -> Any:
+        if self._collects:
+            return 1
+        parser = self._parser
+        try:
+            source, expression = dimension_text(text)
+            inner = Evaluator(source, parser.outer, parser.safe)
+            inner.scopes = parser.scopes
+            return inner.eval(expression)
+        except ParseError as error:
+            raise StructInfoError(f"in {text!r}: {error.msg}") from None
+
+    def vdevice(self, value: Any) -> Any:
+        infos = self._parser.module.global_infos if self._parser.module is not None else {}
+        if not isinstance(value, str):
+            return super().vdevice(value)
+        kind, *rest = value.split(":")
+        index = int(rest[0]) if rest and rest[0].isdigit() else 0
+        same = [v for v in infos.get("vdevice", ()) if _target_kind(v.target) == kind]
+        if len(rest) > 1:
+            same = [v for v in same if v.memory_scope == rest[1]]
+            index = min(index, len(same) - 1)
+        if not 0 <= index < len(same):
+            raise StructInfoError(
+                f"vdevice {value!r}: the module declares {len(same)} of kind {kind!r}; "
+                'declare it with I.module_global_infos({"vdevice": [I.vdevice(...)]})'
+            )
+        return same[index]
+
+
+def _target_kind(target: Any) -> str:
+    kind = getattr(target, "kind", target)
+    return str(getattr(kind, "name", kind)).split(" ")[0]
+
+
+class Body:
+    """Bindings being collected into blocks.
+
+    outputs  in a dataflow block: name -> number of the statement that binds the output
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[BindingBlock] = []
+        self.bindings: list[Binding] = []
+        self.outputs: dict[str, int] | None = None
+        self.at = 0
+
+    def flush(self, dataflow: bool, span: Any) -> None:
+        if self.bindings or dataflow:
+            kind = DataflowBlock if dataflow else BindingBlock
+            self.blocks.append(kind(tuple(self.bindings), span))
+        self.bindings = []
+
+
+class RelaxValues(FunctionParser):
+    """The state of one graph function being parsed, its struct info, and the values it binds."""
+
+    language = "R"
+
+    def __init__(
+        self,
+        source: Source,
+        outer: Outer,
+        safe: bool,
+        node: ast.FunctionDef,
+        module: ModuleNames | None,
+    ) -> None:
+        super().__init__(source, outer, safe, node, module)
+        self.params: list[Var] = []
+        self.ret: StructInfo | None = None
+        self.pure = True
+        self.private = False
+        self.attrs: dict[str, Any] = {}
+        self.bodies: list[Body] = []
+        self.symbols: Symbols = FunctionSymbols(self)
+        self._used: set[str] | None = None
+        # The function this one stands in.
+        self._around: RelaxValues | None = None
+        self._counters: dict[str, int] = {}
+
+    # -- struct info
+
+    def struct_info(self, node: ast.expr) -> StructInfo:
+        """The struct info written at `node`."""
+        value = self.eval(node)
+        if value is None and self.node.returns is node:
+            return TupleStructInfo(())
+        if isinstance(value, DTypeFunction):
+            self.fail(node, f'a scalar value is annotated R.Prim("{value.dtype}")')
+        if isinstance(value, Buffer):
+            self.fail(node, "a graph function takes tensors: use R.Tensor(...)")
+        try:
+            return as_struct_info(value)
+        except StructInfoError as error:
+            raise self.wrap(node, error) from error
+
+    def find_symbol(self, name: str) -> Any:
+        """What a string in struct info names."""
+        found = self.find(name)
+        if found is MISSING or isinstance(found, (GlobalVar, ModuleNames)):
+            outer = self.outer.lookup(name)
+            if isinstance(outer, (PrimExpr, int)) and not isinstance(outer, bool):
+                return outer
+            return MISSING
+        return found
+
+    # -- expressions
+
+    def call(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """A call of an operator, of a function of the graph language, or of Python."""
+        if isinstance(func, Maker):
+            return func.build(self.symbols, args, keywords)
+        args = [_widest(a) for a in args]
+        keywords = {k: _widest(v) for k, v in keywords.items()}
+        if isinstance(func, GlobalVar):
+            if keywords:
+                self.fail(node, f"{func.name_hint} takes its arguments by position")
+            return Call(func, tuple(args), None, (), None, self.span(node))
+        if isinstance(func, (PrimFunc, Function)):
+            self.fail(node, _FROM_OUTSIDE.format(func.get_attr("global_symbol", "the function")))
+        for value in (*args, *keywords.values()):
+            if isinstance(value, (PrimFunc, Function)):
+                name = value.get_attr("global_symbol", "the function")
+                self.fail(node, _FROM_OUTSIDE.format(name))
+        made = super().call(node, func, args, keywords)
+        if isinstance(made, Call) and not made.span.source:
+            made = made.replace(span=self.span(node))
+        return made
+
+    def subscript(self, node: ast.Subscript, value: Any, index: Any) -> Any:
+        """A field of a tuple; otherwise what Python says."""
+        if isinstance(value, Expr) and not isinstance(value, Tuple):
+            if not isinstance(index, int) or isinstance(index, bool):
+                self.fail(node, "a field of a tuple is taken by a constant number, as in t[0]")
+            info = value.struct_info
+            if isinstance(info, TupleStructInfo) and -len(info.fields) <= index < 0:
+                index += len(info.fields)
+            if hasattr(value, "values"):
+                return value.values[index]
+            if isinstance(info, TensorStructInfo):
+                self.fail(node, "a tensor cannot be indexed here; use an operator such as R.take")
+            return TupleGetItem(value, index, None, self.span(node))
+        return value[index]
+
+    def value(self, node: ast.AST, value: Any) -> Expr:
+        """`value` as an expression of the graph language. Raises ParseError if it is none."""
+        if isinstance(value, rec.Record):
+            self.misplaced(node, value)
+        if isinstance(value, (PrimFunc, Function)) and not isinstance(node, ast.FunctionDef):
+            name = value.get_attr("global_symbol", "the function")
+            self.fail(node, _FROM_OUTSIDE.format(name))
+        if isinstance(value, (Maker, StructInfo)):
+            self.fail(node, "struct info is no value; use it as an annotation or in R.match_cast")
+        if value is None:
+            self.fail(node, "this gives no value")
+        try:
+            return as_relax(value)  # type: ignore[no-any-return]
+        except StructInfoError as error:
+            raise self.wrap(node, error) from error
+
+    def _names(self) -> set[str]:
+        """The names that stand in the function or were made for it."""
+        if self._used is None:
+            around = set() if self._around is None else self._around._names()
+            self._used = _names_in(self.node) | around
+        return self._used
+
+    def fresh(self, prefix: str) -> str:
+        """A name that the function does not use."""
+        while True:
+            count = self._counters.get(prefix, 0)
+            self._counters[prefix] = count + 1
+            name = f"{prefix}{count}" if count else prefix
+            used = self._names()
+            if name not in used:
+                used.add(name)
+                return name
+
+    def flat(self, root: Any, node: ast.AST) -> Any:
+        """`root` with every value inside it bound to a fresh variable, so that its own parts are
+        leaves.
+        """
+        if is_leaf(root):
+            return root
+        done: dict[int, Any] = {}
+        stack: list[tuple[Any, bool]] = [(root, False)]
+        while stack:
+            each, ready = stack.pop()
+            key = id(each)
+            if key in done:
+                continue
+            parts = _parts(each)
+            if not ready:
+                if is_leaf(each):
+                    done[key] = each
+                    continue
+                stack.append((each, True))
+                stack.extend((part, False) for part in reversed(parts) if id(part) not in done)
+                continue
+            rebuilt = _with_parts(each, [done[id(part)] for part in parts])
+            if each is not root and not is_leaf(rebuilt):
+                place = node
+                prefix = "gv" if self.bodies[-1].outputs is None else "lv"
+                rebuilt = self.emit(self.fresh(prefix), rebuilt, place)
+            done[key] = rebuilt
+        return done[id(root)]
+
+    # -- bindings
+
+    def _variable(self, name: str, info: StructInfo, node: ast.AST) -> Var:
+        body = self.bodies[-1]
+        inner = body.outputs is not None and body.outputs.get(name) != body.at
+        kind = DataflowVar if inner else Var
+        return kind(name, info, self.span(node))
+
+    def emit(
+        self, name: str, value: Any, node: ast.AST, annotation: StructInfo | None = None
+    ) -> Var:
+        """Bind `value`, already flat, to a new variable called `name`."""
+        info = value.struct_info
+        if isinstance(value, GlobalVar) and info is None:
+            info = ObjectStructInfo()
+        if annotation is not None:
+            if not is_base_of(annotation, info):
+                self.fail(
+                    node,
+                    f"{name} is annotated\n  {annotation}\nbut its value is\n  {info}\n"
+                    "use R.match_cast where more is known than can be inferred",
+                )
+            info = annotation
+        var = self._variable(name, info, node)
+        self.bodies[-1].bindings.append(VarBinding(var, value, self.span(node)))
+        return var
+
+
+_FROM_OUTSIDE = (
+    "{} is a function from outside the module; define it in the same class and use its name, "
+    "or add it with BlockBuilder.add_func"
+)
+
+
+def _widest(value: Any) -> Any:
+    """Bare makers among arguments as the struct info they mean."""
+    if isinstance(value, Maker):
+        return value()
+    if isinstance(value, (list, tuple)) and any(isinstance(v, Maker) for v in value):
+        return type(value)(_widest(v) for v in value)
+    return value
+
+
+def _parts(expr: Any) -> list[Any]:
+    """The expressions that must be leaves in normal form."""
+    if isinstance(expr, Call):
+        return list(expr.args)
+    if isinstance(expr, Tuple):
+        return list(expr.fields)
+    if isinstance(expr, TupleGetItem):
+        return [expr.tuple_value]
+    return []
+
+
+def _with_parts(expr: Any, parts: list[Any]) -> Any:
+    if isinstance(expr, Call):
+        if all(a is b for a, b in zip(expr.args, parts)):
+            return expr
+        return expr.replace(args=tuple(parts))
+    if isinstance(expr, Tuple):
+        return (
+            expr
+            if all(a is b for a, b in zip(expr.fields, parts))
+            else expr.replace(fields=tuple(parts))
+        )
+    if isinstance(expr, TupleGetItem):
+        return expr if parts[0] is expr.tuple_value else expr.replace(tuple_value=parts[0])
+    return expr
+
+
+def _names_in(node: ast.AST) -> set[str]:
+    found = set()
+    for n in ast.walk(node):
+        if isinstance(n, ast.Name):
+            found.add(n.id)
+        elif isinstance(n, ast.arg):
+            found.add(n.arg)
+        elif isinstance(n, ast.FunctionDef):
+            found.add(n.name)
+    return found

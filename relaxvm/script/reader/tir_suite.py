@@ -1,0 +1,161 @@
+"""Parts of a loop function being parsed: statements being collected, blocks, regions and ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...arith import Analyzer
+from ...base import TIRError
+from ...ir import (
+    Add,
+    FloatImm,
+    IntImm,
+    PrimExpr,
+    Ramp,
+    Range,
+    const,
+)
+from ...ir.expr import match
+from ...tir import (
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    Evaluate,
+    IterVar,
+    MatchBufferRegion,
+    SeqStmt,
+    Stmt,
+)
+from . import records as rec
+
+__all__ = ["Frame", "Suite", "between", "flat_numbers", "region_of", "vector_indices"]
+
+
+class Suite:
+    """Statements being collected. `open` starts a statement whose body is all that follows."""
+
+    def __init__(self) -> None:
+        self.items: list[Stmt] = []
+        self._outer: list[tuple[list[Stmt], Callable[[Stmt], Stmt]]] = []
+
+    def add(self, stmt: Stmt) -> None:
+        self.items.append(stmt)
+
+    def open(self, wrap: Callable[[Stmt], Stmt]) -> None:
+        self._outer.append((self.items, wrap))
+        self.items = []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.items and not self._outer
+
+    def close(self) -> Stmt:
+        """All of it as one statement."""
+        body = as_stmt(self.items)
+        while self._outer:
+            before, wrap = self._outer.pop()
+            before.append(wrap(body))
+            body = as_stmt(before)
+        self.items = []
+        return body
+
+
+def as_stmt(items: list[Stmt]) -> Stmt:
+    if not items:
+        return Evaluate(const(0))
+    return items[0] if len(items) == 1 else SeqStmt(tuple(items))
+
+
+class Frame:
+    """A block being parsed; for the function itself `spec` is None and only buffers and attributes
+    are collected.
+    """
+
+    def __init__(self, spec: rec.BlockSpec | None, depth: int) -> None:
+        self.spec = spec
+        self.depth = depth
+        self.iter_vars: list[IterVar] = []
+        self.iter_values: list[PrimExpr] = []
+        self.reads: tuple[BufferRegion, ...] | None = None
+        self.writes: tuple[BufferRegion, ...] | None = None
+        self.predicate: PrimExpr | None = None
+        self.init: Stmt | None = None
+        self.buffers: list[Buffer] = []
+        self.matches: list[MatchBufferRegion] = []
+        self.attrs: dict[str, Any] | None = None
+
+
+def between(start: Any, stop: Any) -> tuple[PrimExpr, PrimExpr]:
+    """(start, stop - start); of ``start, start + n`` exactly n."""
+    low, high = match(start, stop)
+    if isinstance(high, Add):
+        if high.a is low:
+            return low, high.b
+        if high.b is low:
+            return low, high.a
+    extent = high - low
+    if not isinstance(extent, IntImm) and extent.dtype.is_int:
+        # A[i * 4 + 2 : i * 4 + 4] has two elements.
+        simpler = Analyzer().simplify(extent)
+        if isinstance(simpler, IntImm):
+            return low, simpler
+    return low, extent
+
+
+def region_of(value: Any) -> BufferRegion:
+    """`value` as a region: a whole buffer, one element, or a region. Raises TIRError for anything
+    else.
+    """
+    if isinstance(value, Buffer):
+        return BufferRegion.full_region(value)
+    if isinstance(value, BufferLoad):
+        ranges = []
+        for i in value.indices:
+            if isinstance(i, Ramp):
+                if not isinstance(i.stride, IntImm) or i.stride.value != 1:
+                    raise TIRError("a region has step 1")
+                ranges.append(Range.from_min_extent(i.base, const(i.lanes, i.base.dtype)))
+            else:
+                ranges.append(Range.from_min_extent(i, const(1, i.dtype)))
+        return BufferRegion(value.buffer, tuple(ranges))
+    if isinstance(value, BufferRegion):
+        return value
+    raise TIRError(f"wanted a buffer region such as A[0:4, i], got {type(value).__name__}")
+
+
+def vector_indices(region: BufferRegion) -> tuple[PrimExpr, ...]:
+    """The indices of all elements of a region along its one axis that is longer than 1."""
+    indices: list[PrimExpr] = []
+    wide = 0
+    for r in region.region:
+        if not isinstance(r.extent, IntImm):
+            raise TIRError(
+                f"a slice of buffer {region.buffer.name} used as a value has a constant length"
+            )
+        if r.extent.value < 1:
+            raise TIRError(f"a slice of buffer {region.buffer.name} used as a value is not empty")
+        wide += r.extent.value > 1
+        indices.append(r.min if r.extent.value == 1 else Ramp(r.min, 1, r.extent.value))
+    if wide > 1:
+        raise TIRError(f"a slice of buffer {region.buffer.name} used as a value has one long axis")
+    return tuple(indices)
+
+
+def flat_numbers(data: Any) -> Any:
+    """Nested lists of numbers as one tuple; arrays as they are. Raises TIRError for others."""
+    if hasattr(data, "reshape") or hasattr(data, "numpy"):
+        return data
+    flat: list[Any] = []
+    stack = [data]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, (list, tuple)):
+            stack.extend(reversed(each))
+        elif isinstance(each, (IntImm, FloatImm)):
+            flat.append(each.value)
+        elif isinstance(each, (int, float)):
+            flat.append(each)
+        else:
+            raise TIRError(f"constant data are numbers, got {type(each).__name__}")
+    return tuple(flat)

@@ -1,0 +1,750 @@
+"""`T`: the loop language as script text writes it.
+
+Inside ``@T.prim_func`` these names build statements; the same objects work outside too:
+``T.float32(1)`` is a constant, ``T.exp(x)`` an expression, ``T.Buffer((16,), "float32")`` a buffer.
+What stands for a statement (``T.block``, ``T.grid``, ``T.reads``, ...) only describes it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from ..base import TIRError
+from ..base import dtype as as_dtype
+from ..ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    Cast,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Ramp,
+    Select,
+    Shuffle,
+    SizeVar,
+    StringImm,
+    Sub,
+    Var,
+    as_expr,
+)
+from ..ir import Call as _Call
+from ..ir import Let as _Let
+from ..ir import Range as _Range
+from ..ir import cast as _cast
+from ..tir import BufferLoad, BufferRegion, IterVar
+from ..tir.op import (
+    abs,
+    acos,
+    acosh,
+    address_of,
+    all,
+    any,
+    asin,
+    asinh,
+    assume,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_not,
+    bitwise_or,
+    bitwise_xor,
+    broadcast,
+    call_extern,
+    call_intrin,
+    call_llvm_intrin,
+    call_llvm_pure_intrin,
+    call_pure_extern,
+    ceil,
+    ceildiv,
+    clz,
+    copysign,
+    cos,
+    cosh,
+    div,
+    erf,
+    exp,
+    exp2,
+    exp10,
+    expm1,
+    fabs,
+    floor,
+    floordiv,
+    floormod,
+    fma,
+    fmod,
+    hypot,
+    if_then_else,
+    indexdiv,
+    indexmod,
+    infinity,
+    isfinite,
+    isinf,
+    isnan,
+    ldexp,
+    likely,
+    log,
+    log1p,
+    log2,
+    log10,
+    logical_and,
+    logical_not,
+    logical_or,
+    max,
+    max_value,
+    min,
+    min_value,
+    nearbyint,
+    nextafter,
+    popcount,
+    pow,
+    power,
+    reinterpret,
+    ret,
+    round,
+    rsqrt,
+    shift_left,
+    shift_right,
+    sigmoid,
+    sin,
+    sinh,
+    sqrt,
+    tan,
+    tanh,
+    trunc,
+    truncdiv,
+    truncmod,
+    tvm_access_ptr,
+    undef,
+    vectorcombine,
+    vectorhigh,
+    vectorlow,
+)
+from .reader import (
+    BufferFunction,
+    DTypeFunction,
+    HandleFunction,
+    decorate_function,
+    decorate_macro,
+    make_buffer,
+    records,
+)
+from .reader.tir_suite import between, region_of
+
+# -- functions
+
+
+def prim_func(func: Any = None, **options: Any) -> Any:
+    """Make a loop function out of a Python function.
+
+    private            it has no public name
+    check_well_formed  check it when it is read (default: True)
+    Raises ParseError, pointing into the source, for text that is not in the language.
+    """
+    if func is None:
+        return lambda f: decorate_function(f, sys._getframe(1), "tir", options)
+    return decorate_function(func, sys._getframe(1), "tir", options)
+
+
+prim_func.script_language = "tir"  # type: ignore[attr-defined]
+
+
+def macro(func: Any = None, **options: Any) -> Any:
+    """Make statements that are put in place wherever a loop function calls them.
+
+    hygienic  free names mean what they mean at the definition (default), not at the call
+    """
+    if func is None:
+        return lambda f: decorate_macro(f, options)
+    return decorate_macro(func, options)
+
+
+macro.script_language = "macro"  # type: ignore[attr-defined]
+
+
+def func_attr(attrs: Mapping[str, Any]) -> records.FuncAttr:
+    """Attributes of the function."""
+    return records.FuncAttr(attrs)
+
+
+# -- dtypes
+
+bool = DTypeFunction("bool")
+boolean = bool
+int8 = DTypeFunction("int8")
+int16 = DTypeFunction("int16")
+int32 = DTypeFunction("int32")
+int64 = DTypeFunction("int64")
+uint1 = bool
+uint8 = DTypeFunction("uint8")
+uint16 = DTypeFunction("uint16")
+uint32 = DTypeFunction("uint32")
+uint64 = DTypeFunction("uint64")
+float16 = DTypeFunction("float16")
+bfloat16 = DTypeFunction("bfloat16")
+float32 = DTypeFunction("float32")
+float64 = DTypeFunction("float64")
+void = DTypeFunction("void")
+handle = HandleFunction("handle")
+
+
+def ptr(dtype: Any, storage_scope: str = "", is_size_var: Any = False) -> Var:
+    """A typed pointer variable."""
+    return handle(dtype, storage_scope)
+
+
+def var(dtype: str, name: str = "") -> Var:
+    """A variable; it takes the name it is assigned to."""
+    return Var(name, dtype)
+
+
+def __getattr__(name: str) -> Any:
+    # Vector dtypes: T.float32x4.
+    if _is_vector(name):
+        return DTypeFunction(name)
+    raise AttributeError(f"T has no {name}")
+
+
+def _is_vector(name: str) -> Any:
+    head, _, lanes = name.partition("x")
+    return head in _SCALARS and 0 < len(lanes) <= 5 and lanes.isdigit() and int(lanes) > 1
+
+
+_SCALARS = {
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "bfloat16", "float32", "float64",
+}  # fmt: skip
+
+# The names besides `__all__` that text may use.
+_offers = _is_vector
+
+# -- buffers
+
+Buffer = BufferFunction()
+
+
+def match_buffer(
+    param: Any,
+    shape: Any = None,
+    dtype: Any = None,
+    data: Var | None = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "default",
+    axis_separators: Any = None,
+) -> records.MatchBuffer:
+    """The buffer behind the parameter `param`, or a view of the region `param` inside a block.
+
+    Variables first met in the shape, strides and offset are bound by what is matched.
+    """
+    source = param
+    if isinstance(param, (BufferLoad, BufferRegion)):
+        source = region_of(param)
+        dtype = source.buffer.dtype if dtype is None else dtype
+        shape = [r.extent for r in source.region] if shape is None else shape
+    elif not isinstance(param, Var):
+        raise TIRError(
+            f"T.match_buffer: wanted a parameter or a region, got {type(param).__name__}"
+        )
+    if shape is None:
+        raise TIRError("T.match_buffer of a parameter needs a shape")
+    dtype = "float32" if dtype is None else dtype
+    made = make_buffer(
+        shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type,
+        axis_separators,
+    )  # fmt: skip
+    return records.MatchBuffer(source, made)
+
+
+match_buffer.takes_regions = True  # type: ignore[attr-defined]
+
+
+def alloc_buffer(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Var | None = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "default",
+    axis_separators: Any = None,
+) -> records.AllocBuffer:
+    """A new buffer that belongs to the enclosing block (at the top: to the root block)."""
+    made = make_buffer(
+        shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type,
+        axis_separators,
+    )  # fmt: skip
+    return records.AllocBuffer(made)
+
+
+sblock_alloc_buffer = alloc_buffer
+
+
+def decl_buffer(
+    shape: Any,
+    dtype: Any = "float32",
+    data: Var | None = None,
+    strides: Any = None,
+    elem_offset: Any = None,
+    scope: str = "global",
+    align: int = 0,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+    axis_separators: Any = None,
+) -> records.DeclBuffer:
+    """A buffer over the memory `data`; without `data` that memory is allocated too."""
+    made = make_buffer(
+        shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type,
+        axis_separators,
+    )  # fmt: skip
+    return records.DeclBuffer(made, data is None)
+
+
+def allocate(
+    extents: Any,
+    dtype: Any,
+    scope: str = "global",
+    condition: Any = None,
+    annotations: Mapping[str, Any] | None = None,
+) -> records.Allocate:
+    """Memory of `extents` elements; gives the pointer."""
+    return records.Allocate(extents, _dtype_of(dtype), scope, condition, annotations)
+
+
+def allocate_const(
+    data: Any, dtype: Any, extents: Any, annotations: Mapping[str, Any] | None = None
+) -> records.AllocateConst:
+    """Constant memory with the numbers `data`; gives the pointer."""
+    return records.AllocateConst(data, _dtype_of(dtype), extents, annotations)
+
+
+def buffer_store(buffer: Any, value: Any, indices: Any) -> records.Store:
+    """``buffer[indices] = value``"""
+    return records.Store(buffer, value, indices)
+
+
+def _dtype_of(dtype: Any) -> Any:
+    return as_dtype(dtype.dtype if isinstance(dtype, DTypeFunction) else dtype)
+
+
+# -- blocks
+
+
+def block(name: str = "", no_realize: Any = False) -> records.BlockSpec:
+    """A block: a unit of computation over axes."""
+    return records.BlockSpec(name, no_realize)
+
+
+sblock = block
+
+
+def init() -> records.Init:
+    """What a block does before the first iteration of its reduce axes."""
+    return records.Init()
+
+
+def where(predicate: Any) -> records.Where:
+    """The block runs only where `predicate` holds."""
+    return records.Where(predicate)
+
+
+def reads(*regions: Any) -> records.Reads:
+    """What the block reads."""
+    return records.Reads(regions)
+
+
+def writes(*regions: Any) -> records.Writes:
+    """What the block writes."""
+    return records.Writes(regions)
+
+
+reads.takes_regions = True  # type: ignore[attr-defined]
+writes.takes_regions = True  # type: ignore[attr-defined]
+
+
+def block_attr(attrs: Mapping[str, Any]) -> records.BlockAttr:
+    """Annotations of the block."""
+    return records.BlockAttr(attrs)
+
+
+sblock_attr = block_attr
+
+
+class _AxisFunctions:
+    """``T.axis``: the iteration variables of a block."""
+
+    @staticmethod
+    def spatial(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
+        """An axis whose iterations are independent, bound to `value`."""
+        return records.Axis("spatial", dom, value, dtype)
+
+    @staticmethod
+    def reduce(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
+        """An axis over which the block accumulates."""
+        return records.Axis("reduce", dom, value, dtype)
+
+    @staticmethod
+    def scan(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
+        """An axis that must run in order."""
+        return records.Axis("ordered", dom, value, dtype)
+
+    @staticmethod
+    def opaque(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
+        """An axis of which nothing is known."""
+        return records.Axis("opaque", dom, value, dtype)
+
+    @staticmethod
+    def remap(kinds: str, bindings: Any, dtype: str | None = None) -> records.Remap:
+        """Axes over whole loops: one of `kinds`, "S" or "R", per loop variable."""
+        return records.Remap(kinds, bindings, dtype)
+
+    S = spatial
+    R = reduce
+
+
+axis = _AxisFunctions()
+
+# -- loops
+
+
+def _loops(start: Any, stop: Any, kind: str, annotations: Any, thread: str = "") -> records.Loops:
+    if stop is None:
+        start, stop = 0, start
+    return records.Loops((records.Loop(start, stop, kind, thread, annotations or {}),))
+
+
+def serial(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+    """A loop in order."""
+    return _loops(start, stop, "serial", annotations)
+
+
+def parallel(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+    """A loop whose iterations are independent and may run at once."""
+    return _loops(start, stop, "parallel", annotations)
+
+
+def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+    """A loop of constant length that becomes vector operations."""
+    return _loops(start, stop, "vectorized", annotations)
+
+
+def unroll(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+    """A loop that is written out."""
+    return _loops(start, stop, "unroll", annotations)
+
+
+def thread_binding(
+    start: Any, stop: Any = None, thread: str | None = None, *, annotations: Any = None
+) -> records.Loops:
+    """A loop over the threads of a device, such as "threadIdx.x"."""
+    if thread is None:
+        if not isinstance(stop, str):
+            raise TIRError('T.thread_binding needs thread="threadIdx.x" or another thread name')
+        stop, thread = None, stop
+    if not isinstance(thread, str):
+        raise TIRError(f"T.thread_binding: thread is a string, got {thread!r}")
+    return _loops(start, stop, "thread_binding", annotations, thread)
+
+
+def grid(*extents: Any) -> records.Loops:
+    """Nested loops, one per extent (or (begin, end))."""
+    made = []
+    for extent in extents:
+        start, stop = extent if isinstance(extent, (tuple, list)) else (0, extent)
+        made.append(records.Loop(start, stop, "serial"))
+    if not made:
+        raise TIRError("T.grid needs at least one extent")
+    return records.Loops(tuple(made))
+
+
+# -- other statements
+
+
+def Assert(condition: Any, message: Any) -> records.Assert:
+    """Leave with `message` unless `condition` holds."""
+    return records.Assert(condition, message)
+
+
+def attr(node: Any, attr_key: str, value: Any) -> records.Attr:
+    """A remark about `node` for the statements under it."""
+    return records.Attr(node, attr_key, value)
+
+
+def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> records.LetSpec:
+    """A variable with that value."""
+    return records.LetSpec(value, type_annotation if var is None else var)
+
+
+def evaluate(value: Any) -> records.Eval:
+    """Evaluate `value` for what it does."""
+    return records.Eval(value)
+
+
+def meta_var(value: Any) -> records.MetaVar:
+    """``x = T.meta_var(e)``: x stands for the expression e itself, no variable is made."""
+    return records.MetaVar(value)
+
+
+def env_thread(thread_tag: str, dtype: str = "int32") -> records.EnvThread:
+    """A thread of the device."""
+    return records.EnvThread(thread_tag, dtype)
+
+
+def launch_thread(thread: Any, extent: Any) -> records.LaunchThread:
+    """Run what follows on `extent` threads."""
+    return records.LaunchThread(thread, extent)
+
+
+# -- expressions
+
+
+def cast(value: Any, dtype: Any) -> PrimExpr:
+    """`value` converted to `dtype`; constants are converted at once. ``T.cast("float32", x)`` is
+    understood too.
+    """
+    if isinstance(value, (str, DTypeFunction)):
+        value, dtype = dtype, value
+    return _cast(_dtype_of(dtype), value)
+
+
+def Let(expr: Any, where: Any = None, *rest: Any) -> PrimExpr:
+    """``T.Let(body, where={x: value})``, or ``T.Let(x, value, body)``."""
+    if rest:
+        return _Let(expr, where, rest[0])
+    if not isinstance(where, Mapping) or not where:
+        raise TIRError("T.Let: wanted T.Let(body, where={x: value})")
+    body = as_expr(expr)
+    for name, value in reversed(list(where.items())):
+        if not isinstance(name, Var):
+            raise TIRError(f"T.Let: wanted a variable as the key, got {name!r}")
+        body = _Let(name, as_expr(value, name.dtype), body)
+    return body
+
+
+def Call(dtype: Any, op: Any, args: Any) -> PrimExpr:
+    """A call with everything said: ``T.Call("float32", "tir.exp", [x])``."""
+    return _Call(_dtype_of(dtype), op, tuple(args))
+
+
+def Range(begin: Any, end: Any = None) -> _Range:
+    """The integers from `begin` up to `end`; from 0 to `begin` if that is all."""
+    return _Range.from_min_extent(*(between(0, begin) if end is None else between(begin, end)))
+
+
+def ramp(base: Any, stride: Any, lanes: Any) -> PrimExpr:
+    """The vector base, base + stride, ... of `lanes` elements."""
+    return Ramp(base, stride, lanes)
+
+
+def iter_var(var: Any, dom: Any, iter_type: str, thread_tag: str = "") -> IterVar:
+    """An axis by itself, as attributes may mention one. `iter_type` is TVM's name, such as
+    "DataPar".
+    """
+    kinds = {
+        "DataPar": "spatial",
+        "ThreadIndex": "thread",
+        "CommReduce": "reduce",
+        "Ordered": "ordered",
+        "Opaque": "opaque",
+    }
+    return IterVar(dom, var, kinds.get(iter_type, iter_type), thread_tag)
+
+
+__all__ = [
+    "Add",
+    "And",
+    "Assert",
+    "Broadcast",
+    "Buffer",
+    "Call",
+    "Cast",
+    "Div",
+    "EQ",
+    "FloatImm",
+    "FloorDiv",
+    "FloorMod",
+    "GE",
+    "GT",
+    "IntImm",
+    "IterVar",
+    "LE",
+    "LT",
+    "Let",
+    "LetStmt",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "NE",
+    "Not",
+    "Or",
+    "Ramp",
+    "Range",
+    "Select",
+    "Shuffle",
+    "SizeVar",
+    "StringImm",
+    "Sub",
+    "Var",
+    "abs",
+    "acos",
+    "acosh",
+    "address_of",
+    "all",
+    "alloc_buffer",
+    "allocate",
+    "allocate_const",
+    "any",
+    "asin",
+    "asinh",
+    "assume",
+    "atan",
+    "atan2",
+    "atanh",
+    "attr",
+    "axis",
+    "bfloat16",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "block",
+    "block_attr",
+    "bool",
+    "boolean",
+    "broadcast",
+    "buffer_store",
+    "call_extern",
+    "call_intrin",
+    "call_llvm_intrin",
+    "call_llvm_pure_intrin",
+    "call_pure_extern",
+    "cast",
+    "ceil",
+    "ceildiv",
+    "clz",
+    "copysign",
+    "cos",
+    "cosh",
+    "decl_buffer",
+    "div",
+    "env_thread",
+    "erf",
+    "evaluate",
+    "exp",
+    "exp10",
+    "exp2",
+    "expm1",
+    "fabs",
+    "float16",
+    "float32",
+    "float64",
+    "floor",
+    "floordiv",
+    "floormod",
+    "fma",
+    "fmod",
+    "func_attr",
+    "grid",
+    "handle",
+    "hypot",
+    "if_then_else",
+    "indexdiv",
+    "indexmod",
+    "infinity",
+    "init",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "iter_var",
+    "launch_thread",
+    "ldexp",
+    "likely",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "macro",
+    "match_buffer",
+    "max",
+    "max_value",
+    "meta_var",
+    "min",
+    "min_value",
+    "nearbyint",
+    "nextafter",
+    "parallel",
+    "popcount",
+    "pow",
+    "power",
+    "prim_func",
+    "ptr",
+    "ramp",
+    "reads",
+    "reinterpret",
+    "ret",
+    "round",
+    "rsqrt",
+    "sblock",
+    "sblock_alloc_buffer",
+    "sblock_attr",
+    "serial",
+    "shift_left",
+    "shift_right",
+    "sigmoid",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "thread_binding",
+    "trunc",
+    "truncdiv",
+    "truncmod",
+    "tvm_access_ptr",
+    "uint1",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "undef",
+    "unroll",
+    "var",
+    "vectorcombine",
+    "vectorhigh",
+    "vectorized",
+    "vectorlow",
+    "void",
+    "where",
+    "writes",
+]

@@ -1,0 +1,26 @@
+"""Code generation through LLVM.
+
+Enters: loop functions and a target. Leaves: a `KernelSection`, LLVM or assembly text.
+Not done here: choosing loops (`tir/schedule`), running code (`runtime`).
+"""
+
+from .build import (
+    Kernels,
+    compile_kernels,
+    compile_prim_funcs,
+    generate_llvm,
+    machine_of,
+    rebuild_kernels,
+)
+from .machine import Machine, host_machine
+
+__all__ = [
+    "Kernels",
+    "Machine",
+    "compile_kernels",
+    "compile_prim_funcs",
+    "generate_llvm",
+    "host_machine",
+    "machine_of",
+    "rebuild_kernels",
+]

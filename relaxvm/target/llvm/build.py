@@ -1,0 +1,142 @@
+"""From loop functions to a `KernelSection`: verify, lower, generate, optimise, emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...base import CodegenError, LoadError, RelaxvmError
+from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
+from ...runtime.kernel import KernelSection, NativeCode
+from ...tir import PrimFunc
+from ...tir.analysis import verify_well_formed
+from ...tir.transform import lower_module
+from ..target import Target
+from .codegen import Generated, generate
+from .machine import Machine, canonical_features, compile_text, has_symbol, host_machine, producer
+
+__all__ = ["Kernels", "compile_kernels", "compile_prim_funcs", "generate_llvm", "machine_of", "rebuild_kernels"]
+
+MAX_PORTABLE_BYTES = 1 << 28
+_DEFAULT_OPT_LEVEL = 2
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Compiled kernels, with the texts that were asked for by format ("llvm", "asm")."""
+
+    section: KernelSection
+    sources: Mapping[str, str]
+
+
+def machine_of(target: Any = None) -> Machine:
+    """What a target means to LLVM. Without options it is this computer, all its features included."""
+    target = Target("llvm") if target is None else Target(target)
+    here = host_machine()
+    triple = str(target.options.get("mtriple", here.triple))
+    level = int(target.options.get("opt-level", _DEFAULT_OPT_LEVEL))
+    if not 0 <= level <= 3:
+        raise CodegenError(f"target {target}: opt-level is 0 to 3, got {level}")
+    is_here = triple == here.triple
+    cpu = target.mcpu or (here.cpu if is_here else "")
+    if any(c in cpu + triple for c in "\0\n\"\\"):
+        raise CodegenError(f"target {target}: no such CPU or triple")
+    features: list[str] = []
+    if is_here and cpu in (here.cpu, "native"):
+        cpu = here.cpu
+        features = here.features.split(",")
+    return Machine(triple, cpu, canonical_features([*features, *target.mattr]), level)
+
+
+def compile_prim_funcs(mod: IRModule, target: Any = None, *, emit: Iterable[str] = ("object",)) -> KernelSection:
+    """The loop functions of `mod` as kernels, named by their global names; other functions are left out.
+
+    Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no code for.
+    """
+    return compile_kernels(mod, target, emit=emit).section
+
+
+def compile_kernels(mod: IRModule, target: Any = None, *, emit: Iterable[str] = ("object",)) -> Kernels:
+    """`compile_prim_funcs` with source texts."""
+    only = _loop_functions(mod)
+    machine = machine_of(target)
+    portable = save_msgpack(only, spans=False)
+    generated = _generate(only, machine, confined=False)
+    compiled = compile_text(generated.text, machine, {*emit, "object"})
+    native = NativeCode(machine.triple, machine.cpu, machine.features, compiled.object, producer())
+    section = KernelSection(generated.infos, portable, (native,) if generated.infos else ())
+    sources = {"ll": generated.text, "llvm": compiled.llvm, "asm": compiled.asm}
+    return Kernels(section, {name: text for name, text in sources.items() if text})
+
+
+def generate_llvm(mod: IRModule, target: Any = None) -> str:
+    """The LLVM assembly of the loop functions of `mod`, before LLVM's own passes."""
+    return _generate(_loop_functions(mod), machine_of(target), confined=False).text
+
+
+def rebuild_kernels(portable: bytes, names: tuple[str, ...]) -> KernelSection:
+    """The kernels `names` from the portable form in a file, for this computer.
+
+    Nothing in `portable` is trusted: the result touches no memory but its arguments and its own, whatever the bytes
+    say. Raises LoadError (or another RelaxvmError) for bytes that give no such kernels.
+    """
+    if type(portable) is not bytes or len(portable) > MAX_PORTABLE_BYTES:
+        raise LoadError(f"portable kernels: wanted at most {MAX_PORTABLE_BYTES} bytes")
+    mod = load_msgpack(portable)
+    if not isinstance(mod, IRModule):
+        raise LoadError(f"portable kernels: wanted a module, got {type(mod).__name__}")
+    strange = [gv.name_hint for gv, fn in mod.items() if not isinstance(fn, PrimFunc)]
+    if strange:
+        raise LoadError(f"portable kernels: {', '.join(strange)[:200]} are no loop functions")
+    machine = host_machine()
+    try:
+        with PassContext(config={"tir.instrument_bound_checkers": True}):
+            generated = _generate(mod, machine, confined=True)
+    except RelaxvmError:
+        raise
+    except (TypeError, ValueError, AttributeError, KeyError, IndexError, AssertionError, RecursionError,
+            ArithmeticError, MemoryError) as error:
+        # Well-typed nodes in places where no builder of ours would put them.
+        raise LoadError(f"portable kernels: not a valid module ({type(error).__name__}: {error})") from error
+    infos = {info.name: info for info in generated.infos}
+    missing = [name for name in names if name not in infos]
+    if missing:
+        raise LoadError(f"portable kernels: {', '.join(missing)[:200]} are not among them")
+    compiled = compile_text(generated.text, machine)
+    native = NativeCode(machine.triple, machine.cpu, machine.features, compiled.object, producer())
+    return KernelSection(tuple(infos[name] for name in names), portable, (native,))
+
+
+def _loop_functions(mod: IRModule) -> IRModule:
+    only = mod.clone(functions={})
+    for gv, fn in mod.items():
+        if isinstance(fn, PrimFunc):
+            only[gv] = fn
+    return only
+
+
+def _generate(mod: IRModule, machine: Machine, *, confined: bool) -> Generated:
+    verify_well_formed(mod)
+    lowered = lower_module(mod)
+    local = machine.triple == host_machine().triple
+    return generate(
+        lowered,
+        _exported(mod),
+        triple=machine.triple,
+        native_half=machine.native_half,
+        confined=confined,
+        has_symbol=has_symbol if local else lambda name: True,
+    )
+
+
+def _exported(mod: IRModule) -> list[GlobalVar]:
+    """Every function but the private ones that return a value: only other loop functions can use those."""
+    found = []
+    for gv, fn in mod.items():
+        assert isinstance(fn, PrimFunc)
+        private = fn.get_attr("global_symbol") is None
+        returns = fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
+        if not (private and returns):
+            found.append(gv)
+    return found

@@ -1,0 +1,300 @@
+"""The LLVM module of several loop functions: an inner kernel each, and a checking wrapper for those that are called
+from outside.
+
+The wrapper's interface is described in `runtime/kernel.py`. An inner kernel takes the bare data pointers, the scalars,
+and the symbols as i64, and returns the number of an assertion that failed, or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...base import CodegenError, DataType, add_note
+from ...ir import Call, GlobalVar, IntImm, IRModule, PrimExpr, Var, walk
+from ...runtime.kernel import Failure, KernelInfo
+from ...tir import PrimFunc
+from .expr import ExprEmitter
+from .module import ModuleText
+from .signature import Parameter, Signature, signature_of
+from .stmt import STACK_BYTES, KernelEmitter
+from .text import FunctionText, mangle, scalar_type
+from .wrapper import emit_wrapper
+
+__all__ = ["Generated", "generate"]
+
+MAX_INSTRUCTIONS = 1_000_000
+MAX_CALL_DEPTH = 32
+
+
+@dataclass
+class _Function:
+    """A function being generated."""
+
+    gv: GlobalVar
+    fn: PrimFunc
+    signature: Signature
+    symbol: str
+    ret: DataType | None
+    callees: tuple[GlobalVar, ...]
+    failures: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Generated:
+    """LLVM assembly of a module, and what its wrappers are."""
+
+    text: str
+    infos: tuple[KernelInfo, ...]
+
+
+class _Generator(ModuleText):
+    """`confined`: nothing may reach outside of its arguments (code from files)."""
+
+    def __init__(self, triple: str, native_half: bool, confined: bool, has_symbol: Callable[[str], bool]) -> None:
+        super().__init__(triple, native_half)
+        self.confined = confined
+        self.has_symbol = has_symbol
+        self.functions: dict[GlobalVar, _Function] = {}
+
+    def call_function(self, g: KernelEmitter, node: Call, parts: list[str]) -> str:
+        """A call of another loop function of the module; leaves with its failure if it has one."""
+        callee = self.functions.get(node.op)  # type: ignore[call-overload]
+        if callee is None:
+            raise CodegenError(f"calls {node.op}, which is no loop function of this module")
+        signature = callee.signature
+        if len(node.args) != len(signature.params):
+            raise CodegenError(f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}")
+        symbols: dict[Var, str] = {}
+        typed = []
+        for param, arg, value in zip(signature.params, node.args, parts):
+            if param.buffer is None:
+                if arg.dtype is not param.dtype:
+                    raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
+                typed.append(f"{scalar_type(param.dtype)} {value}")
+                continue
+            pointer = self._pointer_argument(g, node, param, arg, value, symbols)
+            typed.append(f"ptr {pointer}")
+        for symbol in signature.symbols:
+            if symbol not in symbols:
+                raise CodegenError(f"{node.op}: the value of symbol {symbol.name} cannot be told from this call")
+            typed.append(f"i64 {symbols[symbol]}")
+        result = ""
+        if callee.ret is not None:
+            result = g.text.alloca("i8", 16, 16)
+            typed.append(f"ptr {result}")
+        code = g.text.op(f"call i32 @{callee.symbol}({', '.join(typed)})")
+        if self._can_fail(callee):
+            g.fail_unless(g.op("icmp eq", "i32", code, "0"), code)
+        if callee.ret is None:
+            return "0"
+        kind, _ = g.to_storage(callee.ret, "undef") if callee.ret.bits != 16 else ("i16", "")
+        kept = g.text.op(f"load {kind}, ptr {result}, align {callee.ret.itemsize}")
+        return g.from_bits16(callee.ret, kept) if callee.ret.bits == 16 and callee.ret.is_float else (
+            g.from_storage(callee.ret, kept)
+        )
+
+    def _pointer_argument(
+        self, g: KernelEmitter, node: Call, param: Parameter, arg: PrimExpr, value: str, symbols: dict[Var, str]
+    ) -> str:
+        """The pointer for a buffer parameter; binds the callee's symbols from the caller's buffer where it is known."""
+        buffer = param.buffer
+        assert buffer is not None
+        if arg.dtype.kind != "handle":
+            raise CodegenError(f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable")
+        mine = g.shapes.get(arg) if isinstance(arg, Var) else None
+        if mine is not None and len(mine) == len(buffer.shape):
+            for theirs, ours in zip(buffer.shape, mine):
+                if isinstance(theirs, Var) and theirs not in symbols and theirs in callee_symbols(self, node):
+                    symbols[theirs] = g.widened(ours, g.evaluate(ours))
+        if self.confined and not _same_constant_shape(mine, buffer.shape):
+            raise CodegenError(f"{node.op}: that {param.name} is as large as declared cannot be proven")
+        return value
+
+    def _can_fail(self, callee: _Function) -> bool:
+        return bool(self.transitive_failures(callee))
+
+    def transitive_failures(self, function: _Function) -> list[int]:
+        """The numbers of the assertions that may fail in it or in what it calls."""
+        found: set[int] = set()
+        for each in self.reachable(function):
+            found |= each.failures
+        return sorted(found)
+
+    def reachable(self, function: _Function) -> list[_Function]:
+        seen = {function.gv: function}
+        stack = [function]
+        while stack:
+            for gv in stack.pop().callees:
+                if gv not in seen:
+                    seen[gv] = self.functions[gv]
+                    stack.append(seen[gv])
+        return list(seen.values())
+
+
+def callee_symbols(generator: _Generator, node: Call) -> set[Var]:
+    """The symbols that a call must give a value."""
+    return set(generator.functions[node.op].signature.symbols)  # type: ignore[index]
+
+
+def _same_constant_shape(mine: Any, theirs: Any) -> bool:
+    if mine is None or len(mine) != len(theirs):
+        return False
+    return all(isinstance(a, IntImm) and isinstance(b, IntImm) and a.value >= b.value for a, b in zip(mine, theirs))
+
+
+def generate(
+    mod: IRModule,
+    exported: Iterable[GlobalVar],
+    *,
+    triple: str,
+    native_half: bool,
+    confined: bool = False,
+    has_symbol: Callable[[str], bool] = lambda name: True,
+) -> Generated:
+    """LLVM assembly for the lowered functions of `mod`, with wrappers for `exported`.
+
+    Raises CodegenError naming the function and the statement that has no code.
+    """
+    generator = _Generator(triple, native_half, confined, has_symbol)
+    order = _callees_first(mod)
+    taken: dict[str, int] = {}
+    wanted = set(exported)
+    for gv in order:
+        fn = mod[gv]
+        assert isinstance(fn, PrimFunc)
+        with _named(gv):
+            called = _called(fn)
+            signature = signature_of(fn)
+            ret = fn.ret_type.dtype if fn.ret_type is not None and fn.ret_type.dtype.kind != "void" else None
+            made = _Function(gv, fn, signature, _symbol(gv, taken), ret, tuple(called))
+            generator.functions[gv] = made
+            generator.add(_inner(generator, made))
+    infos = []
+    for gv in mod:
+        if gv in wanted:
+            with _named(gv):
+                infos.append(_wrap(generator, generator.functions[gv]))
+    return Generated(generator.text(), tuple(infos))
+
+
+class _named:
+    """Adds the function's name to errors."""
+
+    def __init__(self, gv: GlobalVar) -> None:
+        self.gv = gv
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, CodegenError):
+            raise CodegenError(f"{self.gv.name_hint}: {error}") from error.__cause__
+        if error is not None:
+            add_note(error, f"in function {self.gv.name_hint}")
+
+
+def _called(fn: PrimFunc) -> list[GlobalVar]:
+    return list(dict.fromkeys(n.op for n in walk(fn.body) if isinstance(n, Call) and isinstance(n.op, GlobalVar)))
+
+
+def _callees_first(mod: IRModule) -> list[GlobalVar]:
+    """The functions in an order in which callees stand before callers. Raises CodegenError for recursion."""
+    called: dict[GlobalVar, list[GlobalVar]] = {}
+    for gv, fn in mod.items():
+        if not isinstance(fn, PrimFunc):
+            raise CodegenError(f"{gv.name_hint}: wanted a loop function, got {type(fn).__name__}")
+        called[gv] = _called(fn)
+        for each in called[gv]:
+            if each not in mod or mod.get_global_var(each.name_hint) is not each:
+                raise CodegenError(f"{gv.name_hint}: calls {each.name_hint}, which is not in the module")
+    order: dict[GlobalVar, int] = {}
+    for root in called:
+        stack: list[tuple[GlobalVar, int]] = [(root, 0)]
+        on_path = {root}
+        while stack:
+            gv, position = stack[-1]
+            if gv not in order and position < len(called[gv]):
+                stack[-1] = (gv, position + 1)
+                following = called[gv][position]
+                if following in on_path:
+                    raise CodegenError(f"{following.name_hint}: loop functions call each other in a circle")
+                if following not in order:
+                    stack.append((following, 0))
+                    on_path.add(following)
+                continue
+            stack.pop()
+            on_path.discard(gv)
+            if gv not in order:
+                depth = 1 + max((order[c] for c in called[gv]), default=0)
+                if depth > MAX_CALL_DEPTH:
+                    raise CodegenError(f"{gv.name_hint}: calls nested deeper than {MAX_CALL_DEPTH}")
+                order[gv] = depth
+    return list(order)
+
+
+def _symbol(gv: GlobalVar, taken: dict[str, int]) -> str:
+    stem = mangle(gv.name_hint)[:400]
+    taken[stem] = taken.get(stem, -1) + 1
+    return f"relaxvm_inner_{stem}" + (f".{taken[stem]}" if taken[stem] else "")
+
+
+def _inner(generator: _Generator, function: _Function) -> str:
+    """The definition of an inner kernel."""
+    signature = function.signature
+    typed = []
+    text = FunctionText("", MAX_INSTRUCTIONS)
+    g = KernelEmitter(generator, text, function.fn, STACK_BYTES)
+    for i, param in enumerate(signature.params):
+        name = f"%a{i}"
+        if param.buffer is None:
+            typed.append(f"{scalar_type(param.dtype)} {name}")
+            g.env[param.var] = name
+            continue
+        facts = f" align {param.dtype.itemsize}" + _dereferenceable(param)
+        typed.append(f"ptr{' noalias' if signature.noalias else ''}{facts} {name}")
+        g.env[param.buffer.data] = g.env[param.var] = name
+        g.shapes[param.buffer.data] = g.shapes[param.var] = param.buffer.shape
+    for i, symbol in enumerate(signature.symbols):
+        name = f"%s{i}"
+        typed.append(f"i64 {name}")
+        g.wide[symbol] = name
+        g.env[symbol] = g.convert("trunc", "i64", name, scalar_type(symbol.dtype))
+    for zero in signature.zeros:
+        g.env[zero] = "0"
+    if function.ret is not None:
+        typed.append("ptr %ret")
+        g.ret = ("%ret", function.ret)
+    text.header = f"define internal i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
+    g.run(function.fn.body)
+    function.failures |= g.used_failures
+    return text.text()
+
+
+def _dereferenceable(param: Parameter) -> str:
+    """That the memory of a constant shape is really there."""
+    assert param.buffer is not None
+    size = param.dtype.itemsize
+    for e in param.buffer.shape:
+        if not isinstance(e, IntImm) or param.buffer.strides:
+            return ""
+        size *= e.value
+    return f" dereferenceable({size})" if 0 < size < 1 << 62 else ""
+
+
+def _wrap(generator: _Generator, function: _Function) -> KernelInfo:
+    """Append the wrapper of `function`; returns what it is."""
+    if function.ret is not None:
+        raise CodegenError("returns a value; only other loop functions can call it")
+    signature = function.signature
+    symbol = function.symbol.replace("relaxvm_inner_", "relaxvm_kernel_", 1)
+    inner = generator.transitive_failures(function)
+    text = FunctionText(f"define i32 @{symbol}(ptr %args) nounwind", MAX_INSTRUCTIONS)
+    failures: list[Failure] = emit_wrapper(ExprEmitter(generator, text), signature, function.symbol, inner)
+    failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
+    generator.add(text.text())
+    return KernelInfo(
+        function.gv.name_hint, symbol, signature.kernel_params(), tuple(failures), signature.noalias
+    )
+

@@ -1,0 +1,500 @@
+"""Scalar expressions to LLVM: a table from node class to emitter, run over an explicit stack.
+
+Each shared subexpression is emitted once per statement. Nodes whose sides are evaluated conditionally are generators:
+they yield the subexpressions they want evaluated where they stand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ...base import CodegenError, DataType
+from ...ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    Div,
+    FloatImm,
+    GlobalVar,
+    IntImm,
+    Intrinsic,
+    Let,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Ramp,
+    Select,
+    Shuffle,
+    SizeVar,
+    StringImm,
+    Sub,
+    Var,
+)
+from ...tir import BufferLoad
+from .intrinsics import INTRINSIC_EMITTERS, OUTSIDE
+from .module import ModuleText
+from .text import (
+    FunctionText,
+    element_constant,
+    scalar_type,
+    storage_type,
+    value_type,
+    vector_of,
+)
+from .values import Values
+
+__all__ = ["ExprEmitter", "is_cheap"]
+
+Steps = Generator[PrimExpr, str, str]
+_INT64 = DataType("int64")
+_CHEAP_NODES = 12
+_CHEAP_CALLS = frozenset(
+    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right isnan isinf isfinite fabs likely floor ceil "
+    "trunc sqrt copysign fma reinterpret".split()
+)
+
+
+def is_cheap(root: PrimExpr) -> bool:
+    """Whether evaluating `root` needlessly costs little and cannot hurt: few nodes, no loads, calls or divisions."""
+    stack, count = [root], 0
+    while stack:
+        e = stack.pop()
+        count += 1
+        if count > _CHEAP_NODES:
+            return False
+        kind = type(e)
+        if kind is Call:
+            if not isinstance(e.op, Intrinsic) or e.op.name.removeprefix("tir.") not in _CHEAP_CALLS:
+                return False
+            stack.extend(e.args)
+        elif kind is Div or kind is Mod:
+            if e.dtype.is_int and not (isinstance(e.b, IntImm) and e.b.value > 0):
+                return False
+            stack += (e.a, e.b)
+        elif kind in _BINARY or kind is And or kind is Or:
+            stack += (e.a, e.b)
+        elif kind is Cast or kind is Broadcast:
+            stack.append(e.value)
+        elif kind is Not:
+            stack.append(e.a)
+        elif kind is Select:
+            stack += (e.condition, e.true_value, e.false_value)
+        elif kind is Ramp:
+            stack += (e.base, e.stride)
+        elif kind not in (IntImm, FloatImm, Var, SizeVar):
+            return False
+    return True
+
+
+class ExprEmitter(Values):
+    """Emits expressions into one function.
+
+    env       values of variables
+    wide      variables that are also known as i64: what a cast of them to int64 gives
+    constant  handles of read-only memory
+    """
+
+    def __init__(self, module: ModuleText, text: FunctionText) -> None:
+        super().__init__(module, text)
+        self.env: dict[Var, str] = {}
+        self.wide: dict[Var, str] = {}
+        self._memo: dict[int, str] = {}
+        self._log: list[int] = []
+
+    def forget(self) -> None:
+        """Start a new statement: memory may have changed."""
+        self._memo = {}
+        self._log = []
+
+    def evaluate(self, root: PrimExpr) -> str:
+        """The value of `root`, emitted here."""
+        stack: list[tuple[Any, Any]] = [(root, None)]
+        memo = self._memo
+        while stack:
+            node, state = stack.pop()
+            if state is None:
+                if id(node) in memo:
+                    continue
+                leaf = _LEAVES.get(type(node))
+                if leaf is not None:
+                    self._keep(node, leaf(self, node))
+                    continue
+                branching = self._branching(node)
+                if branching is not None:
+                    state = (branching, None)
+                else:
+                    parts = _operands(node)
+                    stack.append((node, parts))
+                    for part in reversed(parts):
+                        if id(part) not in memo:
+                            stack.append((part, None))
+                    continue
+            if type(state) is list:
+                memo = self._memo
+                self._keep(node, self._emit(node, [memo[id(part)] for part in state]))
+                continue
+            generator, wanted = state
+            memo = self._memo
+            try:
+                following = generator.send(None if wanted is None else memo[id(wanted)])
+            except StopIteration as done:
+                memo = self._memo
+                self._keep(node, done.value)
+                continue
+            memo = self._memo
+            stack.append((node, (generator, following)))
+            stack.append((following, None))
+        return self._memo[id(root)]
+
+    def _keep(self, node: PrimExpr, value: str) -> None:
+        self._memo[id(node)] = value
+        self._log.append(id(node))
+
+    def _open(self) -> int:
+        return len(self._log)
+
+    def _close(self, mark: int) -> None:
+        """Forget what was emitted since `mark`: it does not dominate what follows."""
+        for key in self._log[mark:]:
+            self._memo.pop(key, None)
+        del self._log[mark:]
+
+    def _emit(self, node: Any, parts: list[str]) -> str:
+        emitter = _EMITTERS.get(type(node))
+        if emitter is None:
+            raise CodegenError(f"no code for {type(node).__name__}; lower the function first")
+        return emitter(self, node, parts)
+
+    # -- conditional evaluation --------------------------------------------------------------------------------------
+
+    def _branching(self, node: Any) -> Steps | None:
+        kind = type(node)
+        if kind is Let:
+            return self._let(node)
+        if kind is And or kind is Or:
+            if node.dtype.lanes > 1 or is_cheap(node.b):
+                return None
+            return self._short_circuit(node, kind is And)
+        if kind is Select:
+            # A side that loads may be out of bounds where it is not chosen.
+            if node.condition.dtype.lanes > 1 or (is_cheap(node.true_value) and is_cheap(node.false_value)):
+                return None
+            return self._choose(node.condition, node.true_value, node.false_value)
+        if kind is Call and node.op is _IF_THEN_ELSE:
+            condition, yes, no = node.args
+            if yes.dtype is not node.dtype or no.dtype is not node.dtype or condition.dtype is not _BOOL:
+                raise CodegenError(f"if_then_else: {condition.dtype} ? {yes.dtype} : {no.dtype} as {node.dtype}")
+            return self._choose(condition, yes, no)
+        return None
+
+    def _let(self, node: Let) -> Steps:
+        value = yield node.value
+        former = self.env.get(node.var)
+        saved = (self._memo, self._log)
+        if former is not None:
+            # Bound twice: expressions of the variable mean another thing inside.
+            self._memo, self._log = {}, []
+        mark = self._open()
+        self.env[node.var] = value
+        result = yield node.body
+        self._close(mark)
+        if former is None:
+            del self.env[node.var]
+        else:
+            self.env[node.var] = former
+            self._memo, self._log = saved
+        return result
+
+    def _short_circuit(self, node: And | Or, is_and: bool) -> Steps:
+        text = self.text
+        first = yield node.a
+        more, end = text.label("more"), text.label("end")
+        start = text.block
+        text.branch(first, *((more, end) if is_and else (end, more)))
+        text.start(more)
+        mark = self._open()
+        second = yield node.b
+        self._close(mark)
+        last = text.block
+        text.jump(end)
+        text.start(end)
+        known = "false" if is_and else "true"
+        return text.op(f"phi i1 [ {known}, %{start} ], [ {second}, %{last} ]")
+
+    def _choose(self, condition: PrimExpr, yes: PrimExpr, no: PrimExpr) -> Steps:
+        text = self.text
+        holds = yield condition
+        if is_cheap(yes) and is_cheap(no):
+            a = yield yes
+            b = yield no
+            return self.text.op(f"select i1 {holds}, {value_type(yes.dtype)} {a}, {value_type(no.dtype)} {b}")
+        labels = text.label("then"), text.label("else"), text.label("end")
+        text.branch(holds, labels[0], labels[1])
+        ends = []
+        for label, side in zip(labels, (yes, no)):
+            text.start(label)
+            mark = self._open()
+            value = yield side
+            self._close(mark)
+            ends.append((value, text.block))
+            text.jump(labels[2])
+        text.start(labels[2])
+        (a, from_a), (b, from_b) = ends
+        return text.op(f"phi {value_type(yes.dtype)} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
+
+    def leave_unless(self, condition: str, message: str) -> None:
+        """Leave the function with a failure unless `condition` (i1) holds."""
+        raise CodegenError("a check cannot stand in the dimension of a parameter")
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def widened(self, index: PrimExpr, value: str) -> str:
+        """An index as i64 (or a vector of i64)."""
+        if isinstance(index, Var) and index in self.wide:
+            return self.wide[index]
+        return self.cast(index.dtype, _INT64.with_lanes(index.dtype.lanes), value)
+
+    def address(self, dtype: DataType, pointer: str, index: str) -> str:
+        """The address of element `index` (i64) of memory of `dtype` elements."""
+        if index == "0":
+            return pointer
+        element = storage_type(dtype.element, self.module.native_half)
+        return self.text.op(f"getelementptr inbounds {element}, ptr {pointer}, i64 {index}")
+
+    def pointer(self, handle: Var) -> str:
+        """The address behind a buffer's data variable."""
+        found = self.env.get(handle)
+        if found is None:
+            raise CodegenError(f"buffer data {handle.name} is not a parameter and was not allocated here")
+        return found
+
+    def load(self, node: BufferLoad, index: str) -> str:
+        """A load; `index` is what `access_index` evaluated."""
+        dtype, pointer = node.buffer.dtype, self.pointer(node.buffer.data)
+        kind = storage_type(dtype, self.module.native_half)
+        shape = access_shape(node.indices)
+        if shape in ("scalar", "run"):
+            lanes = node.dtype.lanes
+            place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
+            value = self.text.op(f"load {vector_of(kind, lanes)}, ptr {place}, align {dtype.element.itemsize}")
+            return self.from_storage(node.dtype, value)
+        lanes, wide = node.dtype.lanes, self.widened(node.indices[0], index)
+        gathered = "poison"
+        for i in range(lanes):
+            place = self.address(dtype, pointer, self.lane(wide, "i64", lanes, i))
+            value = self.text.op(f"load {kind}, ptr {place}, align {dtype.element.itemsize}")
+            gathered = self.with_lane(gathered, kind, lanes, i, value)
+        return self.from_storage(node.dtype, gathered)
+
+    def store(self, dtype: DataType, handle: Var, indices: tuple[PrimExpr, ...], index: str, value: str,
+              value_dtype: DataType) -> None:
+        """A store of a register; `index` is what `access_index` evaluated."""
+        pointer = self.pointer(handle)
+        kind, kept = self.to_storage(value_dtype, value)
+        align = dtype.element.itemsize
+        if access_shape(indices) in ("scalar", "run"):
+            place = self.address(dtype, pointer, self.widened(access_index(indices), index))
+            self.text.emit(f"  store {kind} {kept}, ptr {place}, align {align}")
+            return
+        lanes, wide = value_dtype.lanes, self.widened(indices[0], index)
+        element = storage_type(dtype.element, self.module.native_half)
+        for i in range(lanes):
+            place = self.address(dtype, pointer, self.lane(wide, "i64", lanes, i))
+            one = self.lane(kept, element, lanes, i)
+            self.text.emit(f"  store {element} {one}, ptr {place}, align {align}")
+
+
+def access_shape(indices: tuple[PrimExpr, ...]) -> str:
+    """"scalar", "run" (consecutive elements) or "scatter". Raises CodegenError for an access not yet flattened."""
+    if len(indices) != 1:
+        raise CodegenError(f"an access with {len(indices)} indices; FlattenBuffer has not run")
+    index = indices[0]
+    if index.dtype.lanes == 1:
+        return "scalar"
+    if type(index) is Ramp and isinstance(index.stride, IntImm) and index.stride.value == 1:
+        return "run"
+    return "scatter"
+
+
+def access_index(indices: tuple[PrimExpr, ...]) -> PrimExpr:
+    """The expression to evaluate for an access: the first index of a run, else the index itself."""
+    return indices[0].base if access_shape(indices) == "run" else indices[0]
+
+
+# -- the tables -----------------------------------------------------------------------------------------------------------
+
+_BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
+_RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
+_ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("mul", "fmul", "and")}
+
+
+def _operands(node: Any) -> list[PrimExpr]:
+    """The subexpressions to evaluate before `node`."""
+    kind = type(node)
+    if kind is BufferLoad:
+        return [access_index(node.indices)]
+    if kind is Cast and type(node.value) in (Var, SizeVar):
+        return []
+    if kind is Call:
+        if isinstance(node.op, Intrinsic) and node.op.name == "tir.address_of":
+            return [access_index(node.args[0].indices)] if isinstance(node.args[0], BufferLoad) else []
+        return list(node.args)
+    return list(node._children_())
+
+
+def _variable(g: ExprEmitter, node: Var) -> str:
+    found = g.env.get(node)
+    if found is None:
+        raise CodegenError(f"variable {node.name} has no value here")
+    return found
+
+
+def _int_constant(g: ExprEmitter, node: IntImm) -> str:
+    return element_constant(node.value, node.dtype)
+
+
+def _arithmetic(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+    of, dtype = value_type(node.dtype), node.dtype
+    for_int, for_float, for_bool = _ARITHMETIC[type(node)]
+    if dtype.is_float:
+        return g.rounded(dtype, g.op(for_float, of, *parts))
+    return g.op(for_bool if dtype.is_bool else for_int, of, *parts)
+
+
+def _division(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+    if node.dtype.is_float:
+        opcode = "fdiv" if type(node) is Div else "frem"
+        return g.rounded(node.dtype, g.op(opcode, value_type(node.dtype), *parts))
+    return g.divide(node.dtype, parts[0], parts[1], type(node) is Mod)
+
+
+def _comparison(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+    return g.compare(_RELATION[type(node)], node.a.dtype, *parts)
+
+
+def _extreme(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+    return g.min_max(_RELATION[type(node)], node.dtype, *parts)
+
+
+def _logical(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+    return g.op("and" if type(node) is And else "or", value_type(node.dtype), *parts)
+
+
+def _not(g: ExprEmitter, node: Not, parts: list[str]) -> str:
+    return g.op("xor", value_type(node.dtype), parts[0], g.const("true", "i1", node.dtype.lanes))
+
+
+def _select(g: ExprEmitter, node: Select, parts: list[str]) -> str:
+    return g.select(node.condition.dtype.lanes, parts[0], value_type(node.dtype), parts[1], parts[2])
+
+
+def _cast(g: ExprEmitter, node: Cast, parts: list[str]) -> str:
+    source = node.value
+    if not parts:
+        if node.dtype is _INT64 and source in g.wide:
+            return g.wide[source]  # type: ignore[index]
+        parts = [_variable(g, source)]  # type: ignore[arg-type]
+    return g.cast(source.dtype, node.dtype, parts[0])
+
+
+def _ramp(g: ExprEmitter, node: Ramp, parts: list[str]) -> str:
+    element, lanes = scalar_type(node.base.dtype), node.lanes
+    of = vector_of(element, lanes)
+    steps = "<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">"
+    if node.base.dtype.bits == 8 and lanes > 128:
+        raise CodegenError(f"a ramp of {lanes} lanes in {node.base.dtype}")
+    scaled = steps
+    if parts[1] != "1":
+        scaled = g.op("mul", of, g.splat(parts[1], element, lanes), steps)
+    return g.op("add", of, g.splat(parts[0], element, lanes), scaled)
+
+
+def _broadcast(g: ExprEmitter, node: Broadcast, parts: list[str]) -> str:
+    vector_of(scalar_type(node.dtype), node.lanes)
+    return g.splat(parts[0], scalar_type(node.dtype), node.lanes)
+
+
+def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
+    element = scalar_type(node.dtype)
+    places = [(part, v.dtype.lanes, i) for v, part in zip(node.vectors, parts) for i in range(v.dtype.lanes)]
+    picked = []
+    for index in node.indices:
+        part, lanes, i = places[index.value]  # type: ignore[attr-defined]
+        picked.append(part if lanes == 1 else g.lane(part, element, lanes, i))
+    if len(picked) == 1:
+        return picked[0]
+    vector_of(element, len(picked))
+    result = "poison"
+    for i, value in enumerate(picked):
+        result = g.with_lane(result, element, len(picked), i, value)
+    return result
+
+
+def _load(g: ExprEmitter, node: BufferLoad, parts: list[str]) -> str:
+    return g.load(node, parts[0])
+
+
+def _call(g: ExprEmitter, node: Call, parts: list[str]) -> str:
+    if isinstance(node.op, GlobalVar):
+        return g.module.call_function(g, node, parts)
+    if not isinstance(node.op, Intrinsic):
+        raise CodegenError(f"{getattr(node.op, 'name', node.op)} cannot be called from a loop function")
+    name = node.op.name.removeprefix("tir.")
+    if g.module.confined and name in OUTSIDE:
+        raise CodegenError(f"{name} reaches outside of the kernel; code from a file must not")
+    if name == "address_of":
+        load = node.args[0]
+        if not isinstance(load, BufferLoad):
+            raise CodegenError("address_of: wanted a buffer element")
+        index = g.widened(access_index(load.indices), parts[0])
+        return g.address(load.buffer.dtype, g.pointer(load.buffer.data), index)
+    emitter = INTRINSIC_EMITTERS.get(name)
+    if emitter is None:
+        raise CodegenError(f"{node.op.name} has no code; LowerIntrin has not run, or it cannot stand here")
+    return emitter(g, node, parts)
+
+
+_LEAVES: dict[type, Callable[[ExprEmitter, Any], str]] = {
+    Var: _variable,
+    SizeVar: _variable,
+    IntImm: _int_constant,
+    FloatImm: lambda g, node: element_constant(node.value, node.dtype),
+    StringImm: lambda g, node: "null",
+}
+
+_EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[str]], str]] = {
+    Add: _arithmetic,
+    Sub: _arithmetic,
+    Mul: _arithmetic,
+    Div: _division,
+    Mod: _division,
+    Min: _extreme,
+    Max: _extreme,
+    **dict.fromkeys((EQ, NE, LT, LE, GT, GE), _comparison),
+    And: _logical,
+    Or: _logical,
+    Not: _not,
+    Select: _select,
+    Cast: _cast,
+    Ramp: _ramp,
+    Broadcast: _broadcast,
+    Shuffle: _shuffle,
+    BufferLoad: _load,
+    Call: _call,
+}
+
+_IF_THEN_ELSE = Intrinsic.get("tir.if_then_else")
+_BOOL = DataType("bool")

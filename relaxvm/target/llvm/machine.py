@@ -1,0 +1,137 @@
+"""LLVM itself, through llvmlite: machines, the pass pipeline, object code. Differences of versions end here."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...base import CodegenError, config
+
+__all__ = ["Machine", "compile_text", "host_machine", "producer"]
+
+_lock = threading.Lock()
+
+
+@functools.lru_cache(maxsize=1)
+def llvm() -> Any:
+    """The llvmlite binding with all its targets ready."""
+    import llvmlite.binding as binding
+
+    if not hasattr(binding, "create_pass_builder"):
+        raise CodegenError(f"llvmlite {_version()} is too old: wanted 0.44 or later")
+    for prepare in ("initialize_all_targets", "initialize_all_asmprinters"):
+        getattr(binding, prepare)()
+    return binding
+
+
+def _version() -> str:
+    import llvmlite
+
+    return str(llvmlite.__version__)
+
+
+@functools.lru_cache(maxsize=1)
+def producer() -> str:
+    """Who makes the object code."""
+    version = ".".join(map(str, llvm().llvm_version_info))
+    return f"llvmlite {_version()}, LLVM {version}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """For what to generate code. `features` is canonical: sorted "+a,-b" text."""
+
+    triple: str
+    cpu: str
+    features: str
+    opt_level: int = 2
+
+    @property
+    def native_half(self) -> bool:
+        """Whether the machine converts between float16 and float32 by itself."""
+        architecture = self.triple.split("-")[0]
+        if architecture in ("x86_64", "i686", "amd64"):
+            return "+f16c" in self.features.split(",")
+        return architecture in ("aarch64", "arm64")
+
+    def create(self) -> Any:
+        """LLVM's object for it. Raises CodegenError for a triple that this LLVM has no generator for."""
+        binding = llvm()
+        try:
+            target = binding.Target.from_triple(self.triple)
+        except RuntimeError as error:
+            raise CodegenError(f"no code generator for the triple {self.triple!r} in {producer()}: {error}") from None
+        return target.create_target_machine(
+            cpu=self.cpu, features=self.features, opt=max(self.opt_level, 1), reloc="pic", codemodel="default"
+        )
+
+
+def canonical_features(features: Iterable[str]) -> str:
+    """Sorted "+a,-b" text; the last word about a feature counts."""
+    state = {}
+    for feature in features:
+        text = feature.strip()
+        if text:
+            state[text.lstrip("+-")] = "-" if text.startswith("-") else "+"
+    return ",".join(f"{state[name]}{name}" for name in sorted(state))
+
+
+@functools.lru_cache(maxsize=1)
+def host_machine() -> Machine:
+    """This computer."""
+    binding = llvm()
+    present = [f"+{name}" for name, enabled in binding.get_host_cpu_features().items() if enabled]
+    return Machine(binding.get_default_triple(), binding.get_host_cpu_name(), canonical_features(present))
+
+
+def has_symbol(name: str) -> bool:
+    """Whether this process has a C function of that name."""
+    return llvm().address_of_symbol(name) is not None
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What became of a module; parts that were not asked for are empty."""
+
+    object: bytes
+    llvm: str
+    asm: str
+
+
+def compile_text(text: str, machine: Machine, emit: Iterable[str] = ("object",)) -> Compiled:
+    """Object code (and, if asked for, optimised LLVM and assembly text) of LLVM assembly.
+
+    emit  any of "object", "llvm", "asm"
+    """
+    wanted = set(emit)
+    unknown = wanted - {"object", "llvm", "asm"}
+    if unknown:
+        raise CodegenError(f"cannot emit {', '.join(sorted(unknown))}; wanted object, llvm or asm")
+    binding = llvm()
+    # One at a time: LLVM objects are not shared between threads, but the pass pipeline's options are global.
+    with _lock:
+        target = machine.create()
+        try:
+            module = binding.parse_assembly(text, context=binding.create_context())
+            if config.checks_enabled():
+                module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"LLVM refuses the generated module: {error}") from None
+        _optimise(binding, module, target, machine.opt_level)
+        return Compiled(
+            target.emit_object(module) if "object" in wanted else b"",
+            str(module) if "llvm" in wanted else "",
+            target.emit_assembly(module) if "asm" in wanted else "",
+        )
+
+
+def _optimise(binding: Any, module: Any, target: Any, level: int) -> None:
+    options = binding.create_pipeline_tuning_options(speed_level=level)
+    options.loop_vectorization = level > 1
+    options.slp_vectorization = level > 1
+    options.loop_unrolling = level > 1
+    builder = binding.create_pass_builder(target, options)
+    builder.getModulePassManager().run(module, builder)

@@ -1,0 +1,102 @@
+"""One LLVM module as text: declarations, constants, functions, loop metadata, in a stable order."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from ...base import CodegenError
+from .text import quote_bytes
+
+__all__ = ["ModuleText"]
+
+_VECTOR = re.compile(r"<(\d+) x (\w+)>")
+_SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
+
+MAX_CONSTANT_BYTES = 1 << 28
+
+
+class ModuleText:
+    """Collects the parts of one module.
+
+    native_half  whether the machine converts float16 itself (else it is done with integers)
+    failures     messages of run-time assertions; the inner kernels return position + 1
+    """
+
+    def __init__(self, triple: str, native_half: bool) -> None:
+        self.triple = triple
+        self.native_half = native_half
+        self.failures: list[str] = []
+        self._failure_numbers: dict[str, int] = {}
+        self._declared: dict[str, str] = {}
+        self._constants: dict[str, str] = {}
+        self._constant_bytes = 0
+        self._metadata: list[str] = []
+        self._functions: list[str] = []
+
+    @staticmethod
+    def suffix(of: str) -> str:
+        """How intrinsic names spell a type."""
+        vector = _VECTOR.fullmatch(of)
+        if vector:
+            return f"v{vector[1]}{_SUFFIX.get(vector[2], vector[2])}"
+        return _SUFFIX.get(of, of)
+
+    def declare(self, name: str, result: str, args: tuple[str, ...], attributes: str = "nounwind readnone") -> None:
+        """Declare an external function or an intrinsic. Raises CodegenError if it is used with two signatures."""
+        if name.startswith("llvm."):
+            attributes = ""
+        line = f"declare {result} @{name}({', '.join(args)}) {attributes}".rstrip()
+        former = self._declared.setdefault(name, line)
+        if former != line:
+            raise CodegenError(f"extern {name} is used with two signatures: {former!r} and {line!r}")
+
+    def declared(self, name: str) -> bool:
+        """Whether a declaration of that name exists."""
+        return name in self._declared
+
+    def constant(self, data: bytes) -> str:
+        """A read-only global with these bytes, shared among equal ones."""
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self._constants:
+            self._constant_bytes += len(data)
+            if self._constant_bytes > MAX_CONSTANT_BYTES:
+                raise CodegenError(f"more than {MAX_CONSTANT_BYTES} bytes of constants; pass them as arguments")
+            name = f"@constant{len(self._constants)}"
+            kind = f"[{len(data)} x i8]"
+            self._constants[digest] = (
+                f"{name} = private unnamed_addr constant {kind} {quote_bytes(data)}, align 64"
+            )
+        return self._constants[digest].split(" ", 1)[0]
+
+    def failure(self, message: str) -> int:
+        """The number of the assertion `message`."""
+        number = self._failure_numbers.get(message)
+        if number is None:
+            self.failures.append(message)
+            number = self._failure_numbers[message] = len(self.failures)
+        return number
+
+    def loop_note(self, *hints: str) -> str:
+        """The suffix of a latch branch that carries hints such as ``llvm.loop.unroll.full``."""
+        number = len(self._metadata)
+        parts = [f"!{number}"]
+        for i, hint in enumerate(hints):
+            parts.append(f"!{number + 1 + i}")
+            self._metadata.append("")
+        self._metadata.append("")
+        self._metadata[number] = f"!{number} = distinct !{{{', '.join(parts)}}}"
+        for i, hint in enumerate(hints):
+            name, _, value = hint.partition("=")
+            tail = f", {value}" if value else ""
+            self._metadata[number + 1 + i] = f'!{number + 1 + i} = !{{!"{name}"{tail}}}'
+        return f", !llvm.loop !{number}"
+
+    def add(self, function: str) -> None:
+        """Append a definition."""
+        self._functions.append(function)
+
+    def text(self) -> str:
+        """The module."""
+        parts = [f'target triple = "{self.triple}"', *self._constants.values(), *self._declared.values()]
+        return "\n".join(parts) + "\n\n" + "\n\n".join(self._functions) + "\n\n" + "\n".join(self._metadata) + "\n"

@@ -1,0 +1,192 @@
+"""What a lowered loop function wants from its caller: parameters, symbols, dimensions as postfix programs, accesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...base import CodegenError, DataType
+from ...ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Call,
+    Cast,
+    Div,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Intrinsic,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Select,
+    SizeVar,
+    Sub,
+    Var,
+)
+from ...runtime.dims import MAX_LENGTH, Dim
+from ...runtime.kernel import KernelParam
+from ...tir import Buffer, PrimFunc
+from ...tir.analysis import buffer_accesses
+from ...tir.transform import size_bounds
+
+__all__ = ["Parameter", "Signature", "dim_of", "signature_of"]
+
+_OPERATORS: dict[type, str] = {
+    Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Div: "truncdiv", Mod: "truncmod", Min: "min",
+    Max: "max", LT: "<", LE: "<=", GT: ">", GE: ">=", EQ: "==", NE: "!=", And: "and", Or: "or", Not: "not",
+    Select: "select",
+}  # fmt: skip
+_CALLS = {
+    "tir.shift_left": "shl", "tir.shift_right": "shr", "tir.bitwise_and": "bitand", "tir.bitwise_or": "bitor",
+    "tir.bitwise_xor": "bitxor", "tir.fabs": "abs", "tir.if_then_else": "select", "tir.truncdiv": "truncdiv",
+    "tir.truncmod": "truncmod",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: a scalar variable, or a buffer. `name` is unique in the function."""
+
+    name: str
+    var: Var
+    buffer: Buffer | None
+    access: str
+
+    @property
+    def dtype(self) -> DataType:
+        """Of the scalar or of the buffer's elements."""
+        return self.var.dtype if self.buffer is None else self.buffer.dtype
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Parameters in order, then the symbols that their shapes and strides bind, in order of first appearance.
+
+    zeros  variables that are 0: the element offsets of buffers, whose data pointers are of their first elements
+    tops   the greatest value a symbol may have: code relies on it
+    """
+
+    params: tuple[Parameter, ...]
+    symbols: tuple[Var, ...]
+    zeros: tuple[Var, ...]
+    noalias: bool
+    names: dict[Var, str]
+    tops: dict[Var, int]
+
+    def kernel_params(self) -> tuple[KernelParam, ...]:
+        """The parameters as the runtime knows them."""
+        made = []
+        for param in self.params:
+            if param.buffer is None:
+                made.append(KernelParam(param.name, "scalar", param.dtype))
+                continue
+            shape = tuple(dim_of(e, self.names) for e in param.buffer.shape)
+            strides = tuple(dim_of(e, self.names) for e in param.buffer.strides) if param.buffer.strides else None
+            made.append(KernelParam(param.name, "tensor", param.dtype, shape, strides, param.access))
+        return tuple(made)
+
+
+def signature_of(fn: PrimFunc) -> Signature:
+    """The signature of a function. Raises CodegenError for parameters that a kernel cannot take."""
+    used = buffer_accesses(fn)
+    params: list[Parameter] = []
+    names: dict[Var, str] = {}
+    taken: set[str] = set()
+    data_seen: set[Var] = set()
+    if len(set(fn.params)) != len(fn.params):
+        raise CodegenError("a variable is a parameter twice")
+    for var in fn.params:
+        buffer = fn.buffer_map.get(var)
+        name = _unique((buffer.name if buffer is not None else var.name) or "arg", taken)
+        if buffer is None:
+            if var.dtype.kind in ("handle", "void") or var.dtype.lanes != 1:
+                raise CodegenError(
+                    f"parameter {var.name} is a bare {var.dtype}; give it a buffer with T.match_buffer"
+                )
+            names[var] = name
+            params.append(Parameter(name, var, None, "r"))
+            continue
+        if buffer.dtype.lanes != 1 or buffer.dtype.kind in ("handle", "void"):
+            raise CodegenError(f"parameter {name}: a tensor of {buffer.dtype} cannot be passed")
+        if buffer.data in data_seen:
+            raise CodegenError(f"parameter {name}: its data variable belongs to another parameter too")
+        data_seen.add(buffer.data)
+        params.append(Parameter(name, var, buffer, used.get(buffer, "r")))
+    symbols: list[Var] = []
+    zeros: list[Var] = []
+    for param in params:
+        for e in (*(param.buffer.shape if param.buffer else ()), *(param.buffer.strides if param.buffer else ())):
+            if isinstance(e, Var) and e not in names:
+                if e.dtype.lanes != 1 or not e.dtype.is_int:
+                    raise CodegenError(f"symbol {e.name} has dtype {e.dtype}; wanted an integer")
+                names[e] = _unique(e.name or "n", taken)
+                symbols.append(e)
+    for param in params:
+        if param.buffer is None:
+            continue
+        offset = param.buffer.elem_offset
+        if isinstance(offset, Var) and offset not in names:
+            zeros.append(offset)
+        elif not (isinstance(offset, IntImm) and offset.value == 0):
+            raise CodegenError(
+                f"parameter {param.name}: its element offset must be 0 or a fresh variable; "
+                "pass a view whose first element is meant"
+            )
+    noalias = bool(fn.get_attr("tir.noalias", False))
+    return Signature(tuple(params), tuple(symbols), tuple(zeros), noalias, names, size_bounds(fn))
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    made, count = name[:200].replace("\0", "_"), 0
+    while made in taken:
+        count += 1
+        made = f"{name[:200]}_{count}"
+    taken.add(made)
+    return made
+
+
+def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
+    """A dimension as an int or a postfix program over named symbols. Raises CodegenError for what has no such form."""
+    if isinstance(root, IntImm):
+        return root.value
+    out: list[int | float | str] = []
+    stack: list[Any] = [root]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, str):
+            out.append(e)
+        elif isinstance(e, IntImm):
+            out.append(e.value)
+        elif isinstance(e, FloatImm):
+            out.append(e.value)
+        elif isinstance(e, (Var, SizeVar)):
+            if e not in names:
+                raise CodegenError(
+                    f"symbol {e.name} stands only inside expressions; some dimension must be {e.name} itself"
+                )
+            out.append(f"${names[e]}")
+        elif isinstance(e, Cast):
+            stack.append(e.value)
+        else:
+            operator = _OPERATORS.get(type(e))
+            if isinstance(e, Call) and isinstance(e.op, Intrinsic):
+                operator = _CALLS.get(e.op.name)
+            if operator is None:
+                raise CodegenError(f"a dimension cannot be computed by {type(e).__name__}: {e!r}")
+            stack.append(operator)
+            stack.extend(reversed(e.args if isinstance(e, Call) else e._children_()))
+        if len(out) + len(stack) > MAX_LENGTH:
+            raise CodegenError("a dimension is too long an expression")
+    return tuple(out)

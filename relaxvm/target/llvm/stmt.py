@@ -1,0 +1,366 @@
+"""Statements to LLVM: one generator per statement class, run over an explicit stack.
+
+A generator yields the statements inside it where their code belongs. Failing assertions and `T.ret` jump to one exit
+block, which frees what is still allocated and returns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from ...base import UNKNOWN, CodegenError, DataType, float32_to_bfloat16, to_numpy_dtype
+from ...ir import Call, IntImm, Intrinsic, PrimExpr, StringImm, Var
+from ...tir import (
+    Allocate,
+    AllocateConst,
+    AssertStmt,
+    AttrStmt,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    IterVar,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from .expr import ExprEmitter, access_index
+from .module import ModuleText
+from .text import FunctionText, value_type
+
+__all__ = ["KernelEmitter", "constant_bytes"]
+
+Steps = Generator[Stmt, None, None]
+
+STACK_BYTES = 16384
+_ALIGN = 64
+_INT64 = DataType("int64")
+_OUT_OF_MEMORY = "out of memory for a local buffer"
+
+
+def constant_bytes(dtype: DataType, data: tuple[Any, ...]) -> bytes:
+    """The memory image of constants. Raises CodegenError for what does not fit the dtype."""
+    kind = to_numpy_dtype(dtype)
+    try:
+        if dtype.kind == "bfloat":
+            return float32_to_bfloat16(np.asarray(data, dtype=np.float32)).tobytes()
+        return np.asarray(data, dtype=kind).tobytes()
+    except (OverflowError, TypeError, ValueError) as error:
+        raise CodegenError(f"AllocateConst: the data does not fit {dtype}: {error}") from None
+
+
+class KernelEmitter(ExprEmitter):
+    """Emits the body of one loop function.
+
+    shapes   the declared shapes of the memory behind handles, where they are known
+    ret      where the result of `T.ret` is stored, with its dtype; None if the function returns nothing
+    """
+
+    def __init__(self, module: ModuleText, text: FunctionText, fn: PrimFunc, stack_bytes: int) -> None:
+        super().__init__(module, text)
+        self.ret: tuple[str, DataType] | None = None
+        self.shapes: dict[Any, tuple[PrimExpr, ...]] = {}
+        self.exits: list[tuple[int | str, str]] = []
+        self.used_failures: set[int] = set()
+        self._slots: list[str] = []
+        self._stack_left = stack_bytes
+        self._read_only: set[Var] = set()
+        self._statement: Stmt = fn.body
+
+    def run(self, body: Stmt) -> None:
+        """Emit `body`, then the exit block."""
+        try:
+            self._run(body)
+        except CodegenError as error:
+            span = getattr(self._statement, "span", UNKNOWN)
+            place = f" at {span}" if span is not UNKNOWN else ""
+            raise CodegenError(f"{error}\n  in statement {self._statement!r}{place}") from None
+        text = self.text
+        self.exits.append((0, text.block))
+        text.jump("exit")
+        text.start("exit")
+        code = text.op("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits))
+        for slot in self._slots:
+            self._free(slot)
+        text.emit(f"  ret i32 {code}")
+
+    def _run(self, body: Stmt) -> None:
+        stack: list[Steps] = [self._steps(body)]
+        while stack:
+            try:
+                child = next(stack[-1])
+            except StopIteration:
+                stack.pop()
+                continue
+            stack.append(self._steps(child))
+
+    def _steps(self, stmt: Stmt) -> Steps:
+        self._statement = stmt
+        self.forget()
+        handler = _HANDLERS.get(type(stmt))
+        if handler is None:
+            raise CodegenError(f"no code for {type(stmt).__name__}; lower the function first")
+        return handler(self, stmt)
+
+    def need_failure(self, message: str) -> int:
+        """The number of a failure this function may leave with."""
+        number = self.module.failure(message)
+        self.used_failures.add(number)
+        return number
+
+    def fail_unless(self, condition: str, code: int | str) -> None:
+        """Leave with `code` unless `condition` (i1) holds."""
+        text = self.text
+        failed, fine = text.label("failed"), text.label("fine")
+        text.branch(condition, fine, failed)
+        text.start(failed)
+        self.exits.append((code, failed))
+        text.jump("exit")
+        text.start(fine)
+
+    def leave_unless(self, condition: str, message: str) -> None:
+        self.fail_unless(condition, self.need_failure(message))
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def sequence(self, stmt: SeqStmt) -> Steps:
+        yield from stmt.seq
+
+    def store_element(self, stmt: BufferStore) -> Steps:
+        if stmt.buffer.data in self._read_only:
+            raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
+        index = self.evaluate(access_index(stmt.indices))
+        value = self.evaluate(stmt.value)
+        self.store(stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype)
+        yield from ()
+
+    def evaluate_call(self, stmt: Evaluate) -> Steps:
+        value = stmt.value
+        if isinstance(value, Call) and isinstance(value.op, Intrinsic) and value.op.name == "tir.ret":
+            self._return(value.args[0])
+        elif not isinstance(value, (IntImm, StringImm)):
+            self.evaluate(value)
+        yield from ()
+
+    def _return(self, value: PrimExpr) -> None:
+        if self.ret is not None:
+            place, dtype = self.ret
+            kind, kept = self.to_storage(dtype, self.evaluate(value))
+            self.text.emit(f"  store {kind} {kept}, ptr {place}, align {dtype.itemsize}")
+        elif not (isinstance(value, IntImm) and value.value == 0):
+            raise CodegenError("T.ret of a value: the function declares no result")
+        self.exits.append((0, self.text.block))
+        self.text.jump("exit")
+        self.text.start(self.text.label("after"))
+
+    def condition(self, stmt: IfThenElse) -> Steps:
+        text = self.text
+        holds = self._condition(stmt.condition)
+        yes, no, end = text.label("then"), text.label("else"), text.label("end")
+        text.branch(holds, yes, no if stmt.else_case is not None else end)
+        text.start(yes)
+        yield stmt.then_case
+        text.jump(end)
+        if stmt.else_case is not None:
+            text.start(no)
+            yield stmt.else_case
+            text.jump(end)
+        text.start(end)
+
+    def _condition(self, condition: PrimExpr) -> str:
+        if condition.dtype.lanes != 1:
+            raise CodegenError(f"a condition of {condition.dtype}; wanted a scalar")
+        return self.evaluate(condition)
+
+    def loop(self, stmt: For) -> Steps:
+        text = self.text
+        dtype = stmt.loop_var.dtype
+        if dtype.lanes != 1:
+            raise CodegenError(f"a loop variable of {dtype}")
+        with self._bound(stmt.loop_var):
+            first = self.evaluate(stmt.min)
+            first_wide = self.widened(stmt.min, first)
+            extent = self.widened(stmt.extent, self.evaluate(stmt.extent))
+            if isinstance(stmt.extent, IntImm) and stmt.extent.value <= 0:
+                return
+            before, body, end = text.block, text.label("loop"), text.label("end")
+            if isinstance(stmt.extent, IntImm):
+                text.jump(body)
+            else:
+                relation = "sgt" if dtype.kind == "int" else "ne"
+                text.branch(self.op(f"icmp {relation}", "i64", extent, "0"), body, end)
+            text.start(body)
+            counter, following = text.fresh(), text.fresh()
+            # The latch block is known only after the body: fill the line in then.
+            place = len(text.lines)
+            text.emit("")
+            wide = counter if first_wide == "0" else self.op("add", "i64", counter, first_wide)
+            self.env[stmt.loop_var] = self.convert("trunc", "i64", wide, value_type(dtype))
+            if first_wide == "0" or self._cannot_wrap(stmt):
+                self.wide[stmt.loop_var] = wide
+            yield stmt.body
+            text.lines[place] = f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{text.block} ]"
+            text.emit(f"  {following} = add nuw nsw i64 {counter}, 1")
+            again = self.op("icmp ne", "i64", following, extent)
+            text.branch(again, body, end, self._loop_note(stmt))
+            text.start(end)
+
+    @staticmethod
+    def _cannot_wrap(stmt: For) -> bool:
+        """Whether min + i stays in the loop variable's range, so that its 64-bit form is the same number."""
+        dtype = stmt.loop_var.dtype
+        if not isinstance(stmt.min, IntImm) or not isinstance(stmt.extent, IntImm):
+            return dtype.bits == 64
+        return stmt.min.value + stmt.extent.value <= int(dtype.max_value)
+
+    def _loop_note(self, stmt: For) -> str:
+        if stmt.kind == ForKind.UNROLLED:
+            return self.module.loop_note("llvm.loop.unroll.enable")
+        if stmt.kind == ForKind.VECTORIZED:
+            return self.module.loop_note("llvm.loop.vectorize.enable=i1 true")
+        return ""
+
+    @contextlib.contextmanager
+    def _bound(self, var: Var) -> Iterator[None]:
+        """Give the variable its former meaning back afterwards."""
+        former, former_wide = self.env.get(var), self.wide.pop(var, None)
+        yield
+        self.env.pop(var, None)
+        self.wide.pop(var, None)
+        if former is not None:
+            self.env[var] = former
+        if former_wide is not None:
+            self.wide[var] = former_wide
+
+    def repeat(self, stmt: While) -> Steps:
+        text = self.text
+        head, body, end = text.label("while"), text.label("body"), text.label("end")
+        text.jump(head)
+        text.start(head)
+        text.branch(self._condition(stmt.condition), body, end)
+        text.start(body)
+        yield stmt.body
+        text.jump(head)
+        text.start(end)
+
+    def bind(self, stmt: LetStmt) -> Steps:
+        if stmt.var.dtype.kind == "handle" and self.module.confined:
+            raise CodegenError("a pointer variable; code from a file must not make pointers")
+        value = self.evaluate(stmt.value)
+        with self._bound(stmt.var):
+            self.env[stmt.var] = value
+            yield stmt.body
+
+    def check(self, stmt: AssertStmt) -> Steps:
+        message = stmt.message.value if isinstance(stmt.message, StringImm) else "assertion"
+        self.fail_unless(self._condition(stmt.condition), self.need_failure(message[:4096]))
+        yield stmt.body
+
+    def under_attribute(self, stmt: AttrStmt) -> Steps:
+        if stmt.attr_key == "thread_extent" and isinstance(stmt.node, IterVar):
+            # A launch over threads is a loop over them.
+            yield For(stmt.node.var, 0, stmt.value, ForKind.SERIAL, stmt.body)
+        else:
+            yield stmt.body
+
+    def declare(self, stmt: DeclBuffer) -> Steps:
+        yield stmt.body
+
+    def allocate(self, stmt: Allocate) -> Steps:
+        count, known = stmt.dtype.lanes, True
+        for extent in stmt.extents:
+            known = known and isinstance(extent, IntImm)
+            count *= max(extent.value, 0) if isinstance(extent, IntImm) else 1
+        size = count * stmt.dtype.element.itemsize
+        with self._bound(stmt.buffer_var):
+            if known and size <= self._stack_left:
+                size = -(-max(size, 1) // _ALIGN) * _ALIGN
+                self._stack_left -= size
+                self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
+                yield stmt.body
+                return
+            if known and size >= 1 << 62:
+                raise CodegenError(f"a local buffer of {size} bytes")
+            pointer, slot = self._malloc(str(size) if known else self._dynamic_size(stmt))
+            self.env[stmt.buffer_var] = pointer
+            yield stmt.body
+            self._free(slot)
+            self.text.emit(f"  store ptr null, ptr {slot}, align 8")
+
+    def _dynamic_size(self, stmt: Allocate) -> str:
+        """The bytes of an allocation; leaves with a failure if they do not fit."""
+        size = str(stmt.dtype.element.itemsize * stmt.dtype.lanes)
+        fits = []
+        for extent in stmt.extents:
+            wide = self.widened(extent, self.evaluate(extent))
+            wide = self.min_max("gt", _INT64, wide, "0")
+            self.module.declare("llvm.umul.with.overflow.i64", "{ i64, i1 }", ("i64", "i64"))
+            pair = self.text.op(f"call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 {size}, i64 {wide})")
+            size = self.text.op(f"extractvalue {{ i64, i1 }} {pair}, 0")
+            fits.append(self.text.op(f"extractvalue {{ i64, i1 }} {pair}, 1"))
+        fits.append(self.op("icmp ugt", "i64", size, str(1 << 62)))
+        overflows = fits[0]
+        for each in fits[1:]:
+            overflows = self.op("or", "i1", overflows, each)
+        self.fail_unless(self.op("xor", "i1", overflows, "true"), self.need_failure(_OUT_OF_MEMORY))
+        return size
+
+    def _malloc(self, size: str) -> tuple[str, str]:
+        """(aligned pointer, slot that holds the pointer to free)."""
+        self.module.declare("malloc", "ptr", ("i64",), "nounwind")
+        self.module.declare("free", "void", ("ptr",), "nounwind")
+        slot = self.text.fresh()
+        self.text.allocas.append(f"  {slot} = alloca ptr, align 8")
+        self.text.allocas.append(f"  store ptr null, ptr {slot}, align 8")
+        self._slots.append(slot)
+        padded = self.op("add", "i64", size, str(_ALIGN)) if size.startswith("%") else str(int(size) + _ALIGN)
+        raw = self.text.op(f"call noalias ptr @malloc(i64 {padded})")
+        self.text.emit(f"  store ptr {raw}, ptr {slot}, align 8")
+        self.fail_unless(self.op("icmp ne", "ptr", raw, "null"), self.need_failure(_OUT_OF_MEMORY))
+        address = self.text.op(f"ptrtoint ptr {raw} to i64")
+        up = self.op("sub", "i64", "0", address)
+        skip = self.op("and", "i64", up, str(_ALIGN - 1))
+        return self.text.op(f"getelementptr inbounds i8, ptr {raw}, i64 {skip}"), slot
+
+    def _free(self, slot: str) -> None:
+        held = self.text.op(f"load ptr, ptr {slot}, align 8")
+        self.text.emit(f"  call void @free(ptr {held})")
+
+    def allocate_const(self, stmt: AllocateConst) -> Steps:
+        count = 1
+        for extent in stmt.extents:
+            if not isinstance(extent, IntImm) or extent.value < 0:
+                raise CodegenError("AllocateConst: the extents must be constants")
+            count *= extent.value
+        if count != len(stmt.data):
+            raise CodegenError(f"AllocateConst: {count} elements declared, {len(stmt.data)} given")
+        name = self.module.constant(constant_bytes(stmt.dtype, stmt.data) or b"\0")
+        with self._bound(stmt.buffer_var):
+            self.env[stmt.buffer_var] = name
+            self._read_only.add(stmt.buffer_var)
+            yield stmt.body
+            self._read_only.discard(stmt.buffer_var)
+
+
+_HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps]] = {
+    SeqStmt: KernelEmitter.sequence,
+    BufferStore: KernelEmitter.store_element,
+    Evaluate: KernelEmitter.evaluate_call,
+    IfThenElse: KernelEmitter.condition,
+    For: KernelEmitter.loop,
+    While: KernelEmitter.repeat,
+    LetStmt: KernelEmitter.bind,
+    AssertStmt: KernelEmitter.check,
+    AttrStmt: KernelEmitter.under_attribute,
+    DeclBuffer: KernelEmitter.declare,
+    Allocate: KernelEmitter.allocate,
+    AllocateConst: KernelEmitter.allocate_const,
+}

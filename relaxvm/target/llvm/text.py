@@ -1,0 +1,157 @@
+"""LLVM IR as text: types, constants and a function under construction.
+
+The generator writes text rather than calling `llvmlite.ir`: that layer has no bfloat, no saturating casts and other
+pointer rules in every version, and costs several times as much. Names and order depend on the input only.
+"""
+
+from __future__ import annotations
+
+from ...base import CodegenError, DataType
+from ...ir.expr import double_bits
+
+__all__ = [
+    "FunctionText",
+    "element_constant",
+    "mangle",
+    "quote_bytes",
+    "scalar_type",
+    "splat_constant",
+    "storage_type",
+    "value_type",
+    "vector_of",
+]
+
+# A value of a 16-bit float type lives in a register as the float32 that it is exactly.
+_VALUE = {"bool": "i1", "handle": "ptr", "bfloat": "float"}
+_FLOATS = {16: "float", 32: "float", 64: "double"}
+
+MAX_LANES = 256
+
+
+def scalar_type(dtype: DataType) -> str:
+    """The register type of one element."""
+    if dtype.is_int:
+        return f"i{dtype.bits}"
+    if dtype.kind == "float":
+        return _FLOATS[dtype.bits]
+    found = _VALUE.get(dtype.kind)
+    if found is None:
+        raise CodegenError(f"a value of dtype {dtype} has no register type")
+    return found
+
+
+def vector_of(element: str, lanes: int) -> str:
+    """The type of `lanes` of `element`."""
+    if lanes == 1:
+        return element
+    if lanes > MAX_LANES:
+        raise CodegenError(f"a vector of {lanes} lanes: the limit is {MAX_LANES}; split the loop first")
+    return f"<{lanes} x {element}>"
+
+
+def value_type(dtype: DataType) -> str:
+    """The register type of a scalar or vector."""
+    return vector_of(scalar_type(dtype), dtype.lanes)
+
+
+def storage_type(dtype: DataType, native_half: bool) -> str:
+    """The type of one element in memory."""
+    if dtype.kind == "bool":
+        return "i8"
+    if dtype.kind == "bfloat":
+        return "i16"
+    if dtype.kind == "float" and dtype.bits == 16:
+        return "half" if native_half else "i16"
+    return scalar_type(dtype)
+
+
+def element_constant(value: int | float, dtype: DataType) -> str:
+    """A scalar constant of `dtype`."""
+    if dtype.is_float:
+        return f"0x{double_bits(float(value)):016X}"
+    if dtype.kind == "bool":
+        return "true" if value else "false"
+    return str(int(value))
+
+
+def splat_constant(constant: str, element: str, lanes: int) -> str:
+    """`constant` in all lanes."""
+    if lanes == 1:
+        return constant
+    if constant in ("0", "false", "0x0000000000000000"):
+        return "zeroinitializer"
+    return "<" + ", ".join([f"{element} {constant}"] * lanes) + ">"
+
+
+def quote_bytes(data: bytes) -> str:
+    """The initialiser of an array of i8."""
+    return 'c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
+
+
+def mangle(name: str) -> str:
+    """`name` as part of a symbol: letters, digits and ``_`` stay, others become ``$`` and hexadecimal code points."""
+    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else f"${ord(c):x}$" for c in name)
+
+
+class FunctionText:
+    """One function under construction: an entry block of allocas, then blocks in the order they are started.
+
+    Every instruction counts against `budget`, so that hostile input ends in an error and not in a swap storm.
+    """
+
+    __slots__ = ("_counter", "allocas", "block", "budget", "header", "lines")
+
+    def __init__(self, header: str, budget: int) -> None:
+        self.header = header
+        self.budget = budget
+        self.allocas: list[str] = []
+        self.lines: list[str] = ["start:"]
+        self.block = "start"
+        self._counter = 0
+
+    def fresh(self) -> str:
+        """A value name nobody has."""
+        self._counter += 1
+        return f"%v{self._counter}"
+
+    def label(self, hint: str) -> str:
+        """A block name nobody has."""
+        self._counter += 1
+        return f"{hint}{self._counter}"
+
+    def emit(self, line: str) -> None:
+        """Append an instruction without a result."""
+        lines = self.lines
+        lines.append(line)
+        if len(lines) > self.budget:
+            raise CodegenError(f"more than {self.budget} LLVM instructions; split the function")
+
+    def op(self, text: str) -> str:
+        """Append an instruction; returns the name of its result."""
+        self._counter += 1
+        name = f"%v{self._counter}"
+        self.emit(f"  {name} = {text}")
+        return name
+
+    def alloca(self, element: str, align: int, count: int = 1) -> str:
+        """Stack memory in the entry block."""
+        name = self.fresh()
+        self.allocas.append(f"  {name} = alloca [{count} x {element}], align {align}")
+        return name
+
+    def start(self, label: str) -> None:
+        """Begin the block `label`; the one before must have been ended."""
+        self.emit(f"{label}:")
+        self.block = label
+
+    def jump(self, label: str) -> None:
+        """End the block: go to `label`."""
+        self.emit(f"  br label %{label}")
+
+    def branch(self, condition: str, yes: str, no: str, note: str = "") -> None:
+        """End the block: go to `yes` where `condition` holds, else to `no`."""
+        self.emit(f"  br i1 {condition}, label %{yes}, label %{no}{note}")
+
+    def text(self) -> str:
+        """The whole definition."""
+        return "\n".join([self.header + " {", "entry:", *self.allocas, "  br label %start", *self.lines, "}"])

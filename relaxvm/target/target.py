@@ -1,0 +1,213 @@
+"""`Target`: for which kind of machine to compile.
+
+    Target("llvm")                               this computer
+    Target("llvm -mcpu=haswell -num-cores=4")    options as TVM writes them
+    Target({"kind": "llvm", "mtriple": "aarch64-linux-gnu"})
+    with Target("llvm"): ...                     Target.current()
+
+Equal targets are the identical object; `str(target)` parses back to it.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import difflib
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ..base import PassError
+from ..ir import Map, Node, node
+
+__all__ = ["Target", "TargetKind"]
+
+# Option: how its text is read. A list is written with commas.
+_OPTIONS: dict[str, type] = {
+    "mtriple": str,
+    "mcpu": str,
+    "mattr": list,
+    "num-cores": int,
+    "opt-level": int,
+    "keys": list,
+    "libs": list,
+    "tag": str,
+    "model": str,
+    "device": str,
+    "vector-width": int,
+}
+_KINDS = ("llvm",)
+_ALIASES = {"native": "llvm", "cpu": "llvm"}
+
+_current: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("relaxvm_target", default=())
+
+
+class TargetKind(str):
+    """The name of a kind of target; `.name` as in TVM."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        return str.__str__(self)
+
+
+@node(interned=True)
+class Target(Node):
+    """A kind of code generator and its options. `host` is where the calling code runs, if that is elsewhere."""
+
+    kind_name: str
+    options: Map = Map()
+    host: Any = None
+
+    @staticmethod
+    def _normalise_(kind_name: Any, options: Any, host: Any) -> tuple[str, Map, Any]:
+        text, given = _parse(kind_name)
+        given.update(options or {})
+        inner_host = given.pop("host", None)
+        host = inner_host if host is None else host
+        if text not in _KINDS:
+            near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES), n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise PassError(f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}")
+        checked = {name: _checked(name, given[name]) for name in sorted(given)}
+        return text, Map(checked), Target(host) if host is not None and not isinstance(host, Target) else host
+
+    @property
+    def kind(self) -> TargetKind:
+        """The code generator: "llvm"."""
+        return TargetKind(self.kind_name)
+
+    @property
+    def attrs(self) -> Map:
+        """The options."""
+        return self.options
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What schedules may be looked up by."""
+        return (*self.options.get("keys", ()), "cpu")
+
+    @property
+    def mcpu(self) -> str:
+        """The CPU's name, "" for the default."""
+        return str(self.options.get("mcpu", ""))
+
+    @property
+    def mattr(self) -> tuple[str, ...]:
+        """CPU features to add or take away."""
+        return tuple(self.options.get("mattr", ()))
+
+    @property
+    def max_num_threads(self) -> int:
+        return int(self.options.get("num-cores", 1))
+
+    def export(self) -> dict[str, Any]:
+        """As a dictionary that `Target` takes."""
+        made: dict[str, Any] = {"kind": self.kind_name}
+        made.update({k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()})
+        if self.host is not None:
+            made["host"] = self.host.export()
+        return made
+
+    def with_host(self, host: Any) -> Target:
+        """This target, called from `host`."""
+        return Target(self.kind_name, self.options, Target(host))
+
+    def __str__(self) -> str:
+        parts = [self.kind_name]
+        for name, value in self.options.items():
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            parts.append(f"-{name}={shlex.quote(text)}")
+        if self.host is not None:
+            parts.append(f"-host={shlex.quote(str(self.host))}")
+        return " ".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Target({str(self)!r})"
+
+    def __enter__(self) -> Target:
+        _current.set((*_current.get(), self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _current.set(_current.get()[:-1])
+
+    @staticmethod
+    def current(allow_none: bool = True) -> Target | None:
+        """The innermost target entered in this thread. Raises PassError if there is none and that is not allowed."""
+        stack = _current.get()
+        if not stack and not allow_none:
+            raise PassError("no target: enter one with `with Target(\"llvm\"):`")
+        return stack[-1] if stack else None
+
+    @staticmethod
+    def from_device(device: Any) -> Target:
+        """The target of a device of this computer."""
+        return Target("llvm")
+
+    @staticmethod
+    def list_kinds() -> list[str]:
+        """The kinds there are."""
+        return list(_KINDS)
+
+
+def _parse(given: Any) -> tuple[str, dict[str, Any]]:
+    """(kind, options) of text, a dictionary or a Target."""
+    if isinstance(given, Target):
+        return given.kind_name, {**given.options, **({"host": given.host} if given.host is not None else {})}
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        try:
+            given = json.loads(given)
+        except ValueError as error:
+            raise PassError(f"Target: not JSON: {error}") from None
+    if isinstance(given, Mapping):
+        options = dict(given)
+        kind = options.pop("kind", None)
+        if not isinstance(kind, str):
+            raise PassError(f"Target: the dictionary has no \"kind\"; got {sorted(map(str, given))}")
+        name, more = _parse(kind)
+        return name, {**more, **options}
+    if not isinstance(given, str):
+        raise PassError(f"Target: wanted text, a dictionary or a Target, got {type(given).__name__}")
+    try:
+        words = shlex.split(given)
+    except ValueError as error:
+        raise PassError(f"Target: {given!r}: {error}") from None
+    if not words:
+        raise PassError("Target: the text is empty; wanted one such as \"llvm -mcpu=haswell\"")
+    options = {}
+    i = 1
+    while i < len(words):
+        name, equals, value = words[i].lstrip("-").partition("=")
+        if not words[i].startswith("-"):
+            raise PassError(f"Target: {words[i]!r} is no option; options are written -name=value")
+        if not equals:
+            i += 1
+            if i >= len(words):
+                raise PassError(f"Target: option -{name} has no value")
+            value = words[i]
+        options[name] = value
+        i += 1
+    return _ALIASES.get(words[0], words[0]), options
+
+
+def _checked(name: str, value: Any) -> Any:
+    kind = _OPTIONS.get(name)
+    if kind is None:
+        near = difflib.get_close_matches(name, _OPTIONS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise PassError(f"Target: unknown option {name!r}{hint} Known: {', '.join(sorted(_OPTIONS))}")
+    if kind is list:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
+            raise PassError(f"Target: option {name} is a list of words, got {value!r}")
+        return tuple(p.strip() for p in parts if p.strip())
+    if kind is int:
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise PassError(f"Target: option {name} is a number, got {value!r}") from None
+    if not isinstance(value, str):
+        raise PassError(f"Target: option {name} is text, got {value!r}")
+    return value

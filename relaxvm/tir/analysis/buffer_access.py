@@ -1,0 +1,86 @@
+"""Which buffers a function reads and writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir import Call, GlobalVar, IntImm, Node, Var, walk
+from ...ir.op import INTRINSICS
+from ..stmt import Buffer, BufferLoad, BufferStore, LetStmt, MatchBufferRegion, PrimFunc
+
+__all__ = ["buffer_accesses"]
+
+
+def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
+    """How each buffer that `func` touches is used: "r", "w" or "rw".
+
+    Views of one memory (match_buffer, declared buffers, pointers kept in lets) count for each
+    other. A buffer whose address leaves the function counts as "rw".
+    """
+    groups = _Groups()
+    used: dict[int, set[str]] = {}
+    buffers: dict[int, Buffer] = {id(b): b for b in func.buffer_map.values()}
+
+    def mark(data: Var, how: str) -> None:
+        used.setdefault(id(data), set()).update(how)
+
+    for n in walk(func.body):
+        if isinstance(n, Buffer):
+            buffers[id(n)] = n
+        elif isinstance(n, BufferLoad):
+            mark(n.buffer.data, "r")
+        elif isinstance(n, BufferStore):
+            mark(n.buffer.data, "w")
+        elif isinstance(n, MatchBufferRegion):
+            groups.join(n.buffer.data, n.source.buffer.data)
+        elif isinstance(n, LetStmt) and n.var.dtype.kind == "handle":
+            for inner in walk(n.value):
+                if isinstance(inner, Var) and inner.dtype.kind == "handle":
+                    groups.join(n.var, inner)
+        elif isinstance(n, Call):
+            for data, how in _escaping(n):
+                mark(data, how)
+    total: dict[int, set[str]] = {}
+    for key, found in used.items():
+        total.setdefault(groups.root(key), set()).update(found)
+    result = {}
+    for b in buffers.values():
+        ways = total.get(groups.root(id(b.data)))
+        if ways:
+            result[b] = "rw" if len(ways) == 2 else "".join(ways)
+    return result
+
+
+def _escaping(n: Call) -> list[tuple[Any, str]]:
+    """The memory that a call gets hold of, and what it may do with it."""
+    if n.op is INTRINSICS["address_of"] and isinstance(n.args[0], BufferLoad):
+        return [(n.args[0].buffer.data, "rw")]
+    if n.op is INTRINSICS["tvm_access_ptr"]:
+        mask = n.args[4]
+        how = {1: "r", 2: "w"}.get(mask.value, "rw") if isinstance(mask, IntImm) else "rw"
+        return [(n.args[1], how)] if isinstance(n.args[1], Var) else []
+    found: list[tuple[Any, str]] = []
+    for a in n.args:
+        # Node, because a call of a loop function may be given a whole buffer.
+        arg: Node = a
+        if isinstance(arg, Buffer):
+            found.append((arg.data, "rw"))
+        elif isinstance(arg, Var) and arg.dtype.kind == "handle":
+            found.append((arg, "rw"))
+    return found if isinstance(n.op, GlobalVar) or found else []
+
+
+class _Groups:
+    """Variables that point into the same memory, joined."""
+
+    def __init__(self) -> None:
+        self._parent: dict[int, int] = {}
+
+    def root(self, key: int) -> int:
+        while self._parent.get(key, key) != key:
+            self._parent[key] = self._parent.get(self._parent[key], self._parent[key])
+            key = self._parent[key]
+        return key
+
+    def join(self, a: Node, b: Node) -> None:
+        self._parent[self.root(id(a))] = self.root(id(b))

@@ -1,0 +1,205 @@
+"""What a function costs: bytes it allocates, arithmetic it does, and whether it does anything but
+compute.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...arith import Analyzer
+from ...base import TIRError, VerifyError
+from ...ir import (
+    Call,
+    CompareExpr,
+    GlobalVar,
+    IntImm,
+    IRModule,
+    Not,
+    PrimExpr,
+    Range,
+    Select,
+    walk,
+)
+from ...ir.expr import ArithmeticExpr
+from ...ir.op import Intrinsic
+from ..stmt import (
+    Allocate,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IfThenElse,
+    PrimFunc,
+    Stmt,
+    While,
+)
+from .buffer_access import buffer_accesses
+from .scope import operands
+
+__all__ = [
+    "assert_pure_function",
+    "calculate_allocated_bytes",
+    "estimate_tir_flops",
+    "is_pure_function",
+]
+
+
+def calculate_allocated_bytes(obj: Any) -> dict[str, Any]:
+    """The most bytes alive at once, by storage scope: {"global": 4096}; of a module, by function
+    name first.
+
+    Memory of symbolic size is left out, as in TVM.
+    """
+    if isinstance(obj, IRModule):
+        return {
+            gv.name_hint: calculate_allocated_bytes(f)
+            for gv, f in obj.items()
+            if isinstance(f, PrimFunc)
+        }
+    if not isinstance(obj, PrimFunc):
+        raise TIRError(f"wanted a PrimFunc or an IRModule, got {type(obj).__name__}")
+    alive: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    stack: list[tuple[str, Any]] = [("enter", obj.body)]
+    while stack:
+        what, item = stack.pop()
+        if what == "free":
+            scope, size = item
+            alive[scope] -= size
+            continue
+        made = _allocations(item)
+        for scope, size in made:
+            alive[scope] = alive.get(scope, 0) + size
+            peak[scope] = max(peak.get(scope, 0), alive[scope])
+            stack.append(("free", (scope, size)))
+        stack.extend(("enter", child) for child in reversed(_below(item)))
+    return peak
+
+
+def _below(s: Any) -> list[Stmt]:
+    if isinstance(s, BlockRealize):
+        return [b for b in (s.block.init, s.block.body) if b is not None]
+    return [c for c in s._children_() if isinstance(c, Stmt)]
+
+
+def _allocations(s: Any) -> list[tuple[str, int]]:
+    if isinstance(s, Allocate):
+        annotation = s.buffer_var.type_annotation
+        scope = getattr(annotation, "storage_scope", "") or "global"
+        return _sized(scope, s.extents, s.dtype.itemsize)
+    if isinstance(s, BlockRealize):
+        found = []
+        for b in s.block.alloc_buffers:
+            found += _sized(b.scope(), b.shape, b.dtype.itemsize)
+        return found
+    return []
+
+
+def _sized(scope: str, extents: tuple[PrimExpr, ...], itemsize: int) -> list[tuple[str, int]]:
+    numbers = [e.value for e in extents if isinstance(e, IntImm)]
+    return [(scope, math.prod(numbers) * itemsize)] if len(numbers) == len(extents) else []
+
+
+def is_pure_function(func: PrimFunc) -> bool:
+    """Whether `func` only computes: it writes no memory of its caller, calls nothing opaque and
+    cannot fail.
+    """
+    return _impurity(func) is None
+
+
+def assert_pure_function(func: PrimFunc) -> None:
+    """Raise VerifyError saying what `func` does besides computing."""
+    problem = _impurity(func)
+    if problem is not None:
+        raise VerifyError(f"{func.get_attr('global_symbol', 'main')} is not pure: {problem}")
+
+
+def _impurity(func: PrimFunc) -> str | None:
+    access = buffer_accesses(func)
+    outside = {id(func.buffer_map[p].data) for p in func.params if p in func.buffer_map}
+    outside |= {id(p) for p in func.params}
+    for b, how in access.items():
+        if "w" in how and id(b.data) in outside:
+            return f"it writes its parameter {b.name}"
+    for n in walk(func.body):
+        if type(n) is Call:
+            if isinstance(n.op, GlobalVar):
+                return f"it calls {n.op.name_hint}"
+            if isinstance(n.op, Intrinsic) and n.op.effect == "opaque":
+                name = n.op.name.removeprefix("tir.")
+                if name not in ("ret", "call_pure_extern", "call_llvm_pure_intrin"):
+                    return f"it calls {name}"
+    return None
+
+
+def estimate_tir_flops(obj: Any) -> float:
+    """About how many arithmetic operations `obj` (a PrimFunc, a statement or a module) does.
+
+    Counted are the operations of stored values and conditions, not those of indices; a branch
+    counts as its dearer side, a `while` as one iteration. A loop whose extent is not constant
+    counts with the greatest value it is known to have. Raises TIRError if it has none.
+    """
+    if isinstance(obj, IRModule):
+        return sum(estimate_tir_flops(f) for _, f in obj.items() if isinstance(f, PrimFunc))
+    root: Any = obj.body if isinstance(obj, PrimFunc) else obj
+    analyzer = Analyzer(wrap=False)
+    done: dict[int, float] = {}
+    stack: list[tuple[Any, bool]] = [(root, False)]
+    while stack:
+        s, ready = stack.pop()
+        if ready:
+            done[id(s)] = _statement_flops(s, done, analyzer)
+        elif id(s) not in done:
+            if isinstance(s, For):
+                analyzer.bind(s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True)
+            stack.append((s, True))
+            body = [s.block.body] if isinstance(s, BlockRealize) else _below(s)
+            stack.extend((child, False) for child in body)
+    return done[id(root)]
+
+
+def _statement_flops(s: Any, done: dict[int, float], analyzer: Analyzer) -> float:
+    if isinstance(s, For):
+        return _times(s, analyzer) * done[id(s.body)]
+    if isinstance(s, IfThenElse):
+        sides = [done[id(c)] for c in (s.then_case, s.else_case) if c is not None]
+        return _expr_flops(s.condition) + max(sides)
+    if isinstance(s, BufferStore):
+        return _expr_flops(s.value)
+    if isinstance(s, BlockRealize):
+        return done[id(s.block.body)]
+    own = _expr_flops(s.condition) if isinstance(s, While) else 0.0
+    value = getattr(s, "value", None)
+    if isinstance(value, PrimExpr):
+        own += _expr_flops(value)
+    return own + sum(done[id(c)] for c in _below(s))
+
+
+def _times(s: For, analyzer: Analyzer) -> float:
+    if isinstance(s.extent, IntImm):
+        return float(max(s.extent.value, 0))
+    most = analyzer.const_int_bound(s.extent).max_value
+    if most > 1 << 40:
+        raise TIRError(
+            f"estimate_tir_flops: the extent of loop {s.loop_var.name} has no constant bound; "
+            "specialize the function first"
+        )
+    return float(max(most, 0))
+
+
+def _expr_flops(root: PrimExpr) -> float:
+    count = 0.0
+    seen: set[int] = set()
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        if id(n) in seen or isinstance(n, (BufferLoad, Buffer)):
+            continue
+        seen.add(id(n))
+        pure = type(n) is Call and isinstance(n.op, Intrinsic) and n.op.effect == "pure"
+        if isinstance(n, (ArithmeticExpr, CompareExpr, Not, Select)) or pure:
+            count += n.dtype.lanes
+        stack.extend(operands(n))
+    return count

@@ -1,0 +1,789 @@
+"""The loop language: buffers, statements, blocks and loop functions.
+
+    PrimFunc(params, body, ret_type, buffer_map, attrs)
+
+    Stmt ::= BufferStore(buffer, value, indices)             buffer[indices] = value
+           | For(loop_var, min, extent, kind, body)          kind: serial parallel vectorized unroll thread_binding
+           | While(condition, body)
+           | IfThenElse(condition, then_case, else_case?)
+           | LetStmt(var, value, body)
+           | SeqStmt(seq) | Evaluate(value) | AssertStmt(condition, message, body)
+           | AttrStmt(node, attr_key, value, body)
+           | Allocate(buffer_var, dtype, extents, condition, body)          (lowered)
+           | AllocateConst(buffer_var, dtype, extents, data, body)
+           | DeclBuffer(buffer, body)
+           | BlockRealize(iter_values, predicate, block)
+             Block(iter_vars, reads, writes, name_hint, body, init?, alloc_buffers, match_buffers, annotations)
+
+    PrimExpr, beyond `ir/expr.py` ::= BufferLoad(buffer, indices)
+
+A `Buffer` names memory: `data` (a handle variable), dtype, shape, optional strides in elements, and elem_offset.
+Buffers compare by identity. A buffer parameter is a handle variable of `params` that `buffer_map` maps to its buffer;
+variables first met in the shapes and strides of `buffer_map` are bound by the caller's arrays.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32
+from ..base import dtype as as_dtype
+from ..ir.expr import (
+    INT32,
+    Broadcast,
+    IntImm,
+    PointerType,
+    PrimExpr,
+    PrimType,
+    Ramp,
+    Range,
+    StringImm,
+    Var,
+    as_condition,
+    as_expr,
+    cast,
+    const,
+)
+from ..ir.module import BaseFunc, print_ir, show_ir
+from ..ir.node import Map, Node, derive, derived, node
+from .specialize import specialize
+
+__all__ = [
+    "Allocate",
+    "AllocateConst",
+    "AssertStmt",
+    "AttrStmt",
+    "Block",
+    "BlockRealize",
+    "Buffer",
+    "BufferLoad",
+    "BufferRegion",
+    "BufferStore",
+    "DeclBuffer",
+    "Evaluate",
+    "For",
+    "ForKind",
+    "IfThenElse",
+    "IterVar",
+    "LetStmt",
+    "MatchBufferRegion",
+    "PrimFunc",
+    "SeqStmt",
+    "Stmt",
+    "While",
+    "decl_buffer",
+    "seq",
+]
+
+_HANDLE = as_dtype("handle")
+
+
+@node
+class Buffer(Node):
+    """A named, typed, shaped piece of memory. Compared by identity.
+
+    data            the handle variable that points to it
+    shape           dimensions (int32 or int64 expressions)
+    strides         in elements; empty: C-contiguous
+    elem_offset     elements from `data` to the first element
+    data_alignment  bytes that `data` is known to be aligned to
+    """
+
+    data: Var
+    dtype: DataType
+    shape: tuple[PrimExpr, ...]
+    strides: tuple[PrimExpr, ...] = ()
+    elem_offset: PrimExpr = IntImm("int64", 0)
+    name: str = "buffer"
+    data_alignment: int = 64
+    offset_factor: int = 0
+    buffer_type: str = "default"
+    axis_separators: tuple[int, ...] = ()
+    span: Span = UNKNOWN
+    _defs_ = ("data", "shape", "strides", "elem_offset")
+
+    @staticmethod
+    def _normalise_(*fields: Any) -> tuple[Any, ...]:
+        (data, dtype, shape, strides, elem_offset, name, *rest) = fields
+        dtype = as_dtype(dtype)
+        shape = tuple(_index(e, f"shape of buffer {name}") for e in _sequence(shape))
+        strides = tuple(_index(e, f"strides of buffer {name}") for e in _sequence(strides or ()))
+        if strides and len(strides) != len(shape):
+            raise TIRError(f"buffer {name}: {len(shape)} dimensions but {len(strides)} strides")
+        return (data, dtype, shape, strides, _index(elem_offset, "elem_offset"), str(name), *rest)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self.shape)
+
+    def scope(self) -> str:
+        """The storage scope of `data`: "global" unless it says otherwise."""
+        annotation = self.data.type_annotation
+        scope = annotation.storage_scope if isinstance(annotation, PointerType) else ""
+        return scope or "global"
+
+    def __getitem__(self, indices: Any) -> Any:
+        """A load of one element (or, with slices of constant step 1, a `BufferRegion`)."""
+        given = indices if isinstance(indices, tuple) else (indices,)
+        if any(isinstance(i, slice) for i in given):
+            ranges = []
+            for i, extent in zip(given, self.shape):
+                if isinstance(i, slice):
+                    if i.step not in (None, 1):
+                        raise TIRError(f"a region of buffer {self.name} has step 1, got {i.step}")
+                    start = as_expr(i.start if i.start is not None else 0)
+                    stop = as_expr(i.stop if i.stop is not None else extent)
+                    ranges.append(Range.from_min_extent(start, stop - start))
+                else:
+                    ranges.append(Range.from_min_extent(as_expr(i), const(1, as_expr(i).dtype)))
+            return BufferRegion(self, tuple(ranges))
+        return BufferLoad(self, given)
+
+    def vload(self, begin: Any, dtype: str | None = None) -> PrimExpr:
+        """A load of `lanes(dtype)` consecutive elements along the last axis."""
+        lanes = as_dtype(dtype).lanes if dtype is not None else 1
+        *outer, last = [as_expr(b) for b in _sequence(begin)]
+        return BufferLoad(self, (*outer, last if lanes == 1 else Ramp(last, 1, lanes)))
+
+    def vstore(self, begin: Any, value: Any) -> BufferStore:
+        """A store of the vector `value` along the last axis."""
+        value = as_expr(value)
+        *outer, last = [as_expr(b) for b in _sequence(begin)]
+        lanes = value.dtype.lanes
+        return BufferStore(self, value, (*outer, last if lanes == 1 else Ramp(last, 1, lanes)))
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.name}: {self.dtype}, {self.ndim}-d)"
+
+
+def _sequence(values: Any) -> tuple[Any, ...]:
+    if isinstance(values, (tuple, list)):
+        return tuple(values)
+    return (values,)
+
+
+def _index(value: Any, what: str) -> PrimExpr:
+    expr = as_expr(value)
+    if not expr.dtype.is_int:
+        raise TIRError(f"{what}: wanted an integer, got {expr.dtype}")
+    return expr
+
+
+def decl_buffer(
+    shape: Any,
+    dtype: str = "float32",
+    name: str = "buffer",
+    data: Var | None = None,
+    strides: Any = (),
+    elem_offset: Any = None,
+    scope: str = "",
+    data_alignment: int = -1,
+    offset_factor: int = 0,
+    buffer_type: str = "",
+    axis_separators: Any = (),
+    span: Span = UNKNOWN,
+) -> Buffer:
+    """A new buffer, with a new data variable unless one is given."""
+    if data is None:
+        data = Var(name, PointerType(PrimType(as_dtype(dtype)), scope))
+    return Buffer(
+        data,
+        dtype,
+        shape,
+        strides,
+        IntImm("int64", 0) if elem_offset is None else elem_offset,
+        name,
+        64 if data_alignment <= 0 else data_alignment,
+        offset_factor,
+        buffer_type or "default",
+        tuple(axis_separators or ()),
+        span,
+    )
+
+
+def index_lanes(indices: tuple[PrimExpr, ...], what: str) -> int:
+    """The lanes of an access: those of its one vector index, or 1. Raises TIRError for two vector indices."""
+    lanes = 1
+    for i in indices:
+        if i.dtype.lanes != 1:
+            if lanes != 1 and lanes != i.dtype.lanes:
+                raise TIRError(f"{what}: vector indices of {lanes} and {i.dtype.lanes} lanes")
+            lanes = i.dtype.lanes
+    return lanes
+
+
+def _access(buffer: Any, indices: Any, what: str) -> tuple[PrimExpr, ...]:
+    if not isinstance(buffer, Buffer):
+        raise TIRError(f"{what}: wanted a Buffer, got {type(buffer).__name__}")
+    indices = tuple(_index(i, f"index of {buffer.name}") for i in _sequence(indices))
+    if len(indices) != buffer.ndim:
+        raise TIRError(
+            f"{what}: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"
+        )
+    return indices
+
+
+@node(interned=True)
+class BufferLoad(PrimExpr):
+    """buffer[indices]; the last index may be a vector."""
+
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+    dtype: DataType = derived()
+
+    @staticmethod
+    def _normalise_(buffer: Any, indices: Any) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+        return buffer, _access(buffer, indices, "load")
+
+    def _init_derived_(self) -> None:
+        lanes = index_lanes(self.indices, "load") * self.buffer.dtype.lanes
+        derive(self, "dtype", self.buffer.dtype.with_lanes(lanes))
+
+
+@node
+class BufferRegion(Node):
+    """A box of elements of a buffer."""
+
+    buffer: Buffer
+    region: tuple[Range, ...]
+
+    @staticmethod
+    def _normalise_(buffer: Any, region: Any) -> tuple[Buffer, tuple[Range, ...]]:
+        region = tuple(region)
+        if len(region) != buffer.ndim:
+            raise TIRError(
+                f"region: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(region)} ranges"
+            )
+        return buffer, region
+
+    @staticmethod
+    def full_region(buffer: Buffer) -> BufferRegion:
+        """All of `buffer`."""
+        return BufferRegion(buffer, tuple(Range.from_min_extent(const(0, e.dtype), e) for e in buffer.shape))
+
+
+class Stmt(Node):
+    """Something a loop function does."""
+
+    __slots__ = ()
+    span: Span
+
+    def script(self, **options: Any) -> str:
+        """The statement as script text."""
+        return print_ir(self, **options)
+
+    def show(self, **options: Any) -> None:
+        """Print the script text."""
+        show_ir(self, **options)
+
+    def __str__(self) -> str:
+        return print_ir(self)
+
+
+@node
+class BufferStore(Stmt):
+    """buffer[indices] = value"""
+
+    buffer: Buffer
+    value: PrimExpr
+    indices: tuple[PrimExpr, ...]
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(buffer: Any, value: Any, indices: Any, span: Any) -> tuple[Any, ...]:
+        indices = _access(buffer, indices, "store")
+        wanted = buffer.dtype.with_lanes(index_lanes(indices, "store") * buffer.dtype.lanes)
+        value = as_expr(value) if isinstance(value, PrimExpr) else as_expr(value, buffer.dtype)
+        if value.dtype is not wanted:
+            if value.dtype.element is not wanted.element or value.dtype.lanes != 1:
+                raise TIRError(
+                    f"store: buffer {buffer.name} holds {wanted}, the value is {value.dtype}; cast it"
+                )
+            value = Broadcast(value, wanted.lanes)
+        return buffer, value, indices, span
+
+
+class ForKind(enum.IntEnum):
+    """How the iterations of a loop are run."""
+
+    SERIAL = 0
+    PARALLEL = 1
+    VECTORIZED = 2
+    UNROLLED = 3
+    THREAD_BINDING = 4
+
+
+_KINDS = {
+    "serial": ForKind.SERIAL,
+    "parallel": ForKind.PARALLEL,
+    "vectorized": ForKind.VECTORIZED,
+    "unroll": ForKind.UNROLLED,
+    "unrolled": ForKind.UNROLLED,
+    "thread_binding": ForKind.THREAD_BINDING,
+}
+
+
+@node
+class IterVar(Node):
+    """An axis: its domain, its variable and how it may be iterated.
+
+    iter_type  "spatial" (independent), "reduce", "opaque", "ordered" (scan) or "thread"
+    """
+
+    dom: Range | None
+    var: Var
+    iter_type: str = "spatial"
+    thread_tag: str = ""
+    span: Span = UNKNOWN
+    _defs_ = ("var",)
+
+    # TVM's numbers for the kinds, accepted in place of the names.
+    DataPar, ThreadIndex, CommReduce, Ordered, Opaque = 0, 1, 2, 3, 4
+
+    @staticmethod
+    def _normalise_(dom: Any, var: Any, iter_type: Any, thread_tag: Any, span: Any) -> tuple[Any, ...]:
+        names = ("spatial", "thread", "reduce", "ordered", "opaque")
+        if isinstance(iter_type, int):
+            iter_type = names[iter_type]
+        if iter_type not in names:
+            raise TIRError(f"IterVar: wanted one of {', '.join(names)}, got {iter_type!r}")
+        if isinstance(dom, (tuple, list)):
+            dom = Range.from_min_extent(as_expr(dom[0]), as_expr(dom[1]) - as_expr(dom[0]))
+        if isinstance(var, str):
+            var = Var(var, dom.extent.dtype if dom is not None else INT32)
+        return dom, var, iter_type, thread_tag, span
+
+    def __prim_expr__(self) -> PrimExpr:
+        return self.var
+
+    def _op(self, other: Any, f: Any) -> Any:
+        return f(self.var, other.var if isinstance(other, IterVar) else other)
+
+    def __add__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a + b)
+
+    def __radd__(self, other: Any) -> Any:
+        return other + self.var
+
+    def __sub__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a - b)
+
+    def __rsub__(self, other: Any) -> Any:
+        return other - self.var
+
+    def __mul__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a * b)
+
+    def __rmul__(self, other: Any) -> Any:
+        return other * self.var
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a // b)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return other // self.var
+
+    def __mod__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a % b)
+
+    def __rmod__(self, other: Any) -> Any:
+        return other % self.var
+
+    def __neg__(self) -> Any:
+        return -self.var
+
+    def __lt__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a < b)
+
+    def __le__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a <= b)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a > b)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._op(other, lambda a, b: a >= b)
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, IterVar):
+            return self is other
+        if isinstance(other, (PrimExpr, int)):
+            return self.var == other
+        return NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        if isinstance(other, IterVar):
+            return self is not other
+        if isinstance(other, (PrimExpr, int)):
+            return self.var != other
+        return NotImplemented
+
+    __hash__ = object.__hash__
+
+    def astype(self, dtype: str) -> PrimExpr:
+        """The axis variable cast to `dtype`."""
+        return cast(dtype, self.var)
+
+
+@node
+class For(Stmt):
+    """for loop_var in min .. min + extent"""
+
+    loop_var: Var
+    min: PrimExpr
+    extent: PrimExpr
+    kind: int
+    body: Stmt
+    thread_binding: IterVar | None = None
+    annotations: Map = Map()
+    span: Span = UNKNOWN
+    _defs_ = ("loop_var",)
+
+    @staticmethod
+    def _normalise_(
+        loop_var: Any, min: Any, extent: Any, kind: Any, body: Any, binding: Any, annotations: Any, span: Any
+    ) -> tuple[Any, ...]:
+        kind = _KINDS.get(kind, kind) if isinstance(kind, str) else kind
+        if not isinstance(loop_var, Var) or not loop_var.dtype.is_int:
+            raise TIRError(f"For: the loop variable is an integer Var, got {loop_var!r}")
+        min, extent = cast(loop_var.dtype, min), cast(loop_var.dtype, extent)
+        if not isinstance(body, Stmt):
+            raise TIRError(f"For: the body is a statement, got {type(body).__name__}")
+        try:
+            kind = ForKind(kind)
+        except ValueError:
+            raise TIRError(f"For: unknown kind {kind!r}; wanted one of {', '.join(_KINDS)}") from None
+        return loop_var, min, extent, kind, body, binding, Map(annotations), span
+
+
+@node
+class While(Stmt):
+    """while condition: body"""
+
+    condition: PrimExpr
+    body: Stmt
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(condition: Any, body: Any, span: Any) -> tuple[Any, ...]:
+        return as_condition(condition), body, span
+
+
+@node
+class IfThenElse(Stmt):
+    """if condition: then_case else: else_case"""
+
+    condition: PrimExpr
+    then_case: Stmt
+    else_case: Stmt | None = None
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(condition: Any, then_case: Any, else_case: Any, span: Any) -> tuple[Any, ...]:
+        return as_condition(condition), then_case, else_case, span
+
+
+@node
+class LetStmt(Stmt):
+    """var = value, visible in body"""
+
+    var: Var
+    value: PrimExpr
+    body: Stmt
+    span: Span = UNKNOWN
+    _defs_ = ("var",)
+
+    @staticmethod
+    def _normalise_(var: Any, value: Any, body: Any, span: Any) -> tuple[Any, ...]:
+        value = as_expr(value)
+        if not isinstance(var, Var) or var.dtype is not value.dtype:
+            raise TIRError(f"LetStmt: {var!r} cannot hold a value of dtype {value.dtype}")
+        return var, value, body, span
+
+
+@node
+class SeqStmt(Stmt):
+    """Statements one after the other. `seq(...)` builds flat ones."""
+
+    seq: tuple[Stmt, ...]
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(seq: Any, span: Any) -> tuple[Any, ...]:
+        seq = tuple(seq)
+        for stmt in seq:
+            if not isinstance(stmt, Stmt):
+                raise TIRError(f"SeqStmt: wanted statements, got {type(stmt).__name__}")
+        return seq, span
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def __getitem__(self, index: int) -> Stmt:
+        return self.seq[index]
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@node
+class Evaluate(Stmt):
+    """Evaluate a call for what it does."""
+
+    value: PrimExpr
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(value: Any, span: Any) -> tuple[Any, ...]:
+        return as_expr(value), span
+
+
+def seq(*stmts: Any) -> Stmt:
+    """The statements in order: nested sequences flattened, no-ops dropped, a single one left bare."""
+    flat: list[Stmt] = []
+    stack = list(reversed(stmts))
+    while stack:
+        each = stack.pop()
+        if isinstance(each, (list, tuple)):
+            stack.extend(reversed(each))
+        elif isinstance(each, SeqStmt):
+            stack.extend(reversed(each.seq))
+        elif each is not None and not is_no_op(each):
+            flat.append(each)
+    if not flat:
+        return Evaluate(const(0))
+    return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def is_no_op(stmt: Any) -> bool:
+    """Whether `stmt` is the evaluation of a constant."""
+    return isinstance(stmt, Evaluate) and isinstance(stmt.value, IntImm)
+
+
+@node
+class AssertStmt(Stmt):
+    """Leave with `message` unless `condition` holds; else go on with `body`."""
+
+    condition: PrimExpr
+    message: PrimExpr
+    body: Stmt
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(condition: Any, message: Any, body: Any, span: Any) -> tuple[Any, ...]:
+        message = StringImm(message) if isinstance(message, str) else as_expr(message)
+        return as_condition(condition), message, body, span
+
+
+@node
+class AttrStmt(Stmt):
+    """`body` under a remark about `node`."""
+
+    node: Any
+    attr_key: str
+    value: PrimExpr
+    body: Stmt
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(node: Any, attr_key: Any, value: Any, body: Any, span: Any) -> tuple[Any, ...]:
+        return node, attr_key, as_expr(value), body, span
+
+
+@node
+class Allocate(Stmt):
+    """Memory of `extents` elements behind `buffer_var`, alive in `body`. A vector dtype counts as its elements."""
+
+    buffer_var: Var
+    dtype: DataType
+    extents: tuple[PrimExpr, ...]
+    condition: PrimExpr
+    body: Stmt
+    annotations: Map = Map()
+    span: Span = UNKNOWN
+    _defs_ = ("buffer_var",)
+
+    @staticmethod
+    def _normalise_(
+        buffer_var: Any, dtype: Any, extents: Any, condition: Any, body: Any, annotations: Any, span: Any
+    ) -> tuple[Any, ...]:
+        extents = tuple(_index(e, "Allocate") for e in _sequence(extents))
+        return buffer_var, as_dtype(dtype), extents, as_condition(condition), body, Map(annotations), span
+
+
+@node
+class AllocateConst(Stmt):
+    """Constant memory with the contents `data` (a flat tuple of numbers) behind `buffer_var`, alive in `body`."""
+
+    buffer_var: Var
+    dtype: DataType
+    extents: tuple[PrimExpr, ...]
+    data: Any
+    body: Stmt
+    annotations: Map = Map()
+    span: Span = UNKNOWN
+    _defs_ = ("buffer_var",)
+
+    @staticmethod
+    def _normalise_(
+        buffer_var: Any, dtype: Any, extents: Any, data: Any, body: Any, annotations: Any, span: Any
+    ) -> tuple[Any, ...]:
+        extents = tuple(_index(e, "AllocateConst") for e in _sequence(extents))
+        if hasattr(data, "numpy"):
+            data = data.numpy()
+        if hasattr(data, "reshape"):
+            if as_dtype(dtype).kind == "bfloat" and data.dtype == "uint16":
+                data = bfloat16_to_float32(data)
+            data = tuple(data.reshape(-1).tolist())
+        return buffer_var, as_dtype(dtype), extents, tuple(data), body, Map(annotations), span
+
+
+@node
+class DeclBuffer(Stmt):
+    """`buffer` (another view of memory allocated elsewhere) is declared for `body`."""
+
+    buffer: Buffer
+    body: Stmt
+    span: Span = UNKNOWN
+    _defs_ = ("buffer",)
+
+
+@node
+class MatchBufferRegion(Node):
+    """`buffer` is a view of the region `source`; variables in its shape and strides are bound by it."""
+
+    buffer: Buffer
+    source: BufferRegion
+    _defs_ = ("buffer",)
+
+
+@node
+class Block(Stmt):
+    """A unit of computation over iteration variables, with what it reads and writes declared."""
+
+    iter_vars: tuple[IterVar, ...]
+    reads: tuple[BufferRegion, ...]
+    writes: tuple[BufferRegion, ...]
+    name_hint: str
+    body: Stmt
+    init: Stmt | None = None
+    alloc_buffers: tuple[Buffer, ...] = ()
+    match_buffers: tuple[MatchBufferRegion, ...] = ()
+    annotations: Map = Map()
+    span: Span = UNKNOWN
+    _defs_ = ("iter_vars", "alloc_buffers")
+    # Definitions are met before uses when fields are compared in this order.
+    _order_ = (
+        "name_hint",
+        "iter_vars",
+        "alloc_buffers",
+        "match_buffers",
+        "reads",
+        "writes",
+        "init",
+        "body",
+        "annotations",
+    )
+
+    @staticmethod
+    def _normalise_(
+        iter_vars: Any,
+        reads: Any,
+        writes: Any,
+        name_hint: Any,
+        body: Any,
+        init: Any,
+        alloc_buffers: Any,
+        match_buffers: Any,
+        annotations: Any,
+        span: Any,
+    ) -> tuple[Any, ...]:
+        return (
+            tuple(iter_vars),
+            tuple(reads),
+            tuple(writes),
+            name_hint,
+            body,
+            init,
+            tuple(alloc_buffers or ()),
+            tuple(match_buffers or ()),
+            Map(annotations),
+            span,
+        )
+
+
+@node
+class BlockRealize(Stmt):
+    """Run `block` with its iteration variables bound to `iter_values`, where `predicate` holds."""
+
+    iter_values: tuple[PrimExpr, ...]
+    predicate: PrimExpr
+    block: Block
+    span: Span = UNKNOWN
+
+    @staticmethod
+    def _normalise_(iter_values: Any, predicate: Any, block: Any, span: Any) -> tuple[Any, ...]:
+        iter_values = tuple(as_expr(v) for v in iter_values)
+        if len(iter_values) != len(block.iter_vars):
+            raise TIRError(
+                f"block {block.name_hint} has {len(block.iter_vars)} iteration variables, "
+                f"got {len(iter_values)} values"
+            )
+        bound = tuple(cast(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values))
+        return bound, as_condition(predicate), block, span
+
+
+@node
+class PrimFunc(BaseFunc):
+    """A loop function.
+
+    params      scalar variables, and handle variables for buffers
+    buffer_map  handle variable -> buffer
+    """
+
+    params: tuple[Var, ...]
+    body: Stmt
+    ret_type: PrimType | None = None
+    buffer_map: Map = Map()
+    attrs: Map = Map()
+    span: Span = UNKNOWN
+    _defs_ = ("params", "buffer_map")
+    _order_ = ("params", "buffer_map", "ret_type", "attrs", "body")
+
+    @staticmethod
+    def _normalise_(
+        params: Any, body: Any, ret_type: Any, buffer_map: Any, attrs: Any, span: Any
+    ) -> tuple[Any, ...]:
+        # As in TVM, a Buffer may be given as a parameter.
+        extra: dict[Var, Buffer] = {}
+        variables = []
+        for p in _sequence(params):
+            if isinstance(p, Buffer):
+                handle = Var(p.name, _HANDLE)
+                extra[handle] = p
+                p = handle
+            if not isinstance(p, Var):
+                raise TIRError(f"PrimFunc: a parameter is a Var or a Buffer, got {type(p).__name__}")
+            variables.append(p)
+        if not isinstance(body, Stmt):
+            raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")
+        bindings = Map({**(buffer_map or {}), **extra}) if extra else Map(buffer_map)
+        for handle in bindings:
+            if handle not in set(variables):
+                raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
+        return tuple(variables), body, ret_type, bindings, Map(attrs), span
+
+    def with_body(self, new_body: Stmt, span: Span | None = None) -> PrimFunc:
+        """A copy with another body."""
+        return self.replace(body=new_body)
+
+    def specialize(self, param_map: Any) -> PrimFunc:
+        """A copy with the parameters in `param_map` fixed (see `tir.specialize`)."""
+        return specialize(self, param_map)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers of the buffer parameters, in order."""
+        return tuple(self.buffer_map[p] for p in self.params if p in self.buffer_map)

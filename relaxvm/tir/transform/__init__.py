@@ -1,0 +1,47 @@
+"""Passes over loop functions, TVM's names: one file each, `LOWER_TIR` in order in `pipeline.py`.
+
+Enters: PrimFuncs with blocks. Leaves: PrimFuncs without blocks, over flat buffers, for code generators.
+Every pass keeps the meaning that `tir.interpret` gives. Not done here: choosing loops (`tir/schedule`).
+"""
+
+from ...ir.transform import prim_func_pass
+from .bind_target import BindTarget
+from .convert_blocks_to_opaque import ConvertBlocksToOpaque
+from .convert_for_loops_to_serial import ConvertForLoopsToSerial
+from .flatten_buffer import FlattenBuffer
+from .instrument_bound_checkers import InstrumentBoundCheckers
+from .lower_init_block import LowerInitBlock
+from .lower_intrin import LowerIntrin, lower_intrinsics
+from .lower_match_buffer import LowerMatchBuffer
+from .lower_opaque_block import LowerOpaqueBlock
+from .pipeline import LOWER_TIR, lower_module
+from .plan_buffer_allocation import PlanAndUpdateBufferAllocationLocation
+from .remove_no_op import RemoveNoOp
+from .rewriter import ScopedRewriter, StmtRewriter, size_bounds
+from .simplify import Simplify
+from .unroll_loop import UnrollLoop
+from .vectorize_loop import VectorizeLoop
+
+__all__ = [
+    "BindTarget",
+    "ConvertBlocksToOpaque",
+    "ConvertForLoopsToSerial",
+    "FlattenBuffer",
+    "InstrumentBoundCheckers",
+    "LOWER_TIR",
+    "LowerInitBlock",
+    "LowerIntrin",
+    "LowerMatchBuffer",
+    "LowerOpaqueBlock",
+    "PlanAndUpdateBufferAllocationLocation",
+    "RemoveNoOp",
+    "ScopedRewriter",
+    "Simplify",
+    "StmtRewriter",
+    "UnrollLoop",
+    "VectorizeLoop",
+    "lower_intrinsics",
+    "lower_module",
+    "prim_func_pass",
+    "size_bounds",
+]

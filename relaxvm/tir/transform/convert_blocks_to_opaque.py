@@ -1,0 +1,68 @@
+"""Replace the axes of blocks by what they stand for.
+
+    for i, j in T.grid(16, 16):                 for i, j in T.grid(16, 16):
+        with T.block("B"):                          with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])         B[i, j] = A[i, j]
+            B[vi, vj] = A[vi, vj]
+"""
+
+from __future__ import annotations
+
+from ...ir import IRModule, PassContext
+from ...ir.transform import prim_func_pass
+from ..stmt import Block, BlockRealize, For, MatchBufferRegion, PrimFunc
+from .rewriter import ScopedRewriter, Steps, replace_tuple
+
+__all__ = ["ConvertBlocksToOpaque"]
+
+
+@prim_func_pass(opt_level=0)
+def ConvertBlocksToOpaque(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Substitute the iteration variables of every block."""
+    return _Substitute().on_function(fn)
+
+
+class _Substitute(ScopedRewriter):
+    def on_for(self, stmt: For) -> Steps:
+        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        body = yield stmt.body
+        return stmt.replace(min=first, extent=extent, body=body)
+
+    def on_realize(self, stmt: BlockRealize) -> Steps:
+        block = stmt.block
+        # The predicate is over the loops around, and over the axes in older scripts.
+        values = replace_tuple(stmt.iter_values, self.expr)
+        if block.iter_vars:
+            self.define({axis.var: value for axis, value in zip(block.iter_vars, values)})
+        predicate = self.expr(stmt.predicate)
+        made = yield block
+        if not block.iter_vars:
+            return stmt.replace(predicate=predicate, block=made)
+        return stmt.replace(iter_values=(), predicate=predicate, block=made.replace(iter_vars=()))
+
+    def on_realize_block(self, stmt: Block) -> Block:
+        """The block's own expressions."""
+
+        def region(r: object) -> object:
+            return self.expr(r)  # type: ignore[arg-type]
+
+        return stmt.replace(
+            reads=replace_tuple(stmt.reads, region),
+            writes=replace_tuple(stmt.writes, region),
+            alloc_buffers=replace_tuple(stmt.alloc_buffers, self.buffer),
+            match_buffers=replace_tuple(stmt.match_buffers, self._match),
+        )
+
+    def _match(self, match: MatchBufferRegion) -> MatchBufferRegion:
+        return match.replace(source=self.expr(match.source))  # type: ignore[arg-type]
+
+    def on_block(self, stmt: Block) -> Steps:
+        made = self.on_realize_block(stmt)
+        init = stmt.init
+        if init is not None:
+            init = yield init
+        body = yield stmt.body
+        if made is stmt and init is stmt.init and body is stmt.body:
+            return stmt
+        # Without axes the bindings no longer fit the realize: both change together in `on_realize`.
+        return made.replace(init=init, body=body)

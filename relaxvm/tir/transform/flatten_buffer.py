@@ -1,0 +1,263 @@
+"""Make every buffer one-dimensional: indices, strides and offsets become one 64-bit index.
+
+    A: T.Buffer((16, 8), "float32")             A_1 = T.Buffer((128,), "float32", data=A.data)
+    A[i, j] = 1.0                               A_1[i * 8 + j] = 1.0
+
+The parameters keep their shapes: `buffer_map` is what callers see. A buffer of vectors becomes one of their elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import DataType, TIRError
+from ...ir import (
+    Add,
+    Broadcast,
+    IntImm,
+    IRModule,
+    Mul,
+    PassContext,
+    PrimExpr,
+    Ramp,
+    Sub,
+    const,
+)
+from ...ir.expr import binary, cast
+from ...ir.transform import prim_func_pass
+from ...ir.walk import transform
+from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc
+from .rewriter import ScopedRewriter, Steps, replace_tuple
+
+__all__ = ["FlattenBuffer", "flat_extent", "flat_index", "strides_of"]
+
+_INT64 = DataType("int64")
+
+
+@prim_func_pass(opt_level=0)
+def FlattenBuffer(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Flatten all accesses. Blocks must be gone (LowerOpaqueBlock)."""
+    return _Flatten(fn).on_function(fn)
+
+
+def strides_of(buffer: Buffer) -> tuple[PrimExpr, ...]:
+    """The strides of a buffer in elements, as int64: its own, or those of C order."""
+    if buffer.strides:
+        return tuple(cast(_INT64, s) for s in buffer.strides)
+    strides: list[PrimExpr] = []
+    step: PrimExpr = const(1, _INT64)
+    for extent in reversed(buffer.shape):
+        strides.append(step)
+        step = binary(Mul, cast(_INT64, extent), step)
+    return tuple(reversed(strides))
+
+
+def flat_extent(buffer: Buffer) -> PrimExpr:
+    """How many elements lie between `data` and the end of the buffer, as int64."""
+    if not buffer.strides:
+        extent: PrimExpr = const(1, _INT64)
+        for e in buffer.shape:
+            extent = binary(Mul, extent, cast(_INT64, e))
+    else:
+        last: PrimExpr = const(0, _INT64)
+        for e, stride in zip(buffer.shape, strides_of(buffer)):
+            last = binary(Add, last, binary(Mul, binary(Sub, cast(_INT64, e), const(1, _INT64)), stride))
+        extent = binary(Add, last, const(1, _INT64))
+    return binary(Add, extent, cast(_INT64, buffer.elem_offset))
+
+
+def flat_index(
+    buffer: Buffer, indices: tuple[PrimExpr, ...], widen: Any = None, strides: tuple[PrimExpr, ...] | None = None
+) -> PrimExpr:
+    """The element of `data` that an access means, as int64 (a vector if an index is one).
+
+    widen    how an index becomes int64; default: a cast
+    strides  `strides_of(buffer)`, if known already
+    """
+    lanes = max([i.dtype.lanes for i in indices], default=1)
+    if lanes == 1 and len(indices) == 1 and is_plain(buffer):
+        return _wide(indices[0], widen)
+    total: PrimExpr = cast(_INT64, buffer.elem_offset)
+    vector: PrimExpr | None = None
+    for index, stride in zip(indices, strides_of(buffer) if strides is None else strides):
+        if isinstance(index, Ramp):
+            base, step = _wide(index.base, widen), _wide(index.stride, widen)
+            total = binary(Add, total, binary(Mul, base, stride))
+            part: PrimExpr = Ramp(const(0, _INT64), binary(Mul, step, stride), lanes)
+        elif isinstance(index, Broadcast):
+            total = binary(Add, total, binary(Mul, _wide(index.value, widen), stride))
+            continue
+        elif index.dtype.lanes > 1:
+            part = binary(Mul, cast(_INT64.with_lanes(lanes), index), Broadcast(stride, lanes))
+        else:
+            total = binary(Add, total, binary(Mul, _wide(index, widen), stride))
+            continue
+        vector = part if vector is None else _add_vectors(vector, part)
+    if lanes == 1:
+        return total
+    if vector is None:
+        return Broadcast(total, lanes)
+    return _add_vectors(Broadcast(total, lanes), vector)
+
+
+def is_plain(buffer: Buffer) -> bool:
+    """Whether a buffer starts at `data` and lies in C order."""
+    offset = buffer.elem_offset
+    return isinstance(offset, IntImm) and offset.value == 0 and not buffer.strides
+
+
+def _wide(index: PrimExpr, widen: Any) -> PrimExpr:
+    made: PrimExpr = cast(_INT64, index) if widen is None else widen(index)
+    return made
+
+
+def _add_vectors(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if isinstance(a, Broadcast) and isinstance(b, Ramp):
+        return Ramp(binary(Add, a.value, b.base), b.stride, b.lanes)
+    if isinstance(a, Ramp) and isinstance(b, Ramp):
+        return Ramp(binary(Add, a.base, b.base), binary(Add, a.stride, b.stride), a.lanes)
+    return Add(a, b)
+
+
+class _Flatten(ScopedRewriter):
+    def __init__(self, fn: PrimFunc) -> None:
+        super().__init__(fn)
+        self.fn = fn
+        self.flat: dict[Buffer, Buffer] = {}
+        self._strides: dict[Buffer, tuple[PrimExpr, ...]] = {}
+        self._widened: dict[int, tuple[PrimExpr, PrimExpr]] = {}
+
+    def on_function(self, fn: PrimFunc) -> PrimFunc:
+        body = self.run(fn.body)
+        # Aliases of the parameters are declared around the body, in the order of the parameters.
+        for buffer in reversed(fn.buffers):
+            flat = self.flat.get(buffer)
+            if flat is not None and flat is not buffer:
+                body = DeclBuffer(flat, body)
+        return fn.replace(body=body)
+
+    # -- buffers -----------------------------------------------------------------------------------------------------
+
+    def flattened(self, buffer: Buffer) -> Buffer:
+        """The one-dimensional buffer over the same memory."""
+        found = self.flat.get(buffer)
+        if found is None:
+            found = self.flat[buffer] = self._flatten(buffer)
+        return found
+
+    @staticmethod
+    def _flatten(buffer: Buffer) -> Buffer:
+        if len(buffer.shape) == 1 and is_plain(buffer) and buffer.dtype.lanes == 1:
+            return buffer
+        lanes = buffer.dtype.lanes
+        extent = binary(Mul, flat_extent(buffer), const(lanes, _INT64))
+        return buffer.replace(
+            dtype=buffer.dtype.element,
+            shape=(extent,),
+            strides=(),
+            elem_offset=const(0, _INT64),
+            axis_separators=(),
+        )
+
+    def on_decl(self, stmt: DeclBuffer) -> Steps:
+        flat = self.flattened(stmt.buffer)
+        body = yield stmt.body
+        return stmt.replace(buffer=flat, body=body)
+
+    def on_allocate(self, stmt: Allocate) -> Steps:
+        body = yield stmt.body
+        extents = stmt.extents
+        if len(extents) != 1:
+            total: PrimExpr = const(1, _INT64)
+            for e in extents:
+                total = binary(Mul, total, cast(_INT64, e))
+            # A product that would not fit is kept as factors: the code generator checks it.
+            if isinstance(total, IntImm) or not extents:
+                extents = (total,) if _fits(stmt) else extents
+        return stmt.replace(extents=extents, body=body)
+
+    # -- accesses ----------------------------------------------------------------------------------------------------
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        return transform(
+            e, self._access, pre=lambda n: n if isinstance(n, Buffer) else None, memo=self._memo
+        )
+
+    def _access(self, n: Any) -> Any:
+        if not isinstance(n, BufferLoad):
+            return None
+        flat, index = self._place(n.buffer, n.indices)
+        return n if flat is n.buffer and index is n.indices[0] else BufferLoad(flat, (index,))
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
+        flat, index = self._place(stmt.buffer, indices)
+        return stmt.replace(buffer=flat, value=value, indices=indices if indices and index is indices[0] and len(indices) == 1 else (index,))
+        yield stmt
+
+    def _place(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, PrimExpr]:
+        flat = self.flattened(buffer)
+        strides = self._strides.get(buffer)
+        if strides is None:
+            strides = self._strides[buffer] = strides_of(buffer)
+        index = flat_index(buffer, indices, self.widen, strides)
+        lanes = buffer.dtype.lanes
+        if lanes == 1:
+            return flat, index
+        if index.dtype.lanes != 1:
+            raise TIRError(f"FlattenBuffer: a vector access of {buffer.name}, whose elements are vectors")
+        return flat, Ramp(binary(Mul, index, const(lanes, _INT64)), const(1, _INT64), lanes)
+
+    # -- 64-bit indices ----------------------------------------------------------------------------------------------
+
+    def define(self, values: Any) -> None:
+        super().define(values)
+        self._widened = {}
+
+    def on_for(self, stmt: Any) -> Steps:
+        # The range of a variable decides what can be widened: nothing is remembered across a loop's edge.
+        self._widened, self._memo = {}, {}
+        made = yield from super().on_for(stmt)
+        self._widened, self._memo = {}, {}
+        return made
+
+    def widen(self, index: PrimExpr) -> PrimExpr:
+        """An int64 expression of the same value: the cast goes inside where bounds show that nothing wraps."""
+        if index.dtype is _INT64:
+            return index
+        done = self._widened
+        stack: list[tuple[PrimExpr, bool]] = [(index, False)]
+        while stack:
+            e, ready = stack.pop()
+            if id(e) in done:
+                continue
+            inside = type(e) in (Add, Sub, Mul) and (ready or self._cannot_wrap(e))
+            if not inside:
+                done[id(e)] = (e, cast(_INT64, e))
+            elif not ready:
+                stack += [(e, True), (e.b, False), (e.a, False)]  # type: ignore[attr-defined]
+            else:
+                a, b = done[id(e.a)][1], done[id(e.b)][1]  # type: ignore[attr-defined]
+                done[id(e)] = (e, binary(type(e), a, b))  # type: ignore[arg-type]
+        return done[id(index)][1]
+
+    def _cannot_wrap(self, e: Any) -> bool:
+        if not e.dtype.is_int or e.dtype.lanes != 1:
+            return False
+        (a, b), (c, d) = self.analyzer.const_int_bound(e.a), self.analyzer.const_int_bound(e.b)
+        if type(e) is Add:
+            low, high = a + c, b + d
+        elif type(e) is Sub:
+            low, high = a - d, b - c
+        else:
+            ends = (a * c, a * d, b * c, b * d)
+            low, high = min(ends), max(ends)
+        return bool(int(e.dtype.min_value) <= low and high <= int(e.dtype.max_value))
+
+
+def _fits(stmt: Allocate) -> bool:
+    total = 1
+    for e in stmt.extents:
+        total *= max(e.value, 0) if isinstance(e, IntImm) else 1
+    return total < 1 << 62
+

@@ -1,0 +1,207 @@
+"""Check every access that is not provably inside its memory.
+
+    B[A[i]] = 1.0                               B[bound_check(A[i], 16, "B")] = 1.0
+
+`bound_check(index, limit, name)` is `index` where 0 <= index < limit; elsewhere the function leaves with a failure that
+names the buffer. It stands where the index is evaluated, so accesses behind conditions are checked only if reached.
+
+Runs where `PassContext(config={"tir.instrument_bound_checkers": True})` says so, and on every kernel that is rebuilt from a
+file: together with the checks of the wrapper it keeps such a kernel inside the memory it was given. What it relies on is
+checked elsewhere: sizes (wrapper), allocations (code generator), single definitions (here).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import ConstIntBound
+from ...base import DataType, TIRError
+from ...ir import (
+    EQ,
+    GE,
+    LT,
+    Broadcast,
+    Call,
+    FloorDiv,
+    IntImm,
+    Intrinsic,
+    IRModule,
+    Let,
+    Max,
+    Mul,
+    Or,
+    PassContext,
+    PrimExpr,
+    Ramp,
+    Select,
+    StringImm,
+    Sub,
+    Var,
+    const,
+    walk,
+)
+from ...ir.expr import binary, cast
+from ...ir.op import INTRINSICS
+from ...ir.transform import prim_func_pass, register_config
+from ...ir.walk import transform
+from ..stmt import Allocate, AllocateConst, Buffer, BufferLoad, BufferStore, For, LetStmt, PrimFunc, Stmt
+from .flatten_buffer import flat_extent
+from .rewriter import ScopedRewriter, Steps
+
+__all__ = ["InstrumentBoundCheckers"]
+
+_INT64 = DataType("int64")
+BOUND_CHECK = INTRINSICS["bound_check"] = Intrinsic("tir.bound_check", 3, "given", "opaque")
+
+register_config(
+    "tir.instrument_bound_checkers",
+    bool,
+    False,
+    "check at run time every access that is not provably in bounds",
+)
+
+
+@prim_func_pass(opt_level=0)
+def InstrumentBoundCheckers(fn: PrimFunc, mod: IRModule, ctx: PassContext, *, force: bool = False) -> PrimFunc:
+    """Guard accesses. Buffers must be flat (FlattenBuffer). Does nothing unless configured or `force`d."""
+    if not (force or ctx.get("tir.instrument_bound_checkers")):
+        return fn
+    _require_single_definitions(fn)
+    return _Instrument(fn).on_function(fn)
+
+
+def _require_single_definitions(fn: PrimFunc) -> None:
+    seen: dict[Var, Any] = dict.fromkeys(fn.params)
+    for n in walk(fn.body):
+        if isinstance(n, (For, LetStmt, Let, Allocate, AllocateConst)):
+            var = n.loop_var if isinstance(n, For) else n.buffer_var if hasattr(n, "buffer_var") else n.var
+            if var in seen:
+                raise TIRError(f"variable {var.name} is defined twice; rename one (ConvertSSA)")
+            seen[var] = n
+
+
+class _Instrument(ScopedRewriter):
+    def __init__(self, fn: PrimFunc) -> None:
+        super().__init__(fn)
+        self.limits: dict[Var, PrimExpr] = {}
+        self._memo = {}
+        for buffer in fn.buffers:
+            self.limits[buffer.data] = _bytes(_parameter_elements(buffer), buffer.dtype)
+
+    # -- memory ------------------------------------------------------------------------------------------------------
+
+    def on_allocate(self, stmt: Allocate) -> Steps:
+        lets: list[tuple[Var, PrimExpr]] = []
+        extents = []
+        total: PrimExpr = const(stmt.dtype.lanes, _INT64)
+        for e in stmt.extents:
+            e = self.expr(e)
+            if not isinstance(e, IntImm):
+                # The size is fixed here: memory that the extent was read from may change.
+                wide = binary(Max, cast(_INT64, e), const(0, _INT64))
+                var = Var(f"{stmt.buffer_var.name}_extent", _INT64)
+                lets.append((var, wide))
+                self.analyzer.update(var, ConstIntBound(0, int(_INT64.max_value)))
+                e = var
+            extents.append(e)
+            total = binary(Mul, total, cast(_INT64, e) if not isinstance(e, IntImm) else const(max(e.value, 0), _INT64))
+        self.limits[stmt.buffer_var] = _bytes(total, stmt.dtype.element)
+        body = yield stmt.body
+        made: Stmt = stmt.replace(extents=tuple(extents) if lets else stmt.extents, body=body)
+        for var, value in reversed(lets):
+            made = LetStmt(var, value, made)
+        return made
+
+    def on_allocate_const(self, stmt: AllocateConst) -> Steps:
+        self.limits[stmt.buffer_var] = const(len(stmt.data) * stmt.dtype.itemsize, _INT64)
+        body = yield stmt.body
+        return stmt.replace(body=body)
+
+    # -- ranges ------------------------------------------------------------------------------------------------------
+
+    def on_for(self, stmt: For) -> Steps:
+        self._memo = {}
+        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        made = stmt.replace(min=first, extent=extent)
+        with self.loop_range(made):
+            body = yield stmt.body
+        self._memo = {}
+        return made.replace(body=body)
+
+    # -- accesses ----------------------------------------------------------------------------------------------------
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        return transform(e, self._access, pre=lambda n: n if isinstance(n, Buffer) else None, memo=self._memo)
+
+    def _access(self, n: Any) -> Any:
+        if not isinstance(n, BufferLoad):
+            return None
+        index = self._checked(n.buffer, n.indices)
+        return n if index is n.indices[0] else BufferLoad(n.buffer, (index,))
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        value = self.expr(stmt.value)
+        index = self._checked(stmt.buffer, tuple(self.expr(i) for i in stmt.indices))
+        same = index is stmt.indices[0] and value is stmt.value
+        return stmt if same else stmt.replace(value=value, indices=(index,))
+        yield stmt
+
+    def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
+        if len(indices) != 1 or buffer.dtype.lanes != 1:
+            raise TIRError(f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first")
+        limit = self.limits.get(buffer.data)
+        if limit is None:
+            raise TIRError(f"InstrumentBoundCheckers: the memory behind {buffer.name} is not known here")
+        size = const(buffer.dtype.itemsize, _INT64)
+        if not isinstance(buffer.elem_offset, IntImm) or buffer.elem_offset.value or buffer.strides:
+            raise TIRError(f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first")
+        elements = _divided(limit, size)
+        index = indices[0]
+        if isinstance(index, Broadcast):
+            return Broadcast(self._check(index.value, elements, buffer), index.lanes)
+        if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and 0 <= index.stride.value < 1 << 31:
+            reach = const((index.lanes - 1) * index.stride.value, _INT64)
+            base = self._check(cast(_INT64, index.base), binary(Sub, elements, reach), buffer)
+            return index if base is index.base else Ramp(base, cast(_INT64, index.stride), index.lanes)
+        return self._check(index, elements, buffer)
+
+    def _check(self, index: PrimExpr, limit: PrimExpr, buffer: Buffer) -> PrimExpr:
+        if index.dtype.lanes == 1 and self._proven(index, limit):
+            return index
+        wide = cast(_INT64.with_lanes(index.dtype.lanes), index)
+        return Call(wide.dtype, BOUND_CHECK, (wide, limit, StringImm(buffer.name)))
+
+    def _proven(self, index: PrimExpr, limit: PrimExpr) -> bool:
+        low, high = self.analyzer.const_int_bound(index)
+        if low < 0:
+            return False
+        if isinstance(limit, IntImm):
+            return high < limit.value
+        wide = cast(_INT64, index)
+        return bool(self.analyzer.can_prove(LT(wide, limit)) and self.analyzer.can_prove(GE(wide, const(0, _INT64))))
+
+
+def _parameter_elements(buffer: Buffer) -> PrimExpr:
+    """How many elements a parameter's memory has. An empty array has none, whatever its strides say."""
+    elements = flat_extent(buffer)
+    if buffer.strides:
+        empty: PrimExpr | None = None
+        for e in buffer.shape:
+            is_zero = binary(EQ, cast(_INT64, e), const(0, _INT64))
+            empty = is_zero if empty is None else Or(empty, is_zero)
+        if empty is not None:
+            elements = Select(empty, const(0, _INT64), elements)
+    return elements
+
+
+def _bytes(elements: PrimExpr, dtype: DataType) -> PrimExpr:
+    return binary(Mul, elements, const(dtype.itemsize, _INT64))
+
+
+def _divided(limit: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """limit // size; undoes the multiplication where it can be seen."""
+    if isinstance(limit, Mul) and limit.b is size:
+        return limit.a
+    return binary(FloorDiv, limit, size)
+
+

@@ -1,0 +1,167 @@
+"""Replace operations that the code generators do not know by ones they do.
+
+    a // b          truncating division, corrected where the remainder's sign differs from the divisor's
+    a // 8          a shift                        a % 8        a mask
+    sigmoid(x)      from exp(-|x|)                 exp10(x)     pow(10, x)
+    rsqrt(x)        1 / sqrt(x)
+
+Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last place of the exact value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...arith import Analyzer
+from ...ir import (
+    LT,
+    NE,
+    Add,
+    And,
+    Call,
+    Cast,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    IRModule,
+    Mod,
+    Mul,
+    PassContext,
+    PrimExpr,
+    Select,
+    Sub,
+    const,
+)
+from ...ir.expr import GE, call_intrinsic, cast
+from ...ir.transform import prim_func_pass
+from ...ir.walk import transform
+from ..stmt import Buffer, PrimFunc
+from .rewriter import ScopedRewriter, Steps
+
+__all__ = ["LowerIntrin", "lower_intrinsics"]
+
+
+@prim_func_pass(opt_level=0)
+def LowerIntrin(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Lower floor division and the derived intrinsics."""
+    return _Lower(fn).on_function(fn)
+
+
+class _Lower(ScopedRewriter):
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        return lower_intrinsics(e, self.analyzer, self._memo)
+
+    def on_for(self, stmt: Any) -> Steps:
+        self._memo = {}
+        made = yield from super().on_for(stmt)
+        self._memo = {}
+        return made
+
+
+def lower_intrinsics(
+    e: PrimExpr, analyzer: Analyzer | None = None, memo: dict[int, tuple[Any, Any]] | None = None
+) -> PrimExpr:
+    """`e` in terms of operations that code generators know. `analyzer` tells which values are not negative."""
+
+    def post(n: Any) -> PrimExpr | None:
+        handler = _HANDLERS.get(type(n))
+        return None if handler is None else handler(n, analyzer)
+
+    return transform(e, post, pre=lambda n: n if isinstance(n, Buffer) else None, memo=memo)
+
+
+def _not_negative(e: PrimExpr, analyzer: Analyzer | None) -> bool:
+    if e.dtype.kind == "uint" or e.dtype.is_bool:
+        return True
+    if isinstance(e, IntImm):
+        return e.value >= 0
+    if analyzer is None or e.dtype.lanes != 1:
+        return False
+    return analyzer.const_int_bound(e).min_value >= 0
+
+
+def _power_of_two(e: PrimExpr) -> int | None:
+    value = e.value if isinstance(e, IntImm) else 0
+    return value.bit_length() - 1 if value > 0 and value & (value - 1) == 0 else None
+
+
+def _floor_div(n: FloorDiv, analyzer: Analyzer | None) -> PrimExpr:
+    a, b, dtype = n.a, n.b, n.dtype
+    if dtype.is_float:
+        return call_intrinsic("floor", Div(a, b))
+    if _not_negative(a, analyzer) and _not_negative(b, analyzer):
+        return Div(a, b)
+    shift = _power_of_two(b)
+    if shift is not None:
+        return call_intrinsic("shift_right", a, const(shift, dtype)) if shift else a
+    quotient, remainder, zero = Div(a, b), Mod(a, b), const(0, dtype)
+    return Select(_wrong_sign(remainder, b, zero), Sub(quotient, const(1, dtype)), quotient)
+
+
+def _floor_mod(n: FloorMod, analyzer: Analyzer | None) -> PrimExpr:
+    a, b, dtype = n.a, n.b, n.dtype
+    if dtype.is_float:
+        return Sub(a, Mul(b, call_intrinsic("floor", Div(a, b))))
+    if _not_negative(a, analyzer) and _not_negative(b, analyzer):
+        return Mod(a, b)
+    shift = _power_of_two(b)
+    if shift is not None:
+        return call_intrinsic("bitwise_and", a, const((1 << shift) - 1, dtype))
+    remainder, zero = Mod(a, b), const(0, dtype)
+    return Select(_wrong_sign(remainder, b, zero), Add(remainder, b), remainder)
+
+
+def _wrong_sign(remainder: PrimExpr, b: PrimExpr, zero: PrimExpr) -> PrimExpr:
+    """Whether a truncating division rounded up: the remainder is not 0 and its sign is not the divisor's."""
+    if isinstance(b, IntImm):
+        return LT(remainder, zero) if b.value > 0 else LT(zero, remainder)
+    signs = call_intrinsic("bitwise_xor", remainder, b)
+    return And(NE(remainder, zero), LT(signs, zero))
+
+
+def _call(n: Call, analyzer: Analyzer | None) -> PrimExpr | None:
+    handler = _CALLS.get(getattr(n.op, "name", ""))
+    return None if handler is None else handler(n)
+
+
+def _in_float32(f: Callable[[PrimExpr], PrimExpr]) -> Callable[[Call], PrimExpr]:
+    """The 16-bit types compute in float32 and round once."""
+
+    def lower(n: Call) -> PrimExpr:
+        (x,) = n.args
+        if n.dtype.bits == 16:
+            return Cast(n.dtype, f(cast(f"float32x{n.dtype.lanes}" if n.dtype.lanes > 1 else "float32", x)))
+        return f(x)
+
+    return lower
+
+
+def _sigmoid(x: PrimExpr) -> PrimExpr:
+    # exp of a negative number cannot overflow, so small results keep their digits.
+    zero, one = const(0.0, x.dtype), const(1.0, x.dtype)
+    e = call_intrinsic("exp", Sub(zero, call_intrinsic("fabs", x)))
+    return Div(Select(GE(x, zero), one, e), Add(one, e))
+
+
+def _rsqrt(x: PrimExpr) -> PrimExpr:
+    return Div(const(1.0, x.dtype), call_intrinsic("sqrt", x))
+
+
+def _exp10(x: PrimExpr) -> PrimExpr:
+    return call_intrinsic("pow", const(10.0, x.dtype), x)
+
+
+_CALLS: dict[str, Callable[[Call], PrimExpr]] = {
+    "tir.sigmoid": _in_float32(_sigmoid),
+    "tir.rsqrt": _in_float32(_rsqrt),
+    "tir.exp10": _in_float32(_exp10),
+}
+
+_HANDLERS: dict[type, Callable[[Any, Analyzer | None], PrimExpr | None]] = {
+    FloorDiv: _floor_div,
+    FloorMod: _floor_mod,
+    Call: _call,
+}
+

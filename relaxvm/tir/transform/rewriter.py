@@ -1,0 +1,286 @@
+"""Rebuilding statements in program order with a scope, without recursion.
+
+`ir.walk.transform` suits rewrites that need no context. `StmtRewriter` is for those that do (ranges of loop variables,
+values of axes): each handler is a generator that yields the statements inside and is sent what became of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, TypeVar
+
+from ...arith import Analyzer, ConstIntBound
+from ...base import TIRError
+from ...ir import IntImm, Node, PrimExpr, Range, Var
+from ...ir.expr import ArithmeticExpr, as_expr, binary
+from ...ir.walk import transform
+from ..stmt import (
+    Allocate,
+    AllocateConst,
+    AssertStmt,
+    AttrStmt,
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+
+__all__ = ["ScopedRewriter", "Steps", "StmtRewriter", "constant", "replace_tuple", "size_bounds"]
+
+Steps = Generator[Stmt, Stmt, Stmt]
+T = TypeVar("T")
+
+MAX_STATEMENTS = 1_000_000
+
+
+def constant(e: Any) -> int | None:
+    """The value of an integer constant, or None."""
+    return e.value if isinstance(e, IntImm) else None
+
+
+def replace_tuple(old: tuple[T, ...], f: Callable[[T], T]) -> tuple[T, ...]:
+    """`f` of every element; the same tuple if nothing changed."""
+    new = tuple(f(x) for x in old)
+    return old if all(a is b for a, b in zip(old, new)) else new
+
+
+class StmtRewriter:
+    """Rebuilds a statement. Override `expr` and the handlers; unchanged statements stay the same objects."""
+
+    _table: dict[type, str] = {
+        BufferStore: "on_store",
+        For: "on_for",
+        While: "on_while",
+        IfThenElse: "on_if",
+        LetStmt: "on_let",
+        SeqStmt: "on_seq",
+        Evaluate: "on_evaluate",
+        AssertStmt: "on_assert",
+        AttrStmt: "on_attr",
+        Allocate: "on_allocate",
+        AllocateConst: "on_allocate_const",
+        DeclBuffer: "on_decl",
+        BlockRealize: "on_realize",
+        Block: "on_block",
+    }
+
+    def __init__(self) -> None:
+        self._visited = 0
+
+    def run(self, root: Stmt) -> Stmt:
+        """What `root` becomes."""
+        stack: list[Steps] = [self._steps(root)]
+        sent: Stmt | None = None
+        while True:
+            try:
+                child = stack[-1].send(sent)  # type: ignore[arg-type]
+            except StopIteration as done:
+                stack.pop()
+                sent = done.value
+                if not stack:
+                    return sent  # type: ignore[return-value]
+                continue
+            stack.append(self._steps(child))
+            sent = None
+
+    def on_function(self, fn: PrimFunc) -> PrimFunc:
+        """The function with its body rewritten."""
+        return fn.replace(body=self.run(fn.body))
+
+    def _steps(self, stmt: Stmt) -> Steps:
+        self._visited += 1
+        if self._visited > MAX_STATEMENTS:
+            raise TIRError(f"a function of more than {MAX_STATEMENTS} statements (shared ones counted each time)")
+        name = self._table.get(type(stmt))
+        if name is None:
+            raise TIRError(f"{type(self).__name__}: unknown statement {type(stmt).__name__}")
+        steps: Steps = getattr(self, name)(stmt)
+        return steps
+
+    # -- what to override --------------------------------------------------------------------------------------------
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        """What an expression of the statement becomes."""
+        return e
+
+    def buffer(self, b: Buffer) -> Buffer:
+        """What a buffer that is stored to, declared or allocated becomes."""
+        return b
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
+        return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
+        yield stmt
+
+    def on_evaluate(self, stmt: Evaluate) -> Steps:
+        return stmt.replace(value=self.expr(stmt.value))
+        yield stmt
+
+    def on_for(self, stmt: For) -> Steps:
+        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        body = yield stmt.body
+        return stmt.replace(min=first, extent=extent, body=body)
+
+    def on_while(self, stmt: While) -> Steps:
+        condition = self.expr(stmt.condition)
+        body = yield stmt.body
+        return stmt.replace(condition=condition, body=body)
+
+    def on_if(self, stmt: IfThenElse) -> Steps:
+        condition = self.expr(stmt.condition)
+        then_case = yield stmt.then_case
+        else_case = stmt.else_case
+        if else_case is not None:
+            else_case = yield else_case
+        return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def on_let(self, stmt: LetStmt) -> Steps:
+        value = self.expr(stmt.value)
+        body = yield stmt.body
+        return stmt.replace(value=value, body=body)
+
+    def on_seq(self, stmt: SeqStmt) -> Steps:
+        parts = []
+        for each in stmt.seq:
+            made = yield each
+            parts.append(made)
+        if all(a is b for a, b in zip(parts, stmt.seq)):
+            return stmt
+        return seq(*parts)
+
+    def on_assert(self, stmt: AssertStmt) -> Steps:
+        condition = self.expr(stmt.condition)
+        body = yield stmt.body
+        return stmt.replace(condition=condition, body=body)
+
+    def on_attr(self, stmt: AttrStmt) -> Steps:
+        value = self.expr(stmt.value)
+        body = yield stmt.body
+        return stmt.replace(value=value, body=body)
+
+    def on_allocate(self, stmt: Allocate) -> Steps:
+        extents, condition = replace_tuple(stmt.extents, self.expr), self.expr(stmt.condition)
+        body = yield stmt.body
+        return stmt.replace(extents=extents, condition=condition, body=body)
+
+    def on_allocate_const(self, stmt: AllocateConst) -> Steps:
+        body = yield stmt.body
+        return stmt.replace(body=body)
+
+    def on_decl(self, stmt: DeclBuffer) -> Steps:
+        buffer = self.buffer(stmt.buffer)
+        body = yield stmt.body
+        return stmt.replace(buffer=buffer, body=body)
+
+    def on_realize(self, stmt: BlockRealize) -> Steps:
+        values, predicate = replace_tuple(stmt.iter_values, self.expr), self.expr(stmt.predicate)
+        block = yield stmt.block
+        return stmt.replace(iter_values=values, predicate=predicate, block=block)
+
+    def on_block(self, stmt: Block) -> Steps:
+        buffers = replace_tuple(stmt.alloc_buffers, self.buffer)
+        init = stmt.init
+        if init is not None:
+            init = yield init
+        body = yield stmt.body
+        return stmt.replace(init=init, body=body, alloc_buffers=buffers)
+
+
+class ScopedRewriter(StmtRewriter):
+    """A rewriter that knows what variables stand for (`env`) and, through `analyzer`, the ranges of loop variables."""
+
+    def __init__(self, fn: PrimFunc | None = None) -> None:
+        super().__init__()
+        self.analyzer = Analyzer()
+        self.env: dict[int, Node] = {}
+        self._memo: dict[int, tuple[Node, Node]] = {}
+        self._buffers: dict[Buffer, Buffer] = {}
+        if fn is not None:
+            bind_sizes(self.analyzer, fn)
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        if not self.env:
+            return e
+        env = self.env
+        return transform(e, fold, pre=lambda n: self._replaced(n, env), memo=self._memo)
+
+    def _replaced(self, n: Any, env: dict[int, Node]) -> Node | None:
+        found = env.get(id(n))
+        if found is None and type(n) is Buffer:
+            return self.buffer(n)
+        return found
+
+    def buffer(self, b: Buffer) -> Buffer:
+        """The buffer with what is known in its shape, strides and offset; decided once, where it is first met."""
+        found = self._buffers.get(b)
+        if found is None:
+            found = b
+            if self.env:
+                env = self.env
+                found = b._map_children_(lambda c: transform(c, lambda n: None, pre=lambda n: env.get(id(n))))
+            self._buffers[b] = found
+        return found
+
+    def define(self, values: Mapping[Any, Any]) -> None:
+        """Let variables (or buffers) stand for values from here on."""
+        for key, value in values.items():
+            self.env[id(key)] = as_expr(value, key.dtype) if isinstance(value, int) else value
+        self._memo = {}
+
+    @contextlib.contextmanager
+    def loop_range(self, stmt: For) -> Iterator[None]:
+        """The body of a loop, in which its variable is in the loop's range (if that does not wrap)."""
+        bound = self.analyzer.const_int_bound
+        if bound(stmt.min).max_value + bound(stmt.extent).max_value - 1 <= int(stmt.loop_var.dtype.max_value):
+            self.analyzer.bind(stmt.loop_var, Range.from_min_extent(stmt.min, stmt.extent), allow_override=True)
+        yield
+
+    def on_for(self, stmt: For) -> Steps:
+        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        made = stmt.replace(min=first, extent=extent)
+        with self.loop_range(made):
+            body = yield stmt.body
+        return made.replace(body=body)
+
+
+def fold(n: Any) -> PrimExpr | None:
+    """An integer operation on constants, or on a neutral one, without it."""
+    if isinstance(n, ArithmeticExpr) and n.dtype.is_int and (isinstance(n.b, IntImm) or isinstance(n.a, IntImm)):
+        return binary(type(n), n.a, n.b)
+    return None
+
+
+MAX_SIZE = 1 << 40
+
+
+def size_bounds(fn: PrimFunc) -> dict[Var, int]:
+    """The greatest value of each symbol that the parameters' shapes bind. The least is 0.
+
+    Code may rely on it: a caller's array whose size is above is refused when the function is entered.
+    """
+    declared = fn.get_attr("tir_var_upper_bound", {}) or {}
+    found: dict[Var, int] = {}
+    for buffer in fn.buffers:
+        for e in buffer.shape:
+            if isinstance(e, Var) and e not in found and e not in fn.params:
+                top = declared.get(e.name) if isinstance(declared, Mapping) else None
+                least = min(MAX_SIZE, int(e.dtype.max_value))
+                found[e] = min(top, least) if isinstance(top, int) and top >= 0 else least
+    return found
+
+
+def bind_sizes(analyzer: Analyzer, fn: PrimFunc) -> None:
+    """Tell the analyzer the bounds of the symbols."""
+    for var, top in size_bounds(fn).items():
+        analyzer.update(var, ConstIntBound(0, top))

@@ -1,0 +1,436 @@
+"""Turn vectorized loops into vector statements.
+
+    for i in T.vectorized(4):                   B[T.ramp(0, 1, 4)] = A[T.ramp(0, 1, 4)] + T.broadcast(x, 4)
+        B[i] = A[i] + x
+
+The result is the same as that of the serial loop. A statement that has no vector form (a condition that depends on the
+loop, an inner loop whose bounds do, an opaque call) runs as a serial loop of its own; the whole loop stays serial if its
+iterations may read what others write, if the extent is not a constant, or if the vectors would be too long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...ir import (
+    Add,
+    And,
+    Broadcast,
+    Call,
+    Cast,
+    IntImm,
+    Intrinsic,
+    IRModule,
+    Let,
+    Mul,
+    Not,
+    Or,
+    PassContext,
+    PrimExpr,
+    Ramp,
+    Select,
+    SizeVar,
+    Sub,
+    Var,
+    const,
+    post_order,
+    substitute,
+    walk,
+)
+from ...ir.expr import ArithmeticExpr, CompareExpr, binary, cast
+from ...ir.transform import prim_func_pass
+from ..stmt import (
+    Allocate,
+    AllocateConst,
+    AssertStmt,
+    AttrStmt,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+    seq,
+)
+from .rewriter import Steps, StmtRewriter, constant
+
+__all__ = ["MAX_VECTOR_LANES", "VectorizeLoop"]
+
+MAX_VECTOR_LANES = 64
+
+
+@prim_func_pass(opt_level=0)
+def VectorizeLoop(fn: PrimFunc, mod: IRModule, ctx: PassContext, *, enable_vectorize: bool = True) -> PrimFunc:
+    """Vectorize the loops marked so; with `enable_vectorize=False` they become serial."""
+    return _Vectorize(enable_vectorize).on_function(fn)
+
+
+class _NoVector(Exception):
+    """This expression has no vector form. Never leaves this file."""
+
+
+class _Vectorize(StmtRewriter):
+    def __init__(self, enable: bool) -> None:
+        super().__init__()
+        self.enable = enable
+
+    def on_for(self, stmt: For) -> Steps:
+        body = yield stmt.body
+        if stmt.kind != ForKind.VECTORIZED:
+            return stmt.replace(body=body)
+        lanes = constant(stmt.extent)
+        serial = stmt.replace(kind=ForKind.SERIAL, body=body)
+        if not self.enable or lanes is None or lanes > MAX_VECTOR_LANES:
+            return serial
+        if lanes <= 0:
+            return seq()
+        if lanes == 1:
+            return substitute(body, {stmt.loop_var: stmt.min})
+        if _depends_on_order(body, stmt.loop_var):
+            return serial
+        return _Lanes(stmt, lanes).run(body)
+
+
+def _depends_on_order(body: Stmt, loop_var: Var) -> bool:
+    """Whether an iteration may touch what another one writes.
+
+    Allowed: memory that is only read, and memory of which each iteration touches its own element: all accesses have the
+    identical index, and that moves with the loop.
+    """
+    places: dict[Var, set[PrimExpr]] = {}
+    written: set[Var] = set()
+    for n in walk(body):
+        if isinstance(n, (BufferLoad, BufferStore)):
+            if len(n.indices) != 1:
+                return True
+            places.setdefault(n.buffer.data, set()).add(n.indices[0])
+            if isinstance(n, BufferStore):
+                written.add(n.buffer.data)
+        elif isinstance(n, (Allocate, AllocateConst, While)):
+            return True
+        elif isinstance(n, Call) and not (isinstance(n.op, Intrinsic) and n.op.effect == "pure"):
+            return True
+    for data in written:
+        indices = places[data]
+        if len(indices) != 1 or _stride(next(iter(indices)), loop_var) in (None, 0):
+            return True
+    return False
+
+
+def _stride(index: PrimExpr, var: Var) -> int | None:
+    """By how much an index grows with each iteration; None if that is not a constant."""
+    if index.dtype.lanes != 1:
+        return None
+    known: dict[int, int | None] = {}
+    for e in post_order(index):
+        if e is var:
+            known[id(e)] = 1
+        elif isinstance(e, (Var, IntImm, Buffer)):
+            known[id(e)] = 0
+        elif isinstance(e, Cast) and e.dtype.is_int and e.value.dtype.is_int:
+            known[id(e)] = known[id(e.value)] if e.dtype.bits >= e.value.dtype.bits else _zero_or_none(known, e)
+        elif isinstance(e, (Add, Sub)):
+            a, b = known[id(e.a)], known[id(e.b)]
+            known[id(e)] = None if a is None or b is None else a + b if isinstance(e, Add) else a - b
+        elif isinstance(e, Mul):
+            a, b = known[id(e.a)], known[id(e.b)]
+            if isinstance(e.b, IntImm) and a is not None:
+                known[id(e)] = a * e.b.value
+            elif isinstance(e.a, IntImm) and b is not None:
+                known[id(e)] = b * e.a.value
+            else:
+                known[id(e)] = 0 if a == 0 and b == 0 else None
+        else:
+            known[id(e)] = _zero_or_none(known, e)
+    return known[id(index)]
+
+
+def _zero_or_none(known: dict[int, int | None], e: Any) -> int | None:
+    """0 if nothing below depends on the loop."""
+    return 0 if all(known.get(id(c), 0) == 0 for c in e._children_()) else None
+
+
+class _Lanes(StmtRewriter):
+    """Rewrites the body of one loop, statement by statement."""
+
+    def __init__(self, loop: For, lanes: int) -> None:
+        super().__init__()
+        self.loop = loop
+        self.lanes = lanes
+        first = loop.min
+        self.env: dict[int, PrimExpr] = {id(loop.loop_var): Ramp(first, const(1, first.dtype), lanes)}
+        self._memo: dict[int, tuple[Any, PrimExpr]] = {}
+
+    # -- expressions -------------------------------------------------------------------------------------------------
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        """The expression for all lanes at once; a scalar stays one if it is the same in each."""
+        done = self._memo
+        stack: list[tuple[Any, bool]] = [(e, False)]
+        while stack:
+            n, ready = stack.pop()
+            if id(n) in done:
+                continue
+            if ready:
+                done[id(n)] = (n, self._rebuild(n))
+            elif isinstance(n, (Var, SizeVar)):
+                done[id(n)] = (n, self.env.get(id(n), n))
+            elif isinstance(n, Let):
+                done[id(n)] = (n, self._let(n))
+            else:
+                stack.append((n, True))
+                stack.extend((c, False) for c in n._children_() if isinstance(c, PrimExpr))
+        return done[id(e)][1]
+
+    def _rebuild(self, n: Any) -> PrimExpr:
+        children = [c for c in n._children_() if isinstance(c, PrimExpr)]
+        new = [self._memo[id(c)][1] for c in children]
+        if all(a is b for a, b in zip(children, new)):
+            return n  # type: ignore[no-any-return]
+        if any(c.dtype.lanes > 1 for c in children):
+            raise _NoVector("it has vectors already")
+        handler = _REBUILD.get(type(n))
+        if handler is None:
+            handler = _arithmetic if isinstance(n, (ArithmeticExpr, CompareExpr)) else None
+        if handler is None:
+            raise _NoVector(type(n).__name__)
+        return handler(self, n, new)
+
+    def _let(self, n: Let) -> PrimExpr:
+        if any(isinstance(c, Let) for c in walk(n.body)):
+            raise _NoVector("nested lets")
+        value = self.expr(n.value)
+        if value is n.value and not self._mentions_lanes(n.body):
+            return n
+        if value.dtype.lanes == 1:
+            saved, self._memo = self._memo, {}
+            body = self.expr(n.body)
+            self._memo = saved
+            return Let(n.var, value, body)
+        var = Var(n.var.name, value.dtype)
+        self.env[id(n.var)] = var
+        saved, self._memo = self._memo, {}
+        body = self.expr(n.body)
+        self._memo = saved
+        return Let(var, value, self.widen(body))
+
+    def _mentions_lanes(self, e: PrimExpr) -> bool:
+        return any(id(c) in self.env for c in walk(e))
+
+    def widen(self, e: PrimExpr) -> PrimExpr:
+        """A scalar copied to all lanes."""
+        return e if e.dtype.lanes == self.lanes else Broadcast(e, self.lanes)
+
+    # -- statements --------------------------------------------------------------------------------------------------
+
+    def _serial(self, stmt: Stmt) -> Stmt:
+        """One statement as a serial loop of its own."""
+        return self.loop.replace(kind=ForKind.SERIAL, body=stmt)
+
+    def _steps(self, stmt: Stmt) -> Steps:
+        if isinstance(stmt, (BufferStore, Evaluate)) and not any(id(n) in self.env for n in walk(stmt)):
+            return self._once(stmt)
+        return super()._steps(stmt)
+
+    def _once(self, stmt: Stmt) -> Steps:
+        """The same in every iteration: once is enough for a store, and for what has no effect."""
+        return stmt
+        yield stmt
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        try:
+            indices = tuple(self.expr(i) for i in stmt.indices)
+            value = self.expr(stmt.value)
+        except _NoVector:
+            return self._serial(stmt)
+        if indices[0].dtype.lanes == 1:
+            return self._serial(stmt)
+        return BufferStore(stmt.buffer, self.widen(value), indices, stmt.span)
+        yield stmt
+
+    def on_evaluate(self, stmt: Evaluate) -> Steps:
+        return self._serial(stmt)
+        yield stmt
+
+    def on_for(self, stmt: For) -> Steps:
+        try:
+            first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        except _NoVector:
+            return self._serial(stmt)
+        if first.dtype.lanes > 1 or extent.dtype.lanes > 1:
+            return self._serial(stmt)
+        body = yield stmt.body
+        return stmt.replace(min=first, extent=extent, body=body)
+
+    def on_if(self, stmt: IfThenElse) -> Steps:
+        try:
+            condition = self.expr(stmt.condition)
+        except _NoVector:
+            return self._serial(stmt)
+        if condition.dtype.lanes > 1:
+            return self._serial(stmt)
+        then_case = yield stmt.then_case
+        else_case = stmt.else_case
+        if else_case is not None:
+            else_case = yield else_case
+        return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def on_let(self, stmt: LetStmt) -> Steps:
+        try:
+            value = self.expr(stmt.value)
+        except _NoVector:
+            return self._serial(stmt)
+        if value.dtype.lanes == 1:
+            body = yield stmt.body
+            return stmt.replace(value=value, body=body)
+        if _serial_needs(stmt.body, stmt.var):
+            return self._serial(stmt)
+        var = Var(stmt.var.name, value.dtype)
+        self.env[id(stmt.var)] = var
+        self._memo = {}
+        body = yield stmt.body
+        return LetStmt(var, value, body, stmt.span)
+
+    def on_assert(self, stmt: AssertStmt) -> Steps:
+        return self._serial(stmt)
+        yield stmt
+
+    def on_attr(self, stmt: AttrStmt) -> Steps:
+        body = yield stmt.body
+        return stmt.replace(body=body)
+
+    def on_decl(self, stmt: DeclBuffer) -> Steps:
+        body = yield stmt.body
+        return stmt.replace(body=body)
+
+    def on_while(self, stmt: While) -> Steps:
+        return self._serial(stmt)
+        yield stmt
+
+    def on_seq(self, stmt: SeqStmt) -> Steps:
+        parts = []
+        for each in stmt.seq:
+            made = yield each
+            parts.append(made)
+        return seq(*parts)
+
+
+def _serial_needs(body: Stmt, var: Var) -> bool:
+    """Whether a statement inside might have to run lane by lane, where a vector variable has no meaning."""
+    simple = (BufferStore, SeqStmt, LetStmt)
+    for n in walk(body):
+        if isinstance(n, Stmt) and not isinstance(n, simple):
+            return True
+        if isinstance(n, (And, Or, Let)):
+            return True
+        if isinstance(n, Call) and (n.op.name not in _ELEMENTWISE):  # type: ignore[attr-defined]
+            return True
+        if isinstance(n, Select) and _loads(n.true_value, n.false_value):
+            return True
+    return False
+
+
+# -- expressions by class ---------------------------------------------------------------------------------------------------
+
+
+def _arithmetic(v: _Lanes, n: Any, new: list[PrimExpr]) -> PrimExpr:
+    a, b = new
+    cls = type(n)
+    if cls in (Add, Sub) and isinstance(a, Ramp) and b.dtype.lanes == 1:
+        return Ramp(binary(cls, a.base, b), a.stride, a.lanes)
+    if cls is Add and isinstance(b, Ramp) and a.dtype.lanes == 1:
+        return Ramp(binary(cls, a, b.base), b.stride, b.lanes)
+    if cls is Mul and isinstance(a, Ramp) and b.dtype.lanes == 1:
+        return Ramp(binary(cls, a.base, b), binary(cls, a.stride, b), a.lanes)
+    if cls is Mul and isinstance(b, Ramp) and a.dtype.lanes == 1:
+        return Ramp(binary(cls, a, b.base), binary(cls, a, b.stride), b.lanes)
+    return cls(v.widen(a), v.widen(b))  # type: ignore[no-any-return]
+
+
+def _cast(v: _Lanes, n: Cast, new: list[PrimExpr]) -> PrimExpr:
+    (value,) = new
+    to = n.dtype.element
+    if isinstance(value, Ramp) and to.is_int and to.bits > value.dtype.bits and _stays_in_range(value, v.loop):
+        return Ramp(cast(to, value.base), cast(to, value.stride), value.lanes)
+    return Cast(to.with_lanes(v.lanes), value)
+
+
+def _stays_in_range(ramp: Ramp, loop: For) -> bool:
+    """Whether no lane of the ramp wraps, so that widening base and stride widens the ramp."""
+    base, stride = constant(ramp.base), constant(ramp.stride)
+    if ramp.base is loop.min and stride == 1:
+        # The loop's own variable: min + extent is representable or the loop would not have run as it did.
+        return base is None or base + ramp.lanes - 1 <= int(ramp.base.dtype.max_value)
+    if base is None or stride is None:
+        return False
+    low, high = int(ramp.base.dtype.min_value), int(ramp.base.dtype.max_value)
+    return low <= base + stride * (ramp.lanes - 1) <= high
+
+
+def _not(v: _Lanes, n: Not, new: list[PrimExpr]) -> PrimExpr:
+    return Not(v.widen(new[0]))
+
+
+def _logical(v: _Lanes, n: Any, new: list[PrimExpr]) -> PrimExpr:
+    if _loads(n.b):
+        raise _NoVector("a load that may not be reached")
+    return type(n)(v.widen(new[0]), v.widen(new[1]))  # type: ignore[no-any-return]
+
+
+def _select(v: _Lanes, n: Select, new: list[PrimExpr]) -> PrimExpr:
+    condition, yes, no = new
+    if condition.dtype.lanes > 1 and _loads(n.true_value, n.false_value):
+        raise _NoVector("a load that may not be reached")
+    return Select(condition, v.widen(yes), v.widen(no))
+
+
+def _load(v: _Lanes, n: BufferLoad, new: list[PrimExpr]) -> PrimExpr:
+    return BufferLoad(n.buffer, tuple(new))
+
+
+def _call(v: _Lanes, n: Call, new: list[PrimExpr]) -> PrimExpr:
+    name = getattr(n.op, "name", "")
+    if name == "tir.if_then_else":
+        condition, yes, no = new
+        if condition.dtype.lanes == 1:
+            yes, no = v.widen(yes), v.widen(no)
+            return Call(yes.dtype, n.op, (condition, yes, no))
+        if _loads(n.args[1], n.args[2]):
+            raise _NoVector("a load that may not be reached")
+        return Select(condition, v.widen(yes), v.widen(no))
+    if name not in _ELEMENTWISE:
+        raise _NoVector(name)
+    return Call(n.dtype.with_lanes(v.lanes), n.op, tuple(v.widen(a) for a in new))
+
+
+def _loads(*exprs: PrimExpr) -> bool:
+    return any(isinstance(n, BufferLoad) for e in exprs for n in walk(e))
+
+
+_ELEMENTWISE = frozenset(
+    f"tir.{name}"
+    for name in (
+        "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan asin acos atan sinh cosh "
+        "asinh acosh atanh floor ceil round nearbyint trunc fabs pow atan2 fmod copysign hypot nextafter ldexp fma "
+        "bitwise_and bitwise_or bitwise_xor shift_left shift_right bitwise_not popcount clz isnan isinf isfinite "
+        "truncdiv truncmod reinterpret likely"
+    ).split()
+)
+
+_REBUILD: dict[type, Callable[[_Lanes, Any, list[PrimExpr]], PrimExpr]] = {
+    Cast: _cast,
+    Not: _not,
+    And: _logical,
+    Or: _logical,
+    Select: _select,
+    BufferLoad: _load,
+    Call: _call,
+}

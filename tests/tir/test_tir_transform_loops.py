@@ -1,0 +1,403 @@
+"""Passes over flat loops: flattening, vectorising, unrolling, simplifying, removing, intrinsics, bound checks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from transform_helpers import check, parse
+
+from relaxvm.base import PassError, TIRError
+from relaxvm.ir import IRModule, PassContext, Ramp, walk
+from relaxvm.tir import For, ForKind, SeqStmt, interpret
+from relaxvm.tir.transform import (
+    BindTarget,
+    ConvertForLoopsToSerial,
+    FlattenBuffer,
+    InstrumentBoundCheckers,
+    LowerIntrin,
+    RemoveNoOp,
+    Simplify,
+    UnrollLoop,
+    VectorizeLoop,
+    lower_module,
+)
+
+
+def body_of(pass_, text):
+    """The function after `pass_` (a pass or several)."""
+    mod = IRModule({"main": parse(text)})
+    for each in pass_ if isinstance(pass_, (list, tuple)) else [pass_]:
+        mod = each(mod)
+    return mod["main"]
+
+
+def kinds(fn):
+    return [n.kind for n in walk(fn) if isinstance(n, For)]
+
+
+# -- FlattenBuffer ----------------------------------------------------------------------------------------------------
+
+
+def test_two_dimensions_become_one():
+    check(
+        FlattenBuffer(),
+        """
+def main(A: T.Buffer((16, 8), "float32")):
+    for i, j in T.grid(16, 8):
+        A[i, j] = T.float32(1)
+""",
+        """
+def main(A: T.Buffer((16, 8), "float32")):
+    A_1 = T.decl_buffer((T.int64(128),), "float32", data=A.data)
+    for i, j in T.grid(16, 8):
+        A_1[T.Cast("int64", i) * T.int64(8) + T.Cast("int64", j)] = T.float32(1)
+""",
+    )
+
+
+def test_arithmetic_is_widened_only_where_it_cannot_wrap():
+    fn = body_of(
+        FlattenBuffer(),
+        """
+def main(A: T.Buffer((16,), "float32"), k: T.int32):
+    for i in range(4):
+        A[i * 4 + 3] = T.float32(1)
+        A[k * 4 + 3] = T.float32(1)
+""",
+    )
+    text = fn.script()
+    assert 'A[T.Cast("int64", i) * T.int64(4) + T.int64(3)]' in text
+    assert 'A[T.Cast("int64", k * 4 + 3)]' in text
+
+
+def test_strides_and_scalars_are_flattened():
+    fn = parse("""
+def main(a: T.handle, b: T.handle):
+    s = T.int32()
+    A = T.match_buffer(a, (4, 4), "float32", strides=[s, 1])
+    B = T.match_buffer(b, (), "float32")
+    for i, j in T.grid(4, 4):
+        B[()] = B[()] + A[i, j]
+""")
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    big = np.arange(32, dtype="float32").reshape(4, 8)
+    total = np.zeros((), "float32")
+    interpret(lowered, big[:, :4], total)
+    assert total == big[:, :4].sum()
+
+
+# -- VectorizeLoop ----------------------------------------------------------------------------------------------------
+
+
+def flat(text):
+    return body_of([FlattenBuffer(), VectorizeLoop()], text)
+
+
+def test_a_vectorized_loop_becomes_ramps():
+    fn = flat("""
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"), x: T.float32):
+    for i in T.vectorized(8):
+        B[i] = A[i] + x
+""")
+    assert kinds(fn) == []
+    assert any(isinstance(n, Ramp) and n.lanes == 8 for n in walk(fn))
+    assert "T.Broadcast(x, 8)" in fn.script()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "A[i + 1] = A[i]",  # an iteration reads what the one before wrote
+        "A[0] = B[i]",  # all write the same place
+        "A[i // 2] = B[i]",  # two write the same place
+        "A[7 - i] = A[i]",
+    ],
+)
+def test_a_loop_whose_iterations_depend_on_each_other_stays_serial(body):
+    text = f"""
+def main(A: T.Buffer((9,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in T.vectorized(8):
+        {body}
+"""
+    fn = flat(text)
+    assert kinds(fn) == [ForKind.SERIAL]
+    start = np.arange(9, dtype="float32")
+    want, got = start.copy(), start.copy()
+    interpret(parse(text), want, start[:8].copy())
+    interpret(fn, got, start[:8].copy())
+    assert (got == want).all()
+
+
+def test_statements_without_vector_form_run_lane_by_lane():
+    text = """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in T.vectorized(8):
+        if i < 5:
+            B[i] = A[i]
+        A[i] = A[i] + T.float32(1)
+"""
+    fn = flat(text)
+    assert kinds(fn) == [ForKind.SERIAL]
+    assert any(isinstance(n, Ramp) for n in walk(fn))
+    a, b = np.arange(8, dtype="float32"), np.zeros(8, "float32")
+    interpret(fn, a, b)
+    assert list(b) == [0, 1, 2, 3, 4, 0, 0, 0]
+    assert list(a) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_guarded_loads_are_not_made_unconditional():
+    fn = flat("""
+def main(A: T.Buffer((4,), "float32"), B: T.Buffer((8,), "float32")):
+    for i in T.vectorized(8):
+        B[i] = T.if_then_else(i < 4, A[i], T.float32(7))
+""")
+    assert kinds(fn) == [ForKind.SERIAL]
+    b = np.zeros(8, "float32")
+    interpret(fn, np.arange(4, dtype="float32"), b)
+    assert list(b) == [0, 1, 2, 3, 7, 7, 7, 7]
+
+
+def test_too_long_and_symbolic_loops_stay_serial():
+    assert kinds(flat("""
+def main(A: T.Buffer((1024,), "float32")):
+    for i in T.vectorized(1024):
+        A[i] = T.float32(1)
+""")) == [ForKind.SERIAL]
+
+
+def test_vectorizing_can_be_turned_off():
+    fn = body_of([FlattenBuffer(), VectorizeLoop(enable_vectorize=False)], """
+def main(A: T.Buffer((8,), "float32")):
+    for i in T.vectorized(8):
+        A[i] = T.float32(1)
+""")
+    assert kinds(fn) == [ForKind.SERIAL]
+
+
+def test_inner_loops_stay_around_vector_statements():
+    fn = flat("""
+def main(A: T.Buffer((4, 8), "float32")):
+    for i in T.vectorized(4):
+        for j in range(8):
+            A[i, j] = T.float32(1) + A[i, j]
+""")
+    assert kinds(fn) == [ForKind.SERIAL]
+    assert any(isinstance(n, Ramp) for n in walk(fn))
+
+
+# -- UnrollLoop -------------------------------------------------------------------------------------------------------
+
+
+def test_unrolled_loops_are_written_out():
+    check(
+        UnrollLoop(),
+        """
+def main(A: T.Buffer((8,), "float32")):
+    for i in T.unroll(3):
+        A[i] = T.float32(1)
+""",
+        """
+def main(A: T.Buffer((8,), "float32")):
+    A[0] = T.float32(1)
+    A[1] = T.float32(1)
+    A[2] = T.float32(1)
+""",
+    )
+
+
+def test_each_copy_gets_its_own_variables():
+    fn = body_of(UnrollLoop(), """
+def main(A: T.Buffer((8,), "float32")):
+    for i in T.unroll(2):
+        for j in range(4):
+            A[i * 4 + j] = T.float32(1)
+""")
+    loops = [n for n in walk(fn) if isinstance(n, For)]
+    assert len(loops) == 2
+    assert loops[0].loop_var is not loops[1].loop_var
+
+
+def test_a_huge_unroll_stays_a_loop():
+    text = """
+def main(A: T.Buffer((100000,), "float32")):
+    for i in T.unroll(100000):
+        A[i] = T.float32(1)
+"""
+    check(UnrollLoop(), text, text)
+
+
+def test_short_serial_loops_are_unrolled_if_asked():
+    text = """
+def main(A: T.Buffer((4, 4), "float32")):
+    for i in range(4):
+        for j in range(4):
+            A[i, j] = T.float32(1)
+"""
+    with PassContext(config={"tir.UnrollLoop.auto_max_extent": 4}):
+        fn = body_of(UnrollLoop(), text)
+    assert len(kinds(fn)) == 1
+    assert isinstance(next(n for n in walk(fn) if isinstance(n, For)).body, SeqStmt)
+
+
+# -- Simplify and RemoveNoOp ----------------------------------------------------------------------------------------------
+
+
+def test_decided_conditions_vanish():
+    check(
+        Simplify(),
+        """
+def main(A: T.Buffer((16,), "float32")):
+    for i in range(16):
+        if i < 16:
+            A[(i * 4 + 3) // 4] = T.float32(0)
+        else:
+            A[0] = T.float32(9)
+""",
+        """
+def main(A: T.Buffer((16,), "float32")):
+    for i in range(16):
+        A[i] = T.float32(0)
+""",
+    )
+
+
+def test_what_a_condition_says_is_used_under_it():
+    check(
+        Simplify(),
+        """
+def main(A: T.Buffer((16,), "float32"), n: T.int32):
+    if n < 8:
+        if n < 10:
+            A[0] = T.float32(1)
+""",
+        """
+def main(A: T.Buffer((16,), "float32"), n: T.int32):
+    if n < 8:
+        A[0] = T.float32(1)
+""",
+    )
+
+
+def test_loops_that_do_nothing_are_removed():
+    check(
+        RemoveNoOp(),
+        """
+def main(A: T.Buffer((16,), "float32"), n: T.int32):
+    for i in range(n):
+        T.evaluate(0)
+    if n < 4:
+        T.evaluate(n + 1)
+    A[0] = T.float32(1)
+""",
+        """
+def main(A: T.Buffer((16,), "float32"), n: T.int32):
+    A[0] = T.float32(1)
+""",
+    )
+
+
+def test_a_while_loop_and_an_assertion_are_kept():
+    text = """
+def main(A: T.Buffer((16,), "int32")):
+    while A[0] < 4:
+        A[0] = A[0] + 1
+    assert A[0] == 4, "four"
+    A[1] = 2
+"""
+    check(RemoveNoOp(), text, text)
+
+
+def test_an_empty_then_branch_turns_the_condition_round():
+    check(
+        RemoveNoOp(),
+        """
+def main(A: T.Buffer((16,), "float32"), n: T.int32):
+    if n < 4:
+        T.evaluate(0)
+    else:
+        A[0] = T.float32(1)
+""",
+        """
+def main(A: T.Buffer((16,), "float32"), n: T.int32):
+    if not n < 4:
+        A[0] = T.float32(1)
+""",
+    )
+
+
+# -- LowerIntrin ------------------------------------------------------------------------------------------------------
+
+
+def test_floor_division_of_what_is_not_negative_truncates():
+    text = body_of(LowerIntrin(), """
+def main(A: T.Buffer((16,), "int32"), n: T.int32):
+    for i in range(16):
+        A[i] = i // 3 + i % 3
+""").script()
+    assert "truncdiv" in text
+    assert "truncmod" in text
+    assert "Select" not in text
+
+
+def test_division_by_a_power_of_two_is_a_shift_and_a_mask():
+    text = body_of(LowerIntrin(), """
+def main(A: T.Buffer((16,), "int32"), n: T.int32):
+    A[0] = n // 8 + n % 8
+""").script()
+    assert "T.shift_right(n, 3)" in text
+    assert "T.bitwise_and(n, 7)" in text
+
+
+def test_sigmoid_and_rsqrt_are_written_with_other_functions():
+    text = body_of(LowerIntrin(), """
+def main(A: T.Buffer((16,), "float32")):
+    A[0] = T.sigmoid(A[1]) + T.rsqrt(A[2]) + T.exp10(A[3])
+""").script()
+    assert not any(word in text for word in ("sigmoid", "rsqrt", "exp10"))
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_parallel_and_vectorized_loops_become_serial():
+    fn = body_of(ConvertForLoopsToSerial(), """
+def main(A: T.Buffer((4, 4), "float32")):
+    for i in T.parallel(4):
+        for j in T.vectorized(4):
+            A[i, j] = T.float32(1)
+""")
+    assert kinds(fn) == [ForKind.SERIAL, ForKind.SERIAL]
+
+
+def test_bind_target_keeps_an_earlier_one():
+    mod = IRModule({"main": parse("def main(A: T.Buffer((4,), \"float32\")):\n    A[0] = T.float32(1)\n")})
+    bound = BindTarget("llvm")(mod)
+    assert bound["main"].attrs["target"] == "llvm"
+    assert BindTarget("other")(bound) is bound
+    with pytest.raises(PassError, match="needs target"):
+        BindTarget()(mod)
+
+
+INDIRECT = """
+def main(I: T.Buffer((8,), "int32"), A: T.Buffer((8,), "float32")):
+    for i in range(8):
+        A[I[i]] = A[i]
+"""
+
+
+def test_only_accesses_that_cannot_be_proven_are_checked():
+    with PassContext(config={"tir.instrument_bound_checkers": True}):
+        text = body_of([FlattenBuffer(), InstrumentBoundCheckers()], INDIRECT).script()
+    assert text.count("bound_check") == 1
+    assert "bound_check" not in body_of([FlattenBuffer(), InstrumentBoundCheckers()], INDIRECT).script()
+
+
+def test_bound_checks_want_flat_buffers_and_single_definitions():
+    two = "def main(A: T.Buffer((4, 4), \"float32\")):\n    A[0, 0] = T.float32(1)\n"
+    with pytest.raises(TIRError, match="FlattenBuffer"):
+        InstrumentBoundCheckers(force=True)(IRModule({"main": parse(two)}))
+    fn = body_of(FlattenBuffer(), INDIRECT)
+    loop = next(n for n in walk(fn) if isinstance(n, For))
+    twice = fn.replace(body=SeqStmt((loop, For(loop.loop_var, 0, 4, "serial", loop.body))))
+    with pytest.raises(TIRError, match="defined twice"):
+        InstrumentBoundCheckers(force=True)(IRModule({"main": twice}))
