@@ -1,0 +1,63 @@
+"""Questions about graph functions and struct info, and the check that a module keeps the rules.
+
+Enters: modules, functions, expressions. Leaves: answers, and `VerifyError`s. Nothing here changes
+IR, except `remove_all_unused`.
+"""
+
+from ..derive import (
+    BaseCheckResult,
+    definable_tir_vars_in_struct_info,
+    derive_call_ret_struct_info,
+    erase_to_well_defined,
+    is_base_of,
+    struct_info_base_check,
+    struct_info_lca,
+    symbolic_vars,
+    tir_vars_in_struct_info,
+)
+from .compile_time import computable_at_compile_time
+from .purity import contains_impure_call, is_pure_call
+from .recursion import detect_recursion
+from .usage import get_var2val, name_to_binding, remove_all_unused, udchain
+from .vars import (
+    all_global_vars,
+    all_vars,
+    bound_vars,
+    defined_symbolic_vars,
+    free_symbolic_vars,
+    free_vars,
+    post_order_visit,
+    used_vars,
+)
+from .well_formed import assert_well_formed, check_well_formed, well_formed
+
+__all__ = [
+    "BaseCheckResult",
+    "all_global_vars",
+    "all_vars",
+    "assert_well_formed",
+    "bound_vars",
+    "check_well_formed",
+    "computable_at_compile_time",
+    "contains_impure_call",
+    "defined_symbolic_vars",
+    "definable_tir_vars_in_struct_info",
+    "derive_call_ret_struct_info",
+    "detect_recursion",
+    "erase_to_well_defined",
+    "free_symbolic_vars",
+    "free_vars",
+    "get_var2val",
+    "is_base_of",
+    "is_pure_call",
+    "name_to_binding",
+    "post_order_visit",
+    "remove_all_unused",
+    "struct_info_base_check",
+    "struct_info_lca",
+    "symbolic_vars",
+    "tir_vars_in_struct_info",
+    "udchain",
+    "used_vars",
+    "well_formed",
+]

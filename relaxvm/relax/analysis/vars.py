@@ -1,0 +1,141 @@
+"""Variables, functions and symbols: used, bound, free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...ir.expr import Var as TirVar
+from ...ir.module import GlobalVar
+from ...ir.node import Node
+from ...ir.walk import post_order, walk
+from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
+from ..expr import Binding, Function, MatchCast, Var
+from ..struct_info import Expr, FuncStructInfo, StructInfo
+
+__all__ = [
+    "all_global_vars",
+    "all_vars",
+    "bound_vars",
+    "defined_symbolic_vars",
+    "free_symbolic_vars",
+    "free_vars",
+    "post_order_visit",
+    "used_vars",
+]
+
+
+def post_order_visit(expr: Expr, fvisit: Callable[[Expr], Any]) -> None:
+    """Call `fvisit` on every expression below `expr`, operands first, each shared one once."""
+    for n in post_order(expr):
+        if isinstance(n, (Expr, GlobalVar)):
+            fvisit(n)  # type: ignore[arg-type]
+
+
+def _unique(items: Iterator[Any]) -> list[Any]:
+    return list({id(item): item for item in items}.values())
+
+
+def _in_order(expr: Node) -> Iterator[Node]:
+    """Nodes in the order they are met when reading, bindings' values before their variables."""
+    return post_order(expr)
+
+
+def all_vars(expr: Expr) -> list[Var]:
+    """Every variable that occurs in `expr`, bound or used, in order of first appearance."""
+    return _unique(n for n in _in_order(expr) if isinstance(n, Var))
+
+
+def bound_vars(expr: Expr) -> list[Var]:
+    """The variables bound inside `expr`: by bindings and as parameters."""
+
+    def found() -> Iterator[Var]:
+        for n in walk(expr):
+            if isinstance(n, Binding):
+                yield n.var
+            elif isinstance(n, Function):
+                yield from n.params
+
+    return _unique(found())
+
+
+def used_vars(expr: Expr) -> list[Var]:
+    """The variables read in `expr`: as values, and as shapes in struct info. Binding a variable is
+    no use of it.
+    """
+    found: dict[int, Var] = {}
+    seen: set[int] = set()
+    stack: list[Node] = [expr]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, Var):
+            found[id(n)] = n
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
+        if isinstance(n, Binding):
+            stack.append(n.var.struct_info)
+            if isinstance(n, MatchCast):
+                stack.append(n.struct_info)
+            stack.append(n.value)
+        elif isinstance(n, Function):
+            stack.append(n.ret_struct_info)
+            stack.append(n.body)
+            stack.extend(p.struct_info for p in reversed(n.params))
+        else:
+            stack.extend(reversed(n._children_()))
+    return list(found.values())
+
+
+def free_vars(expr: Expr) -> list[Var]:
+    """The variables that `expr` uses but does not bind."""
+    bound = {id(v) for v in bound_vars(expr)}
+    return [v for v in used_vars(expr) if id(v) not in bound]
+
+
+def all_global_vars(expr: Expr) -> list[GlobalVar]:
+    """The functions of the module that `expr` mentions, in order of first appearance."""
+    return _unique(n for n in walk(expr) if isinstance(n, GlobalVar))
+
+
+def defined_symbolic_vars(func: Expr) -> list[TirVar]:
+    """The symbols that `func` (or an expression) binds: by its parameters' struct info and by
+    match_cast.
+    """
+
+    def found() -> Iterator[TirVar]:
+        for n in walk(func):
+            if isinstance(n, MatchCast):
+                yield from definable_tir_vars_in_struct_info(n.struct_info)
+            elif isinstance(n, Function):
+                for p in n.params:
+                    yield from definable_tir_vars_in_struct_info(p.struct_info)
+
+    return _unique(found())
+
+
+def free_symbolic_vars(func: Expr) -> list[TirVar]:
+    """The symbols that `func` uses but does not bind."""
+    bound = {id(v) for v in defined_symbolic_vars(func)}
+    found: dict[int, TirVar] = {}
+    seen: set[int] = set()
+    stack: list[Node] = [func]
+    while stack:
+        n = stack.pop()
+        if id(n) in seen or isinstance(n, GlobalVar):
+            continue
+        seen.add(id(n))
+        if isinstance(n, FuncStructInfo):
+            # Its own symbols are bound by each call.
+            found.update((id(v), v) for v in tir_vars_in_struct_info(n) if id(v) not in bound)
+        elif isinstance(n, TirVar):
+            if id(n) not in bound:
+                found[id(n)] = n
+        else:
+            stack.extend(reversed(n._children_()))
+    return list(found.values())
+
+
+def struct_info_vars(info: StructInfo) -> list[Var]:
+    """The variables that `info` names as shapes."""
+    return _unique(n for n in walk(info) if isinstance(n, Var))

@@ -1,0 +1,510 @@
+"""`BlockBuilder`: graph functions written binding by binding.
+
+    b = BlockBuilder()
+    with b.function("main", [x, w]):
+        with b.dataflow():
+            h = b.emit(relax.call_tir(gv, (x, w), R.Tensor((n, 4), "float32")))
+            y = b.emit_output(h)
+        b.emit_func_output(y)
+    mod = b.get()
+
+What is emitted may be nested in any way: it is brought to normal form, with struct info inferred.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..base import UNKNOWN, Span, StructInfoError, VerifyError
+from ..ir.equal import structural_equal, structural_hash
+from ..ir.module import BaseFunc, GlobalVar, IRModule
+from ..ir.op import Op
+from ..tir import PrimFunc
+from .derive import BaseCheckResult, struct_info_base_check, where
+from .emit_te import call_te_inputs
+from .expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowVar,
+    Function,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+    as_relax,
+)
+from .kernel_call import KERNEL_CALLS, check_kernel_call
+from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
+from .op import call_tir
+from .struct_info import Expr, StructInfo
+
+__all__ = ["BlockBuilder"]
+
+_builders: contextvars.ContextVar[tuple[BlockBuilder, ...]] = contextvars.ContextVar(
+    "relaxvm_block_builders", default=()
+)
+
+
+class _Frame:
+    """A function being written."""
+
+    __slots__ = ("attrs", "done", "name", "normal", "params", "private", "pure", "span", "var_of")
+
+    def __init__(
+        self, name: str, params: tuple[Var, ...] | None, attrs: Any, pure: bool, private: bool
+    ) -> None:
+        self.name = name
+        self.params = params
+        self.attrs = dict(attrs or {})
+        self.pure = pure
+        self.private = private
+        self.normal = Normalizer(NameSupply())
+        self.var_of: dict[int, tuple[Var, Expr]] = {}
+        self.done = False
+
+
+class BlockBuilder:
+    """Writes graph functions into a module (see the top of this file).
+
+    mod  a module to add to; it is not changed, `get` returns a new one
+    """
+
+    def __init__(self, mod: IRModule | None = None) -> None:
+        if mod is not None and not isinstance(mod, IRModule):
+            raise VerifyError(f"BlockBuilder: wanted an IRModule, got {type(mod).__name__}")
+        self._mod = mod.clone() if mod is not None else IRModule()
+        self._frames: list[_Frame] = []
+        self._globals = NameSupply(lambda: [gv.name_hint for gv in self._mod])
+        # Functions by structural hash, for `add_func`; the module's own are hashed when it is
+        # first asked.
+        self._by_hash: dict[int, list[GlobalVar]] | None = None
+
+    # -- where we are -----------------------------------------------------------------------------
+
+    @staticmethod
+    def current() -> BlockBuilder | None:
+        """The builder whose function is being written in this thread, or None."""
+        stack = _builders.get()
+        return stack[-1] if stack else None
+
+    def _frame(self, what: str) -> _Frame:
+        if not self._frames:
+            raise VerifyError(f"{what}: no function is open; use `with b.function(name, params):`")
+        frame = self._frames[-1]
+        if frame.done:
+            raise VerifyError(f"{what}: function {frame.name} has its output already")
+        return frame
+
+    def _scope(self, what: str) -> Scope:
+        return self._frame(what).normal.scopes[-1]
+
+    def current_block_is_dataflow(self) -> bool:
+        """Whether the block being written is a dataflow block."""
+        return self._scope("current_block_is_dataflow").block.dataflow
+
+    # -- functions --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def function(
+        self,
+        name: str,
+        params: Var | Sequence[Var] | None = None,
+        attrs: Any = None,
+        private: bool = False,
+        pure: bool = True,
+    ) -> Iterator[None]:
+        """Write the function `name`; the block must end with `emit_func_output`.
+
+        private  the function gets no `global_symbol`, so that passes may change its signature
+        pure     whether it has no effect but its result
+        If the body raises, nothing of the function remains.
+        """
+        if not isinstance(name, str) or not name:
+            raise VerifyError(f"function: the name is a string, got {name!r}")
+        if name in self._mod and not _is_declaration(self._mod[name]):
+            raise VerifyError(f"function: the module has a function {name!r} already")
+        if any(f.name == name for f in self._frames):
+            raise VerifyError(f"function: {name!r} is being written already")
+        frame = _Frame(name, None, attrs, pure, private)
+        if params is not None:
+            _set_params(frame, params)
+        frame.normal.scopes.append(Scope())
+        self._frames.append(frame)
+        token = _builders.set((*_builders.get(), self))
+        try:
+            yield
+        except BaseException:
+            del self._frames[self._frames.index(frame) :]
+            raise
+        finally:
+            _builders.reset(token)
+        self._frames.remove(frame)
+        if not frame.done:
+            raise VerifyError(
+                f"function {name}: emit_func_output is missing; it says what the function returns"
+            )
+
+    @contextlib.contextmanager
+    def nested_function(self, params: Sequence[Var] = ()) -> Iterator[None]:
+        """Write a function that does not go into the module; `finish_nested` gives its body."""
+        frame = _Frame("a nested function", None, None, True, True)
+        _set_params(frame, params)
+        frame.normal.scopes.append(Scope())
+        self._frames.append(frame)
+        token = _builders.set((*_builders.get(), self))
+        try:
+            yield
+        finally:
+            _builders.reset(token)
+            del self._frames[self._frames.index(frame) :]
+
+    def finish_nested(self, output: Any) -> SeqExpr:
+        """The body of the function begun by `nested_function`, with the value `output`."""
+        frame = self._frame("finish_nested")
+        body = self._leaf(frame, output)
+        frame.done = True
+        return SeqExpr(frame.normal.scopes[-1].finish(), body)
+
+    def emit_func_output(self, output: Any, params: Var | Sequence[Var] | None = None) -> GlobalVar:
+        """End the function: it returns `output`. `params` may be given here instead of in
+        `function`.
+        """
+        frame = self._frame("emit_func_output")
+        if len(frame.normal.scopes) != 1:
+            raise VerifyError(f"emit_func_output: function {frame.name} has an open scope")
+        if frame.normal.scopes[-1].block.dataflow:
+            raise VerifyError(
+                f"emit_func_output: function {frame.name} has an open dataflow block; "
+                "emit_output what is needed, and leave it first"
+            )
+        if params is not None:
+            if frame.params is not None:
+                raise VerifyError(
+                    f"emit_func_output: function {frame.name} has its parameters already"
+                )
+            _set_params(frame, params)
+        if frame.params is None:
+            raise VerifyError(f"emit_func_output: function {frame.name} needs params=")
+        body = self._leaf(frame, output)
+        seq = SeqExpr(frame.normal.scopes[-1].finish(), body)
+        attrs = dict(frame.attrs)
+        if not frame.private:
+            attrs.setdefault("global_symbol", frame.name)
+        fn = Function(frame.params, seq, None, frame.pure, attrs)
+        frame.done = True
+        # A declaration is replaced in place: callers hold its GlobalVar.
+        self._mod[frame.name] = fn
+        if self._by_hash is not None:
+            self._remember(self._mod.get_global_var(frame.name), fn)
+        self._globals.reserve(frame.name)
+        return self._mod.get_global_var(frame.name)
+
+    def add_func(self, func: BaseFunc, func_name: str) -> GlobalVar:
+        """Add a function under `func_name` or a name like it; an equal one that is there already
+        is used instead.
+        """
+        if not isinstance(func, BaseFunc):
+            raise VerifyError(f"add_func: wanted a function, got {type(func).__name__}")
+        if self._by_hash is None:
+            self._by_hash = {}
+            for gv, each in self._mod.items():
+                self._remember(gv, each)
+        for gv in self._by_hash.get(structural_hash(func), ()):
+            if gv in self._mod and structural_equal(self._mod[gv], func):
+                return gv
+        name = self._globals.fresh(func_name)
+        if func.get_attr("global_symbol") not in (None, name):
+            func = func.with_attr("global_symbol", name)
+        self._mod[name] = func
+        gv = self._mod.get_global_var(name)
+        self._remember(gv, func)
+        return gv
+
+    def _remember(self, gv: GlobalVar, func: BaseFunc) -> None:
+        if self._by_hash is not None:
+            self._by_hash.setdefault(structural_hash(func), []).append(gv)
+
+    def update_func(self, gv: GlobalVar | str, updated_func: BaseFunc) -> None:
+        """Replace the function under `gv`."""
+        self._mod.get_global_var(gv.name_hint if isinstance(gv, GlobalVar) else gv)
+        self._mod.update_func(gv, updated_func)
+        self._remember(self._mod.get_global_var(getattr(gv, "name_hint", gv)), updated_func)
+
+    def get(self) -> IRModule:
+        """The module with what has been written so far."""
+        return self._mod.clone()
+
+    def get_context_mod(self) -> IRModule:
+        """The same as `get`, under TVM's other name."""
+        return self.get()
+
+    def finalize(self) -> IRModule:
+        """The module; every function must be complete."""
+        if self._frames:
+            raise VerifyError(f"finalize: function {self._frames[-1].name} is not complete")
+        return self.get()
+
+    # -- blocks and scopes ------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def dataflow(self) -> Iterator[None]:
+        """Write a dataflow block; only what is given to `emit_output` can be used after it."""
+        frame = self._frame("dataflow")
+        depth = len(frame.normal.scopes)
+        scope = frame.normal.scopes[-1]
+        if scope.block.dataflow:
+            raise VerifyError("dataflow: a dataflow block cannot stand in another")
+        scope.begin(True)
+        try:
+            yield
+        except BaseException:
+            del frame.normal.scopes[depth:]
+            scope.discard()
+            raise
+        if frame.normal.scopes[-1] is not scope:
+            raise VerifyError("dataflow: a scope opened in the block is still open")
+        scope.end()
+
+    def begin_scope(self, params: Sequence[Var] | None = None) -> None:
+        """Begin a branch: what is emitted until `end_scope` belongs to it."""
+        frame = self._frame("begin_scope")
+        if frame.normal.scopes[-1].block.dataflow:
+            raise VerifyError("begin_scope: a dataflow block has no branches; end it first")
+        for param in params or ():
+            frame.normal.names.reserve(param.name_hint)
+        frame.normal.scopes.append(Scope())
+
+    def end_scope(self, output: Any = None) -> SeqExpr | None:
+        """End the branch begun last. With `output`, gives it as a `SeqExpr` with that value, else
+        drops it.
+        """
+        frame = self._frame("end_scope")
+        if len(frame.normal.scopes) < 2:
+            raise VerifyError("end_scope: no scope is open")
+        if frame.normal.scopes[-1].block.dataflow:
+            raise VerifyError("end_scope: the scope has an open dataflow block")
+        body = None if output is None else self._leaf(frame, output)
+        scope = frame.normal.scopes.pop()
+        return None if body is None else SeqExpr(scope.finish(), body)
+
+    # -- bindings ---------------------------------------------------------------------------------
+
+    def emit(self, expr: Any, name_hint: str = "") -> Var:
+        """Bind `expr` to a new variable (a `DataflowVar` inside a dataflow block), and give it."""
+        frame = self._frame("emit")
+        return self._bind(frame, expr, name_hint, False)
+
+    def emit_output(self, output: Any, name_hint: str = "") -> Var:
+        """Bind `output` (an expression, or several as a tuple) to a variable that can be used
+        after the dataflow block.
+        """
+        frame = self._frame("emit_output")
+        if not frame.normal.scopes[-1].block.dataflow:
+            raise VerifyError("emit_output: not in a dataflow block; use emit or emit_func_output")
+        return self._bind(frame, output, name_hint, True)
+
+    def _bind(self, frame: _Frame, expr: Any, name_hint: str, as_output: bool) -> Var:
+        expr = as_relax(expr)
+        value = frame.normal.value(expr)
+        self._check_visible(frame, value)
+        if isinstance(value, Call):
+            self._check_kernel(value)
+        var = frame.normal.bind(value, name_hint, as_output=as_output)
+        if not isinstance(expr, Var):
+            frame.normal.remember(expr, var)
+        frame.var_of[id(var)] = (var, value)
+        return var
+
+    def _leaf(self, frame: _Frame, expr: Any) -> Expr:
+        leaf = frame.normal.leaf(as_relax(expr))
+        self._check_visible(frame, leaf)
+        return leaf
+
+    def _check_kernel(self, call: Call) -> None:
+        """Check a call_tir of a loop function that is in the module already against its buffers."""
+        if not isinstance(call.op, Op) or call.op.name not in KERNEL_CALLS:
+            return
+        callee = call.args[0]
+        fn = self._mod.get(callee) if isinstance(callee, GlobalVar) else None
+        if isinstance(fn, PrimFunc):
+            check_kernel_call(call, fn)
+
+    def _check_visible(self, frame: _Frame, value: Expr) -> None:
+        """Refuse dataflow variables of a block that has ended."""
+        stack: list[Any] = [value]
+        while stack:
+            each = stack.pop()
+            if isinstance(each, DataflowVar):
+                if not any(id(each) in s.block.defined for s in frame.normal.scopes):
+                    raise VerifyError(
+                        f"{each.name_hint} is a dataflow variable of another block; pass it to "
+                        "emit_output there and use what that "
+                        f"gives{where(getattr(value, 'span', UNKNOWN))}"
+                    )
+            elif isinstance(each, Call):
+                stack.extend(each.args)
+                stack.append(each.op)
+            elif isinstance(each, Tuple):
+                stack.extend(each.fields)
+            elif isinstance(each, TupleGetItem):
+                stack.append(each.tuple_value)
+            elif isinstance(each, If):
+                stack.append(each.cond)
+
+    def match_cast(
+        self, value: Any, struct_info: StructInfo, name_hint: str = "", span: Span = UNKNOWN
+    ) -> Var:
+        """Bind `value`, checked at run time to be of `struct_info`; symbols first met there are
+        bound by it.
+
+        Raises StructInfoError if it certainly is not.
+        """
+        frame = self._frame("match_cast")
+        if not isinstance(struct_info, StructInfo):
+            raise StructInfoError(
+                f"match_cast: wanted struct info, got {type(struct_info).__name__}: {struct_info!r}"
+            )
+        leaf = self._leaf(frame, value)
+        if struct_info_base_check(struct_info, leaf.struct_info) is BaseCheckResult.FAIL_L0:
+            raise StructInfoError(
+                f"match_cast: the value can never be that\n  wanted: {struct_info}\n"
+                f"  got:    {leaf.struct_info}{where(span)}"
+            )
+        block = frame.normal.scopes[-1].block
+        name = frame.normal.names.fresh(name_hint or ("lv" if block.dataflow else "gv"))
+        var = (DataflowVar if block.dataflow else Var)(name, struct_info, span)
+        block.append(MatchCast(var, leaf, struct_info, span))
+        frame.var_of[id(var)] = (var, leaf)
+        return var
+
+    emit_match_cast = match_cast
+
+    def emit_normalized(self, binding: Binding) -> Var:
+        """Append a binding whose value is in normal form already, variable included."""
+        frame = self._frame("emit_normalized")
+        if not isinstance(binding, (VarBinding, MatchCast)):
+            raise VerifyError(f"emit_normalized: wanted a binding, got {type(binding).__name__}")
+        if not is_flat(binding.value) and not isinstance(binding.value, (If, Function)):
+            raise VerifyError(
+                f"emit_normalized: the value of {binding.var.name_hint} is not in normal "
+                "form; use emit"
+            )
+        block = frame.normal.scopes[-1].block
+        if isinstance(binding.var, DataflowVar) and not block.dataflow:
+            raise VerifyError(
+                f"emit_normalized: {binding.var.name_hint} is a dataflow variable outside a "
+                "dataflow block"
+            )
+        if isinstance(binding.value, If) and block.dataflow:
+            raise VerifyError("emit_normalized: an If cannot stand in a dataflow block")
+        self._check_visible(frame, binding.value)
+        frame.normal.names.reserve(binding.var.name_hint)
+        block.append(binding)
+        frame.var_of[id(binding.var)] = (binding.var, binding.value)
+        return binding.var
+
+    # -- expressions ------------------------------------------------------------------------------
+
+    def normalize(self, expr: Any) -> Expr:
+        """`expr` in normal form. What it needs is bound in the current block; functions need no
+        open block.
+        """
+        expr = as_relax(expr)
+        if isinstance(expr, Function):
+            return Normalizer(_names_in(expr)).function(expr)
+        if isinstance(expr, SeqExpr):
+            if not self._frames:
+                return Normalizer(_names_in(expr)).seq(expr)
+            return self._frame("normalize").normal.seq(expr)
+        if is_flat(expr):
+            return expr
+        return self._frame("normalize").normal.value(expr)
+
+    def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+        """A `call_tir` of the loop function that the tensor expression `func(*args, **kwargs)`
+        describes.
+
+        Tensors among `args` become placeholders, scalars and shapes scalar expressions.
+        `primfunc_name_hint` names the loop function, which is added to the module; `primfunc_attrs`
+        are attributes for it.
+        """
+        name = kwargs.pop("primfunc_name_hint", None)
+        attrs = kwargs.pop("primfunc_attrs", None)
+        span = kwargs.pop("span", UNKNOWN)
+        prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(func, args, kwargs)
+        if attrs:
+            prim_func = prim_func.with_attr(attrs)
+        gv = self.add_func(prim_func, name or _name_of(func))
+        return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=span)
+
+    def emit_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Var:
+        """Bind `call_te(func, *args, **kwargs)`; `name_hint` names the variable."""
+        hint = kwargs.pop("name_hint", "")
+        return self.emit(self.call_te(func, *args, **kwargs), hint)
+
+    def lookup_binding(self, var: Var) -> Expr | None:
+        """What `var` was bound to in the function being written, or None."""
+        for frame in reversed(self._frames):
+            found = frame.var_of.get(id(var))
+            if found is not None:
+                return found[1]
+        return None
+
+    def get_unique_name(self, name_prefix: str) -> str:
+        """A name that no variable of the function (outside one: no function of the module) has."""
+        return (self._frames[-1].normal.names if self._frames else self._globals).fresh(name_prefix)
+
+    # TVM's mutators open blocks by these names.
+
+    def _begin_dataflow_block(self) -> None:
+        self._scope("dataflow").begin(True)
+
+    def _begin_binding_block(self) -> None:
+        self._scope("binding block").begin(False)
+
+    def _end_block(self) -> BindingBlock:
+        scope = self._scope("end of block")
+        done = scope.block.finish()
+        scope.discard()
+        return done if done is not None else BindingBlock(())
+
+
+def _set_params(frame: _Frame, params: Any) -> None:
+    items = (params,) if isinstance(params, Var) else tuple(params)
+    for param in items:
+        if not isinstance(param, Var) or isinstance(param, DataflowVar):
+            raise VerifyError(
+                f"function {frame.name}: a parameter is a relax.Var, got {type(param).__name__}"
+            )
+        if sum(p is param for p in items) > 1:
+            raise VerifyError(f"function {frame.name}: parameter {param.name_hint} stands twice")
+        frame.normal.names.reserve(param.name_hint)
+    frame.params = items
+
+
+def _is_declaration(fn: BaseFunc) -> bool:
+    """Whether `fn` was made by `Function.create_empty` and waits for its body."""
+    if not isinstance(fn, Function):
+        return False
+    body = fn.body.body
+    empty = not fn.body.blocks and isinstance(body, Tuple) and not body.fields
+    return empty and fn.ret_struct_info is not body.struct_info
+
+
+def _names_in(expr: Expr) -> NameSupply:
+    return NameSupply(lambda: bound_names(expr))
+
+
+def _name_of(func: Callable[..., Any]) -> str:
+    name = getattr(func, "__name__", None) or getattr(
+        getattr(func, "func", None), "__name__", "te_func"
+    )
+    return "te_func" if isinstance(func, types.LambdaType) and name == "<lambda>" else name

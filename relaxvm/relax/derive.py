@@ -1,0 +1,419 @@
+"""What follows from struct info: joins, the order "is an instance of", and the results of calls.
+
+    struct_info_lca(a, b)                 the least struct info that covers both
+    struct_info_base_check(base, info)    how sure it is that every `info` is a `base`
+    derive_call_ret_struct_info(f, args)  bind the parameters' symbols, check, substitute
+    infer_call(op, args, ...)             the struct info of any call
+
+Nothing here looks at expressions beyond their `struct_info`, so `expr.py` can build on it.
+Recursion is over nested tuples and signatures only, whose depth is limited (`MAX_NESTING`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ..base import UNKNOWN, Span, StructInfoError
+from ..base import dtype as as_dtype
+from ..ir.expr import PrimExpr
+from ..ir.expr import Var as TirVar
+from ..ir.module import GlobalVar
+from ..ir.node import Node
+from ..ir.op import Op
+from .struct_info import (
+    Expr,
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .symbols import (
+    definable_tir_vars_in_struct_info,
+    dims_equal,
+    erase_to_well_defined,
+    erase_unbound,
+    erase_with,
+    known_dims,
+    plain_text,
+    prove_dims,
+    replaced_by,
+    simplify_dims,
+    substitute_struct_info,
+    symbolic_vars,
+    tir_vars_in_struct_info,
+    where,
+)
+
+__all__ = [
+    "BaseCheckResult",
+    "bind_symbols",
+    "definable_tir_vars_in_struct_info",
+    "derive_call_ret_struct_info",
+    "dims_equal",
+    "erase_to_well_defined",
+    "erase_unbound",
+    "infer_call",
+    "is_base_of",
+    "plain_text",
+    "prove_dims",
+    "replaced_by",
+    "simplify_dims",
+    "struct_info_base_check",
+    "struct_info_lca",
+    "substitute_struct_info",
+    "symbolic_vars",
+    "tir_vars_in_struct_info",
+    "where",
+]
+
+_OBJECT = ObjectStructInfo()
+_VOID = as_dtype("void")
+
+
+# -- joins ----------------------------------------------------------------------------------------
+
+
+def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
+    """The least struct info that both `a` and `b` are instances of."""
+    if a is b:
+        return a
+    if type(a) is not type(b):
+        return _OBJECT
+    return _LCA[type(a)](a, b)
+
+
+def _lca_prim(a: PrimStructInfo, b: PrimStructInfo) -> StructInfo:
+    if a.dtype is not b.dtype:
+        return _OBJECT
+    if a.value is not None and b.value is not None and prove_dims(a.value, b.value, wrap=True):
+        return a
+    return PrimStructInfo(a.dtype)
+
+
+def _lca_shape(a: ShapeStructInfo, b: ShapeStructInfo) -> StructInfo:
+    if a.ndim != b.ndim:
+        return ShapeStructInfo()
+    if a.values is not None and b.values is not None and dims_equal(a.values, b.values):
+        return a
+    return ShapeStructInfo(ndim=a.ndim)
+
+
+def _lca_tensor(a: TensorStructInfo, b: TensorStructInfo) -> StructInfo:
+    dtype = a.dtype if a.dtype is b.dtype else _VOID
+    vdevice = a.vdevice if a.vdevice is b.vdevice else None
+    if a.ndim != b.ndim:
+        return TensorStructInfo(None, dtype, vdevice, -1)
+    shape = a.shape if a.shape is b.shape else None
+    if shape is None and a.dims is not None and b.dims is not None and dims_equal(a.dims, b.dims):
+        shape = ShapeExpr(a.dims)
+    return TensorStructInfo(shape, dtype, vdevice, a.ndim)
+
+
+def _lca_tuple(a: TupleStructInfo, b: TupleStructInfo) -> StructInfo:
+    if len(a.fields) != len(b.fields):
+        return _OBJECT
+    return TupleStructInfo(tuple(struct_info_lca(x, y) for x, y in zip(a.fields, b.fields)))
+
+
+def _lca_func(a: FuncStructInfo, b: FuncStructInfo) -> StructInfo:
+    if is_base_of(a, b):
+        return a
+    if is_base_of(b, a):
+        return b
+    # Parameters would need a greatest common instance; an opaque signature is a sound, coarser
+    # answer.
+    visible = [erase_unbound(f.ret, f.params or ()) for f in (a, b)]
+    ret = erase_to_well_defined(struct_info_lca(*visible), _identity_unless(a, b))
+    return FuncStructInfo(None, ret, a.purity and b.purity)
+
+
+def _identity_unless(*infos: FuncStructInfo) -> Callable[[TirVar], PrimExpr | None]:
+    bound = {
+        id(v) for f in infos for p in f.params or () for v in definable_tir_vars_in_struct_info(p)
+    }
+    return lambda v: None if id(v) in bound else v
+
+
+_LCA: dict[type, Callable[[Any, Any], StructInfo]] = {
+    ObjectStructInfo: lambda a, b: a,
+    PrimStructInfo: _lca_prim,
+    ShapeStructInfo: _lca_shape,
+    TensorStructInfo: _lca_tensor,
+    TupleStructInfo: _lca_tuple,
+    FuncStructInfo: _lca_func,
+}
+
+
+# -- the order ------------------------------------------------------------------------------------
+
+
+class BaseCheckResult(enum.IntEnum):
+    """How far "every value of one struct info is a value of another" is known to hold."""
+
+    FAIL_L0 = 0
+    """No value is both."""
+    FAIL_L1 = 1
+    """It needs a look at the value: the kind, dtype or rank is not known well enough."""
+    FAIL_L2 = 2
+    """Only dimensions are in doubt: they may be equal at run time."""
+    PASS = 3
+    """It always holds."""
+
+
+_L0, _L1, _L2, _PASS = BaseCheckResult
+
+
+def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckResult:
+    """How sure it is that every value of `derived` is a value of `base`."""
+    if base is derived or isinstance(base, ObjectStructInfo):
+        return _PASS
+    if type(base) is not type(derived):
+        return _L1 if isinstance(derived, ObjectStructInfo) else _L0
+    return _CHECK[type(base)](base, derived)
+
+
+def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
+    """Whether every value of `derived` is certainly a value of `base`."""
+    return struct_info_base_check(base, derived) is _PASS
+
+
+def _check_prim(base: PrimStructInfo, derived: PrimStructInfo) -> BaseCheckResult:
+    if base.dtype is not derived.dtype:
+        return _L0
+    if base.value is None:
+        return _PASS
+    if derived.value is None:
+        return _L2
+    return _from_proof(prove_dims(base.value, derived.value, wrap=True))
+
+
+def _check_shape(base: ShapeStructInfo, derived: ShapeStructInfo) -> BaseCheckResult:
+    if base.ndim == -1:
+        return _PASS
+    if derived.ndim != base.ndim:
+        return _L1 if derived.ndim == -1 else _L0
+    return _check_dims(base.values, derived.values)
+
+
+def _check_tensor(base: TensorStructInfo, derived: TensorStructInfo) -> BaseCheckResult:
+    if base.dtype != _VOID and base.dtype is not derived.dtype:
+        return _L1 if derived.dtype == _VOID else _L0
+    if base.vdevice is not None and base.vdevice is not derived.vdevice:
+        return _L1 if derived.vdevice is None else _L0
+    if base.ndim != -1 and base.ndim != derived.ndim:
+        return _L1 if derived.ndim == -1 else _L0
+    if base.shape is None or base.shape is derived.shape:
+        return _PASS
+    if base.dims is None or derived.dims is None:
+        return _L2
+    return _check_dims(base.dims, derived.dims)
+
+
+def _check_dims(
+    base: tuple[PrimExpr, ...] | None, derived: tuple[PrimExpr, ...] | None
+) -> BaseCheckResult:
+    if base is None:
+        return _PASS
+    return _L2 if derived is None else _from_proof(dims_equal(base, derived))
+
+
+def _from_proof(same: bool | None) -> BaseCheckResult:
+    return _L2 if same is None else _PASS if same else _L0
+
+
+def _check_tuple(base: TupleStructInfo, derived: TupleStructInfo) -> BaseCheckResult:
+    if len(base.fields) != len(derived.fields):
+        return _L0
+    checks = (struct_info_base_check(b, d) for b, d in zip(base.fields, derived.fields))
+    return min(checks, default=_PASS)
+
+
+def _check_func(base: FuncStructInfo, derived: FuncStructInfo) -> BaseCheckResult:
+    if base.purity and not derived.purity:
+        return _L1
+    if base.params is None or derived.params is None:
+        if base.params is not None:
+            return _L1
+        ret = erase_unbound(derived.ret, derived.params or ())
+        return struct_info_base_check(base.ret, ret)
+    if len(base.params) != len(derived.params):
+        return _L0
+    # Called as `base`, the arguments are those of `base.params`: `derived` must take them and
+    # give a `base.ret`.
+    binding = _Binding()
+    for mine, given in zip(derived.params, base.params):
+        binding.unify(mine, given)
+    checks = [
+        struct_info_base_check(substitute_struct_info(mine, binding.symbols), given)
+        for mine, given in zip(derived.params, base.params)
+    ]
+    ret = binding.result(derived.ret, derived.params)
+    return min([*checks, struct_info_base_check(base.ret, ret)])
+
+
+_CHECK: dict[type, Callable[[Any, Any], BaseCheckResult]] = {
+    PrimStructInfo: _check_prim,
+    ShapeStructInfo: _check_shape,
+    TensorStructInfo: _check_tensor,
+    TupleStructInfo: _check_tuple,
+    FuncStructInfo: _check_func,
+}
+
+
+# -- calls ----------------------------------------------------------------------------------------
+
+
+class _Binding:
+    """What the symbols of a signature's parameters are in one call."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[TirVar, PrimExpr] = {}
+
+    def unify(self, param: StructInfo, arg: StructInfo) -> None:
+        """Bind the symbols standing alone in `param` to what `arg` has in their place; the first
+        place wins.
+        """
+        stack = [(param, arg)]
+        while stack:
+            mine, given = stack.pop()
+            if isinstance(mine, TupleStructInfo) and isinstance(given, TupleStructInfo):
+                stack.extend(reversed(list(zip(mine.fields, given.fields))))
+            elif isinstance(mine, PrimStructInfo) and isinstance(given, PrimStructInfo):
+                if mine.value is not None and given.value is not None:
+                    self._bind(mine.value, given.value)
+            else:
+                dims = known_dims(mine)
+                values = given.dims if isinstance(given, TensorStructInfo) else known_dims(given)
+                if dims is not None and values is not None and len(dims) == len(values):
+                    for dim, value in zip(dims, values):
+                        self._bind(dim, value)
+
+    def _bind(self, symbol: PrimExpr, value: PrimExpr) -> None:
+        if isinstance(symbol, TirVar) and symbol.dtype is value.dtype:
+            self.symbols.setdefault(symbol, value)
+
+    def result(self, ret: StructInfo, params: Iterable[StructInfo]) -> StructInfo:
+        """`ret` in the caller's symbols; what depends on a parameter's symbol that was not bound
+        is forgotten.
+        """
+        own = {id(v): v for p in params for v in definable_tir_vars_in_struct_info(p)}
+        symbols = {id(k): v for k, v in self.symbols.items()}
+        return erase_with(
+            ret,
+            lambda v: symbols.get(id(v)) if id(v) in own else v,
+            lambda v: v,
+        )
+
+
+def bind_symbols(pairs: Iterable[tuple[StructInfo, StructInfo]]) -> dict[TirVar, PrimExpr]:
+    """What the symbols standing alone in the first of each pair are, if the second is what is
+    given for it.
+    """
+    binding = _Binding()
+    for param, given in pairs:
+        binding.unify(param, given)
+    return binding.symbols
+
+
+def derive_call_ret_struct_info(
+    func_sinfo: FuncStructInfo,
+    args: Any,
+    ctx: object = None,
+    *,
+    name: str = "the function",
+    param_names: Sequence[str] | None = None,
+    span: Span = UNKNOWN,
+) -> StructInfo:
+    """What a call of a function of signature `func_sinfo` gives.
+
+    args  the arguments, or a call whose arguments they are (TVM's spelling, with a BlockBuilder as
+          `ctx`, not needed)
+    Raises StructInfoError for a wrong number of arguments and for one that certainly does not fit
+    its parameter. What cannot be decided here (a dimension `n` against `m`) is checked at run time
+    by the callee.
+    """
+    if isinstance(args, Expr) and hasattr(args, "args"):
+        span = args.span if span is UNKNOWN else span  # type: ignore[attr-defined]
+        args = args.args
+    if func_sinfo.params is None:
+        return func_sinfo.ret
+    given = [
+        a.struct_info if isinstance(a, Node) and hasattr(a, "struct_info") else a for a in args
+    ]
+    if len(given) != len(func_sinfo.params):
+        raise StructInfoError(
+            f"{name}: wanted {len(func_sinfo.params)} arguments, got {len(given)}{where(span)}"
+        )
+    binding = _Binding()
+    for param, info in zip(func_sinfo.params, given):
+        binding.unify(param, info)
+    for i, (param, info) in enumerate(zip(func_sinfo.params, given)):
+        if param is info:
+            continue
+        wanted = _erase_and_bind(param, binding)
+        if struct_info_base_check(wanted, info) is _L0:
+            label = param_names[i] if param_names else f"{i}"
+            bound = "" if wanted is param else f", here {wanted}"
+            raise StructInfoError(
+                f"{name}: argument {label} does not fit its parameter\n"
+                f"  wanted: {param}{bound}\n  got:    {info}{where(span)}"
+            )
+    return binding.result(func_sinfo.ret, func_sinfo.params)
+
+
+def _erase_and_bind(param: StructInfo, binding: _Binding) -> StructInfo:
+    if not binding.symbols:
+        return param
+    return substitute_struct_info(param, binding.symbols)
+
+
+def infer_call(
+    op: Any,
+    args: tuple[Any, ...],
+    attrs: Mapping[str, Any],
+    sinfo_args: tuple[StructInfo, ...],
+    span: Span = UNKNOWN,
+) -> StructInfo:
+    """The struct info of a call: by the rule of an operator, the signature of a function, or what
+    `sinfo_args` say.
+
+    Raises StructInfoError naming the operator or function, the argument, wanted and got, and the
+    source line.
+    """
+    if isinstance(op, Op):
+        infer = getattr(op, "infer", None)
+        if infer is None:
+            raise StructInfoError(f"{op.name} is no operator of the graph language{where(span)}")
+        made: StructInfo = infer(args, attrs, sinfo_args, span)
+        return made
+    info = getattr(op, "struct_info", None)
+    name = getattr(op, "global_symbol", None) or getattr(op, "name_hint", None) or "the function"
+    if isinstance(info, FuncStructInfo):
+        if info.params is None:
+            return _declared(sinfo_args) or info.ret
+        params = getattr(op, "params", None)
+        names = [p.name_hint for p in params] if params else None
+        return derive_call_ret_struct_info(info, args, name=name, param_names=names, span=span)
+    # A GlobalVar without a signature is a loop function, called in lowered code; its results are
+    # its arguments.
+    if isinstance(op, GlobalVar) and info is None:
+        return _declared(sinfo_args) or _OBJECT
+    if isinstance(info, ObjectStructInfo):
+        return _declared(sinfo_args) or _OBJECT
+    if info is None:
+        raise StructInfoError(
+            f"wanted a function or an operator to call, got {type(op).__name__}{where(span)}"
+        )
+    raise StructInfoError(f"{name} is called, but is no function: it is {info}{where(span)}")
+
+
+def _declared(sinfo_args: tuple[StructInfo, ...]) -> StructInfo | None:
+    if not sinfo_args:
+        return None
+    return sinfo_args[0] if len(sinfo_args) == 1 else TupleStructInfo(sinfo_args)

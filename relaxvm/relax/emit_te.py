@@ -1,0 +1,144 @@
+"""From a tensor expression over graph values to a loop function and the arguments of its
+`call_tir`.
+
+The loop function gets symbols of its own: `n` of the graph becomes another `n`, bound by its
+buffers. A symbol that no buffer dimension determines is passed as a scalar parameter (`tir_vars`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..base import StructInfoError
+from ..ir.expr import PrimExpr
+from ..ir.expr import Var as TirVar
+from ..ir.node import Map
+from ..ir.walk import substitute, walk
+from ..te import Tensor, create_prim_func, placeholder
+from ..tir import PrimFunc
+from .derive import substitute_struct_info
+from .expr import DataTypeImm, PrimValue, StringImm, Tuple, TupleGetItem, Var
+from .struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+__all__ = ["call_te_inputs"]
+
+
+def call_te_inputs(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[PrimFunc, list[Expr], StructInfo, list[TirVar]]:
+    """The loop function of ``func(*args, **kwargs)``, and the inputs, result and `tir_vars` of its
+    call.
+
+    Raises StructInfoError if an argument has no known shape and dtype, or `func` gives something
+    else than tensors.
+    """
+    if not callable(func):
+        raise StructInfoError(f"emit_te: wanted a function, got {type(func).__name__}")
+    inputs = _Inputs()
+    te_args = [inputs.convert(a, f"argument {i}") for i, a in enumerate(args)]
+    te_kwargs = {k: inputs.convert(v, f"argument {k}") for k, v in kwargs.items()}
+    name = getattr(func, "__name__", "the function")
+    result = func(*te_args, **te_kwargs)
+    outputs = list(result) if isinstance(result, (list, tuple)) else [result]
+    for each in outputs:
+        if not isinstance(each, Tensor):
+            raise StructInfoError(
+                f"emit_te: {name} gives a te.Tensor or a list of them, got {type(each).__name__}"
+            )
+    prim_func = create_prim_func([*inputs.tensors, *outputs]).without_attr("global_symbol")
+    unbound = _unbound(prim_func, inputs, outputs)
+    if unbound:
+        prim_func = prim_func.replace(params=(*prim_func.params, *unbound))
+    back = {mine: theirs for theirs, mine in inputs.symbols.items()}
+    infos = [
+        substitute_struct_info(TensorStructInfo(tuple(t.shape), t.dtype), back) for t in outputs
+    ]
+    info = infos[0] if isinstance(result, Tensor) else TupleStructInfo(tuple(infos))
+    if isinstance(result, (list, tuple)) and len(infos) == 1:
+        info = infos[0]
+    return prim_func, inputs.exprs, info, [back[v] for v in unbound]
+
+
+def _unbound(prim_func: PrimFunc, inputs: _Inputs, outputs: list[Tensor]) -> list[TirVar]:
+    """The loop function's symbols that no buffer dimension is."""
+    bound = {id(d) for t in (*inputs.tensors, *outputs) for d in t.shape}
+    mine = {id(v): v for v in inputs.symbols.values() if id(v) not in bound}
+    if not mine:
+        return []
+    used = {id(n) for n in walk(prim_func) if isinstance(n, TirVar)}
+    return [v for key, v in mine.items() if key in used]
+
+
+class _Inputs:
+    """Graph values as tensor expressions."""
+
+    def __init__(self) -> None:
+        self.exprs: list[Expr] = []
+        self.tensors: list[Tensor] = []
+        self.symbols: dict[TirVar, TirVar] = {}
+        self._names: dict[str, int] = {}
+
+    def convert(self, value: Any, what: str) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.convert(v, what) for v in value])
+        if isinstance(value, (dict, Map)):
+            return {k: self.convert(v, what) for k, v in value.items()}
+        if isinstance(value, PrimExpr):
+            return self._scalar(value)
+        if not isinstance(value, Expr):
+            return value
+        if isinstance(value, (StringImm, DataTypeImm)):
+            return value.value
+        if isinstance(value, PrimValue):
+            return self._scalar(value.value)
+        if isinstance(value, ShapeExpr):
+            return [self._scalar(v) for v in value.values]
+        if isinstance(value, Tuple):
+            return [self.convert(f, what) for f in value.fields]
+        return self._by_struct_info(value, value.struct_info, what)
+
+    def _by_struct_info(self, value: Expr, info: StructInfo, what: str) -> Any:
+        if isinstance(info, TensorStructInfo):
+            return self._tensor(value, info, what)
+        if isinstance(info, TupleStructInfo):
+            return [self.convert(TupleGetItem(value, i), what) for i in range(len(info.fields))]
+        if isinstance(info, ShapeStructInfo) and info.values is not None:
+            return [self._scalar(v) for v in info.values]
+        if isinstance(info, PrimStructInfo) and info.value is not None:
+            return self._scalar(info.value)
+        raise StructInfoError(
+            f"emit_te: {what}: wanted a tensor, or a shape or scalar that is known, got {info}"
+        )
+
+    def _tensor(self, value: Expr, info: TensorStructInfo, what: str) -> Tensor:
+        if info.dims is None or info.dtype == "void":
+            raise StructInfoError(
+                f"emit_te: {what}: wanted a tensor of known shape and dtype, got {info}; "
+                "bind its shape with match_cast first"
+            )
+        hint = value.name_hint if isinstance(value, Var) else "A"
+        name = self._fresh(hint if hint.isidentifier() else "A")
+        tensor = placeholder([self._scalar(d) for d in info.dims], info.dtype, name)
+        self.exprs.append(value)
+        self.tensors.append(tensor)
+        return tensor
+
+    def _fresh(self, hint: str) -> str:
+        count = self._names.get(hint, 0)
+        self._names[hint] = count + 1
+        return hint if count == 0 else f"{hint}_{count}"
+
+    def _scalar(self, value: PrimExpr) -> PrimExpr:
+        for n in walk(value):
+            if isinstance(n, TirVar) and n not in self.symbols:
+                self.symbols[n] = type(n)(n.name, n.dtype)
+        return substitute(value, self.symbols)

@@ -1,0 +1,394 @@
+"""Normal form: every value that is not a leaf is bound to a variable, and bodies and branches are
+`SeqExpr`s.
+
+`Normalizer` turns any nesting into it. Nesting may be as deep as the model, so the rules are
+generators driven by an explicit stack: `x = yield self._leaf(e)` asks for the leaf that stands for
+`e`, binding what it needs on the way. What is in normal form already is returned as the same
+object.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..base import VerifyError
+from ..ir.module import GlobalVar
+from ..ir.op import Op
+from ..ir.walk import walk
+from .derive import where
+from .expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+    is_leaf,
+)
+from .steps import Steps, run_steps
+from .struct_info import Expr, ShapeExpr
+from .substitute import copy_bound_vars
+
+__all__ = ["NameSupply", "Normalizer", "Scope", "bound_names", "is_flat", "join_plain_blocks"]
+
+_LEAF_TYPES = frozenset(
+    (
+        Var,
+        DataflowVar,
+        Constant,
+        PrimValue,
+        StringImm,
+        DataTypeImm,
+        ShapeExpr,
+        ExternFunc,
+        GlobalVar,
+    )
+)
+
+
+def _is_leaf(value: Any) -> bool:
+    return type(value) in _LEAF_TYPES or is_leaf(value)
+
+
+def is_flat(value: Expr) -> bool:
+    """Whether `value` may stand at the right of a binding and has nothing inside that could be out
+    of normal form.
+    """
+    kind = type(value)
+    if kind is Call:
+        return all(map(_is_leaf, value.args)) and _is_leaf(value.op)  # type: ignore[attr-defined]
+    if kind is TupleGetItem:
+        held = value.tuple_value  # type: ignore[attr-defined]
+        return type(held) in _LEAF_TYPES
+    return _is_leaf(value)
+
+
+def join_plain_blocks(blocks: Iterable[BindingBlock]) -> tuple[BindingBlock, ...]:
+    """`blocks` with plain blocks that follow one another made one."""
+    joined: list[BindingBlock] = []
+    for plain, group in itertools.groupby(blocks, lambda b: type(b) is BindingBlock):
+        run = list(group)
+        if plain and len(run) > 1:
+            bindings = tuple(itertools.chain.from_iterable(b.bindings for b in run))
+            run = [BindingBlock(bindings, run[0].span)]
+        joined.extend(run)
+    return tuple(joined)
+
+
+class NameSupply:
+    """Names that are not in use: a hint itself, then the hint with a number.
+
+    taken  gives the names in use; asked only when the first name is wanted
+    """
+
+    def __init__(self, taken: Callable[[], Iterable[str]] = tuple) -> None:
+        self._seed: Callable[[], Iterable[str]] | None = taken
+        self._used: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def fresh(self, hint: str) -> str:
+        """A name not given before."""
+        self._load()
+        if hint not in self._used:
+            self._used.add(hint)
+            return hint
+        prefix = f"{hint}_" if hint[-1:].isdigit() else hint
+        number = self._next.get(prefix, 1)
+        while f"{prefix}{number}" in self._used:
+            number += 1
+        self._next[prefix] = number + 1
+        self._used.add(f"{prefix}{number}")
+        return f"{prefix}{number}"
+
+    def reserve(self, name: str) -> None:
+        """Mark `name` as used."""
+        self._load()
+        self._used.add(name)
+
+    def _load(self) -> None:
+        if self._seed is not None:
+            self._used.update(self._seed())
+            self._seed = None
+
+
+def bound_names(root: Expr) -> Iterable[str]:
+    """The names of all variables below `root`."""
+    return (n.name_hint for n in walk(root) if isinstance(n, Var))
+
+
+class _Block:
+    """Bindings being collected. `origin` is the block they come from, returned again if nothing
+    changed.
+    """
+
+    __slots__ = ("bindings", "dataflow", "defined", "memo", "origin")
+
+    def __init__(self, dataflow: bool, origin: BindingBlock | None = None) -> None:
+        self.dataflow = dataflow
+        self.origin = origin
+        self.bindings: list[Binding] = []
+        self.defined: set[int] = set()
+        # Values that a variable of this block stands for, by identity: a shared expression is
+        # computed once.
+        self.memo: dict[int, tuple[Expr, Expr]] = {}
+
+    def append(self, binding: Binding) -> None:
+        self.bindings.append(binding)
+        self.defined.add(id(binding.var))
+
+    def finish(self) -> BindingBlock | None:
+        if not self.bindings:
+            return None
+        old = self.origin
+        if (
+            old is not None
+            and len(old.bindings) == len(self.bindings)
+            and all(a is b for a, b in zip(old.bindings, self.bindings))
+        ):
+            return old
+        kind = DataflowBlock if self.dataflow else BindingBlock
+        return kind(tuple(self.bindings)) if old is None else kind(tuple(self.bindings), old.span)
+
+
+class Scope:
+    """The blocks of one body or branch being collected; there is always a current block."""
+
+    __slots__ = ("barrier", "block", "blocks", "memo")
+
+    def __init__(self, barrier: bool = False) -> None:
+        self.barrier = barrier
+        self.blocks: list[BindingBlock] = []
+        self.block = _Block(False)
+        self.memo: dict[int, tuple[Expr, Expr]] = {}
+
+    def begin(self, dataflow: bool, origin: BindingBlock | None = None) -> None:
+        """Close the current block and open another."""
+        self.end()
+        self.block = _Block(dataflow, origin)
+
+    def end(self) -> BindingBlock | None:
+        """Close the current block (an empty one leaves no trace) and open a plain one."""
+        done = self.block.finish()
+        if done is not None:
+            self.blocks.append(done)
+        self.block = _Block(False)
+        return done
+
+    def finish(self) -> tuple[BindingBlock, ...]:
+        """All blocks; plain ones that follow one another are one."""
+        self.end()
+        return join_plain_blocks(self.blocks)
+
+    def discard(self) -> None:
+        """Drop the current block."""
+        self.block = _Block(False)
+
+
+class Normalizer:
+    """Builds normal form into a stack of scopes.
+
+    names  where names of new variables come from
+    """
+
+    def __init__(self, names: NameSupply) -> None:
+        self.names = names
+        self.scopes: list[Scope] = []
+        self._opened: dict[int, SeqExpr] = {}
+
+    # -- what the builder and passes call ---------------------------------------------------------
+
+    def value(self, expr: Expr) -> Expr:
+        """`expr` as the right side of a binding; what it needs is bound in the current block."""
+        return expr if is_flat(expr) else self._run(self._value(expr))
+
+    def leaf(self, expr: Expr) -> Expr:
+        """The leaf that stands for `expr`, which is bound in the current block if it is none."""
+        return expr if _is_leaf(expr) else self._run(self._leaf(expr))
+
+    def function(self, fn: Function) -> Function:
+        """`fn` in normal form; the same object if it is."""
+        return self._run(self._function(fn))  # type: ignore[no-any-return]
+
+    def seq(self, seq: SeqExpr) -> SeqExpr:
+        """`seq` in normal form; the same object if it is."""
+        return self._run(self._seq(seq))  # type: ignore[no-any-return]
+
+    def bind(self, value: Expr, hint: str = "", *, as_output: bool = False) -> Var:
+        """A new variable bound to `value`, which is flat or a normal `If` or `Function`."""
+        block = self.scopes[-1].block
+        inside = block.dataflow and not as_output
+        if block.dataflow and isinstance(value, If):
+            raise VerifyError(
+                "an If cannot stand in a dataflow block; end the block before "
+                f"it{where(value.span)}"
+            )
+        name = self.names.fresh(hint or ("lv" if inside else "gv"))
+        span = getattr(value, "span", None)
+        kind = DataflowVar if inside else Var
+        var = kind(name, value.struct_info) if span is None else kind(name, value.struct_info, span)
+        block.append(VarBinding(var, value) if span is None else VarBinding(var, value, span))
+        return var
+
+    def remember(self, expr: Expr, leaf: Expr) -> None:
+        """From here on `leaf` stands for the object `expr`."""
+        scope = self.scopes[-1]
+        memo = scope.block.memo if scope.block.dataflow else scope.memo
+        memo[id(expr)] = (expr, leaf)
+
+    def recall(self, expr: Expr) -> Expr | None:
+        """The leaf that stands for the object `expr` here, or None."""
+        key = id(expr)
+        for scope in reversed(self.scopes):
+            found = scope.block.memo.get(key) or scope.memo.get(key)
+            if found is not None:
+                return found[1]
+            if scope.barrier:
+                return None
+        return None
+
+    # -- the rules --------------------------------------------------------------------------------
+
+    def _run(self, first: Steps) -> Any:
+        depth = len(self.scopes)
+        try:
+            return run_steps(first)
+        except BaseException:
+            del self.scopes[depth:]
+            raise
+
+    def _leaf(self, expr: Expr) -> Steps:
+        known = self.recall(expr)
+        if known is not None:
+            return known
+        value = yield self._value(expr)
+        if _is_leaf(value):
+            return value
+        var = self.bind(value)
+        self.remember(expr, var)
+        return var
+
+    def _leaves(self, exprs: tuple[Any, ...]) -> Steps:
+        made = []
+        changed = False
+        for each in exprs:
+            if _is_leaf(each):
+                made.append(each)
+            else:
+                leaf = yield self._leaf(each)
+                changed = changed or leaf is not each
+                made.append(leaf)
+        return tuple(made) if changed else exprs
+
+    def _value(self, expr: Any) -> Steps:
+        rule = _RULES.get(type(expr))
+        if rule is None:
+            if is_leaf(expr) or isinstance(expr, Op):
+                return expr
+            raise VerifyError(f"{type(expr).__name__} is no expression of the graph language")
+        answer = yield rule(self, expr)
+        return answer
+
+    def _call(self, call: Call) -> Steps:
+        op = call.op if _is_leaf(call.op) else (yield self._leaf(call.op))  # type: ignore[arg-type]
+        args = yield self._leaves(call.args)
+        return call.replace(op=op, args=args)
+
+    def _tuple(self, value: Tuple) -> Steps:
+        fields = yield self._leaves(value.fields)
+        return value.replace(fields=fields)
+
+    def _get_item(self, item: TupleGetItem) -> Steps:
+        held = item.tuple_value
+        if isinstance(held, Tuple):
+            answer = yield self._value(held.fields[item.index])
+            return answer
+        leaf = yield self._leaf(held)
+        if isinstance(leaf, Tuple):
+            return leaf.fields[item.index]
+        return item.replace(tuple_value=leaf)
+
+    def _if(self, branch: If) -> Steps:
+        cond = branch.cond if _is_leaf(branch.cond) else (yield self._leaf(branch.cond))
+        true_branch = yield self._seq(branch.true_branch)
+        false_branch = yield self._seq(branch.false_branch)
+        return branch.replace(cond=cond, true_branch=true_branch, false_branch=false_branch)
+
+    def _function(self, fn: Function) -> Steps:
+        body = yield self._seq(fn.body, barrier=True)
+        return fn.replace(body=body)
+
+    def _seq(self, seq: Any, barrier: bool = False) -> Steps:
+        scope = Scope(barrier)
+        self.scopes.append(scope)
+        if not isinstance(seq, SeqExpr):
+            seq = SeqExpr((), seq)
+        seq = self._own(seq)
+        for block in seq.blocks:
+            scope.begin(isinstance(block, DataflowBlock), block)
+            yield self._bindings(block)
+        scope.end()
+        body = seq.body if _is_leaf(seq.body) else (yield self._leaf(seq.body))
+        self.scopes.pop()
+        blocks = scope.finish()
+        same = len(blocks) == len(seq.blocks) and all(a is b for a, b in zip(blocks, seq.blocks))
+        return seq.replace(blocks=seq.blocks if same else blocks, body=body)
+
+    def _own(self, seq: SeqExpr) -> SeqExpr:
+        """`seq`, or a copy with variables of its own if this object was put somewhere already."""
+        if seq.blocks and id(seq) in self._opened:
+            return copy_bound_vars(seq)
+        self._opened[id(seq)] = seq
+        return seq
+
+    def _bindings(self, block: BindingBlock) -> Steps:
+        scope = self.scopes[-1]
+        for binding in block.bindings:
+            value = binding.value
+            if isinstance(binding, MatchCast):
+                if not _is_leaf(value):
+                    value = yield self._leaf(value)
+            elif not is_flat(value):
+                value = yield self._value(value)
+            if value is not binding.value:
+                binding = binding.replace(value=value)
+            scope.block.append(binding)
+        return None
+
+    def _inline(self, seq: SeqExpr) -> Steps:
+        """A SeqExpr as a value: its bindings go into the current scope."""
+        scope = self.scopes[-1]
+        inside = scope.block.dataflow
+        seq = self._own(seq)
+        for block in seq.blocks:
+            opens = isinstance(block, DataflowBlock) and not inside
+            if opens:
+                scope.begin(True)
+            yield self._bindings(block)
+            if opens:
+                scope.end()
+        answer = yield self._value(seq.body)
+        return answer
+
+
+_RULES: dict[type, Callable[[Normalizer, Any], Steps]] = {
+    Call: Normalizer._call,
+    Tuple: Normalizer._tuple,
+    TupleGetItem: Normalizer._get_item,
+    If: Normalizer._if,
+    Function: Normalizer._function,
+    SeqExpr: Normalizer._inline,
+}

@@ -1,0 +1,149 @@
+"""Operators on shapes and values that need no library: shape_of, tensor_to_shape, print,
+assert_op, ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import UNKNOWN, Span, StructInfoError
+from ...ir.expr import IntImm
+from ..expr import Call, PrimValue, StringImm, as_relax
+from ..struct_info import (
+    Expr,
+    ObjectStructInfo,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .record import Text, missing, op
+
+__all__ = [
+    "assert_op",
+    "hint_on_device",
+    "null_value",
+    "print",
+    "shape_of",
+    "shape_to_tensor",
+    "tensor_to_shape",
+    "to_vdevice",
+]
+
+_BUILTIN = missing("a builtin of the virtual machine")
+_EFFECT = missing("runs for its effect")
+
+
+@op("shape_of", numpy=lambda x: tuple(x.shape), lower=_BUILTIN)
+def shape_of(x: Expr) -> StructInfo:
+    """The shape of the tensor `x`."""
+    info = _tensor(x)
+    return ShapeStructInfo(info.dims, info.ndim)
+
+
+@op("tensor_to_shape", numpy=lambda x: tuple(int(v) for v in x), lower=_BUILTIN)
+def tensor_to_shape(x: Expr) -> StructInfo:
+    """The shape whose dimensions are the elements of the one-dimensional int64 tensor `x`."""
+    info = _tensor(x)
+    if info.ndim not in (-1, 1):
+        raise StructInfoError(f"wanted a tensor of one dimension, got {info.ndim}")
+    if info.dtype not in ("void", "int64"):
+        raise StructInfoError(f"wanted a tensor of int64, got {info.dtype}")
+    rank = info.dims[0] if info.dims is not None else None
+    return ShapeStructInfo(ndim=rank.value if isinstance(rank, IntImm) else -1)
+
+
+@op("shape_to_tensor", numpy=lambda shape: np.asarray(shape, dtype="int64"), lower=_BUILTIN)
+def shape_to_tensor(shape: Expr) -> StructInfo:
+    """The dimensions of `shape` as a one-dimensional int64 tensor."""
+    info = shape.struct_info
+    if not isinstance(info, ShapeStructInfo):
+        raise StructInfoError(f"wanted a shape, got {info}")
+    return TensorStructInfo(None if info.ndim == -1 else (info.ndim,), "int64", None, 1)
+
+
+def _tensor(x: Expr) -> TensorStructInfo:
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise StructInfoError(f"wanted a tensor, got {info}")
+    return info
+
+
+@op("print", numpy=_EFFECT, lower=_BUILTIN, pure=False)
+def _print(format: Text, *values: Expr) -> StructInfo:
+    """Print `values` when the program runs; `format` is a str.format template, or "" to print them
+    in a row.
+    """
+    _want_string(format)
+    return TupleStructInfo(())
+
+
+def print(*values: Any, format: Any = "", span: Span = UNKNOWN) -> Call:
+    """Print `values` when the program runs; `format` is a str.format template, or "" to print them
+    in a row.
+    """
+    return Call(_print.op, (as_relax(format), *values), None, (), None, span)  # type: ignore[attr-defined]
+
+
+@op("assert_op", numpy=_EFFECT, lower=_BUILTIN, pure=False)
+def _assert_op(condition: Expr, format: Text, *format_args: Expr) -> StructInfo:
+    """Stop the program with a message unless `condition`, a bool scalar, holds."""
+    info = condition.struct_info
+    if isinstance(info, PrimStructInfo):
+        if not info.dtype.is_bool:
+            raise StructInfoError(f"the condition is a bool, got {info}")
+    elif isinstance(info, TensorStructInfo):
+        if info.dtype not in ("void", "bool") or info.ndim not in (-1, 0):
+            raise StructInfoError(f"the condition is a bool scalar, got {info}")
+    elif not isinstance(info, ObjectStructInfo):
+        raise StructInfoError(f"the condition is a bool scalar, got {info}")
+    _want_string(format)
+    return TupleStructInfo(())
+
+
+def assert_op(
+    condition: Any, format_args: Any = None, format: Any = "", span: Span = UNKNOWN
+) -> Call:
+    """Stop the program unless `condition` holds, with `format` (a str.format template) filled from
+    `format_args`.
+    """
+    if isinstance(format_args, (tuple, list)):
+        extra = tuple(format_args)
+    else:
+        extra = () if format_args is None else (format_args,)
+    if isinstance(condition, bool):
+        condition = PrimValue(condition)
+    arguments = (condition, as_relax(format), *extra)
+    return Call(_assert_op.op, arguments, None, (), None, span)  # type: ignore[attr-defined]
+
+
+def _want_string(format: Expr) -> None:
+    if not isinstance(format, StringImm):
+        raise StructInfoError(f"format: wanted a string constant, got {format.struct_info}")
+
+
+@op("null_value", numpy=lambda: None, lower=_BUILTIN)
+def null_value() -> StructInfo:
+    """No value: stands for an optional argument that is not given."""
+    return ObjectStructInfo()
+
+
+@op("to_vdevice", numpy=lambda x, *, dst_vdevice: x, lower=_BUILTIN)
+def to_vdevice(data: Expr, dst_vdevice: object = None) -> StructInfo:
+    """`data` on another device; on the CPU, itself."""
+    info = _tensor(data)
+    return info if dst_vdevice is None else info.replace(vdevice=dst_vdevice)
+
+
+@op("hint_on_device", numpy=lambda x, *, dst_vdevice: x, lower=_BUILTIN)
+def hint_on_device(data: Expr, dst_vdevice: object = None) -> StructInfo:
+    """`data`, with the remark that it should be computed on a device."""
+    return _tensor(data)
+
+
+for _face, _rule in ((print, _print), (assert_op, _assert_op)):
+    _face.op = _rule.op  # type: ignore[attr-defined]
+    object.__setattr__(_rule.op, "function", _face)  # type: ignore[attr-defined]

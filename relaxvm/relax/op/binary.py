@@ -1,0 +1,364 @@
+"""Operators of two operands that broadcast as numpy's do: add, power, less, logical_and, left_shift, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import tir
+from ...ir.expr import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Let,
+    Max,
+    Min,
+    Mul,
+    Or,
+    PrimExpr,
+    Select,
+    Sub,
+    Var,
+    const,
+)
+from .broadcast import scalar_of
+from .families import broadcast_binary
+from .infer import ANY, BITS, FLOAT, INTEGER
+from .lower import in_float32
+from .meaning import in_wider
+from .record import missing
+
+__all__ = [
+    "add",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "divide",
+    "equal",
+    "floor_divide",
+    "floor_mod",
+    "greater",
+    "greater_equal",
+    "left_shift",
+    "less",
+    "less_equal",
+    "logaddexp",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "maximum",
+    "minimum",
+    "mod",
+    "multiply",
+    "not_equal",
+    "power",
+    "right_shift",
+    "subtract",
+]
+
+# -- arithmetic ---------------------------------------------------------------------------------------------------------
+
+add = broadcast_binary(
+    "add",
+    "x1 + x2; integers wrap.",
+    numpy=np.add,
+    scalar=Add,
+    grad=lambda ops, x1, x2, y, gy: (gy, gy),
+)
+subtract = broadcast_binary(
+    "subtract",
+    "x1 - x2; integers wrap.",
+    numpy=np.subtract,
+    scalar=Sub,
+    grad=lambda ops, x1, x2, y, gy: (gy, -gy),
+)
+multiply = broadcast_binary(
+    "multiply",
+    "x1 * x2; integers wrap.",
+    numpy=np.multiply,
+    scalar=Mul,
+    grad=lambda ops, x1, x2, y, gy: (gy * x2, gy * x1),
+)
+
+
+def _divide(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
+    if np.asarray(x1).dtype.kind == "f":
+        return np.divide(x1, x2)
+    down = np.floor_divide(x1, x2)
+    remainder = np.mod(x1, x2)
+    up = (remainder != 0) & ((np.asarray(x1) < 0) != (np.asarray(x2) < 0))
+    return down + up.astype(down.dtype)
+
+
+divide = broadcast_binary(
+    "divide",
+    "x1 / x2. Of integers, the quotient rounded toward zero; 0 where x2 is 0.",
+    numpy=_divide,
+    scalar=Div,
+    grad=lambda ops, x1, x2, y, gy: (gy / x2, -gy * y / x2),
+)
+
+
+def _floor_mod(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if not a.dtype.is_float:
+        return FloorMod(a, b)
+    zero = const(0.0, a.dtype)
+    rest = tir.fmod(a, b)
+    other_sign = NE(LT(b, zero), LT(rest, zero))
+    nonzero = Select(other_sign, Add(rest, b), rest)
+    return Select(EQ(rest, zero), tir.copysign(zero, b), nonzero)
+
+
+def _floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if not a.dtype.is_float:
+        return FloorDiv(a, b)
+    # By way of the remainder, so that 1.0 // 0.1 is 9: floor of the rounded quotient would be 10.
+    zero, one = const(0.0, a.dtype), const(1.0, a.dtype)
+    rest = tir.fmod(a, b)
+    whole = Div(Sub(a, rest), b)
+    other_sign = And(NE(rest, zero), NE(LT(b, zero), LT(rest, zero)))
+    whole = Select(other_sign, Sub(whole, one), whole)
+    down = tir.floor(whole)
+    near = Select(GT(Sub(whole, down), const(0.5, a.dtype)), Add(down, one), down)
+    near = Select(EQ(whole, zero), tir.copysign(zero, Div(a, b)), near)
+    return Select(EQ(b, zero), Div(a, b), near)
+
+
+floor_divide = broadcast_binary(
+    "floor_divide",
+    "x1 / x2 rounded down; 0 where an integer x2 is 0.",
+    numpy=np.floor_divide,
+    scalar=in_float32(_floor_divide),
+    grad=lambda ops, x1, x2, y, gy: (None, None),
+)
+floor_mod = broadcast_binary(
+    "floor_mod",
+    "The remainder of floor_divide: its sign is that of x2; 0 where an integer x2 is 0.",
+    numpy=np.mod,
+    scalar=in_float32(_floor_mod),
+    grad=lambda ops, x1, x2, y, gy: (gy, -gy * ops.floor_divide(x1, x2)),
+)
+mod = broadcast_binary(
+    "mod",
+    "The remainder of a division rounded toward zero, as C's: its sign is that of x1; 0 where an integer x2 is 0.",
+    numpy=np.fmod,
+    scalar=lambda a, b: tir.fmod(a, b) if a.dtype.is_float else tir.truncmod(a, b),
+    grad=lambda ops, x1, x2, y, gy: (gy, -gy * ops.trunc(x1 / x2)),
+)
+
+
+def _integer_power(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
+    base, left = (np.array(a) for a in np.broadcast_arrays(x1, x2))
+    kind = base.dtype.type
+    result = np.ones_like(base)
+    negative = left < 0
+    odd = (left & kind(1)) != 0
+    at_ones = np.where(base == 1, kind(1), kind(0))
+    if base.dtype.kind == "i":
+        at_ones = np.where(base == -1, np.where(odd, kind(-1), kind(1)), at_ones)
+    left = np.where(negative, kind(0), left)
+    power_of_two = base
+    while left.any():
+        result = np.where((left & kind(1)) != 0, result * power_of_two, result)
+        power_of_two = power_of_two * power_of_two
+        left = left >> kind(1)
+    return np.where(negative, at_ones, result)
+
+
+def _power_meaning(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
+    return np.power(x1, x2) if np.asarray(x1).dtype.kind == "f" else _integer_power(x1, x2)
+
+
+def _power(x: PrimExpr, e: PrimExpr) -> PrimExpr:
+    if x.dtype.is_float:
+        return tir.pow(x, e)
+    dtype = x.dtype
+    zero, one = const(0, dtype), const(1, dtype)
+    bits = dtype.bits - dtype.is_signed
+    if isinstance(e, IntImm):
+        bits = max(0, e.value).bit_length()
+    # Square and multiply, one bit of the exponent after the other; named, so that nothing is computed twice.
+    named: list[tuple[Var, PrimExpr]] = []
+    result, square = one, x
+    for k in range(bits):
+        if k:
+            square = _named(named, f"square{k}", Mul(square, square))
+        bit = tir.bitwise_and(tir.shift_right(e, const(k, dtype)), one)
+        result = _named(named, f"power{k}", Select(NE(bit, zero), Mul(result, square), result))
+    if dtype.is_signed:
+        minus = const(-1, dtype)
+        odd = NE(tir.bitwise_and(e, one), zero)
+        inverse = Select(EQ(x, one), one, Select(EQ(x, minus), Select(odd, minus, one), zero))
+        result = Select(LT(e, zero), inverse, result)
+    for var, value in reversed(named):
+        result = Let(var, value, result)
+    return result
+
+
+def _named(named: list[tuple[Var, PrimExpr]], name: str, value: PrimExpr) -> Var:
+    var = Var(name, value.dtype)
+    named.append((var, value))
+    return var
+
+
+def _power_grad(ops: Any, x1: Any, x2: Any, y: Any, gy: Any) -> tuple[Any, Any]:
+    slope = ops.where(ops.equal(x2, 0.0), 0.0, x2 * ops.power(x1, x2 - 1.0))
+    g2 = None
+    if scalar_of(x2) is None:
+        # 0 to the power of anything positive does not move with the exponent.
+        g2 = gy * ops.where(ops.equal(x1, 0.0), 0.0, y * ops.log(x1))
+    return gy * slope, g2
+
+
+power = broadcast_binary(
+    "power",
+    "x1 to the power x2. Of integers, wrapped; with a negative exponent 0, but for the bases 1 and -1.",
+    numpy=_power_meaning,
+    scalar=_power,
+    grad=_power_grad,
+)
+
+
+def _takes_more(f: Callable[[PrimExpr, PrimExpr], PrimExpr], of_bools: Any) -> Any:
+    return lambda a, b: of_bools(a, b) if a.dtype.is_bool else f(a, b)
+
+
+minimum = broadcast_binary(
+    "minimum",
+    "The lesser of x1 and x2; NaN if one is.",
+    numpy=np.minimum,
+    scalar=_takes_more(Min, And),
+    takes=ANY,
+    grad=lambda ops, x1, x2, y, gy: (
+        ops.where(ops.less_equal(x1, x2), gy, 0.0),
+        ops.where(ops.less_equal(x1, x2), 0.0, gy),
+    ),
+)
+maximum = broadcast_binary(
+    "maximum",
+    "The greater of x1 and x2; NaN if one is.",
+    numpy=np.maximum,
+    scalar=_takes_more(Max, Or),
+    takes=ANY,
+    grad=lambda ops, x1, x2, y, gy: (
+        ops.where(ops.greater_equal(x1, x2), gy, 0.0),
+        ops.where(ops.greater_equal(x1, x2), 0.0, gy),
+    ),
+)
+
+
+def _logaddexp(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    # Equal operands apart: the difference of two equal infinities is NaN.
+    rest = tir.log1p(tir.exp(Sub(const(0.0, a.dtype), tir.abs(Sub(a, b)))))
+    return Select(EQ(a, b), Add(a, const(np.log(2.0), a.dtype)), Add(Max(a, b), rest))
+
+
+logaddexp = broadcast_binary(
+    "logaddexp",
+    "log(exp(x1) + exp(x2)), without overflow on the way.",
+    numpy=in_wider(np.logaddexp),
+    scalar=in_float32(_logaddexp),
+    takes=FLOAT,
+    grad=lambda ops, x1, x2, y, gy: (gy * ops.exp(x1 - y), gy * ops.exp(x2 - y)),
+)
+
+# -- bits ---------------------------------------------------------------------------------------------------------------
+
+_INTEGERS = missing("integers have no gradient")
+
+
+left_shift = broadcast_binary(
+    "left_shift",
+    "x1 shifted left by x2 bits; 0 if that is negative or the width and more.",
+    numpy=np.left_shift,
+    scalar=tir.shift_left,
+    takes=INTEGER,
+    grad=_INTEGERS,
+)
+right_shift = broadcast_binary(
+    "right_shift",
+    "x1 shifted right by x2 bits, keeping its sign.",
+    numpy=np.right_shift,
+    scalar=tir.shift_right,
+    takes=INTEGER,
+    grad=_INTEGERS,
+)
+bitwise_and = broadcast_binary(
+    "bitwise_and",
+    "Bit by bit and.",
+    numpy=np.bitwise_and,
+    scalar=tir.bitwise_and,
+    takes=BITS,
+    grad=_INTEGERS,
+)
+bitwise_or = broadcast_binary(
+    "bitwise_or",
+    "Bit by bit or.",
+    numpy=np.bitwise_or,
+    scalar=tir.bitwise_or,
+    takes=BITS,
+    grad=_INTEGERS,
+)
+bitwise_xor = broadcast_binary(
+    "bitwise_xor",
+    "Bit by bit exclusive or.",
+    numpy=np.bitwise_xor,
+    scalar=tir.bitwise_xor,
+    takes=BITS,
+    grad=_INTEGERS,
+)
+
+# -- questions ----------------------------------------------------------------------------------------------------------
+
+_BOOLS = missing("the result is no float")
+
+
+def _question(
+    name: str, meaning: str, numpy: Any, scalar: Callable[[PrimExpr, PrimExpr], PrimExpr]
+) -> Any:
+    return broadcast_binary(
+        name, meaning, numpy=numpy, scalar=scalar, takes=ANY, gives="bool", grad=_BOOLS
+    )
+
+
+equal = _question("equal", "Whether x1 == x2: a bool.", np.equal, EQ)
+not_equal = _question("not_equal", "Whether x1 != x2: a bool.", np.not_equal, NE)
+less = _question("less", "Whether x1 < x2: a bool.", np.less, LT)
+less_equal = _question("less_equal", "Whether x1 <= x2: a bool.", np.less_equal, LE)
+greater = _question("greater", "Whether x1 > x2: a bool.", np.greater, GT)
+greater_equal = _question("greater_equal", "Whether x1 >= x2: a bool.", np.greater_equal, GE)
+
+
+def _truth(x: PrimExpr) -> PrimExpr:
+    return x if x.dtype.is_bool else NE(x, const(0, x.dtype))
+
+
+logical_and = _question(
+    "logical_and",
+    "Whether neither x1 nor x2 is zero or false: a bool.",
+    np.logical_and,
+    lambda a, b: And(_truth(a), _truth(b)),
+)
+logical_or = _question(
+    "logical_or",
+    "Whether not both x1 and x2 are zero or false: a bool.",
+    np.logical_or,
+    lambda a, b: Or(_truth(a), _truth(b)),
+)
+logical_xor = _question(
+    "logical_xor",
+    "Whether just one of x1 and x2 is zero or false: a bool.",
+    np.logical_xor,
+    lambda a, b: NE(_truth(a), _truth(b)),
+)

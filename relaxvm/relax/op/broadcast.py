@@ -1,0 +1,241 @@
+"""Operands that broadcast: inference, legalisation and gradients shared by operators of two and three of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base import DataType, StructInfoError
+from ...ir.expr import FloatImm, IntImm, PrimExpr, Select, const
+from ...ir.expr import Var as TirVar
+from ...te import Tensor, compute
+from ..derive import prove_dims
+from ..expr import Call, Constant, ExternFunc, PrimValue, as_relax
+from ..expr import const as constant
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+)
+from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
+from .lower import call_te, scalar_constant
+from .names import ops
+
+__all__ = [
+    "broadcast_info",
+    "broadcast_lower",
+    "broadcast_value",
+    "like_operand",
+    "match_scalars",
+    "unbroadcast",
+]
+
+BROADCAST_SHAPE = "vm.builtin.broadcast_shape"
+
+
+# -- inference ----------------------------------------------------------------------------------------------------------
+
+
+def operand_info(x: Expr, name: str, takes: Iterable[str] = ANY) -> Any:
+    """The struct info of an operand: a tensor or a scalar value."""
+    info = x.struct_info
+    if isinstance(info, PrimStructInfo):
+        check_kind(info.dtype, name, takes)
+        return info
+    return tensor(x, name, takes)
+
+
+def broadcast_info(
+    operands: Sequence[Expr],
+    names: Sequence[str],
+    takes: Iterable[str] = ANY,
+    gives: DataType | None = None,
+    dtypes_of: slice = slice(None),
+) -> StructInfo:
+    """The struct info of an elementwise result: the broadcast shape, the operands' dtype.
+
+    gives      the dtype of the result, if it is not the operands'
+    dtypes_of  which operands must have one dtype of the kinds `takes`
+    """
+    infos = [operand_info(x, n) for x, n in zip(operands, names)]
+    for info, name in zip(infos[dtypes_of], names[dtypes_of]):
+        check_kind(info.dtype, name, takes)
+    dtype = same_dtype(infos[dtypes_of], names[dtypes_of])
+    dtype = gives if gives is not None else dtype
+    arrays = [(i, n) for i, n in zip(infos, names) if isinstance(i, TensorStructInfo)]
+    if not arrays:
+        return PrimStructInfo(dtype)
+    vdevice = next((i.vdevice for i, _ in arrays if i.vdevice is not None), None)
+    shapes = [i.shape for i, _ in arrays]
+    if all(s is shapes[0] for s in shapes) and shapes[0] is not None:
+        return TensorStructInfo(shapes[0], dtype, vdevice)
+    if any(i.ndim == -1 for i, _ in arrays):
+        return TensorStructInfo(None, dtype, vdevice)
+    dims = None
+    if all(i.dims is not None for i, _ in arrays):
+        dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays])
+    ndim = max(i.ndim for i, _ in arrays)
+    return TensorStructInfo(dims, dtype, vdevice, ndim)
+
+
+# -- Python numbers as operands -----------------------------------------------------------------------------------------
+
+
+def like_operand(value: Any, other: Any, op_name: str) -> Any:
+    """A Python number as a constant of the dtype of the operand beside it; anything else as it is.
+
+    Raises StructInfoError if that dtype does not hold it.
+    """
+    if isinstance(value, (IntImm, FloatImm)):
+        # Script text gives its literals so.
+        value = bool(value.value) if value.dtype.is_bool else value.value
+    if not isinstance(value, (bool, int, float)):
+        return value
+    info = (
+        None
+        if isinstance(other, (bool, int, float, IntImm, FloatImm))
+        else as_relax(other).struct_info
+    )
+    dtype = info.dtype if isinstance(info, (TensorStructInfo, PrimStructInfo)) else None
+    if dtype is None or dtype == "void":
+        return constant(value)
+    check_number(value, dtype, op_name)
+    if isinstance(info, PrimStructInfo):
+        return PrimValue(const(value, dtype))
+    return constant(value, dtype)
+
+
+def check_number(value: Any, dtype: DataType, op_name: str) -> None:
+    """Raise StructInfoError unless the Python number `value` can be one of `dtype`."""
+    if dtype.is_float:
+        return
+    if isinstance(value, float):
+        raise StructInfoError(
+            f"{op_name}: the float {value!r} beside {dtype}; astype the tensor first"
+        )
+    if dtype.is_bool and not isinstance(value, bool):
+        raise StructInfoError(f"{op_name}: the number {value!r} beside bool; write True or False")
+    if not dtype.min_value <= int(value) <= dtype.max_value:
+        raise StructInfoError(
+            f"{op_name}: {value} does not fit {dtype}: "
+            f"its range is {dtype.min_value} to {dtype.max_value}"
+        )
+
+
+def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., Call]:
+    """The face of an operator whose operands from number `first` on may be Python numbers, of one another's dtype."""
+    record = build.op  # type: ignore[attr-defined]
+
+    @functools.wraps(build)
+    def face(*args: Any, **keywords: Any) -> Call:
+        names = [p.name for p in record.params if p.kind == "arg"]
+        given = [*args, *(keywords.pop(n) for n in names[len(args) :] if n in keywords)]
+        operands = given[first:]
+        beside = next((v for v in operands if not _is_number(v)), None)
+        if beside is not None:
+            given[first:] = [like_operand(v, beside, record.short) for v in operands]
+        else:
+            given[first:] = [
+                constant(v) if isinstance(v, (bool, int, float)) else v for v in operands
+            ]
+        return build(*given, **keywords)
+
+    object.__setattr__(record, "function", face)
+    return face
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, IntImm, FloatImm))
+
+
+# -- legalisation -------------------------------------------------------------------------------------------------------
+
+
+def broadcast_value(x: Any, index: Sequence[PrimExpr], dims: Sequence[PrimExpr]) -> Any:
+    """The element of `x` at `index` of the broadcast shape `dims`; a scalar expression is itself."""
+    if not isinstance(x, Tensor):
+        return x
+    start = len(index) - x.ndim
+    own: list[PrimExpr] = []
+    for dim, i, d in zip(x.shape, index[start:], dims[start:]):
+        zero = const(0, i.dtype)
+        if isinstance(dim, IntImm) and dim.value == 1:
+            own.append(zero)
+        elif dim is d or prove_dims(dim, d):
+            own.append(i)
+        else:
+            own.append(Select(dim.equal(const(1, dim.dtype)), zero, i))
+    return x(*own)
+
+
+def broadcast_lower(scalar: Callable[..., PrimExpr]) -> Callable[[Any, Call], Expr]:
+    """The legalisation of ``scalar(a[i], b[i], ...)`` over operands that broadcast."""
+
+    def te_function(dims: list[PrimExpr], *operands: Any) -> Tensor:
+        return compute(  # type: ignore[no-any-return]
+            tuple(dims),
+            lambda *i: scalar(*(broadcast_value(x, i, dims) for x in operands)),
+            name="compute",
+        )
+
+    def lower(builder: Any, call: Call) -> Expr:
+        operands = [scalar_constant(a) for a in call.args]
+        info = call.struct_info
+        if isinstance(info, PrimStructInfo):
+            return PrimValue(scalar(*(_prim(a) for a in operands)))
+        dims = info.dims  # type: ignore[attr-defined]
+        if dims is None:
+            dims = _dims_at_run_time(builder, call)
+        return call_te(builder, call, te_function, ShapeExpr(dims), *operands)
+
+    return lower
+
+
+def _prim(x: Any) -> PrimExpr:
+    if isinstance(x, PrimExpr):
+        return x
+    value: Any = x.struct_info.value
+    return value  # type: ignore[no-any-return]
+
+
+def _dims_at_run_time(builder: Any, call: Call) -> tuple[PrimExpr, ...]:
+    """Symbols for a broadcast shape that depends on which symbols turn out to be 1; the program checks that it exists."""
+    info: Any = call.struct_info
+    shapes = [ops.shape_of(a) for a in call.args if isinstance(a.struct_info, TensorStructInfo)]
+    shape = ops.call_pure_packed(
+        ExternFunc(BROADCAST_SHAPE), *shapes, sinfo_args=ShapeStructInfo(ndim=info.ndim)
+    )
+    dims = tuple(TirVar(f"d{k}", "int64") for k in range(info.ndim))
+    builder.match_cast(builder.emit(shape), ShapeStructInfo(dims))
+    return dims
+
+
+# -- gradients ----------------------------------------------------------------------------------------------------------
+
+
+def unbroadcast(ops: Any, gradient: Expr | None, x: Expr) -> Expr | None:
+    """`gradient`, of the broadcast shape, summed to the shape of the operand `x`; None for a scalar value."""
+    info = x.struct_info
+    if gradient is None or not isinstance(info, TensorStructInfo):
+        return None
+    have = gradient.struct_info
+    if isinstance(have, TensorStructInfo) and have.dims is not None and info.dims is not None:
+        if len(have.dims) == len(info.dims) and all(
+            prove_dims(a, b) for a, b in zip(have.dims, info.dims)
+        ):
+            return gradient
+    shape = info.shape if info.shape is not None else ops.shape_of(x)
+    return ops.collapse_sum_to(gradient, shape)  # type: ignore[no-any-return]
+
+
+def scalar_of(x: Expr) -> Any:
+    """The number that a constant of no dimensions is, or None."""
+    if isinstance(x, Constant) and len(x.data.shape) == 0:
+        return np.asarray(x.data.numpy()).item()
+    return None

@@ -1,0 +1,240 @@
+"""Factories for operators of one kind: `unary`, `broadcast_binary`, `reduce`, and the layout rule they share.
+
+    tanh = unary("tanh", "The hyperbolic tangent.", numpy=np.tanh, scalar=tir.tanh,
+                 grad=lambda ops, x, y, gy: gy * (1.0 - y * y))
+
+A layout rule is ``(call, orders) -> Layouts | None``: `orders` says for each argument which order of axes it is available in
+(a permutation, or None for as it is written), and the rule answers with the orders it takes and gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...base import DataType
+from ...ir.expr import PrimExpr, cast, const
+from ...te import Tensor, compute, reduce_axis
+from ..expr import Call
+from ..struct_info import Expr, StructInfo, TensorStructInfo
+from .broadcast import broadcast_info, broadcast_lower, match_scalars, unbroadcast
+from .infer import FLOAT, NUMBER, axes_of, tensor
+from .lower import elementwise, te_lower
+from .record import Missing, missing, op
+
+__all__ = [
+    "Layouts",
+    "broadcast_binary",
+    "elementwise_layout",
+    "reduce",
+    "reduced_info",
+    "te_reduce",
+    "unary",
+]
+
+Order = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What a layout rule answers: orders of axes of the arguments and of the result, and attributes that change."""
+
+    args: tuple[Order | None, ...]
+    result: Order | None
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+
+def elementwise_layout(call: Call, orders: tuple[Order | None, ...]) -> Layouts | None:
+    """Elementwise operators work in any order of axes, the same one for every tensor; the first known one is taken."""
+    found = next((o for o in orders if o is not None), None)
+    if found is None:
+        return None
+    taken: list[Order | None] = []
+    for arg in call.args:
+        info = arg.struct_info
+        ndim = info.ndim if isinstance(info, TensorStructInfo) else 0
+        if ndim not in (0, len(found)):
+            return None
+        taken.append(found if ndim else None)
+    return Layouts(tuple(taken), found)
+
+
+NOT_SMOOTH = missing("piecewise constant")
+
+
+def unary(
+    name: str,
+    meaning: str,
+    *,
+    numpy: Callable[..., Any],
+    scalar: Callable[[PrimExpr], PrimExpr],
+    takes: Iterable[str] = FLOAT,
+    gives: str | None = None,
+    grad: Callable[..., Any] | Missing = NOT_SMOOTH,
+) -> Callable[..., Call]:
+    """An operator of one tensor `x` that works element by element.
+
+    meaning  the docstring
+    numpy    (array) -> array        scalar  (scalar expression) -> scalar expression
+    takes    kinds of dtype          gives   the dtype of the result; None: that of `x`
+    grad     (ops, x, y, gy) -> the gradient with respect to x, where y = op(x)
+    """
+    result = DataType(gives) if gives is not None else None
+
+    def rule(x: Expr) -> StructInfo:
+        info = tensor(x, "x", takes)
+        return info if result is None else info.replace(dtype=result)
+
+    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
+    rule.__doc__ = meaning
+    of_x = grad
+    made = op(
+        name,
+        numpy=numpy,
+        lower=te_lower(lambda x: elementwise(x, scalar)),
+        grad=grad
+        if isinstance(of_x, Missing)
+        else lambda ops, call, y, gy: (of_x(ops, call.args[0], y, gy),),
+        layout=elementwise_layout,
+    )
+    return made(rule)
+
+
+def broadcast_binary(
+    name: str,
+    meaning: str,
+    *,
+    numpy: Callable[..., Any],
+    scalar: Callable[[PrimExpr, PrimExpr], PrimExpr],
+    takes: Iterable[str] = NUMBER,
+    gives: str | None = None,
+    grad: Callable[..., Any] | Missing = NOT_SMOOTH,
+) -> Callable[..., Call]:
+    """An operator of two operands that broadcast, tensors or scalar values of one dtype; Python numbers take that dtype.
+
+    grad  (ops, x1, x2, y, gy) -> the two gradients in the shape of y; they are summed to the operands' shapes here
+    The rest is as for `unary`.
+    """
+    result = DataType(gives) if gives is not None else None
+
+    def rule(x1: Expr, x2: Expr) -> StructInfo:
+        return broadcast_info((x1, x2), ("x1", "x2"), takes, result)
+
+    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
+    rule.__doc__ = meaning
+    of_both = grad
+
+    def grad_rule(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
+        x1, x2 = call.args
+        g1, g2 = of_both(ops, x1, x2, y, gy)  # type: ignore[operator]
+        return unbroadcast(ops, g1, x1), unbroadcast(ops, g2, x2)
+
+    made = op(
+        name,
+        numpy=numpy,
+        lower=broadcast_lower(scalar),
+        grad=of_both if isinstance(of_both, Missing) else grad_rule,
+        layout=elementwise_layout,
+    )
+    return match_scalars(made(rule))
+
+
+# -- reductions ---------------------------------------------------------------------------------------------------------
+
+
+def reduced_info(
+    info: TensorStructInfo, axis: Any, keepdims: bool, dtype: DataType | None = None
+) -> TensorStructInfo:
+    """The struct info of a reduction over `axis` (an int, several, or None for all)."""
+    dtype = info.dtype if dtype is None else dtype
+    if info.ndim == -1:
+        known = axis is None and not keepdims
+        return TensorStructInfo(() if known else None, dtype, info.vdevice)
+    axes = axes_of(axis, info.ndim)
+    ndim = info.ndim if keepdims else info.ndim - len(axes)
+    if info.dims is None:
+        return TensorStructInfo(() if ndim == 0 else None, dtype, info.vdevice, ndim)
+    one = const(1, "int64")
+    dims = [one if k in axes else d for k, d in enumerate(info.dims) if keepdims or k not in axes]
+    return TensorStructInfo(dims, dtype, info.vdevice)
+
+
+def te_reduce(
+    x: Tensor,
+    axis: Any,
+    keepdims: bool,
+    reducer: Callable[..., Any],
+    prepare: Callable[[PrimExpr], PrimExpr] | None = None,
+    finish: Callable[[PrimExpr], PrimExpr] | None = None,
+    widen: bool = False,
+) -> Tensor:
+    """`x` reduced over `axis` by a te reducer.
+
+    prepare, finish  applied to every element before, and to the results after; their dtype is the accumulator's
+    widen            the 16-bit floats accumulate in float32
+    """
+    axes = axes_of(axis, x.ndim)
+    wide = "float32" if widen and x.dtype.is_float and x.dtype.bits == 16 else x.dtype
+
+    def before(v: PrimExpr) -> PrimExpr:
+        v = cast(wide, v)
+        return v if prepare is None else prepare(v)
+
+    def after(v: PrimExpr) -> PrimExpr:
+        return cast(x.dtype, v if finish is None else finish(v))
+
+    if not axes:
+        return elementwise(x, lambda v: after(before(v)))
+    over = {a: reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
+    dims = [
+        const(1, d.dtype) if k in over else d
+        for k, d in enumerate(x.shape)
+        if keepdims or k not in over
+    ]
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
+        at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
+        return reducer(before(x(*at)), axis=list(over.values()))  # type: ignore[no-any-return]
+
+    made: Tensor = compute(tuple(dims), value, "reduced")
+    same = finish is None and made.dtype is x.dtype
+    return made if same else elementwise(made, after)
+
+
+def reduce(
+    name: str,
+    meaning: str,
+    *,
+    numpy: Callable[..., Any],
+    reducer: Callable[..., Any],
+    takes: Iterable[str] = NUMBER,
+    widen: bool = False,
+    grad: Callable[..., Any] | Missing,
+    layout: Any = missing("axes are numbered by position"),
+) -> Callable[..., Call]:
+    """An operator that reduces `axis` of one tensor and keeps its dtype.
+
+    numpy    (x, *, axis, keepdims) -> array; axis is an int, a tuple or None
+    reducer  a te reducer such as `te.sum`; for the 16-bit floats it works in float32 if `widen`
+    grad     (ops, call, y, gy) -> (gradient with respect to x,)
+    """
+
+    def rule(
+        x: Expr, axis: int | Sequence[int] | None = None, keepdims: bool = False
+    ) -> StructInfo:
+        return reduced_info(tensor(x, "x", takes), axis, keepdims)
+
+    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
+    rule.__doc__ = meaning
+    made = op(
+        name,
+        numpy=numpy,
+        lower=te_lower(
+            lambda x, axis, keepdims: te_reduce(x, axis, keepdims, reducer, widen=widen)
+        ),
+        grad=grad,
+        layout=layout,
+    )
+    return made(rule)

@@ -1,0 +1,204 @@
+"""Shared parts of inference rules: what an argument must be, and how shapes combine.
+
+Every check raises StructInfoError saying wanted and got; the record adds operator, arguments and source line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...base import DataType, StructInfoError
+from ...ir.expr import IntImm, PrimExpr, const
+from ..derive import prove_dims
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+__all__ = [
+    "ANY",
+    "BITS",
+    "FLOAT",
+    "INTEGER",
+    "NUMBER",
+    "axes_of",
+    "axis_of",
+    "broadcast_dims",
+    "check_kind",
+    "dims_product",
+    "same_dtype",
+    "shape_dims",
+    "tensor",
+    "tensors",
+]
+
+FLOAT = frozenset({"float", "bfloat"})
+"""float16, bfloat16, float32, float64"""
+INTEGER = frozenset({"int", "uint"})
+BITS = INTEGER | {"bool"}
+NUMBER = FLOAT | INTEGER
+ANY = NUMBER | {"bool"}
+_WORDS = {
+    FLOAT: "a floating dtype",
+    INTEGER: "an integer dtype",
+    BITS: "an integer dtype or bool",
+    NUMBER: "a number's dtype (bool is none; astype it first)",
+    ANY: "a scalar dtype",
+}
+
+
+def tensor(
+    x: Expr, name: str, takes: Iterable[str] = ANY, ndim: int | None = None
+) -> TensorStructInfo:
+    """The struct info of the argument `x`, which must be a tensor.
+
+    takes  the kinds of dtype it may have; an unknown dtype passes
+    ndim   the rank it must have; an unknown rank passes
+    """
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise StructInfoError(f"{name}: wanted a tensor, got {info}")
+    check_kind(info.dtype, name, takes)
+    if ndim is not None and info.ndim not in (-1, ndim):
+        raise StructInfoError(f"{name}: wanted {ndim} dimensions, got {info.ndim}")
+    return info
+
+
+def check_kind(dtype: DataType, name: str, takes: Iterable[str]) -> None:
+    """Raise StructInfoError unless `dtype` is of one of the kinds `takes`, or unknown."""
+    takes = frozenset(takes)
+    if dtype.kind != "void" and dtype.kind not in takes:
+        wanted = _WORDS.get(takes) or " or ".join(sorted(takes))
+        raise StructInfoError(f"{name}: wanted {wanted}, got {dtype}")
+
+
+def tensors(x: Expr, name: str, takes: Iterable[str] = ANY) -> list[TensorStructInfo]:
+    """The struct infos of the fields of the argument `x`, which must be a tuple of tensors."""
+    info = x.struct_info
+    if not isinstance(info, TupleStructInfo):
+        raise StructInfoError(f"{name}: wanted a tuple of tensors, got {info}")
+    made = []
+    for i, field in enumerate(info.fields):
+        if not isinstance(field, TensorStructInfo):
+            raise StructInfoError(f"{name}: field {i}: wanted a tensor, got {field}")
+        check_kind(field.dtype, f"{name}: field {i}", takes)
+        made.append(field)
+    return made
+
+
+def same_dtype(infos: Sequence[Any], names: Sequence[str]) -> DataType:
+    """The one dtype of several tensors (or scalars); "void" if none is known."""
+    first: DataType | None = None
+    whose = ""
+    for info, name in zip(infos, names):
+        if info.dtype.kind == "void":
+            continue
+        if first is None:
+            first, whose = info.dtype, name
+        elif info.dtype is not first:
+            raise StructInfoError(
+                f"the dtypes differ: {whose} is {first}, {name} is {info.dtype}; astype one of them"
+            )
+    return first if first is not None else DataType("void")
+
+
+def axis_of(axis: Any, ndim: int, name: str = "axis", extra: int = 0) -> int:
+    """`axis` counted from the front; `extra` more positions are allowed (as for expand_dims).
+
+    With an unknown rank (-1) it is returned as it is.
+    """
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise StructInfoError(f"{name}: wanted an int, got {type(axis).__name__}: {axis!r}")
+    if ndim == -1:
+        return axis
+    count = ndim + extra
+    if not -count <= axis < count:
+        raise StructInfoError(
+            f"{name}: wanted {-count} to {count - 1} for {ndim} dimensions, got {axis}"
+            if count
+            else f"{name}: a tensor of no dimensions has no axis {axis}"
+        )
+    return axis + count if axis < 0 else axis
+
+
+def axes_of(axes: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
+    """Several axes counted from the front, in the order given; one int is one axis, None is all of them.
+
+    Raises StructInfoError if one stands twice. The rank must be known.
+    """
+    if axes is None:
+        return tuple(range(ndim))
+    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    made = tuple(axis_of(a, ndim, name) for a in given)
+    if len(set(made)) != len(made):
+        raise StructInfoError(f"{name}: an axis stands twice in {list(given)}")
+    return made
+
+
+def broadcast_dims(
+    shapes: Sequence[Sequence[PrimExpr]], names: Sequence[str]
+) -> tuple[PrimExpr, ...] | None:
+    """numpy's broadcast of several shapes; None where it depends on what symbols turn out to be.
+
+    Raises StructInfoError naming the two arguments if dimensions certainly do not fit.
+    """
+    ndim = max((len(s) for s in shapes), default=0)
+    result: list[PrimExpr | None] = []
+    for k in range(ndim):
+        at = k - ndim
+        have = [(s[at], name) for s, name in zip(shapes, names) if len(s) >= -at]
+        result.append(_broadcast_dim(have, at))
+    return None if any(d is None for d in result) else tuple(d for d in result if d is not None)
+
+
+def _broadcast_dim(have: list[tuple[PrimExpr, str]], at: int) -> PrimExpr | None:
+    chosen, whose = have[0]
+    doubtful = False
+    for dim, name in have[1:]:
+        if _is_one(dim):
+            continue
+        if _is_one(chosen):
+            chosen, whose = dim, name
+            continue
+        same = prove_dims(chosen, dim)
+        if same is False and isinstance(chosen, IntImm) and isinstance(dim, IntImm):
+            raise StructInfoError(
+                f"the shapes do not broadcast: dimension {at} is {chosen.value} in {whose} "
+                f"and {dim.value} in {name}; wanted equal ones, or 1"
+            )
+        doubtful = doubtful or same is not True
+    return None if doubtful else chosen
+
+
+def _is_one(dim: PrimExpr) -> bool:
+    return isinstance(dim, IntImm) and dim.value == 1
+
+
+def shape_dims(shape: Expr, name: str = "shape") -> tuple[tuple[PrimExpr, ...] | None, int]:
+    """The dimensions that the argument `shape` gives (None if unknown), and how many there are (-1 if unknown)."""
+    info = shape.struct_info
+    if not isinstance(info, ShapeStructInfo):
+        raise StructInfoError(f"{name}: wanted a shape, got {info}")
+    return info.values, info.ndim
+
+
+def dims_product(dims: Iterable[PrimExpr]) -> PrimExpr:
+    """How many elements a shape has."""
+    total: PrimExpr = const(1, "int64")
+    for d in dims:
+        total = total * d
+    return total
+
+
+def scalar_or_tensor(x: Expr, name: str, takes: Iterable[str] = ANY) -> StructInfo:
+    """The struct info of an argument that is a tensor or a scalar value."""
+    info = x.struct_info
+    if isinstance(info, PrimStructInfo):
+        check_kind(info.dtype, name, takes)
+        return info
+    return tensor(x, name, takes)

@@ -1,0 +1,105 @@
+"""Shared parts of legalisation: from a call of an operator to a call of a loop function.
+
+    @op("square", numpy=np.square, lower=te_lower(lambda x: te.compute(x.shape, lambda *i: x[i] * x[i])), ...)
+
+`te_lower(compute)` hands `compute` the call's arguments (tensors as `te.Tensor`, shapes as lists of dimensions, scalars as
+scalar expressions, tuples as lists) and its attributes by keyword; `compute` gives a `te.Tensor` or a list of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...base import DataType
+from ...ir.expr import PrimExpr, cast, const
+from ...te import Tensor, compute
+from ..emit_te import call_te_inputs
+from ..expr import Call, Constant
+from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from .call import call_tir
+
+__all__ = ["call_te", "elementwise", "in_float32", "scalar_constant", "te_lower", "te_value"]
+
+Lower = Callable[[Any, Call], Expr]
+
+
+def te_lower(fn: Callable[..., Any], name: str | None = None) -> Lower:
+    """A legalisation by the tensor expression ``fn(*args, **attrs)``. `name` is for the loop function."""
+
+    def lower(builder: Any, call: Call) -> Expr:
+        return call_te(builder, call, fn, *call.args, te_name=name, **dict(call.attrs))
+
+    lower.te = fn  # type: ignore[attr-defined]
+    return lower
+
+
+def call_te(
+    builder: Any,
+    call: Call,
+    fn: Callable[..., Any],
+    *args: Any,
+    te_name: str | None = None,
+    **attrs: Any,
+) -> Call:
+    """A `call_tir` that stands for `call`, of the loop function that ``fn(*args, **attrs)`` describes.
+
+    The result is declared as the inference rule gave it where that is known, so that variables keep their struct info.
+    """
+    prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
+    short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
+    gv = builder.add_func(prim_func, te_name or short)
+    if _known(call.struct_info):
+        out_sinfo = call.struct_info
+    return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)  # type: ignore[no-any-return]
+
+
+def _known(info: StructInfo) -> bool:
+    if isinstance(info, TupleStructInfo):
+        return bool(info.fields) and all(
+            isinstance(f, TensorStructInfo) and _known(f) for f in info.fields
+        )
+    return isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype != "void"
+
+
+def scalar_constant(x: Any) -> Any:
+    """The scalar expression that a constant array of no dimensions is, to be written into a kernel; else `x`.
+
+    bfloat16 has no numpy scalar: its value is read as float32.
+    """
+    if isinstance(x, Constant) and len(x.data.shape) == 0:
+        return const(x.data.item(), x.data.dtype)
+    return x
+
+
+def te_value(x: Any, index: tuple[Any, ...]) -> PrimExpr:
+    """The element of `x` at `index` of the broadcast shape; a scalar expression is itself.
+
+    Axes of `x` are the last ones of `index`; along an axis of size 1 it has one element.
+    """
+    if not isinstance(x, Tensor):
+        return x  # type: ignore[no-any-return]
+    own = index[len(index) - x.ndim :]
+    zero = [const(0, i.dtype) for i in own]
+    return x(*(z if _one(d) else i for d, i, z in zip(x.shape, own, zero)))
+
+
+def _one(dim: PrimExpr) -> bool:
+    return getattr(dim, "value", None) == 1
+
+
+def elementwise(x: Tensor, f: Callable[[PrimExpr], PrimExpr], name: str = "compute") -> Tensor:
+    """The tensor of ``f(x[i])``."""
+    return compute(x.shape, lambda *i: f(x(*i)), name)  # type: ignore[no-any-return]
+
+
+def in_float32(f: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
+    """`f` of scalar expressions, computed in float32 for the 16-bit floats and rounded once."""
+
+    def wide(*args: PrimExpr) -> PrimExpr:
+        dtype: DataType = args[0].dtype
+        if not (dtype.is_float and dtype.bits == 16):
+            return f(*args)
+        return cast(dtype, f(*(cast("float32", a) for a in args)))
+
+    return wide

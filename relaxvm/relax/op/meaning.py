@@ -1,0 +1,181 @@
+"""What operators mean, run on numpy: the reference for tests, and what constants are folded with.
+
+    evaluate(R.add(x, R.exp(y)), {x: a, y: b})
+
+An array value is a numpy array; one of bfloat16, which numpy lacks, is a float32 array of values that bfloat16 has. Results
+of bfloat16 are rounded to it after every operator. A shape is a tuple of ints, a scalar a numpy scalar of its dtype, a
+tuple a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...base import (
+    DataType,
+    StructInfoError,
+    bfloat16_to_float32,
+    float32_to_bfloat16,
+    to_numpy_dtype,
+)
+from ...ir.expr import PrimExpr
+from ...tir import evaluate_expr
+from ..expr import (
+    Call,
+    Constant,
+    DataTypeImm,
+    PrimValue,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .record import Op
+
+__all__ = ["evaluate", "from_storage", "in_wider", "to_storage", "value_dtype"]
+
+
+def from_storage(array: Any, dtype: str) -> np.ndarray:
+    """The values of an array as the runtime gives it (bfloat16 as bits in uint16, or as ml_dtypes has it)."""
+    array = np.asarray(array)
+    if DataType(dtype).kind != "bfloat" or array.dtype == np.float32:
+        return array
+    bits = array if array.dtype == np.uint16 else np.ascontiguousarray(array).view(np.uint16)
+    return bfloat16_to_float32(bits).reshape(array.shape)
+
+
+def to_storage(values: Any, dtype: str) -> np.ndarray:
+    """Values as the runtime stores them in an array of `dtype`."""
+    values = np.asarray(values)
+    if DataType(dtype).kind == "bfloat":
+        return float32_to_bfloat16(values).reshape(values.shape)
+    return values.astype(to_numpy_dtype(dtype), copy=False)
+
+
+def value_dtype(dtype: str) -> np.dtype:
+    """The numpy dtype that values of `dtype` have here: float32 for bfloat16."""
+    return np.dtype("float32") if DataType(dtype).kind == "bfloat" else to_numpy_dtype(dtype)
+
+
+def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f` of float arrays, computed one width up (float16 in float32, float32 in float64) and rounded once."""
+
+    def wide(*args: Any, **attrs: Any) -> Any:
+        kind = np.asarray(args[0]).dtype
+        up = {"float16": np.float32, "float32": np.float64}.get(kind.name)
+        if up is None:
+            return f(*args, **attrs)
+        made = f(*(np.asarray(a).astype(up) for a in args), **attrs)
+        return np.asarray(made).astype(kind)
+
+    return wide
+
+
+def evaluate(
+    expr: Expr, env: Mapping[Any, Any] | None = None, symbols: Mapping[Any, int] | None = None
+) -> Any:
+    """The value of `expr`, an expression of operators, variables and constants.
+
+    env      variable -> value (see the top of this file)
+    symbols  symbol -> its value, for the shapes and scalars written in `expr`
+    Raises StructInfoError for an operator without a meaning in numpy and for a variable that is not in `env`.
+    """
+    values: dict[int, Any] = {}
+    keep: list[Any] = []
+    for var, given in (env or {}).items():
+        values[id(var)] = given
+        keep.append(var)
+    stack: list[tuple[Any, bool]] = [(expr, False)]
+    while stack:
+        each, ready = stack.pop()
+        if id(each) in values:
+            continue
+        if not ready:
+            stack.append((each, True))
+            stack.extend((c, False) for c in reversed(_operands(each)))
+            continue
+        values[id(each)] = _value(each, values, symbols or {})
+        keep.append(each)
+    return values[id(expr)]
+
+
+def _operands(e: Any) -> tuple[Any, ...]:
+    if isinstance(e, Call):
+        return e.args
+    if isinstance(e, Tuple):
+        return e.fields
+    return (e.tuple_value,) if isinstance(e, TupleGetItem) else ()
+
+
+def _value(e: Any, values: dict[int, Any], symbols: Mapping[Any, int]) -> Any:
+    if isinstance(e, Call):
+        return _call(e, [values[id(a)] for a in e.args], symbols)
+    if isinstance(e, Tuple):
+        return tuple(values[id(f)] for f in e.fields)
+    if isinstance(e, TupleGetItem):
+        return values[id(e.tuple_value)][e.index]
+    if isinstance(e, Constant):
+        return from_storage(e.data.numpy(), e.data.dtype)
+    if isinstance(e, ShapeExpr):
+        return tuple(int(_scalar(d, symbols)) for d in e.values)
+    if isinstance(e, PrimValue):
+        return _scalar(e.value, symbols)
+    if isinstance(e, (StringImm, DataTypeImm)):
+        return e.value
+    if isinstance(e, Var):
+        raise StructInfoError(f"evaluate: no value is given for the variable {e.name_hint}")
+    raise StructInfoError(
+        f"evaluate: {type(e).__name__} is no expression of operators and constants"
+    )
+
+
+def _scalar(e: PrimExpr, symbols: Mapping[Any, int]) -> Any:
+    return evaluate_expr(e, symbols)
+
+
+def _call(call: Call, args: list[Any], symbols: Mapping[Any, int]) -> Any:
+    op = call.op
+    if not isinstance(op, Op) or not callable(op.numpy):
+        why = getattr(getattr(op, "numpy", None), "why", "it is no operator")
+        raise StructInfoError(f"evaluate: {getattr(op, 'name', op)} has no meaning in numpy: {why}")
+    attrs = {k: _attribute(v, symbols) for k, v in call.attrs.items()}
+    with np.errstate(all="ignore"):
+        return _as(call.struct_info, op.numpy(*args, **attrs), op.short)
+
+
+def _attribute(value: Any, symbols: Mapping[Any, int]) -> Any:
+    return _scalar(value, symbols) if isinstance(value, PrimExpr) else value
+
+
+def _as(info: StructInfo, made: Any, name: str) -> Any:
+    """What a meaning gave, as a value of `info`. Raises StructInfoError if it is of another kind."""
+    if isinstance(info, TupleStructInfo):
+        if not isinstance(made, (tuple, list)) or len(made) != len(info.fields):
+            raise StructInfoError(f"{name}: its meaning gives {type(made).__name__}, wanted {info}")
+        return tuple(_as(f, m, name) for f, m in zip(info.fields, made))
+    if isinstance(info, TensorStructInfo):
+        array = np.asarray(made)
+        if info.dtype == "void":
+            return array
+        if info.dtype.kind == "bfloat":
+            return from_storage(to_storage(array, info.dtype), info.dtype)
+        if array.dtype != to_numpy_dtype(info.dtype):
+            raise StructInfoError(f"{name}: its meaning gives {array.dtype}, wanted {info.dtype}")
+        return array
+    if isinstance(info, ShapeStructInfo):
+        return tuple(int(d) for d in made)
+    if isinstance(info, PrimStructInfo):
+        return value_dtype(info.dtype).type(made)
+    return made

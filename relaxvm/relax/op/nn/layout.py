@@ -1,0 +1,180 @@
+"""Layouts of image tensors by name: "NCHW", "NHWC", "OIHW", "NCHW16c", "OIHW16i8o".
+
+An upper-case letter is an axis, a number with a lower-case letter is a block of it: NCHW4c keeps channel c at C = c // 4,
+c = c % 4. A formula over plain axes (n, c, h, w) works in every layout through `Layout.index` and `Layout.axes`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ....base import StructInfoError
+from ....ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, const
+from ....te import Tensor, compute
+
+__all__ = ["Layout", "layout_of"]
+
+_PART = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
+
+
+class Layout:
+    """The order of axes that a name like "NCHW16c" stands for.
+
+    parts   one (letter, block) per dimension, in order; block is 0 for an upper-case letter
+    blocks  axis -> block size, for the axes that have one
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: list[tuple[str, int]] = []
+        at = 0
+        while at < len(name):
+            found = _PART.match(name, at)
+            if found is None:
+                raise StructInfoError(f"wanted a layout such as NCHW, NHWC or NCHW4c, got {name!r}")
+            upper, block, lower = found.groups()
+            self.parts.append((upper, 0) if upper else (lower, int(block)))
+            at = found.end()
+        self.blocks = {letter.upper(): b for letter, b in self.parts if b}
+        self.plain = [letter for letter, b in self.parts if not b]
+        lowers = [letter for letter, b in self.parts if b]
+        if len(set(self.plain)) < len(self.plain) or len(set(lowers)) < len(lowers):
+            raise StructInfoError(f"layout {name!r}: a letter stands twice")
+        if any(letter.upper() not in self.plain for letter in lowers):
+            raise StructInfoError(f"layout {name!r}: a block without its axis in upper case")
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions a tensor of this layout has."""
+        return len(self.parts)
+
+    def position(self, axis: str) -> int:
+        """Where the (upper-case) axis stands."""
+        return next(k for k, (letter, b) in enumerate(self.parts) if letter == axis and not b)
+
+    def sizes(self, shape: Sequence[Any]) -> dict[str, Any]:
+        """axis -> its whole size, given the dimensions of a tensor of this layout."""
+        found: dict[str, Any] = {}
+        for (letter, block), dim in zip(self.parts, shape):
+            if block:
+                value = dim.value if isinstance(dim, IntImm) else dim
+                if isinstance(value, int) and value != block:
+                    raise StructInfoError(
+                        f"layout {self.name}: dimension {letter} wanted {block}, got {value}"
+                    )
+            else:
+                found[letter] = dim
+        return {a: d * self.blocks[a] if a in self.blocks else d for a, d in found.items()}
+
+    def shape(self, sizes: Mapping[str, Any], name: str = "layout") -> tuple[Any, ...]:
+        """The dimensions of a tensor of this layout whose axes have these sizes."""
+        for axis, block in self.blocks.items():
+            size = sizes[axis].value if isinstance(sizes[axis], IntImm) else sizes[axis]
+            if isinstance(size, int) and size % block:
+                raise StructInfoError(
+                    f"{name} {self.name}: axis {axis} of size {size} is no multiple of {block}"
+                )
+        return tuple(
+            b if b else sizes[a] // self.blocks[a] if a in self.blocks else sizes[a]
+            for a, b in self.parts
+        )
+
+    def index(self, at: Mapping[str, PrimExpr]) -> list[PrimExpr]:
+        """The indices of the element at these plain positions."""
+        made = []
+        for letter, block in self.parts:
+            value = at[letter.upper()]
+            own = self.blocks.get(letter.upper())
+            if block:
+                made.append(FloorMod(value, const(block, value.dtype)))
+            else:
+                made.append(FloorDiv(value, const(own, value.dtype)) if own else value)
+        return made
+
+    def axes(self, index: Sequence[PrimExpr]) -> dict[str, PrimExpr]:
+        """The plain positions of the element at these indices."""
+        outer = {a: i for (a, b), i in zip(self.parts, index) if not b}
+        inner = {a.upper(): i for (a, b), i in zip(self.parts, index) if b}
+        return {
+            a: i * const(self.blocks[a], i.dtype) + inner[a] if a in inner else i
+            for a, i in outer.items()
+        }
+
+    # -- numpy ----------------------------------------------------------------------------------------------------------
+
+    def to_plain(self, x: np.ndarray, order: str) -> np.ndarray:
+        """An array of this layout with its axes in `order`, unblocked."""
+        order_of = self._unblocked(order)
+        plain = x.transpose(order_of)
+        sizes = self.sizes(x.shape)
+        return np.ascontiguousarray(plain).reshape([sizes[a] for a in order])
+
+    def from_plain(self, x: np.ndarray, order: str) -> np.ndarray:
+        """The reverse of `to_plain`."""
+        order_of = self._unblocked(order)
+        sizes = dict(zip(order, x.shape))
+        shape = self.shape(sizes)
+        split = x.reshape([shape[k] for k in order_of])
+        return np.ascontiguousarray(split.transpose(np.argsort(order_of)))
+
+    def _unblocked(self, order: str) -> list[int]:
+        """The permutation that puts the axes in `order`, each followed by its block."""
+        made = []
+        for axis in order:
+            made.append(self.position(axis))
+            made += [k for k, (letter, b) in enumerate(self.parts) if b and letter.upper() == axis]
+        return made
+
+    # -- graph expressions ----------------------------------------------------------------------------------------------
+
+    def plain_expr(self, ops: Any, x: Any, order: str) -> Any:
+        """An expression of this layout with its axes in `order`, unblocked."""
+        if self.name == order:
+            return x
+        sizes = self.sizes(x.struct_info.dims)
+        permuted = ops.permute_dims(x, axes=self._unblocked(order))
+        return ops.reshape(permuted, [sizes[a] for a in order]) if self.blocks else permuted
+
+    def from_plain_expr(self, ops: Any, x: Any, order: str) -> Any:
+        """The reverse of `plain_expr`."""
+        if self.name == order:
+            return x
+        order_of = self._unblocked(order)
+        if self.blocks:
+            shape = self.shape(dict(zip(order, x.struct_info.dims)))
+            x = ops.reshape(x, [shape[k] for k in order_of])
+        return ops.permute_dims(x, axes=[int(k) for k in np.argsort(order_of)])
+
+    # -- tensor expressions ---------------------------------------------------------------------------------------------
+
+    def compute(self, sizes: Mapping[str, Any], value: Any, name: str) -> Tensor:
+        """The tensor of this layout with ``value(positions)`` at each place."""
+        return compute(  # type: ignore[no-any-return]
+            self.shape(sizes), lambda *i: value(self.axes(i)), name
+        )
+
+
+@lru_cache(maxsize=256)
+def _parsed(name: str) -> Layout:
+    return Layout(name)
+
+
+def layout_of(name: Any, axes: str, what: str) -> Layout:
+    """The layout called `name`, which must have exactly the letters `axes`.
+
+    Raises StructInfoError naming the attribute `what`.
+    """
+    if not isinstance(name, str):
+        raise StructInfoError(f"{what}: wanted a layout such as {axes}, got {name!r}")
+    try:
+        made = _parsed(name)
+    except StructInfoError as error:
+        raise StructInfoError(f"{what}: {error}") from None
+    if sorted(made.plain) != sorted(axes):
+        raise StructInfoError(f"{what}: wanted the axes {axes} in some order, got {name!r}")
+    return made

@@ -1,0 +1,55 @@
+"""`relax.vm.*`: what VMBuiltinLower leaves for the code generator of the virtual machine."""
+
+from __future__ import annotations
+
+from ...base import StructInfoError
+from ...ir.module import GlobalVar
+from ..expr import ExternFunc
+from ..struct_info import Expr, ObjectStructInfo, ShapeStructInfo, StructInfo, TupleStructInfo
+from .builtin import allocated
+from .record import Dtype, Prim, Shape, Text, missing, op
+
+__all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
+
+_MEMORY = missing("memory")
+_BUILTIN = missing("a builtin of the virtual machine")
+
+
+@op("vm.alloc_storage", numpy=_MEMORY, lower=_BUILTIN)
+def alloc_storage(
+    shape: Shape, runtime_device_index: Prim, dtype: Dtype, storage_scope: Text = "global"
+) -> StructInfo:
+    """Storage of `shape` (in bytes if `dtype` is uint8)."""
+    if not isinstance(shape.struct_info, ShapeStructInfo):
+        raise StructInfoError(f"shape: wanted a shape, got {shape.struct_info}")
+    return ObjectStructInfo()
+
+
+@op("vm.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN)
+def alloc_tensor(
+    storage: Expr,
+    offset: Prim,
+    shape: Shape,
+    dtype: Dtype,
+    runtime_device_index: Prim | None = None,
+) -> StructInfo:
+    """A tensor in `storage`, `offset` bytes from its start."""
+    return allocated(shape, dtype)
+
+
+@op("vm.kill_object", numpy=_MEMORY, lower=_BUILTIN, pure=False)
+def kill_object(obj: Expr) -> StructInfo:
+    """`obj` is not used any more; its register is emptied."""
+    return TupleStructInfo(())
+
+
+@op("vm.call_tir_dyn", numpy=missing("runs a loop function"), lower=_BUILTIN, pure=False)
+def call_tir_dyn(func: Expr, args: Expr) -> StructInfo:
+    """Run a loop function on the tuple `args`, the last of which is the shape of its scalar
+    parameters.
+    """
+    if not isinstance(func, (GlobalVar, ExternFunc)):
+        raise StructInfoError(f"wanted the GlobalVar of a loop function, got {type(func).__name__}")
+    if not isinstance(args.struct_info, TupleStructInfo):
+        raise StructInfoError(f"the arguments are a tuple, got {args.struct_info}")
+    return TupleStructInfo(())

@@ -1,0 +1,279 @@
+"""`StructInfo`: the one word for what is known statically about a value. Interned: equal means
+identical.
+
+    StructInfo ::= ObjectStructInfo                             anything
+                 | PrimStructInfo(dtype, value?)                a scalar
+                 | ShapeStructInfo(values? , ndim)              a shape
+                 | TensorStructInfo(shape?, dtype, vdevice?, ndim)  an array
+                 | TupleStructInfo(fields)
+                 | FuncStructInfo(params?, ret, purity)         a function; params None: opaque
+
+`ndim` -1 and dtype "void" mean unknown. Dimensions are int64 expressions over `tir.Var`s (symbols).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import DataType, StructInfoError, TIRError
+from ..base import dtype as as_dtype
+from ..ir.expr import INT64, IntImm, PrimExpr, as_expr, cast
+from ..ir.module import VDevice, print_ir, show_ir
+from ..ir.node import Node, derive, derived, node
+from .operators import Operators
+
+__all__ = [
+    "MAX_NESTING",
+    "Expr",
+    "FuncStructInfo",
+    "ObjectStructInfo",
+    "PrimStructInfo",
+    "ShapeExpr",
+    "ShapeStructInfo",
+    "StructInfo",
+    "TensorStructInfo",
+    "TupleStructInfo",
+    "as_dim",
+    "as_dims",
+]
+
+_VOID = as_dtype("void")
+MAX_NESTING = 100
+"""How deep tuples and signatures may nest, so that the rules over struct info may recurse."""
+
+
+class StructInfo(Node):
+    """Static knowledge about a value."""
+
+    __slots__ = ()
+
+    def script(self, **options: Any) -> str:
+        """The struct info as script text, such as ``R.Tensor((n, 4), dtype="float32")``."""
+        return print_ir(self, **options)
+
+    def __str__(self) -> str:
+        return self.script()
+
+
+class Expr(Operators, Node):
+    """A value of the graph language; every one has a `struct_info`."""
+
+    __slots__ = ()
+    struct_info: StructInfo
+
+    def script(self, **options: Any) -> str:
+        """The expression as script text."""
+        return print_ir(self, **options)
+
+    def show(self, **options: Any) -> None:
+        """Print the script text."""
+        show_ir(self, **options)
+
+    def __str__(self) -> str:
+        return self.script()
+
+
+def as_dim(value: Any) -> PrimExpr:
+    """`value` as a dimension: an int64 expression. Raises StructInfoError for anything that cannot
+    be one.
+    """
+    if isinstance(value, bool):
+        raise StructInfoError("a dimension is an integer, got a bool")
+    try:
+        expr = IntImm(INT64, value) if isinstance(value, int) else as_expr(value, "int64")
+    except (TIRError, OverflowError) as error:
+        raise StructInfoError(f"a dimension is an integer expression: {error}") from None
+    if not expr.dtype.is_int or expr.dtype.lanes != 1:
+        raise StructInfoError(f"a dimension is an integer expression, got {expr.dtype}: {expr!r}")
+    if isinstance(expr, IntImm) and expr.value < 0:
+        raise StructInfoError(f"a dimension is not negative, got {expr.value}")
+    return cast(INT64, expr)
+
+
+def as_dims(values: Any) -> tuple[PrimExpr, ...]:
+    """`values` as a tuple of dimensions."""
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise StructInfoError(
+            f"a shape is a sequence of dimensions, got {type(values).__name__}: {values!r}"
+        )
+    return tuple(as_dim(v) for v in values)
+
+
+def _as_ndim(ndim: Any) -> int:
+    if not isinstance(ndim, int) or isinstance(ndim, bool) or ndim < -1:
+        raise StructInfoError(f"ndim is an int of at least -1 (unknown), got {ndim!r}")
+    return ndim
+
+
+@node(interned=True)
+class ObjectStructInfo(StructInfo):
+    """Anything at all."""
+
+
+@node(interned=True)
+class PrimStructInfo(StructInfo):
+    """A scalar of `dtype`; `value` is the expression it equals, where known.
+
+    ``PrimStructInfo("int64")``, ``PrimStructInfo(value=expr)`` and ``PrimStructInfo(expr)`` are
+    all understood.
+    """
+
+    dtype: DataType = None  # type: ignore[assignment]
+    value: PrimExpr | None = None
+
+    @staticmethod
+    def _normalise_(dtype: Any, value: Any) -> tuple[DataType, PrimExpr | None]:
+        if isinstance(dtype, PrimExpr):
+            dtype, value = None, dtype
+        if value is not None:
+            value = as_expr(value, dtype)
+            if dtype is not None and value.dtype is not as_dtype(dtype):
+                raise StructInfoError(f"Prim: the value has dtype {value.dtype}, wanted {dtype}")
+            dtype = value.dtype
+        if dtype is None:
+            raise StructInfoError("Prim: wanted a dtype or a value")
+        return as_dtype(dtype), value
+
+
+@node(interned=True)
+class ShapeStructInfo(StructInfo):
+    """A shape of `ndim` dimensions; `values` are they, where known."""
+
+    values: tuple[PrimExpr, ...] | None = None
+    ndim: int = -1
+
+    @staticmethod
+    def _normalise_(values: Any, ndim: Any) -> tuple[Any, int]:
+        if values is None:
+            return None, _as_ndim(ndim)
+        dims = as_dims(values)
+        if ndim not in (-1, len(dims)):
+            raise StructInfoError(f"Shape: {len(dims)} dimensions given, ndim={ndim}")
+        return dims, len(dims)
+
+
+@node(interned=True)
+class TensorStructInfo(StructInfo):
+    """An array of `dtype`.
+
+    shape    what gives the shape: a `ShapeExpr` (or a sequence of dimensions), a variable bound to
+             a shape, or None
+    ndim     its rank, -1 if unknown
+    vdevice  where it lives, if that was said
+    """
+
+    shape: Expr | None = None
+    dtype: DataType = as_dtype("float32")
+    vdevice: VDevice | None = None
+    ndim: int = -1
+
+    @staticmethod
+    def _normalise_(shape: Any, dtype: Any, vdevice: Any, ndim: Any) -> tuple[Any, Any, Any, int]:
+        dtype = _VOID if dtype is None or dtype == "" else as_dtype(dtype)
+        if dtype.lanes != 1:
+            raise StructInfoError(f"Tensor: the dtype of an array is scalar, got {dtype}")
+        ndim = _as_ndim(ndim)
+        if shape is not None:
+            if not isinstance(shape, Expr):
+                shape = ShapeExpr(shape)
+            info = shape.struct_info
+            if not isinstance(info, ShapeStructInfo):
+                raise StructInfoError(f"Tensor: the shape is a shape expression, got {shape!r}")
+            if ndim != -1 and info.ndim not in (-1, ndim):
+                raise StructInfoError(f"Tensor: the shape has {info.ndim} dimensions, ndim={ndim}")
+            ndim = info.ndim if info.ndim != -1 else ndim
+        return shape, dtype, vdevice, ndim
+
+    @property
+    def dims(self) -> tuple[PrimExpr, ...] | None:
+        """The dimensions as expressions, or None where they are not known."""
+        if self.shape is None:
+            return None
+        info = self.shape.struct_info
+        return info.values if isinstance(info, ShapeStructInfo) else None
+
+    def get_shape(self) -> tuple[PrimExpr, ...] | None:
+        """TVM's name for `dims`."""
+        return self.dims
+
+
+@node(interned=True)
+class TupleStructInfo(StructInfo):
+    """A tuple of values."""
+
+    fields: tuple[StructInfo, ...]
+    nesting: int = derived()
+
+    @staticmethod
+    def _normalise_(fields: Any) -> tuple[tuple[StructInfo, ...]]:
+        fields = tuple(fields)
+        for field in fields:
+            _want_struct_info(field, "Tuple")
+        return (fields,)
+
+    def _init_derived_(self) -> None:
+        derive(self, "nesting", _nesting(self.fields, "Tuple"))
+
+
+@node(interned=True)
+class FuncStructInfo(StructInfo):
+    """A function. `params` None means opaque: it may take anything. Symbols of `params` are bound
+    by each call.
+    """
+
+    params: tuple[StructInfo, ...] | None
+    ret: StructInfo = ObjectStructInfo()
+    purity: bool = True
+    nesting: int = derived()
+    _defs_ = ("params",)
+
+    @staticmethod
+    def _normalise_(params: Any, ret: Any, purity: Any) -> tuple[Any, StructInfo, bool]:
+        for info in (*(params or ()), ret):
+            _want_struct_info(info, "Func")
+        return (None if params is None else tuple(params)), ret, bool(purity)
+
+    def _init_derived_(self) -> None:
+        derive(self, "nesting", _nesting((*(self.params or ()), self.ret), "Func"))
+
+    @staticmethod
+    def opaque_func(*, ret: StructInfo | None = None, purity: bool = False) -> FuncStructInfo:
+        """A function of which only the result is known."""
+        return FuncStructInfo(None, ret if ret is not None else ObjectStructInfo(), purity)
+
+
+def _nesting(parts: tuple[StructInfo, ...], what: str) -> int:
+    depth = 1 + max((getattr(part, "nesting", 0) for part in parts), default=0)
+    if depth > MAX_NESTING:
+        raise StructInfoError(f"{what}: nested more than {MAX_NESTING} deep")
+    return depth
+
+
+def _want_struct_info(value: Any, what: str) -> None:
+    if not isinstance(value, StructInfo):
+        raise StructInfoError(f"{what}: wanted a StructInfo, got {type(value).__name__}: {value!r}")
+
+
+@node(interned=True)
+class ShapeExpr(Expr):
+    """A shape given by its dimensions. Interned, since struct info contains it."""
+
+    values: tuple[PrimExpr, ...]
+
+    @staticmethod
+    def _normalise_(values: Any) -> tuple[tuple[PrimExpr, ...]]:
+        return (as_dims(values),)
+
+    @property
+    def struct_info(self) -> ShapeStructInfo:  # type: ignore[override]
+        """Shape(values)"""
+        return ShapeStructInfo(self.values)
+
+    def __getitem__(self, index: int) -> PrimExpr:
+        return self.values[index]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __bool__(self) -> bool:
+        return True

@@ -1,0 +1,62 @@
+"""Passes over graph functions, one file each.
+
+Enters: modules. Leaves: new modules that share what was not touched; the same module if nothing changed.
+"""
+
+from ...ir.transform import (
+    Pass,
+    PassContext,
+    PassInfo,
+    Sequential,
+    dataflowblock_pass,
+    function_pass,
+    module_pass,
+)
+from .attach_global_symbol import AttachGlobalSymbol
+from .bind_params import BindParams
+from .bind_symbolic_vars import BindSymbolicVars
+from .call_tir_rewrite import CallTIRRewrite
+from .compute_prim_value import ComputePrimValue
+from .dead_code_elimination import DeadCodeElimination
+from .decompose_ops import DecomposeOpsForInference, DecomposeOpsForTraining
+from .kill_after_last_use import KillAfterLastUse
+from .lambda_lift import LambdaLift
+from .legalize_ops import LegalizeOps
+from .lower_alloc_tensor import LowerAllocTensor
+from .normalize import Normalize
+from .remove_purity_checking import RemovePurityChecking
+from .static_plan_block_memory import StaticPlanBlockMemory
+from .to_non_dataflow import ToNonDataflow
+from .vm_builtin_lower import VMBuiltinLower
+from .vm_shape_lower import VMShapeLower
+
+LowerRuntimeBuiltin = VMBuiltinLower
+
+__all__ = [
+    "AttachGlobalSymbol",
+    "BindParams",
+    "BindSymbolicVars",
+    "CallTIRRewrite",
+    "ComputePrimValue",
+    "DeadCodeElimination",
+    "DecomposeOpsForInference",
+    "DecomposeOpsForTraining",
+    "KillAfterLastUse",
+    "LambdaLift",
+    "LegalizeOps",
+    "LowerAllocTensor",
+    "LowerRuntimeBuiltin",
+    "Normalize",
+    "Pass",
+    "PassContext",
+    "PassInfo",
+    "RemovePurityChecking",
+    "Sequential",
+    "StaticPlanBlockMemory",
+    "ToNonDataflow",
+    "VMBuiltinLower",
+    "VMShapeLower",
+    "dataflowblock_pass",
+    "function_pass",
+    "module_pass",
+]

@@ -1,0 +1,77 @@
+"""Every scalar that has to be computed gets a binding of its own.
+
+    before:  gv = R.call_packed("env.f", x, R.prim_value(n * 2 + 1))
+    after:   prim = R.prim_value(n * 2 + 1)
+             gv = R.call_packed("env.f", x, prim)
+
+TVM generates a loop function for each such scalar. Here the virtual machine computes it:
+VMShapeLower turns the binding into a `vm.builtin.shape_expr`, a small postfix program over the
+shape heap. Constants and lone symbols stay where they are; the same scalar is computed once per
+sequence of bindings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...ir import FloatImm, IntImm, IRModule, PassContext, PrimExpr
+from ...ir.transform import function_pass
+from ..expr import Binding, Call, Function, PrimValue, Tuple, Var, VarBinding
+from ..struct_info import Expr
+from ..vm_info import bare_symbol
+from .scopes import BindingRewriter
+
+__all__ = ["ComputePrimValue"]
+
+
+@function_pass(opt_level=0)
+def ComputePrimValue(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
+    """Bind computed scalars to variables."""
+    return _Rewriter().rewrite(fn)
+
+
+def is_computed(expr: PrimExpr) -> bool:
+    """Whether a scalar is neither a constant nor a lone symbol."""
+    return not isinstance(expr, (IntImm, FloatImm)) and bare_symbol(expr) is None
+
+
+class _Rewriter(BindingRewriter):
+    def __init__(self) -> None:
+        self.known: dict[PrimExpr, Var] = {}
+        self.trail: list[PrimExpr] = []
+        self.marks: list[int] = []
+
+    def enter(self, fn: Function | None) -> None:
+        self.marks.append(len(self.trail))
+
+    def leave(self) -> None:
+        mark = self.marks.pop()
+        while len(self.trail) > mark:
+            del self.known[self.trail.pop()]
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        out: list[Binding] = []
+        value = b.value
+        if isinstance(value, Call):
+            args = tuple([self.operand(a, out) for a in value.args])
+            if out or any(a is not c for a, c in zip(args, value.args)):
+                out.append(b.replace(value=value.replace(args=args)))
+        elif isinstance(value, Tuple):
+            made = self.operand(value, out)
+            if made is not value:
+                out.append(b.replace(value=made))
+        return out or None
+
+    def operand(self, value: Expr, out: list[Binding]) -> Expr:
+        if isinstance(value, PrimValue) and is_computed(value.value):
+            var = self.known.get(value.value)
+            if var is None:
+                var = self.known[value.value] = Var("prim", value.struct_info, value.span)
+                self.trail.append(value.value)
+                out.append(VarBinding(var, value, value.span))
+            return var
+        if isinstance(value, Tuple):
+            fields = tuple([self.operand(f, out) for f in value.fields])
+            if any(a is not c for a, c in zip(fields, value.fields)):
+                return value.replace(fields=fields)
+        return value

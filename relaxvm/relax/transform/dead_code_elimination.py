@@ -1,0 +1,59 @@
+"""DeadCodeElimination: what nobody needs goes.
+
+lv = R.call_tir(cls.f, (x,), ...)          # unused: gone, and so is the private function f
+gv = R.call_tir(cls.g, (x,), ...)          gv = R.call_tir(cls.g, (x,), ...)
+return gv                                  return gv
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...ir.module import GlobalVar, IRModule
+from ...ir.node import Node
+from ...ir.transform import PassContext, module_pass
+from ...ir.walk import walk
+from ..analysis.usage import remove_all_unused
+from ..expr import Function
+
+__all__ = ["DeadCodeElimination"]
+
+
+@module_pass(opt_level=1)
+def DeadCodeElimination(
+    mod: IRModule, ctx: PassContext, *, entry_functions: Iterable[Any] | None = None
+) -> IRModule:
+    """Remove unused pure bindings, and private functions that no entry function reaches.
+
+    entry_functions  names or GlobalVars to keep besides the functions with a `global_symbol`
+    """
+    if isinstance(entry_functions, (str, GlobalVar)):
+        entry_functions = (entry_functions,)
+    entries = {
+        mod.get_global_var(getattr(e, "name_hint", e)).name_hint for e in entry_functions or ()
+    }
+    functions = {
+        gv: remove_all_unused(fn, mod) if isinstance(fn, Function) else fn for gv, fn in mod.items()
+    }
+    entries.update(
+        gv.name_hint for gv, fn in functions.items() if fn.get_attr("global_symbol") is not None
+    )
+    # A module without any public function is a library in the making: nothing in it is unreachable.
+    reached = _reached(functions, entries) if entries else {gv.name_hint for gv in functions}
+    kept = {gv: fn for gv, fn in functions.items() if gv.name_hint in reached}
+    if len(kept) == len(mod) and all(mod[gv] is fn for gv, fn in kept.items()):
+        return mod
+    return mod.clone(functions=kept)
+
+
+def _reached(functions: dict[GlobalVar, Any], entries: set[str]) -> set[str]:
+    by_name: dict[str, Node] = {gv.name_hint: fn for gv, fn in functions.items()}
+    reached = set(entries)
+    todo = list(entries)
+    while todo:
+        for n in walk(by_name[todo.pop()]):
+            if isinstance(n, GlobalVar) and n.name_hint in by_name and n.name_hint not in reached:
+                reached.add(n.name_hint)
+                todo.append(n.name_hint)
+    return reached

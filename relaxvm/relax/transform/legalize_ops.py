@@ -1,0 +1,207 @@
+"""LegalizeOps: operators become calls of loop functions.
+
+    lv = R.add(x, y)                lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
+
+How is the operator's own `lower` rule. A tensor whose dimensions are not known gets symbols for them by `R.match_cast`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...base import PassError, add_note
+from ...ir.expr import Var as TirVar
+from ...ir.module import GlobalVar, IRModule
+from ...ir.op import Op as BaseOp
+from ...ir.transform import PassContext, module_pass
+from ...ir.walk import walk
+from ..expr import Call, Function
+from ..expr_functor import PyExprMutator
+from ..op.record import Missing, Op
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+__all__ = ["LegalizeOps", "register_legalize"]
+
+Lower = Callable[[Any, Call], Any]
+_MAX_ROUNDS = 16
+
+
+@module_pass(opt_level=0)
+def LegalizeOps(
+    mod: IRModule,
+    ctx: PassContext,
+    *,
+    customize_legalize_map: Mapping[str, Lower] | None = None,
+    skip_ops: Sequence[str] | None = None,
+    enable_warning: bool = False,
+) -> IRModule:
+    """Replace every operator that has a `lower` rule by what the rule gives.
+
+    customize_legalize_map  operator name -> (builder, call) -> expression, used instead of the operator's own rule
+    skip_ops                names of operators to leave alone
+    enable_warning          warn of operators that stay because they have no rule or too little is known of an argument
+    Rules may give other operators; those are legalised in turn. Raises PassError if that does not come to an end.
+    """
+    rules = _Rules(customize_legalize_map or {}, skip_ops or (), enable_warning)
+    for _ in range(_MAX_ROUNDS):
+        todo = [gv for gv, fn in mod.items() if isinstance(fn, Function) and rules.wanted(fn)]
+        if not todo:
+            return mod
+        mutator = _Legalizer(mod, rules)
+        for gv in todo:
+            mutator.run(gv)
+        if not mutator.changed:
+            return mod
+        mod = mutator.builder_.get()
+    raise PassError(
+        f"LegalizeOps: after {_MAX_ROUNDS} rounds there are still operators to legalise: "
+        f"{', '.join(sorted(mutator.used))}; do their rules give one another?"
+    )
+
+
+def register_legalize(op_name: str, legal_func: Lower | None = None) -> Any:
+    """Make `legal_func`, (builder, call) -> expression, the legalisation of an operator. Also a decorator."""
+
+    def register(f: Lower) -> Lower:
+        record = BaseOp.get(op_name)
+        if not isinstance(record, Op):
+            raise PassError(f"register_legalize: {op_name} is no operator of the graph language")
+        object.__setattr__(record, "lower", f)
+        return f
+
+    return register if legal_func is None else register(legal_func)
+
+
+class _Rules:
+    """Which operator is legalised how."""
+
+    def __init__(self, custom: Mapping[str, Lower], skip: Sequence[str], warn: bool) -> None:
+        self.custom = {_checked(name): f for name, f in custom.items()}
+        for name, f in custom.items():
+            if not callable(f):
+                raise PassError(
+                    f"LegalizeOps: customize_legalize_map: the rule of {name} is a function "
+                    f"(builder, call) -> expression, got {type(f).__name__}"
+                )
+        names = (skip,) if isinstance(skip, str) else skip
+        self.skip = {_checked(name) for name in names}
+        self.enable_warning = warn
+        self.warned: set[str] = set()
+
+    def of(self, call: Any) -> Lower | None:
+        op = call.op if isinstance(call, Call) else None
+        if not isinstance(op, Op) or op.name in self.skip:
+            return None
+        rule = self.custom.get(op.name, op.lower)
+        if callable(rule):
+            return rule  # type: ignore[no-any-return]
+        if isinstance(rule, Missing):
+            return None
+        self.warn(op.name, "it has no legalisation")
+        return None
+
+    def wanted(self, fn: Function) -> bool:
+        return any(self.of(n) is not None for n in walk(fn) if type(n) is Call)
+
+    def warn(self, name: str, why: str) -> None:
+        if self.enable_warning and name not in self.warned:
+            self.warned.add(name)
+            warnings.warn(f"LegalizeOps: {name} stays: {why}", UserWarning, stacklevel=2)
+
+
+def _checked(name: Any) -> str:
+    if isinstance(name, BaseOp):
+        return name.name
+    if not isinstance(name, str):
+        raise PassError(
+            f"LegalizeOps: an operator is named by a string such as 'relax.add', got {name!r}"
+        )
+    BaseOp.get(name)
+    return name
+
+
+class _Legalizer(PyExprMutator):
+    def __init__(self, mod: IRModule, rules: _Rules) -> None:
+        super().__init__(mod)
+        self.rules = rules
+        self.changed = False
+        self.used: set[str] = set()
+
+    def run(self, gv: GlobalVar) -> None:
+        fn = self.builder_.get_context_mod()[gv]
+        new = self.visit_expr(fn)
+        if new is not fn:
+            self.builder_.update_func(gv, new)
+
+    def visit_call_(self, call: Call) -> Expr:
+        call = super().visit_call_(call)  # type: ignore[assignment]
+        rule = self.rules.of(call)
+        if rule is None:
+            return call
+        ready = self.with_known_arguments(call)
+        name = call.op.name  # type: ignore[attr-defined]
+        if ready is None:
+            self.rules.warn(name, "the rank or dtype of an argument is not known")
+            return call
+        try:
+            made = rule(self.builder_, ready)
+        except Exception as error:
+            add_note(error, f"while legalising {name} at {call.span}")
+            raise
+        if made is None or made is ready:
+            return call
+        self.changed = True
+        self.used.add(name)
+        return made  # type: ignore[no-any-return]
+
+    def with_known_arguments(self, call: Call) -> Call | None:
+        """`call` on arguments of known shape: unknown dimensions get symbols. None if rank or dtype are not known."""
+        args = list(call.args)
+        for i, arg in enumerate(args):
+            info = arg.struct_info
+            if not _is_known_kind(info):
+                return None
+            exact = _with_symbols(info)
+            if exact is not info:
+                args[i] = self.builder_.match_cast(arg, exact)
+        if all(a is b for a, b in zip(args, call.args)):
+            return call
+        return Call(call.op, args, call.attrs, call.sinfo_args, None, call.span)
+
+
+def _is_known_kind(info: StructInfo) -> bool:
+    """Whether symbols for dimensions and values are all that `info` lacks."""
+    if isinstance(info, TupleStructInfo):
+        return all(map(_is_known_kind, info.fields))
+    if isinstance(info, TensorStructInfo):
+        return info.dtype != "void" and (info.dims is not None or info.ndim != -1)
+    if isinstance(info, ShapeStructInfo):
+        return info.values is not None or info.ndim != -1
+    return True
+
+
+def _with_symbols(info: StructInfo) -> StructInfo:
+    if isinstance(info, TupleStructInfo):
+        fields = tuple(map(_with_symbols, info.fields))
+        same = all(a is b for a, b in zip(fields, info.fields))
+        return info if same else TupleStructInfo(fields)
+    if isinstance(info, TensorStructInfo) and info.dims is None:
+        return TensorStructInfo(_symbols(info.ndim), info.dtype, info.vdevice)
+    if isinstance(info, ShapeStructInfo) and info.values is None:
+        return ShapeStructInfo(_symbols(info.ndim))
+    if isinstance(info, PrimStructInfo) and info.value is None and info.dtype == "int64":
+        return PrimStructInfo(value=TirVar("s", "int64"))
+    return info
+
+
+def _symbols(count: int) -> tuple[TirVar, ...]:
+    return tuple(TirVar(f"d{k}", "int64") for k in range(count))

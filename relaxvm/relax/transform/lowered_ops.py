@@ -1,0 +1,103 @@
+"""The operators that the lowering passes give and take, by the names they use for them, and
+small builders.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import UNKNOWN, DataType, Span
+from ...ir import Map, Op
+from .. import op as _families  # the operators below exist once their families are loaded
+from ..expr import Call, DataTypeImm, ExternFunc, PrimValue, StringImm, Var, VarBinding
+from ..struct_info import (
+    Expr,
+    ObjectStructInfo,
+    ShapeExpr,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+
+__all__ = [
+    "ALLOC_TENSOR",
+    "CALL_DPS_PACKED",
+    "CALL_TIR",
+    "CALL_TIR_DYN",
+    "CALL_TIR_INPLACE",
+    "DPS",
+    "MEM_ALLOC_STORAGE",
+    "MEM_ALLOC_TENSOR",
+    "MEM_KILL_STORAGE",
+    "MEM_KILL_TENSOR",
+    "OBJECT",
+    "VM_ALLOC_STORAGE",
+    "VM_ALLOC_TENSOR",
+    "VM_KILL_OBJECT",
+    "VOID",
+    "alloc_storage",
+    "alloc_tensor",
+    "builtin",
+    "discard",
+    "is_op",
+    "tensor_from_storage",
+]
+
+CALL_TIR = Op.get("relax.call_tir")
+CALL_TIR_INPLACE = Op.get("relax.call_tir_inplace")
+CALL_DPS_PACKED = Op.get("relax.call_dps_packed")
+CALL_TIR_DYN = Op.get("relax.vm.call_tir_dyn")
+ALLOC_TENSOR = Op.get("relax.builtin.alloc_tensor")
+MEM_ALLOC_STORAGE = Op.get("relax.memory.alloc_storage")
+MEM_ALLOC_TENSOR = Op.get("relax.memory.alloc_tensor")
+MEM_KILL_STORAGE = Op.get("relax.memory.kill_storage")
+MEM_KILL_TENSOR = Op.get("relax.memory.kill_tensor")
+VM_ALLOC_STORAGE = Op.get("relax.vm.alloc_storage")
+VM_ALLOC_TENSOR = Op.get("relax.vm.alloc_tensor")
+VM_KILL_OBJECT = Op.get("relax.vm.kill_object")
+
+OBJECT = ObjectStructInfo()
+VOID = TupleStructInfo(())
+DPS = Map(dps=True)
+"""Attributes of a packed call that writes its last arguments and keeps none of them."""
+
+
+def is_op(value: Any, op: Op) -> bool:
+    """Whether `value` is a call of `op`."""
+    return isinstance(value, Call) and value.op is op
+
+
+def discard(value: Expr, span: Span = UNKNOWN) -> VarBinding:
+    """A binding of a value nobody reads."""
+    return VarBinding(Var("_", value.struct_info, span), value, span)
+
+
+def builtin(name: str, args: Any, info: StructInfo = OBJECT, span: Span = UNKNOWN) -> Call:
+    """A call of the machine's own function ``vm.builtin.<name>``."""
+    return Call(ExternFunc(f"vm.builtin.{name}"), tuple(args), None, (info,), info, span)
+
+
+def alloc_tensor(info: TensorStructInfo, span: Span = UNKNOWN) -> Call:
+    """``R.builtin.alloc_tensor(shape, dtype, device, "global")``"""
+    device = info.vdevice.vdevice_id if info.vdevice is not None else 0
+    scope = info.vdevice.memory_scope if info.vdevice is not None else "global"
+    args = (info.shape, DataTypeImm(info.dtype), PrimValue(device), StringImm(scope))
+    return Call(ALLOC_TENSOR, args, struct_info=info, span=span)
+
+
+def alloc_storage(size: ShapeExpr, device: Expr, scope: Expr, dtype: DataType) -> Call:
+    """``R.memory.alloc_storage(R.shape([bytes]), device, scope, dtype)``"""
+    args = (size, device, scope, DataTypeImm(dtype))
+    return Call(MEM_ALLOC_STORAGE, args, struct_info=OBJECT)
+
+
+def tensor_from_storage(storage: Var, alloc: Call) -> Call:
+    """The tensor that `alloc`, a ``builtin.alloc_tensor``, would give, at the start of
+    `storage`.
+    """
+    shape, dtype, device = alloc.args[:3]
+    args = (storage, PrimValue(0), shape, dtype, device)
+    return Call(MEM_ALLOC_TENSOR, args, struct_info=alloc.struct_info, span=alloc.span)
+
+
+assert _families is not None

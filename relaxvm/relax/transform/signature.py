@@ -1,0 +1,42 @@
+"""Replacing functions of a module whose signatures change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...ir.module import BaseFunc, GlobalVar, IRModule
+from ...ir.node import Node
+from ...ir.walk import transform
+from ..expr import Function
+
+__all__ = ["replace_functions"]
+
+
+def replace_functions(mod: IRModule, changed: Mapping[GlobalVar, BaseFunc]) -> IRModule:
+    """A module with `changed` put in; the same module if nothing differs.
+
+    A function whose signature changed gets a new GlobalVar that says so, and all functions that
+    mention it follow.
+    """
+    changed = {gv: fn for gv, fn in changed.items() if mod[gv] is not fn}
+    if not changed:
+        return mod
+    renewed: dict[str, GlobalVar] = {}
+    for gv, fn in changed.items():
+        info = getattr(fn, "struct_info", None)
+        if gv.struct_info is not None and gv.struct_info is not info:
+            renewed[gv.name_hint] = gv.replace(struct_info=info)
+    made = mod.clone(functions={})
+    for gv, fn in mod.items():
+        fn = changed.get(gv, fn)
+        if renewed and isinstance(fn, Function):
+            fn = _follow(fn, renewed)
+        made[renewed.get(gv.name_hint, gv)] = fn
+    return made
+
+
+def _follow(fn: Function, renewed: Mapping[str, GlobalVar]) -> Function:
+    def pre(n: Node) -> Node | None:
+        return renewed.get(n.name_hint, n) if isinstance(n, GlobalVar) else None
+
+    return transform(fn, lambda n: None, pre=pre)

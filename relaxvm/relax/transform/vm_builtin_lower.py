@@ -1,0 +1,159 @@
+"""Operators become the virtual machine's own: `R.vm.*` and calls of ``vm.builtin.*``.
+
+    before:  storage = R.memory.alloc_storage(R.shape([16]), R.prim_value(0), R.str("global"), …)
+             x = R.memory.alloc_tensor(storage, R.prim_value(0), R.shape([4]), R.dtype("float32"))
+             s = R.shape_of(y)
+             R.memory.kill_tensor(x)
+    after:   storage = R.vm.alloc_storage(R.shape([16]), R.prim_value(0), R.dtype("float32"), …)
+             x = R.vm.alloc_tensor(storage, R.prim_value(0), R.shape([4]), R.dtype("float32"))
+             s = R.call_packed("vm.builtin.shape_of", y)
+             R.vm.kill_object(x)
+
+`R.vm.call_tir_dyn` whose scalars are known as expressions becomes a plain kernel call with those
+scalars as arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...base import CodegenError
+from ...ir import IRModule, Op, PassContext
+from ...ir.transform import function_pass
+from ..expr import Binding, Call, DataTypeImm, Function, GlobalVar, PrimValue, Tuple
+from ..struct_info import Expr, ShapeExpr, TensorStructInfo
+from .lower_alloc_tensor import own_storage
+from .lowered_ops import (
+    ALLOC_TENSOR,
+    CALL_TIR_DYN,
+    MEM_ALLOC_STORAGE,
+    MEM_ALLOC_TENSOR,
+    MEM_KILL_STORAGE,
+    MEM_KILL_TENSOR,
+    OBJECT,
+    VM_ALLOC_STORAGE,
+    VM_ALLOC_TENSOR,
+    VM_KILL_OBJECT,
+    VOID,
+    builtin,
+    is_op,
+)
+from .scopes import BindingRewriter
+
+__all__ = ["LowerRuntimeBuiltin", "VMBuiltinLower"]
+
+
+@function_pass(opt_level=0)
+def VMBuiltinLower(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
+    """Lower operators to `R.vm.*` and calls of ``vm.builtin.*``."""
+    return _Rewriter().rewrite(fn)
+
+
+LowerRuntimeBuiltin = VMBuiltinLower
+"""TVM's newer name."""
+
+
+class _Rewriter(BindingRewriter):
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        call = b.value
+        if not isinstance(call, Call) or not isinstance(call.op, Op):
+            return None
+        if is_op(call, ALLOC_TENSOR):
+            storage, tensor = own_storage(b, call)
+            return [
+                storage.replace(value=_alloc_storage(storage.value)),
+                tensor.replace(value=_alloc_tensor(tensor.value)),
+            ]
+        lower = _LOWER.get(call.op.name)
+        if lower is None:
+            return None
+        made = lower(call)
+        if isinstance(made, Call):
+            info = call.struct_info
+            declared = () if isinstance(made.op, Op) else (info,)
+            made = made.replace(sinfo_args=declared, struct_info=info, span=call.span)
+        return [b.replace(value=made)]
+
+
+def _alloc_storage(call: Any) -> Call:
+    size, device, scope, dtype = call.args
+    return Call(VM_ALLOC_STORAGE, (size, device, dtype, scope), struct_info=OBJECT)
+
+
+def _alloc_tensor(call: Any) -> Call:
+    return Call(VM_ALLOC_TENSOR, call.args[:4], struct_info=call.struct_info, span=call.span)
+
+
+def _kill(call: Call) -> Call:
+    return Call(VM_KILL_OBJECT, call.args, struct_info=VOID)
+
+
+def _same_args(name: str) -> Callable[[Call], Call]:
+    return lambda call: builtin(name, call.args)
+
+
+def _make_closure(call: Call) -> Call:
+    captured = call.args[1]
+    return builtin("make_closure", (call.args[0], *(_fields(captured))))
+
+
+def _fields(args: Expr) -> tuple[Expr, ...]:
+    return args.fields if isinstance(args, Tuple) else (args,)
+
+
+def _packed(call: Call) -> Call:
+    """`R.call_pure_packed` and `R.call_inplace_packed` as the plain call they are."""
+    return Call(call.args[0], call.args[1:], None, call.sinfo_args, call.struct_info, call.span)
+
+
+def _call_tir_dyn(call: Call) -> Call:
+    kernel, args = call.args[0], _fields(call.args[1])
+    if isinstance(kernel, GlobalVar) and args and isinstance(args[-1], ShapeExpr):
+        scalars = [PrimValue(value) for value in args[-1].values]
+        return Call(kernel, (*args[:-1], *scalars), None, (VOID,), VOID)
+    return builtin("call_tir_dyn", (kernel, *args))
+
+
+def _view(call: Call) -> Call:
+    """A view of the same bytes in another shape is a reshape; other views have no builtin."""
+    data, rest = call.args[0], call.args[1:]
+    info = data.struct_info
+    same_dtype = len(rest) < 2 or (
+        isinstance(rest[1], DataTypeImm)
+        and isinstance(info, TensorStructInfo)
+        and rest[1].value is info.dtype
+    )
+    if rest and same_dtype and len(rest) < 3:
+        return builtin("reshape", (data, rest[0]))
+    raise CodegenError(
+        "R.memory.view: the virtual machine has views of another shape, but none of another "
+        f"dtype or offset, got {len(rest)} arguments after the tensor"
+    )
+
+
+_LOWER: dict[str, Callable[[Call], Expr]] = {
+    MEM_ALLOC_STORAGE.name: _alloc_storage,
+    MEM_ALLOC_TENSOR.name: _alloc_tensor,
+    MEM_KILL_STORAGE.name: _kill,
+    MEM_KILL_TENSOR.name: _kill,
+    CALL_TIR_DYN.name: _call_tir_dyn,
+    "relax.call_pure_packed": _packed,
+    "relax.call_inplace_packed": _packed,
+    "relax.shape_of": _same_args("shape_of"),
+    "relax.tensor_to_shape": _same_args("tensor_to_shape"),
+    "relax.shape_to_tensor": _same_args("shape_to_tensor"),
+    "relax.print": _same_args("print"),
+    "relax.assert_op": _same_args("assert_op"),
+    "relax.null_value": _same_args("null_value"),
+    "relax.reshape": _same_args("reshape"),
+    "relax.make_closure": _make_closure,
+    "relax.invoke_closure": _same_args("invoke_closure"),
+    "relax.invoke_pure_closure": _same_args("invoke_closure"),
+    # There is one device, so these are names for their argument.
+    "relax.to_vdevice": lambda call: call.args[0],
+    "relax.hint_on_device": lambda call: call.args[0],
+    "relax.builtin.stop_lift_params": lambda call: call.args[0],
+    "relax.memory.ensure_zero_offset": lambda call: call.args[0],
+    "relax.memory.view": _view,
+}

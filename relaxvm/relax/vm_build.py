@@ -1,0 +1,184 @@
+"""Building a module for the virtual machine: passes, bytecode, kernels, one `Executable`.
+
+Also reachable as `relax.build`, `relax.vm.build` and `relaxvm.compile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import __version__
+from ..base import CodegenError, PassError, RelaxvmError, VerifyError, add_note
+from ..ir import GlobalVar, IRModule, PassContext, walk
+from ..ir.transform import Pass, Sequential
+from ..pipeline import (
+    FUSED_TO_PLANNED,
+    GRAPH_TO_LEGAL,
+    LEGAL_TO_FUSED,
+    get_pipeline,
+    run_stages,
+    verify_stage,
+)
+from ..runtime import ExecBuilder, Executable, Provenance, VirtualMachine
+from ..target import Target, compile_prim_funcs
+from ..tir import PrimFunc
+from .analysis import assert_well_formed
+from .expr import Function, Var
+from .transform import BindParams
+from .vm_codegen import emit_functions
+
+__all__ = ["Executable", "VirtualMachine", "build"]
+
+_EXEC_MODES = ("bytecode", "compiled")
+
+
+def build(
+    mod: IRModule,
+    target: Any = None,
+    params: Mapping[Any, Any] | None = None,
+    pipeline: Any = "default",
+    tir_pipeline: Any = "default",
+    exec_mode: str = "bytecode",
+    *,
+    relax_pipeline: Any = None,
+    system_lib: bool | None = None,
+) -> Executable:
+    """Compile a module into an `Executable`, which a `VirtualMachine` runs and a file holds.
+
+    mod        graph functions, and the loop functions they call; others are left out
+    target     "llvm", a `Target`, or None for the current target (else the machine this runs on)
+    params     {parameter name: array}, bound in every graph function with such a parameter
+    pipeline   passes that run first: a name for `get_pipeline`, a `Pass`, or None for a module
+               lowered already. What a pipeline leaves to do, the default one does.
+               `relax_pipeline` is its newer name.
+    exec_mode  "bytecode" or "compiled"; the file is the same, it says how the machine would run it
+
+    Raises VerifyError for ill-formed modules, CodegenError for what cannot be compiled; notes name
+    pass and function.
+    """
+    if isinstance(mod, (Function, PrimFunc)):
+        mod = IRModule.from_expr(mod)
+    if not isinstance(mod, IRModule):
+        raise VerifyError(f"build: wanted an IRModule, got {type(mod).__name__}: {mod!r}"[:300])
+    if exec_mode not in _EXEC_MODES:
+        raise PassError(f"build: exec_mode is one of {', '.join(_EXEC_MODES)}, got {exec_mode!r}")
+    if system_lib:
+        raise PassError(
+            "build: system_lib=True: executables are files of their own; use export_library"
+        )
+    chosen = _target(target)
+    if params:
+        mod = _bind(mod, params)
+    mod, passes = _lower(mod, pipeline if relax_pipeline is None else relax_pipeline)
+    kernels = _reachable_kernels(mod)
+    if isinstance(tir_pipeline, Pass):
+        kernels = tir_pipeline(kernels)
+    elif tir_pipeline not in ("default", None):
+        raise PassError(f"build: tir_pipeline is a Pass or 'default', got {tir_pipeline!r}")
+    builder = ExecBuilder()
+    _vmcodegen(builder, mod, exec_mode)
+    return _vmlink(builder, chosen, kernels, passes)
+
+
+def _target(target: Any) -> Target:
+    if target is None:
+        return Target.current() or Target("llvm")
+    return target if isinstance(target, Target) else Target(target)
+
+
+def _bind(mod: IRModule, params: Mapping[Any, Any]) -> IRModule:
+    """`mod` with `params` bound in each public graph function that has parameters of these
+    names.
+    """
+    left = dict(params)
+    for gv, fn in mod.items():
+        if not isinstance(fn, Function):
+            continue
+        names = {p.name_hint for p in fn.params}
+        here = {
+            key: value
+            for key, value in params.items()
+            if (key in fn.params if isinstance(key, Var) else key in names)
+        }
+        if here:
+            mod = BindParams(gv.name_hint, here)(mod)
+            for key in here:
+                left.pop(key, None)
+    if left:
+        unknown = ", ".join(str(getattr(key, "name_hint", key)) for key in left)
+        raise VerifyError(f"build: params: no function has a parameter named {unknown}")
+    return mod
+
+
+def _lower(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
+    """`mod` at stage PLANNED, and the names of the passes that brought it there."""
+    assert_well_formed(mod)
+    if pipeline is None:
+        verify_stage(mod, "PLANNED")
+        return mod, ()
+    names: list[str] = []
+    if pipeline not in ("default", "default_build"):
+        chosen = get_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+        if not isinstance(chosen, Pass):
+            raise PassError(f"build: pipeline is a name or a Pass, got {type(chosen).__name__}")
+        mod = chosen(mod)
+        names.extend(_enabled(chosen))
+        assert_well_formed(mod)
+    mod = run_stages(mod)
+    for stage in (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED):
+        names.extend(_enabled(stage))
+    return mod, tuple(names)
+
+
+def _enabled(chosen: Pass) -> list[str]:
+    if not isinstance(chosen, Sequential):
+        return [chosen.info.name]
+    ctx = PassContext.current()
+    return [p.info.name for p in chosen.passes if ctx.pass_enabled(p)]
+
+
+def _reachable_kernels(mod: IRModule) -> IRModule:
+    """The loop functions that graph functions call, and those these call."""
+    found: dict[str, GlobalVar] = {}
+    todo: list[Any] = [fn for fn in mod.functions.values() if isinstance(fn, Function)]
+    while todo:
+        for n in walk(todo.pop()):
+            if isinstance(n, GlobalVar) and n.name_hint not in found:
+                callee = mod.get(n)
+                if isinstance(callee, PrimFunc):
+                    found[n.name_hint] = mod.get_global_var(n.name_hint)
+                    todo.append(callee)
+    # In the module's order, so that equal modules give equal code.
+    kept = {gv: fn for gv, fn in mod.items() if gv.name_hint in found}
+    return mod.clone(functions=kept)
+
+
+def _vmcodegen(builder: ExecBuilder, mod: IRModule, exec_mode: str = "bytecode") -> IRModule:
+    """Emit the graph functions of a module at stage PLANNED; gives the module of the others."""
+    if exec_mode not in _EXEC_MODES:
+        raise PassError(f"build: exec_mode is one of {', '.join(_EXEC_MODES)}, got {exec_mode!r}")
+    emit_functions(mod, builder)
+    return mod.clone({gv: fn for gv, fn in mod.items() if not isinstance(fn, Function)})
+
+
+def _vmlink(
+    builder: ExecBuilder,
+    target: Any,
+    tir_mod: IRModule | None = None,
+    passes: tuple[str, ...] = (),
+) -> Executable:
+    """The executable of what `builder` holds and the loop functions of `tir_mod`, compiled for
+    `target`.
+    """
+    chosen = _target(target)
+    if tir_mod is not None and len(tir_mod):
+        try:
+            builder.add_kernels(compile_prim_funcs(tir_mod, chosen))
+        except RelaxvmError as error:
+            add_note(error, f"while compiling the kernels for {chosen}")
+            raise
+    try:
+        return builder.get(Provenance("relaxvm", __version__, str(chosen), passes))
+    except VerifyError as error:
+        raise CodegenError(f"the generated bytecode does not verify: {error}") from error

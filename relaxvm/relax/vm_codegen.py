@@ -1,0 +1,435 @@
+"""Graph functions in their final form to bytecode.
+
+Enters: functions whose bindings are calls of kernels, graph functions, packed functions, closures,
+`R.vm.*` and ``vm.builtin.*``, tuples, branches and names. Leaves: the same through an
+`ExecBuilder`.
+
+Registers: parameters first. A name (``y = x``, `match_cast`) shares the register of what it names,
+a constant has none. The registers of memory (storages, tensors in them, and what may alias them)
+are written once, so that the machine can prepare them before the first call; all others are reused
+after the last use of what they held. Both branches of an `If` write one register, directly where
+the branch computes its result, else by a ``vm.builtin.move``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..base import CodegenError, RelaxvmError, add_note
+from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Op
+from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray
+from ..runtime.bytecode import VOID, Arg, ArgKind
+from ..runtime.ndarray import wrap_unchecked
+from ..tir import PrimFunc
+from .expr import (
+    Call,
+    Constant,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    PrimValue,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from .struct_info import Expr, ShapeExpr
+from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
+from .transform.scopes import (
+    BIND,
+    BRANCH,
+    END,
+    Event,
+    Scope,
+    linearise,
+    release_positions,
+    vars_in,
+)
+from .vm_info import Names, runtime_info
+
+__all__ = ["emit_function", "emit_functions", "public_name"]
+
+
+def public_name(gv: GlobalVar, fn: Any) -> str:
+    """The name of a function in the executable: its global symbol; for kernels and private
+    functions, that in the module.
+    """
+    symbol = fn.get_attr("global_symbol") if isinstance(fn, Function) else None
+    return str(symbol or gv.name_hint)
+
+
+def emit_functions(mod: IRModule, builder: ExecBuilder) -> None:
+    """Emit every graph function of `mod`. Raises CodegenError naming function and binding."""
+    constants: dict[int, tuple[NDArray, Arg]] = {}
+    for gv, fn in mod.items():
+        if isinstance(fn, Function):
+            emit_function(gv, fn, mod, builder, constants)
+
+
+def emit_function(
+    gv: GlobalVar,
+    fn: Function,
+    mod: IRModule,
+    builder: ExecBuilder,
+    constants: dict[int, tuple[NDArray, Arg]] | None = None,
+) -> None:
+    """Emit one graph function. Raises CodegenError naming function and binding.
+
+    constants  arrays that are in the builder already, by identity
+    """
+    names = Names()
+    with builder.function(
+        public_name(gv, fn),
+        num_inputs=len(fn.params),
+        param_names=_distinct([p.name_hint for p in fn.params]),
+        params_sinfo=[runtime_info(p.struct_info, names) for p in fn.params],
+        ret_sinfo=runtime_info(fn.ret_struct_info, names),
+    ):
+        _FunctionCodegen(fn, mod, builder, {} if constants is None else constants).emit()
+
+
+def _distinct(names: list[str]) -> list[str]:
+    taken: set[str] = set()
+    found = []
+    for name in names:
+        made, number = name or "arg", 0
+        while made in taken:
+            number += 1
+            made = f"{name}_{number}"
+        taken.add(made)
+        found.append(made)
+    return found
+
+
+class _Branch:
+    """An `If` being emitted: where its branches end up."""
+
+    __slots__ = ("after", "otherwise", "result", "seen")
+
+    def __init__(self, otherwise: Label, after: Label, result: Arg | None) -> None:
+        self.otherwise = otherwise
+        self.after = after
+        self.result = result
+        self.seen = 0
+
+
+class _FunctionCodegen:
+    """Emits one function, going through its events once."""
+
+    def __init__(
+        self,
+        fn: Function,
+        mod: IRModule,
+        builder: ExecBuilder,
+        constants: dict[int, tuple[NDArray, Arg]],
+    ) -> None:
+        self.mod = mod
+        self.b = builder
+        self.constants = constants
+        self.events = linearise(fn)
+        self.place: dict[Var, Arg] = {p: builder.r(i) for i, p in enumerate(fn.params)}
+        self.next_register = len(fn.params)
+        self.free: list[int] = []
+        self.owned: dict[Var, int] = {}
+        self.branches: list[_Branch] = []
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Find last uses, and the variables that can be computed right into the register of an
+        `If`.
+        """
+        scope_of: dict[Var, Scope] = {}
+        root: dict[Var, Var] = {}
+        last_use: dict[Var, int] = {}
+        self.result_of: dict[Var, Var] = {}
+        self.last_work = 0
+        for position, e in enumerate(self.events):
+            if e.kind in (BIND, END):
+                scope_of[e.node.var] = e.scope
+                if e.kind == BIND and isinstance(e.node.value, Var):
+                    root[e.node.var] = root.get(e.node.value, e.node.value)
+            if e.kind in (BIND, BRANCH):
+                value = e.node.value
+                if not (isinstance(value, Call) and value.op is VM_KILL_OBJECT):
+                    self.last_work = position
+            elif e.kind == END:
+                self.last_work = position
+                continue
+            else:
+                value = e.node
+                owner = e.scope.owner
+                if owner is not None and isinstance(value, Var):
+                    origin = root.get(value, value)
+                    if scope_of.get(origin) is e.scope:
+                        self.result_of[origin] = owner.var
+            for v in vars_in(value):
+                last_use[root.get(v, v)] = position
+        self.root = root
+        self.used = set(last_use)
+        self.last_use = last_use
+        bound = {v: p for v, p in last_use.items() if v in scope_of}
+        self.released = release_positions(bound, scope_of)
+
+    # -- the walk ---------------------------------------------------------------------------------
+
+    def emit(self) -> None:
+        for position, e in enumerate(self.events):
+            try:
+                self._event(position, e)
+            except RelaxvmError as error:
+                if e.kind != BIND:
+                    raise
+                add_note(error, f"in the binding of {e.node.var.name_hint}")
+                raise
+            for v in self.released.get(position, ()):
+                register = self.owned.pop(v, None)
+                if register is not None:
+                    self.free.append(register)
+
+    def _event(self, position: int, e: Event) -> None:
+        if e.kind == BIND:
+            self._bind(position, e.node.var, e.node.value)
+        elif e.kind == BRANCH:
+            self._begin_branches(e.node)
+        elif e.kind == END:
+            branch = self.branches.pop()
+            self.b.place(branch.after)
+        elif e.scope.owner is None:
+            self.b.emit_ret(self._object(e.node))
+        else:
+            self._end_branch(e.node)
+
+    def _begin_branches(self, binding: Any) -> None:
+        var, value = binding.var, binding.value
+        cond = self._condition(value.cond)
+        result = None
+        if var in self.used:
+            result = self._register_of(var, reusable=False)
+            self.place[var] = result
+        branch = _Branch(self.b.label(), self.b.label(), result)
+        self.branches.append(branch)
+        self.b.emit_if(cond, branch.otherwise)
+
+    def _condition(self, cond: Expr) -> Arg:
+        value = self._arg(cond)
+        if isinstance(cond, Var) and _in_register(value):
+            return value
+        register = self._new_register()
+        self.b.emit_call("vm.builtin.read_if_cond", [value], dst=register)
+        return register
+
+    def _end_branch(self, result: Expr) -> None:
+        branch = self.branches[-1]
+        if branch.result is not None:
+            if isinstance(result, Tuple):
+                self._emit("vm.builtin.make_tuple", result.fields, branch.result)
+            else:
+                value = self._object(result)
+                if value != branch.result:
+                    self.b.emit_call("vm.builtin.move", [value], dst=branch.result)
+        branch.seen += 1
+        if branch.seen == 1:
+            self.b.emit_goto(branch.after)
+            self.b.place(branch.otherwise)
+
+    # -- bindings ---------------------------------------------------------------------------------
+
+    def _bind(self, position: int, var: Var, value: Expr) -> None:
+        if isinstance(value, Call):
+            self._call(position, var, value)
+        elif isinstance(value, Tuple):
+            if var in self.used:
+                self._emit("vm.builtin.make_tuple", value.fields, self._destination(var, False))
+        elif isinstance(value, TupleGetItem):
+            if var in self.used:
+                args = (value.tuple_value, PrimValue(value.index))
+                self._emit("vm.builtin.tuple_getitem", args, self._destination(var, False))
+        elif isinstance(value, Function):
+            raise CodegenError("an inner function is left; run LambdaLift first")
+        else:
+            self.place[var] = self._arg(value)
+
+    def _call(self, position: int, var: Var, call: Call) -> None:
+        op = call.op
+        if op is VM_KILL_OBJECT:
+            self._kill(position, call)
+            return
+        if isinstance(op, Var) or (isinstance(op, Op) and op.name in _CLOSURE_CALLS):
+            closure, args = (op, Tuple(call.args)) if isinstance(op, Var) else call.args
+            self._emit("vm.builtin.invoke_closure", (closure, args), self._destination(var, True))
+            return
+        name, given = self._callee(call)
+        if name == "vm.builtin.null_value":
+            self.place[var] = self.b.void_arg()
+            return
+        builtin = TABLE.get(name)
+        reusable = builtin is None or not (builtin.aliases or name in _MEMORY)
+        self._emit(name, given, self._destination(var, reusable))
+
+    def _callee(self, call: Call) -> tuple[str, tuple[Expr, ...]]:
+        """The name of what a call calls in the executable, and the arguments."""
+        op, args = call.op, call.args
+        if isinstance(op, GlobalVar):
+            fn = self.mod.get(op)
+            if isinstance(fn, (PrimFunc, Function)):
+                return public_name(op, fn), args
+            raise CodegenError(f"the module has no function {op.name_hint} that could be called")
+        if isinstance(op, ExternFunc):
+            return op.global_symbol, args
+        if isinstance(op, Op):
+            if op.name == "relax.call_builtin_with_ctx" and isinstance(args[0], ExternFunc):
+                given = args[1].fields if isinstance(args[1], Tuple) else (args[1],)
+                return args[0].global_symbol, given
+            name = _VM_OPS.get(op)
+            if name is not None:
+                return name, args
+            raise CodegenError(
+                f"{op.name} is not an operation of the virtual machine; lower it first (the build "
+                f"pipeline does, or LegalizeOps for operators)"
+            )
+        raise CodegenError(f"{type(op).__name__} cannot be called")
+
+    def _kill(self, position: int, call: Call) -> None:
+        for v in vars_in(call):
+            origin = self.root.get(v, v)
+            place = self.place.get(v)
+            # What is let go right before the function returns goes with its registers anyway.
+            if position > self.last_work or place is None or self.last_use[origin] > position:
+                continue
+            if _in_register(place):
+                self.b.emit_call("vm.builtin.kill_object", [place])
+
+    def _emit(self, name: str, args: tuple[Expr, ...], dst: Arg) -> None:
+        temporaries: list[Arg] = []
+        if name == "vm.builtin.shape_expr":
+            program = DimProgram(_program(args[2]))
+            given = [self._arg(args[0]), self._arg(args[1]), self.b.convert_constant(program)]
+        else:
+            given = [self._arg(a, temporaries) for a in args]
+        self.b.emit_call(name, given, dst=dst)
+        self.free.extend(t.value for t in temporaries)
+
+    # -- operands ---------------------------------------------------------------------------------
+
+    def _arg(self, value: Expr, temporaries: list[Arg] | None = None) -> Arg:
+        """`value` as an argument; a tuple is put together first."""
+        if isinstance(value, Var):
+            found = self.place.get(value)
+            if found is None:
+                raise CodegenError(f"variable {value.name_hint} is used before it is bound")
+            return found
+        if isinstance(value, Constant):
+            return self._constant(value.data)
+        make = _LEAVES.get(type(value))
+        if make is not None:
+            return make(self.b, value)
+        if isinstance(value, GlobalVar):
+            fn = self.mod.get(value)
+            return self.b.f(value.name_hint if fn is None else public_name(value, fn))
+        if isinstance(value, Tuple):
+            register = self._new_register()
+            inner: list[Arg] = []
+            fields = [self._arg(f, inner) for f in value.fields]
+            self.b.emit_call("vm.builtin.make_tuple", fields, dst=register)
+            self.free.extend(t.value for t in inner)
+            if temporaries is not None:
+                temporaries.append(register)
+            return register
+        raise CodegenError(
+            f"{type(value).__name__} cannot stand as an argument; run Normalize first"
+        )
+
+    def _constant(self, data: NDArray) -> Arg:
+        """`data` as a constant that nothing in the program can write to."""
+        known = self.constants.get(id(data))
+        if known is None:
+            frozen = data._array.view()
+            frozen.flags.writeable = False
+            made = self.b.convert_constant(wrap_unchecked(frozen, data.dtype, data.device))
+            known = self.constants[id(data)] = (data, made)
+        return known[1]
+
+    def _object(self, value: Expr) -> Arg:
+        """`value` as something that can be returned or kept: functions become closures."""
+        made = self._arg(value)
+        if made.kind == ArgKind.FUNCTION:
+            register = self._new_register()
+            self.b.emit_call("vm.builtin.make_closure", [made], dst=register)
+            return register
+        return made
+
+    def _destination(self, var: Var, reusable: bool) -> Arg:
+        if var not in self.used:
+            return self.b.void_arg()
+        made = self._register_of(var, reusable)
+        self.place[var] = made
+        return made
+
+    def _register_of(self, var: Var, reusable: bool) -> Arg:
+        target = self.result_of.get(var)
+        if target is not None and target in self.place:
+            return self.place[target]
+        made = self._new_register() if reusable else self._fresh_register()
+        if reusable:
+            self.owned[var] = made.value
+        return made
+
+    def _new_register(self) -> Arg:
+        return self.b.r(self.free.pop()) if self.free else self._fresh_register()
+
+    def _fresh_register(self) -> Arg:
+        self.next_register += 1
+        return self.b.r(self.next_register - 1)
+
+
+def _in_register(arg: Arg) -> bool:
+    return arg.kind == ArgKind.REGISTER and arg.value < VOID
+
+
+_CLOSURE_CALLS = {"relax.invoke_closure", "relax.invoke_pure_closure"}
+_MEMORY = {"vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"}
+_VM_OPS = {
+    VM_ALLOC_STORAGE: "vm.builtin.alloc_storage",
+    VM_ALLOC_TENSOR: "vm.builtin.alloc_tensor",
+    CALL_TIR_DYN: "vm.builtin.call_tir_dyn",
+}
+
+
+def _program(items: Expr) -> Any:
+    assert isinstance(items, Tuple)
+    made: list[Any] = []
+    for item in items.fields:
+        if isinstance(item, StringImm):
+            made.append(item.value)
+        elif isinstance(item, PrimValue) and isinstance(item.value, IntImm):
+            made.append(int(item.value))
+        else:
+            raise CodegenError(f"a dimension program holds numbers and names, got {item!r}")
+    return made[0] if len(made) == 1 and isinstance(made[0], int) else tuple(made)
+
+
+def _prim(b: ExecBuilder, value: Any) -> Arg:
+    scalar = value.value
+    if isinstance(scalar, IntImm):
+        return (
+            b.convert_constant(bool(scalar.value)) if scalar.dtype.is_bool else b.imm(scalar.value)
+        )
+    if isinstance(scalar, FloatImm):
+        return b.convert_constant(scalar.value)
+    raise CodegenError(f"the scalar {scalar!r} is not a constant; VMShapeLower computes it first")
+
+
+def _shape(b: ExecBuilder, value: Any) -> Arg:
+    if all(isinstance(d, IntImm) for d in value.values):
+        return b.convert_constant(tuple(int(d) for d in value.values))
+    raise CodegenError("the shape is not constant; VMShapeLower makes it first")
+
+
+_LEAVES: dict[type, Callable[[ExecBuilder, Any], Arg]] = {
+    PrimValue: _prim,
+    StringImm: lambda b, value: b.convert_constant(str(value.value)),
+    DataTypeImm: lambda b, value: b.convert_constant(value.value),
+    ShapeExpr: _shape,
+    ExternFunc: lambda b, value: b.f(value.global_symbol),
+}

@@ -1,0 +1,175 @@
+"""Analyses: variables, symbols, purity, recursion, use chains."""
+
+from __future__ import annotations
+
+import pytest
+
+from relaxvm import relax
+from relaxvm.ir import GlobalVar, IRModule, Var
+from relaxvm.relax import analysis
+
+n, m = Var("n", "int64"), Var("m", "int64")
+Tensor, Tuple, Shape, Func = (
+    relax.TensorStructInfo,
+    relax.TupleStructInfo,
+    relax.ShapeStructInfo,
+    relax.FuncStructInfo,
+)
+OUT = Tensor((n, 4))
+
+
+def call(*args, out=OUT):
+    return relax.call_dps_packed("env.f", args, out)
+
+
+@pytest.fixture
+def parts():
+    x, c = relax.Var("x", OUT), relax.Var("c", Tensor((), "bool"))
+    free = relax.Var("free", OUT)
+    lv, y, t, z = (
+        relax.DataflowVar("lv", OUT),
+        relax.Var("y", OUT),
+        relax.Var("t", OUT),
+        relax.Var("z", OUT),
+    )
+    flow = relax.DataflowBlock([relax.VarBinding(lv, call(x)), relax.VarBinding(y, call(lv, x))])
+    branch = relax.SeqExpr([relax.BindingBlock([relax.VarBinding(t, call(free))])], t)
+    plain = relax.BindingBlock([relax.VarBinding(z, relax.If(c, branch, relax.SeqExpr([], y)))])
+    fn = relax.Function([x, c], relax.SeqExpr([flow, plain], z))
+    return {"fn": fn, "flow": flow, "names": [x, c, lv, y, free, t, z]}
+
+
+def names(variables):
+    return {v.name_hint for v in variables}
+
+
+def test_variables(parts):
+    fn = parts["fn"]
+    assert names(analysis.all_vars(fn)) == {"x", "c", "lv", "y", "free", "t", "z"}
+    assert names(analysis.bound_vars(fn)) == {"x", "c", "lv", "y", "t", "z"}
+    assert names(analysis.free_vars(fn)) == {"free"}
+    assert names(analysis.used_vars(fn)) == {"x", "lv", "y", "free", "t", "z", "c"}
+    unused = relax.Function([relax.Var("q", OUT)], relax.Tuple(()))
+    assert analysis.used_vars(unused) == []
+
+
+def test_a_variable_used_as_a_shape_is_used():
+    s = relax.Var("s", Shape(ndim=2))
+    y = relax.Var("y", Tensor(s))
+    assert names(analysis.used_vars(relax.Function([s, y], y))) == {"s", "y"}
+    assert analysis.free_vars(relax.Function([y], y)) == [s]
+
+
+def test_bindings_by_variable_and_name(parts):
+    values = analysis.get_var2val(parts["fn"])
+    assert names(values) == {"lv", "y", "t", "z"}
+    assert isinstance(next(v for k, v in values.items() if k.name_hint == "z"), relax.If)
+    by_name = analysis.name_to_binding(parts["fn"])
+    assert [b.var.name_hint for b in by_name["y"]] == ["y"]
+
+
+def test_use_chain_of_a_block(parts):
+    chain = {
+        k.name_hint: [v.name_hint for v in users]
+        for k, users in analysis.udchain(parts["flow"]).items()
+    }
+    assert chain == {"x": ["lv", "y"], "lv": ["y"], "y": []}
+
+
+def test_post_order_visits_operands_first(parts):
+    seen = []
+    analysis.post_order_visit(parts["fn"], seen.append)
+    x = parts["names"][0]
+    calls = [i for i, e in enumerate(seen) if isinstance(e, relax.Call)]
+    assert seen.index(x) < calls[0]
+    assert seen[-1] is parts["fn"]
+    assert len({id(e) for e in seen}) == len(seen)
+
+
+def test_symbols():
+    x, y = relax.Var("x", Tensor((n,))), relax.Var("y", Tensor((m * 2,)))
+    k = Var("k", "int64")
+    cast = relax.MatchCast(relax.Var("z", Tensor((k,))), x, Tensor((k,)))
+    fn = relax.Function([x, y], relax.SeqExpr([relax.BindingBlock([cast])], cast.var))
+    assert analysis.defined_symbolic_vars(fn) == [n, k]
+    assert analysis.free_symbolic_vars(fn) == [m]
+    signature = relax.Function(
+        [relax.Var("f", Func([Tensor((m,))], Tensor((m, k))))], relax.Tuple(())
+    )
+    assert analysis.free_symbolic_vars(signature) == [k]
+
+
+def test_global_vars_in_order():
+    f, g = GlobalVar("f", Func([OUT], OUT)), GlobalVar("g", Func([OUT], OUT))
+    x = relax.Var("x", OUT)
+    assert analysis.all_global_vars(relax.Function([x], g(f(x)))) in ([f, g], [g, f])
+    assert analysis.all_global_vars(relax.Function([x], x)) == []
+
+
+@pytest.mark.parametrize(
+    ("build", "impure"),
+    [
+        (lambda x: call(x), False),
+        (lambda x: relax.call_packed("env.f", x, sinfo_args=OUT), True),
+        (lambda x: relax.call_pure_packed("env.f", x, sinfo_args=OUT), False),
+        (lambda x: relax.op.print(x), True),
+        (lambda x: GlobalVar("g", Func([OUT], OUT, False))(x), True),
+        (lambda x: GlobalVar("g", Func([OUT], OUT, True))(x), False),
+        (lambda x: GlobalVar("main", Func([OUT], OUT, False))(x), False),
+        (lambda x: relax.Var("f", relax.ObjectStructInfo())(x), True),
+        (lambda x: relax.Tuple((call(relax.call_packed("env.f", x)),)), True),
+        (lambda x: relax.Function([], relax.call_packed("env.f", x), is_pure=False), False),
+    ],
+)
+def test_impure_calls_are_found_anywhere(build, impure):
+    x = relax.Var("x", OUT)
+    fn = relax.Function([x], build(x))
+    assert analysis.contains_impure_call(fn, own_name="main") is impure
+
+
+def test_recursion_groups():
+    def chain(*callees):
+        x = relax.Var("x", OUT)
+        value = x
+        for name in callees:
+            value = GlobalVar(name, Func([OUT], OUT))(value)
+        return relax.Function([x], value)
+
+    mod = IRModule(
+        {
+            "a": chain("b"),
+            "b": chain("c", "leaf"),
+            "c": chain("a"),
+            "leaf": chain(),
+            "self": chain("self", "a"),
+            "top": chain("self"),
+        }
+    )
+    groups = [[gv.name_hint for gv in group] for group in analysis.detect_recursion(mod)]
+    assert groups == [["a", "b", "c"], ["self"]]
+
+
+def test_recursion_of_a_long_cycle_does_not_overflow():
+    size = 3000
+    mod = IRModule()
+    for i in range(size):
+        x = relax.Var("x", OUT)
+        mod[f"f{i}"] = relax.Function([x], GlobalVar(f"f{(i + 1) % size}", Func([OUT], OUT))(x))
+    assert [len(g) for g in analysis.detect_recursion(mod)] == [size]
+
+
+def test_compile_time_values():
+    x, w = relax.Var("x", OUT), relax.Var("w", Tensor((8,)))
+    a, b, c, d = (relax.Var(k, Tensor((8,))) for k in "abcd")
+    block = relax.BindingBlock(
+        [
+            relax.VarBinding(a, call(w, out=Tensor((8,)))),
+            relax.VarBinding(b, call(a, x, out=Tensor((8,)))),
+            relax.VarBinding(c, relax.call_packed("env.f", a, sinfo_args=Tensor((8,)))),
+            relax.VarBinding(d, call(a, a, out=Tensor((8,)))),
+        ]
+    )
+    fn = relax.Function([x, w], relax.SeqExpr([block], d), is_pure=False)
+    assert analysis.computable_at_compile_time(fn) == []
+    late = fn.with_attr("num_input", 1)
+    assert [v.name_hint for v in analysis.computable_at_compile_time(late)] == ["w", "a", "d"]

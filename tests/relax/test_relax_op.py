@@ -1,0 +1,288 @@
+"""Operators: records, conversion of arguments, inference, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relaxvm import relax
+from relaxvm.base import StructInfoError
+from relaxvm.ir import GlobalVar, Op, Var
+from relaxvm.relax import op as R
+from relaxvm.relax.op.record import Op as GraphOp
+
+n, m = Var("n", "int64"), Var("m", "int64")
+Object, Prim, Shape = relax.ObjectStructInfo, relax.PrimStructInfo, relax.ShapeStructInfo
+Tensor, Tuple, Func = relax.TensorStructInfo, relax.TupleStructInfo, relax.FuncStructInfo
+x = relax.Var("x", Tensor((n, 4)))
+y = relax.Var("y", Tensor((4, m)))
+gv = GlobalVar("kernel")
+OUT = Tensor((n, 4))
+
+
+def graph_ops():
+    named = [name for name in Op.list_op_names() if not name.startswith("relax.test.")]
+    return [Op.get(name) for name in named if isinstance(Op.get(name), GraphOp)]
+
+
+def test_every_record_is_complete():
+    assert len(graph_ops()) >= 25
+    for record in graph_ops():
+        assert record.name.startswith("relax.")
+        assert record.rule.__doc__, record.name
+        assert record.numpy is not None, record.name
+        assert record.lower is not None, record.name
+        assert record.function.op is record
+
+
+def test_script_path_of_every_operator_leads_to_its_function():
+    for record in graph_ops():
+        found = R
+        for part in record.short.split("."):
+            found = getattr(found, part)
+        assert found is record.function
+
+
+# -- call_tir in all its spellings ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: relax.call_tir(gv, (x,), OUT),
+        lambda: relax.call_tir(gv, [x], out_sinfo=OUT),
+        lambda: relax.call_tir(gv, x, [OUT]),
+        lambda: relax.call_tir(gv, relax.Tuple((x,)), (OUT,)),
+        lambda: relax.call_tir(gv, (x,), (n, 4), dtype="float32"),
+        lambda: relax.call_tir(gv, (x,), [n, 4], dtype="float32"),
+        lambda: relax.call_tir(gv, (x,), relax.ShapeExpr((n, 4)), dtype="float32"),
+        lambda: relax.call_tir(gv, (x,), [(n, 4)], dtype=["float32"]),
+    ],
+)
+def test_call_tir_spellings_mean_the_same(call):
+    made = call()
+    assert made.op is Op.get("relax.call_tir")
+    assert made.args[0] is gv
+    assert [f for f in made.args[1].fields] == [x]
+    assert made.sinfo_args == (OUT,)
+    assert made.struct_info is OUT
+
+
+@pytest.mark.parametrize("callee", ["env.f", relax.extern("env.f")])
+def test_a_name_as_callee_makes_it_call_dps_packed(callee):
+    made = relax.call_tir(callee, x, (n, 4), dtype="float32")
+    assert made.op is Op.get("relax.call_dps_packed")
+    assert made.args[0].global_symbol == "env.f"
+    assert made.struct_info is OUT
+
+
+def test_several_outputs_are_a_tuple():
+    two = Tuple((OUT, Tensor((m,), "int32")))
+    assert relax.call_tir(gv, x, [OUT, Tensor((m,), "int32")]).struct_info is two
+    assert relax.call_tir(gv, x, two).struct_info is two
+    assert relax.call_tir(gv, x, [(n, 4), (m,)], dtype=["float32", "int32"]).struct_info is two
+
+
+def test_a_tuple_variable_as_arguments_is_taken_apart():
+    t = relax.Var("t", Tuple((x.struct_info, y.struct_info)))
+    fields = relax.call_tir(gv, t, OUT).args[1].fields
+    assert [f.index for f in fields] == [0, 1]
+
+
+def test_tir_vars_become_a_shape():
+    assert relax.call_tir(gv, x, OUT, tir_vars=[n, m]).args[2] is relax.ShapeExpr((n, m))
+    assert relax.call_tir(gv, x, OUT, tir_vars=relax.ShapeExpr((n,))).args[2] is relax.ShapeExpr(
+        (n,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: relax.call_tir(gv, x), "the result is missing"),
+        (lambda: relax.call_tir(gv, x, (1, 2)), "needs dtype="),
+        (lambda: relax.call_tir(gv, x, OUT, dtype="float32"), "dtype= goes with a shape"),
+        (lambda: relax.call_tir(gv, x, Shape((n,))), "wanted R.Tensor"),
+        (lambda: relax.call_tir(gv, x, Object()), "wanted a tensor or a tuple of tensors"),
+        (lambda: relax.call_tir(gv, x, Tensor(None, ndim=2)), "known shape"),
+        (lambda: relax.call_tir(gv, x, Tensor((n,), "void")), "known shape and dtype"),
+        (lambda: relax.call_tir(gv, x, "float32"), "out_sinfo"),
+        (lambda: relax.call_tir(gv, x, [(1,), (2,)], dtype=["int8"]), "2 shapes but 1 dtypes"),
+        (lambda: relax.call_tir(x, x, OUT), "GlobalVar of a loop function"),
+        (lambda: relax.call_tir(gv, (x, relax.Tuple((x,))), OUT), "argument 1 is a tensor"),
+        (lambda: relax.call_tir("env.f", x, OUT, tir_vars=[n]), "takes no tir_vars"),
+        (lambda: relax.call_tir(gv, x, OUT, tir_vars=["n"]), "tir_vars"),
+        (lambda: relax.call_tir(gv, object(), OUT), "args"),
+        (lambda: relax.call_dps_packed(gv, x, OUT), "name of a packed function"),
+        (lambda: relax.call_tir_inplace(gv, x, [0, 1], OUT), "one per output"),
+        (lambda: relax.call_tir_inplace(gv, x, [-1], OUT), "at least one"),
+        (lambda: relax.call_tir_inplace(gv, x, [3], OUT), "argument number below 1"),
+        (lambda: relax.call_tir_inplace(gv, (x, y), [0, 0], [OUT, OUT]), "twice"),
+        (lambda: relax.call_tir_inplace(gv, x, [0], Tensor((n, 5))), "cannot hold"),
+        (lambda: relax.call_packed("env.f", x, sinfo_args=3), "sinfo_args"),
+        (lambda: relax.call_pure_packed(relax.const(1), x), "wanted a function"),
+    ],
+)
+def test_calls_that_cannot_work_say_why(call, message):
+    with pytest.raises(StructInfoError, match=message):
+        call()
+
+
+def test_call_tir_inplace_keeps_its_indices():
+    made = relax.call_tir_inplace(gv, (x, y), 0, OUT)
+    assert made.attrs["inplace_indices"] == (0,)
+    assert made.struct_info is OUT
+
+
+def test_call_packed_is_a_call_of_the_extern():
+    made = relax.call_packed("env.f", x, 3, "s", sinfo_args=OUT)
+    assert made.op.global_symbol == "env.f"
+    assert [type(a).__name__ for a in made.args] == ["Var", "PrimValue", "StringImm"]
+    assert made.struct_info is OUT
+    pure = relax.call_pure_packed("env.f", x, sinfo_args=[OUT])
+    assert pure.args[0].global_symbol == "env.f"
+    assert pure.struct_info is OUT
+
+
+def test_call_pure_packed_of_a_graph_function_uses_its_signature():
+    f = GlobalVar("f", Func([Tensor((n, 4))], Tensor((n,)), False))
+    assert relax.call_pure_packed(f, x).struct_info is Tensor((n,))
+
+
+# -- shapes and values ----------------------------------------------------------------------------
+
+
+def test_shape_operators():
+    assert R.shape_of(x).struct_info is Shape((n, 4))
+    assert R.shape_of(relax.Var("z", Tensor(None, ndim=3))).struct_info is Shape(ndim=3)
+    assert R.shape_to_tensor(relax.ShapeExpr((n, 4))).struct_info is Tensor((2,), "int64")
+    assert R.tensor_to_shape(relax.const(np.array([1, 2, 3]))).struct_info is Shape(ndim=3)
+    assert R.tensor_to_shape(relax.Var("z", Tensor((n,), "int64"))).struct_info is Shape()
+
+
+def test_numpy_meanings_of_shape_operators():
+    assert R.shape_of.op.numpy(np.zeros((2, 3))) == (2, 3)
+    assert R.tensor_to_shape.op.numpy(np.array([2, 3])) == (2, 3)
+    assert R.shape_to_tensor.op.numpy((2, 3)).dtype == "int64"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: R.shape_of(relax.ShapeExpr((n,))), r"shape_of: wanted a tensor(.|\n)*x: R.Shape"),
+        (lambda: R.tensor_to_shape(x), "one dimension"),
+        (lambda: R.tensor_to_shape(relax.Var("z", Tensor((3,), "float32"))), "int64"),
+        (lambda: R.shape_to_tensor(x), "wanted a shape"),
+        (lambda: R.assert_op(x), "bool scalar"),
+        (lambda: R.assert_op(relax.PrimValue(3)), "bool"),
+        (lambda: R.assert_op(relax.const(True), format=x), "string constant"),
+        (lambda: R.shape_of(x, 3), "too many positional"),
+        (lambda: R.shape_of(x, axis=3), "unexpected keyword"),
+        (lambda: R.shape_of(), "missing a required argument"),
+        (
+            lambda: relax.Call("relax.shape_of", [x], {"axis": 1}),
+            "wanted attributes none; got axis",
+        ),
+        (lambda: relax.Call("relax.shape_of", [x, x]), "wanted 1 arguments, got 2"),
+        (lambda: R.builtin.alloc_tensor(x, "float32"), "wanted a shape"),
+        (lambda: R.builtin.alloc_tensor((n,), x), "wanted a dtype constant"),
+        (lambda: R.memory.kill_tensor(relax.ShapeExpr((n,))), "wanted a tensor"),
+        (lambda: R.memory.view(relax.const(np.zeros(4, "int8")), (8,)), "at most 4 bytes"),
+        (lambda: R.vm.call_tir_dyn(gv, x), "tuple"),
+        (lambda: R.make_closure(x, (x,)), "GlobalVar"),
+    ],
+)
+def test_misuse_names_operator_wanted_and_got(call, message):
+    with pytest.raises(StructInfoError, match=message):
+        call()
+
+
+def test_assert_and_print_keep_format_first():
+    made = R.assert_op(relax.const(True), [x], format="bad {}")
+    assert [type(a).__name__ for a in made.args] == ["Constant", "StringImm", "Var"]
+    assert made.struct_info is Tuple(())
+    assert R.print(x, format="{}").args[0].value == "{}"
+
+
+def test_allocations_infer_the_tensor():
+    made = R.builtin.alloc_tensor((n, 4), "float16", 0)
+    assert made.struct_info is Tensor((n, 4), "float16")
+    assert [type(a).__name__ for a in made.args] == [
+        "ShapeExpr",
+        "DataTypeImm",
+        "PrimValue",
+        "StringImm",
+    ]
+    storage = R.memory.alloc_storage((64,), 0, "global", "uint8")
+    assert storage.struct_info is Object()
+    s = relax.Var("s", Object())
+    assert R.memory.alloc_tensor(s, 0, (n, 4), "float16").struct_info is Tensor((n, 4), "float16")
+    assert len(R.vm.alloc_tensor(s, 0, (n, 4), "float16").args) == 4
+    assert R.memory.view(x, (4, n)).struct_info is Tensor((4, n))
+
+
+def test_purity_of_operators():
+    impure = {r.short for r in graph_ops() if not r.pure}
+    assert {"print", "assert_op", "invoke_closure", "vm.call_tir_dyn", "vm.kill_object"} <= impure
+    assert (
+        not {"call_tir", "call_dps_packed", "call_pure_packed", "shape_of", "null_value"} & impure
+    )
+
+
+def test_closures():
+    made = R.invoke_closure(relax.Var("f", Object()), (x,), sinfo_args=OUT)
+    assert made.struct_info is OUT
+    assert R.make_closure(gv, (x,)).struct_info is Object()
+
+
+# -- the decorator --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scaled():
+    @R.op("test.scaled", numpy=lambda x, factor=1.0: x * factor, lower=R.missing("a test"))
+    def scaled(
+        x: relax.Expr,
+        shape: R.record.Shape | None = None,
+        *,
+        factor: float = 1.0,
+        axes: tuple[int, ...] = (),
+        dtype: relax.expr.DataType | None = None,
+        keep: bool = False,
+    ) -> relax.StructInfo:
+        """A test operator."""
+        info = x.struct_info
+        if not isinstance(info, Tensor):
+            raise StructInfoError(f"wanted a tensor, got {info}")
+        return info
+
+    return scaled
+
+
+def test_decorated_operator_converts_arguments_and_attributes(scaled):
+    call = scaled(x, (n, 2), factor=2, axes=[0, 1], dtype="int8")
+    assert call.args == (x, relax.ShapeExpr((n, 2)))
+    assert call.attrs == {"factor": 2.0, "axes": (0, 1), "dtype": "int8", "keep": False}
+    assert type(call.attrs["factor"]) is float
+    assert scaled(x).args == (x,)
+    assert [p.kind for p in scaled.op.params] == ["arg", "arg", "attr", "attr", "attr", "attr"]
+    assert scaled.__doc__ == "A test operator."
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"factor": "a"}, "attribute factor: wanted float, got str"),
+        ({"keep": 3}, "attribute keep: wanted bool"),
+        ({"axes": 3}, "attribute axes: wanted tuple"),
+        ({"nothing": 3}, "unexpected keyword"),
+    ],
+)
+def test_wrong_attributes_are_named(scaled, attrs, message):
+    with pytest.raises(StructInfoError, match=message):
+        scaled(x, **attrs)
+
+
+def test_rule_errors_show_operands(scaled):
+    with pytest.raises(StructInfoError, match=r"test.scaled: wanted a tensor(.|\n)*x: R.Shape"):
+        scaled(relax.ShapeExpr((n,)))
