@@ -57,4 +57,5 @@ class _AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def install() -> None:
     """Let the import system know the aliases (once)."""
     if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_AliasFinder())
+        # First: below an aliased package the path finder would load a second copy of the real file.
+        sys.meta_path.insert(0, _AliasFinder())

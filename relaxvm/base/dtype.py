@@ -100,7 +100,8 @@ class DataType(str):
             if bits in _WIDTHS[kind] and 1 <= lanes <= _MAX_LANES:
                 return ("bool", 1, lanes) if (kind, bits) == ("uint", 1) else (kind, bits, lanes)
         raise ValueError(
-            f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, float32, float64, "
+            f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, "
+            f"float32, float64, "
             "handle or void, with an optional lane count such as float32x4"
         )
 

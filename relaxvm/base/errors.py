@@ -38,7 +38,8 @@ class InternalError(RelaxvmError, RuntimeError):
 
     def __init__(self, message: str) -> None:
         super().__init__(
-            f"{message}\nThis is a fault in relaxvm; please report it with the input that caused it."
+            f"{message}\nThis is a fault in relaxvm; please report it with the input that caused "
+            f"it."
         )
 
 
@@ -46,6 +47,17 @@ class ParseError(RelaxvmError, SyntaxError):
     """Script text that is not a program: names file, line and column and shows the line with a
     caret.
     """
+
+    def __str__(self) -> str:
+        if not self.lineno:
+            return str(self.msg)
+        lines = [f"{self.filename}:{self.lineno}:{self.offset}: {self.msg}"]
+        if self.text:
+            text, offset = self.text.rstrip("\n"), self.offset or 1
+            one_line = self.end_lineno == self.lineno and self.end_offset
+            width = (self.end_offset or 0) - offset if one_line else 1
+            lines += [f"    {text}", f"    {' ' * (offset - 1)}{'^' * max(1, width)}"]
+        return "\n".join(lines)
 
 
 class DiagnosticError(ParseError):

@@ -233,8 +233,10 @@ class PrimExpr(Node):
 
     def __bool__(self) -> bool:
         raise TIRError(
-            f"the truth of {type(self).__name__} is not known before the program runs: use T.And, T.Or, T.Not or "
-            "T.Select instead of and, or, not and if, or arith.Analyzer().can_prove(...) for a proof"
+            f"the truth of {type(self).__name__} is not known before the program runs: use T.And, "
+            f"T.Or, T.Not or "
+            "T.Select instead of and, or, not and if, or arith.Analyzer().can_prove(...) for a "
+            "proof"
         )
 
     def astype(self, dtype: str) -> PrimExpr:
@@ -416,7 +418,8 @@ class BinaryExpr(PrimExpr):
             a, b = match(a, b)
         if a.dtype is not b.dtype:
             raise TIRError(
-                f"{cls.__name__}: the operands' dtypes differ: {a.dtype} and {b.dtype}; cast one of them"
+                f"{cls.__name__}: the operands' dtypes differ: {a.dtype} and {b.dtype}; cast one "
+                f"of them"
             )
         if a.dtype.kind in ("handle", "void"):
             raise TIRError(f"{cls.__name__}: the operands are {a.dtype}s, which have no arithmetic")
@@ -671,7 +674,8 @@ class Select(PrimExpr):
         true_value, false_value = match(true_value, false_value)
         if condition.dtype.lanes not in (1, true_value.dtype.lanes):
             raise TIRError(
-                f"Select: the condition has {condition.dtype.lanes} lanes, the values {true_value.dtype.lanes}"
+                f"Select: the condition has {condition.dtype.lanes} lanes, the values "
+                f"{true_value.dtype.lanes}"
             )
         return condition, true_value, false_value
 
@@ -798,7 +802,8 @@ class Shuffle(PrimExpr):
 class Range(Node):
     """The integers min, …, min + extent - 1.
 
-    `Range(n)` starts at 0 and `Range(begin, end)` ends before `end`, as in TVM; the fields themselves are given by
+    `Range(n)` starts at 0 and `Range(begin, end)` ends before `end`, as in TVM; the fields
+    themselves are given by
     name, or by `Range.from_min_extent`.
     """
 
@@ -990,7 +995,8 @@ def true_divide(a: Any, b: Any) -> PrimExpr:
     a, b = match(a, b)
     if not a.dtype.is_float:
         raise TIRError(
-            f"/ on {a.dtype} is ambiguous: use // (rounds down), T.truncdiv (toward zero), or cast to a float"
+            f"/ on {a.dtype} is ambiguous: use // (rounds down), T.truncdiv (toward zero), or "
+            f"cast to a float"
         )
     return binary(Div, a, b)
 

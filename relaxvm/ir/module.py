@@ -202,7 +202,8 @@ class IRModule:
             near = difflib.get_close_matches(str(text), self._by_name, n=3)
             hint = f"did you mean {', '.join(near)}? " if near else ""
             raise GlobalNameError(
-                f"the module has no function {text!r}; {hint}it has: {', '.join(self._by_name) or 'none'}"
+                f"the module has no function {text!r}; {hint}it has: "
+                f"{', '.join(self._by_name) or 'none'}"
             )
         return found
 

@@ -77,7 +77,8 @@ class Intrinsic(Op):
 
 
 _FLOAT_UNARY = (
-    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan asin acos atan sinh "
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan asin acos "
+    "atan sinh "
     "cosh asinh acosh atanh"
 ).split()
 _ROUNDING = "floor ceil round nearbyint trunc".split()
@@ -139,7 +140,8 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
         return DataType("bool").with_lanes(first.lanes)
     if op.result == "float" and not first.is_float:
         raise TIRError(
-            f'{op.name} takes floating arguments, got {first}; cast first, as in T.Cast("float32", x)'
+            f"{op.name} takes floating arguments, got {first}; cast first, as in "
+            f'T.Cast("float32", x)'
         )
     if op.result == "int" and not (first.is_int or first.is_bool):
         raise TIRError(f"{op.name} takes integer arguments, got {first}")

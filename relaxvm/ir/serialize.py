@@ -182,7 +182,8 @@ class _Reader:
         for name, kind, words, value in zip(cls._fields, cls._kinds, cls._words, values):
             if not _fits(kind, words, value):
                 raise LoadError(
-                    f"{row[0]}.{name}: wanted {' | '.join(sorted(words))}, got {type(value).__name__}"
+                    f"{row[0]}.{name}: wanted {' | '.join(sorted(words))}, got "
+                    f"{type(value).__name__}"
                 )
         try:
             return cls(**dict(zip(cls._fields, values)))

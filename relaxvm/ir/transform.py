@@ -295,7 +295,8 @@ class Pass:
                 near = difflib.get_close_matches(name, names, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise PassError(
-                    f"{self.info.name} has no option {name!r}{hint} It has: {', '.join(names) or 'none'}"
+                    f"{self.info.name} has no option {name!r}{hint} It has: "
+                    f"{', '.join(names) or 'none'}"
                 )
             if name in given:
                 raise PassError(f"{self.info.name}: option {name!r} given twice")

@@ -24,6 +24,7 @@ moment it exists; `Call` and `TupleGetItem` infer theirs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ..base import (
@@ -117,6 +118,9 @@ class Var(Expr):
 
     def __getitem__(self, index: int) -> TupleGetItem:
         return TupleGetItem(self, index)
+
+    def __iter__(self) -> Iterator[TupleGetItem]:
+        return _fields_of(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name_hint})"
@@ -296,6 +300,19 @@ class Call(Expr):
 
     def __getitem__(self, index: int) -> TupleGetItem:
         return TupleGetItem(self, index)
+
+    def __iter__(self) -> Iterator[TupleGetItem]:
+        return _fields_of(self)
+
+
+def _fields_of(value: Expr) -> Iterator[TupleGetItem]:
+    """The fields of a tuple whose length is known, so that ``a, b = value`` works and nothing
+    iterates for ever.
+    """
+    info = value.struct_info
+    if not isinstance(info, TupleStructInfo):
+        raise TypeError(f"cannot iterate over a {info}: wanted a tuple")
+    return iter([TupleGetItem(value, i) for i in range(len(info.fields))])
 
 
 class Binding(Node):

@@ -16,6 +16,7 @@ from .exec_builder import ExecBuilder, Label
 from .executable import Executable, load, load_executable, load_module, requirements
 from .heap import MakeCode, MatchCode, ShapeHeap
 from .kernel import Failure, KernelInfo, KernelParam, KernelSection, NativeCode
+from .library import LIBRARY, library
 from .limits import Limits
 from .module import Module
 from .native import KernelFunction, LinkedKernels, set_call_path
@@ -81,6 +82,8 @@ __all__ = [
     "get_global_func",
     "list_global_func_names",
     "register_func",
+    "LIBRARY",
+    "library",
     "register_global_func",
     "remove_global_func",
     # programs

@@ -23,6 +23,7 @@ from .device import cpu
 from .limits import MAX_NDIM, Account
 from .ndarray import NDArray, ShapeTuple, wrap_unchecked
 from .storage import ALIGNMENT_BYTES, aligned_empty
+from .tensor_info import broadcast_shape, tensor_property
 
 __all__ = ["TABLE", "Builtin", "Storage", "VMAssertionError", "VMClosure"]
 
@@ -527,6 +528,8 @@ TABLE: dict[str, Builtin] = {
         "shape_of": Builtin(shape_of, "any", pure=True),
         "tensor_to_shape": Builtin(tensor_to_shape, "any", pure=True),
         "shape_to_tensor": Builtin(shape_to_tensor, "any", pure=True, account=True),
+        "broadcast_shape": Builtin(broadcast_shape, "any (any)*", pure=True),
+        "tensor_property": Builtin(tensor_property, "any text any=", pure=True),
         "copy": Builtin(copy, "any", pure=True, account=True),
         "to_device": Builtin(to_device, "any any= any=", pure=True, aliases=True),
         # tuples

@@ -16,6 +16,7 @@ from .builtin import TABLE, Builtin, VMClosure, alloc_shaped_tensor_of
 from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .disasm import instruction_text
 from .frame import Frames, Plan, plan_frame
+from .library import LIBRARY
 from .limits import Account
 from .native import KernelFunction
 from .ops import Op, OpKind, Step, StepKind
@@ -107,7 +108,7 @@ def link_program(
 def _resolve_externs(
     program: Program, granted: Mapping[str, Callable[..., Any]] | None
 ) -> dict[str, Callable[..., Any]]:
-    found: dict[str, Callable[..., Any]] = {}
+    found: dict[str, Callable[..., Any]] = dict(LIBRARY)
     missing: list[str] = []
     for name in program.needs():
         function = get_global_func(name, True) if granted is None else granted.get(name)

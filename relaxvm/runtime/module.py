@@ -66,7 +66,7 @@ class Module:
             raise missing_kernel(entry_name, dict.fromkeys(names))
         self.section = section
         self.entry_name = entry_name
-        self.sources = dict(sources or {})
+        self.sources: Mapping[str, str] = sources or {}
         self.trusted = trusted
         self.producer = producer
         self._linked: LinkedKernels | None = None

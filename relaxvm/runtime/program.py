@@ -14,6 +14,7 @@ from ..base import VMValueError
 from .builtin import TABLE
 from .bytecode import Instruction, decode, from_bytes
 from .kernel import KernelSection
+from .library import LIBRARY
 from .sinfo import Info, ObjectInfo
 
 __all__ = ["FunctionInfo", "Program", "Provenance"]
@@ -139,7 +140,7 @@ class Program:
     def needs(self) -> tuple[str, ...]:
         """The names of the functions somebody has to register or grant before this can run."""
         from_table = (f.name for f in self.functions if f.kind == "packed")
-        return tuple(sorted(name for name in from_table if name not in TABLE))
+        return tuple(sorted(n for n in from_table if n not in TABLE and n not in LIBRARY))
 
     def with_trust(self, trusted: bool) -> Program:
         """The same program with its native code trusted or not."""

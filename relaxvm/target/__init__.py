@@ -1,11 +1,19 @@
 """From loop functions to machine code.
 
-Enters: `IRModule`s of PrimFuncs and a `Target`. Leaves: `runtime.KernelSection` (object code and its description) and
-`runtime.Module`. Not done here: choosing loops (`tir/schedule`), running code (`runtime`).
+Enters: `IRModule`s of PrimFuncs and a `Target`. Leaves: `runtime.KernelSection` (object code and
+its description) and `runtime.Module`. Not done here: choosing loops (`tir/schedule`), running code
+(`runtime`).
 """
 
 from .build import build
 from .llvm import compile_kernels, compile_prim_funcs, rebuild_kernels
 from .target import Target, TargetKind
 
-__all__ = ["Target", "TargetKind", "build", "compile_kernels", "compile_prim_funcs", "rebuild_kernels"]
+__all__ = [
+    "Target",
+    "TargetKind",
+    "build",
+    "compile_kernels",
+    "compile_prim_funcs",
+    "rebuild_kernels",
+]

@@ -21,13 +21,16 @@ def build(
     name: str | None = None,
     pipeline: Any = None,
 ) -> Module:
-    """Compile a loop function, or a module of them, for `target` (default: the current one, or this computer).
+    """Compile a loop function, or a module of them, for `target` (default: the current one, or
+    this computer).
 
-    mod       a PrimFunc (named by `name`, its "global_symbol", or "main") or an IRModule of PrimFuncs
+    mod       a PrimFunc (named by `name`, its "global_symbol", or "main") or an IRModule of
+              PrimFuncs
     pipeline  a pass to run on the module first
     returns   `rt` with `rt["mm"](a, b, c)`, `rt.time_evaluator`, `rt.get_source("llvm")`
 
-    Raises VerifyError for functions that are not well formed, CodegenError for what the target has no code for.
+    Raises VerifyError for functions that are not well formed, CodegenError for what the target has
+    no code for.
     """
     if isinstance(mod, PrimFunc):
         entry = str(name or mod.get_attr("global_symbol") or "main")
@@ -48,5 +51,9 @@ def build(
     chosen = Target(target) if target is not None else Target.current() or Target("llvm")
     if target_host is not None:
         chosen = chosen.with_host(target_host)
-    kernels = compile_kernels(mod, chosen, emit=("object", "llvm", "asm"))
-    return Module(kernels.section, entry_name=entry if entry in kernels.section.names else None, sources=kernels.sources)
+    kernels = compile_kernels(mod, chosen)
+    return Module(
+        kernels.section,
+        entry_name=entry if entry in kernels.section.names else None,
+        sources=kernels.sources,
+    )

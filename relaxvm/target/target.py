@@ -39,7 +39,9 @@ _OPTIONS: dict[str, type] = {
 _KINDS = ("llvm",)
 _ALIASES = {"native": "llvm", "cpu": "llvm"}
 
-_current: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar("relaxvm_target", default=())
+_current: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar(
+    "relaxvm_target", default=()
+)
 
 
 class TargetKind(str):
@@ -54,7 +56,9 @@ class TargetKind(str):
 
 @node(interned=True)
 class Target(Node):
-    """A kind of code generator and its options. `host` is where the calling code runs, if that is elsewhere."""
+    """A kind of code generator and its options. `host` is where the calling code runs, if that is
+    elsewhere.
+    """
 
     kind_name: str
     options: Map = Map()
@@ -69,9 +73,15 @@ class Target(Node):
         if text not in _KINDS:
             near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise PassError(f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}")
+            raise PassError(
+                f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}"
+            )
         checked = {name: _checked(name, given[name]) for name in sorted(given)}
-        return text, Map(checked), Target(host) if host is not None and not isinstance(host, Target) else host
+        return (
+            text,
+            Map(checked),
+            Target(host) if host is not None and not isinstance(host, Target) else host,
+        )
 
     @property
     def kind(self) -> TargetKind:
@@ -135,10 +145,12 @@ class Target(Node):
 
     @staticmethod
     def current(allow_none: bool = True) -> Target | None:
-        """The innermost target entered in this thread. Raises PassError if there is none and that is not allowed."""
+        """The innermost target entered in this thread. Raises PassError if there is none and that
+        is not allowed.
+        """
         stack = _current.get()
         if not stack and not allow_none:
-            raise PassError("no target: enter one with `with Target(\"llvm\"):`")
+            raise PassError('no target: enter one with `with Target("llvm"):`')
         return stack[-1] if stack else None
 
     @staticmethod
@@ -155,7 +167,10 @@ class Target(Node):
 def _parse(given: Any) -> tuple[str, dict[str, Any]]:
     """(kind, options) of text, a dictionary or a Target."""
     if isinstance(given, Target):
-        return given.kind_name, {**given.options, **({"host": given.host} if given.host is not None else {})}
+        return given.kind_name, {
+            **given.options,
+            **({"host": given.host} if given.host is not None else {}),
+        }
     if isinstance(given, str) and given.lstrip().startswith("{"):
         try:
             given = json.loads(given)
@@ -165,17 +180,19 @@ def _parse(given: Any) -> tuple[str, dict[str, Any]]:
         options = dict(given)
         kind = options.pop("kind", None)
         if not isinstance(kind, str):
-            raise PassError(f"Target: the dictionary has no \"kind\"; got {sorted(map(str, given))}")
+            raise PassError(f'Target: the dictionary has no "kind"; got {sorted(map(str, given))}')
         name, more = _parse(kind)
         return name, {**more, **options}
     if not isinstance(given, str):
-        raise PassError(f"Target: wanted text, a dictionary or a Target, got {type(given).__name__}")
+        raise PassError(
+            f"Target: wanted text, a dictionary or a Target, got {type(given).__name__}"
+        )
     try:
         words = shlex.split(given)
     except ValueError as error:
         raise PassError(f"Target: {given!r}: {error}") from None
     if not words:
-        raise PassError("Target: the text is empty; wanted one such as \"llvm -mcpu=haswell\"")
+        raise PassError('Target: the text is empty; wanted one such as "llvm -mcpu=haswell"')
     options = {}
     i = 1
     while i < len(words):
@@ -197,7 +214,9 @@ def _checked(name: str, value: Any) -> Any:
     if kind is None:
         near = difflib.get_close_matches(name, _OPTIONS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise PassError(f"Target: unknown option {name!r}{hint} Known: {', '.join(sorted(_OPTIONS))}")
+        raise PassError(
+            f"Target: unknown option {name!r}{hint} Known: {', '.join(sorted(_OPTIONS))}"
+        )
     if kind is list:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):

@@ -121,7 +121,8 @@ class _Builder:
             if isinstance(op, PlaceholderOp):
                 if op.output(0) not in self.buffers:
                     raise TIRError(
-                        f"create_prim_func: placeholder {op.name} is read but is not among the parameters"
+                        f"create_prim_func: placeholder {op.name} is read but is not among the "
+                        f"parameters"
                     )
                 continue
             stack.append((op, True))

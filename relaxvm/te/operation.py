@@ -134,7 +134,8 @@ def compute(
         )
         if len(reduces) != len(body) or not same:
             raise TIRError(
-                f"compute {name}: several results may be the results of one reducer, or none a reduction"
+                f"compute {name}: several results may be the results of one reducer, or none a "
+                f"reduction"
             )
         reduce_axes = first.axis
     for e in body:
@@ -175,6 +176,7 @@ def _no_inner_reduction(e: PrimExpr, name: str) -> None:
         seen.add(id(n))
         if isinstance(n, Reduce):
             raise TIRError(
-                f"compute {name}: a reduction must be the whole formula; give it a compute of its own"
+                f"compute {name}: a reduction must be the whole formula; give it a compute of its "
+                f"own"
             )
         stack.extend(c for c in n._children_() if isinstance(c, PrimExpr))

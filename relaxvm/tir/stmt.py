@@ -3,7 +3,8 @@
     PrimFunc(params, body, ret_type, buffer_map, attrs)
 
     Stmt ::= BufferStore(buffer, value, indices)             buffer[indices] = value
-           | For(loop_var, min, extent, kind, body)          kind: serial parallel vectorized unroll thread_binding
+           | For(loop_var, min, extent, kind, body)          kind: serial parallel vectorized unroll
+           thread_binding
            | While(condition, body)
            | IfThenElse(condition, then_case, else_case?)
            | LetStmt(var, value, body)
@@ -13,12 +14,15 @@
            | AllocateConst(buffer_var, dtype, extents, data, body)
            | DeclBuffer(buffer, body)
            | BlockRealize(iter_values, predicate, block)
-             Block(iter_vars, reads, writes, name_hint, body, init?, alloc_buffers, match_buffers, annotations)
+             Block(iter_vars, reads, writes, name_hint, body, init?, alloc_buffers, match_buffers,
+             annotations)
 
     PrimExpr, beyond `ir/expr.py` ::= BufferLoad(buffer, indices)
 
-A `Buffer` names memory: `data` (a handle variable), dtype, shape, optional strides in elements, and elem_offset.
-Buffers compare by identity. A buffer parameter is a handle variable of `params` that `buffer_map` maps to its buffer;
+A `Buffer` names memory: `data` (a handle variable), dtype, shape, optional strides in elements, and
+elem_offset.
+Buffers compare by identity. A buffer parameter is a handle variable of `params` that `buffer_map`
+maps to its buffer;
 variables first met in the shapes and strides of `buffer_map` are bound by the caller's arrays.
 """
 
@@ -141,6 +145,9 @@ class Buffer(Node):
             return BufferRegion(self, tuple(ranges))
         return BufferLoad(self, given)
 
+    # Without this, Python would iterate by indexing, for ever.
+    __iter__ = None
+
     def vload(self, begin: Any, dtype: str | None = None) -> PrimExpr:
         """A load of `lanes(dtype)` consecutive elements along the last axis."""
         lanes = as_dtype(dtype).lanes if dtype is not None else 1
@@ -204,7 +211,9 @@ def decl_buffer(
 
 
 def index_lanes(indices: tuple[PrimExpr, ...], what: str) -> int:
-    """The lanes of an access: those of its one vector index, or 1. Raises TIRError for two vector indices."""
+    """The lanes of an access: those of its one vector index, or 1. Raises TIRError for two vector
+    indices.
+    """
     lanes = 1
     for i in indices:
         if i.dtype.lanes != 1:
@@ -254,14 +263,17 @@ class BufferRegion(Node):
         region = tuple(region)
         if len(region) != buffer.ndim:
             raise TIRError(
-                f"region: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(region)} ranges"
+                f"region: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(region)} "
+                f"ranges"
             )
         return buffer, region
 
     @staticmethod
     def full_region(buffer: Buffer) -> BufferRegion:
         """All of `buffer`."""
-        return BufferRegion(buffer, tuple(Range.from_min_extent(const(0, e.dtype), e) for e in buffer.shape))
+        return BufferRegion(
+            buffer, tuple(Range.from_min_extent(const(0, e.dtype), e) for e in buffer.shape)
+        )
 
 
 class Stmt(Node):
@@ -299,7 +311,8 @@ class BufferStore(Stmt):
         if value.dtype is not wanted:
             if value.dtype.element is not wanted.element or value.dtype.lanes != 1:
                 raise TIRError(
-                    f"store: buffer {buffer.name} holds {wanted}, the value is {value.dtype}; cast it"
+                    f"store: buffer {buffer.name} holds {wanted}, the value is {value.dtype}; "
+                    f"cast it"
                 )
             value = Broadcast(value, wanted.lanes)
         return buffer, value, indices, span
@@ -343,7 +356,9 @@ class IterVar(Node):
     DataPar, ThreadIndex, CommReduce, Ordered, Opaque = 0, 1, 2, 3, 4
 
     @staticmethod
-    def _normalise_(dom: Any, var: Any, iter_type: Any, thread_tag: Any, span: Any) -> tuple[Any, ...]:
+    def _normalise_(
+        dom: Any, var: Any, iter_type: Any, thread_tag: Any, span: Any
+    ) -> tuple[Any, ...]:
         names = ("spatial", "thread", "reduce", "ordered", "opaque")
         if isinstance(iter_type, int):
             iter_type = names[iter_type]
@@ -443,7 +458,14 @@ class For(Stmt):
 
     @staticmethod
     def _normalise_(
-        loop_var: Any, min: Any, extent: Any, kind: Any, body: Any, binding: Any, annotations: Any, span: Any
+        loop_var: Any,
+        min: Any,
+        extent: Any,
+        kind: Any,
+        body: Any,
+        binding: Any,
+        annotations: Any,
+        span: Any,
     ) -> tuple[Any, ...]:
         kind = _KINDS.get(kind, kind) if isinstance(kind, str) else kind
         if not isinstance(loop_var, Var) or not loop_var.dtype.is_int:
@@ -454,7 +476,9 @@ class For(Stmt):
         try:
             kind = ForKind(kind)
         except ValueError:
-            raise TIRError(f"For: unknown kind {kind!r}; wanted one of {', '.join(_KINDS)}") from None
+            raise TIRError(
+                f"For: unknown kind {kind!r}; wanted one of {', '.join(_KINDS)}"
+            ) from None
         return loop_var, min, extent, kind, body, binding, Map(annotations), span
 
 
@@ -594,7 +618,9 @@ class AttrStmt(Stmt):
 
 @node
 class Allocate(Stmt):
-    """Memory of `extents` elements behind `buffer_var`, alive in `body`. A vector dtype counts as its elements."""
+    """Memory of `extents` elements behind `buffer_var`, alive in `body`. A vector dtype counts as
+    its elements.
+    """
 
     buffer_var: Var
     dtype: DataType
@@ -607,15 +633,31 @@ class Allocate(Stmt):
 
     @staticmethod
     def _normalise_(
-        buffer_var: Any, dtype: Any, extents: Any, condition: Any, body: Any, annotations: Any, span: Any
+        buffer_var: Any,
+        dtype: Any,
+        extents: Any,
+        condition: Any,
+        body: Any,
+        annotations: Any,
+        span: Any,
     ) -> tuple[Any, ...]:
         extents = tuple(_index(e, "Allocate") for e in _sequence(extents))
-        return buffer_var, as_dtype(dtype), extents, as_condition(condition), body, Map(annotations), span
+        return (
+            buffer_var,
+            as_dtype(dtype),
+            extents,
+            as_condition(condition),
+            body,
+            Map(annotations),
+            span,
+        )
 
 
 @node
 class AllocateConst(Stmt):
-    """Constant memory with the contents `data` (a flat tuple of numbers) behind `buffer_var`, alive in `body`."""
+    """Constant memory with the contents `data` (a flat tuple of numbers) behind `buffer_var`, alive
+    in `body`.
+    """
 
     buffer_var: Var
     dtype: DataType
@@ -652,7 +694,9 @@ class DeclBuffer(Stmt):
 
 @node
 class MatchBufferRegion(Node):
-    """`buffer` is a view of the region `source`; variables in its shape and strides are bound by it."""
+    """`buffer` is a view of the region `source`; variables in its shape and strides are bound by
+    it.
+    """
 
     buffer: Buffer
     source: BufferRegion
@@ -765,7 +809,9 @@ class PrimFunc(BaseFunc):
                 extra[handle] = p
                 p = handle
             if not isinstance(p, Var):
-                raise TIRError(f"PrimFunc: a parameter is a Var or a Buffer, got {type(p).__name__}")
+                raise TIRError(
+                    f"PrimFunc: a parameter is a Var or a Buffer, got {type(p).__name__}"
+                )
             variables.append(p)
         if not isinstance(body, Stmt):
             raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")

@@ -124,7 +124,12 @@ class Random:
         a = Analyzer()
         for v, (low, high) in zip(self.vars, self.spans):
             if low is not None:
-                a.bind(v, Range.from_min_extent(const(low, self.dtype), const(high - low + 1, self.dtype)))
+                a.bind(
+                    v,
+                    Range.from_min_extent(
+                        const(low, self.dtype), const(high - low + 1, self.dtype)
+                    ),
+                )
         return a
 
     def assignments(self, count):

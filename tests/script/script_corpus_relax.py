@@ -49,7 +49,7 @@ from relaxvm.tir import (
     decl_buffer,
 )
 
-# -- graph functions made of nodes ---------------------------------------------------------------------------------------
+# -- graph functions made of nodes -----------------------------------------------------------------
 
 n, m = Var("n", I64), Var("m", I64)
 T4 = TensorStructInfo((4,))

@@ -62,7 +62,7 @@ from relaxvm.tir import (
     decl_buffer,
 )
 
-# -- loop functions made of nodes --------------------------------------------------------------------------------------
+# -- loop functions made of nodes ------------------------------------------------------------------
 
 F32, I32, I64 = "float32", "int32", "int64"
 A = decl_buffer((16, 16), F32, "A")
@@ -340,14 +340,20 @@ def block_corpus():
     # Axes that begin elsewhere, other kinds, odd regions, views and buffers of the block.
     s0, off = Var("s0"), Var("off")
     sub = decl_buffer((4, 4), F32, "sub", strides=(s0, const(1)), elem_offset=off)
-    region = BufferRegion(A, [Range.from_min_extent(vi * 4, 4), Range.from_min_extent(vj, const(4))])
+    region = BufferRegion(
+        A, [Range.from_min_extent(vi * 4, 4), Range.from_min_extent(vj, const(4))]
+    )
     odd = Block(
         [
             IterVar(Range.from_min_extent(2, 6), vi),
             IterVar(Range.from_min_extent(S, S * 2), vj, "ordered"),
             IterVar(Range.from_min_extent(0, 3), vk, "opaque"),
         ],
-        [region, BufferRegion(D, [Range.from_min_extent(S + 1, S * 3)]), BufferRegion(D, [Range.from_min_extent(0, 64)])],
+        [
+            region,
+            BufferRegion(D, [Range.from_min_extent(S + 1, S * 3)]),
+            BufferRegion(D, [Range.from_min_extent(0, 64)]),
+        ],
         [BufferRegion(B, [Range.from_min_extent(0, S), Range.from_min_extent(1, 3)])],
         "odd",
         BlockRealize([], S < 2, Block([], [], [], "inner", BufferStore(sub, 1.0, [0, 0]))),

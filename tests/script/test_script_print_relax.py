@@ -139,7 +139,8 @@ EXPRS = [
     ),
     (
         call_tir_inplace(GV, (X,), 0, T4),
-        'R.call_tir_inplace(cls.f, (x,), inplace_indices=[0], out_sinfo=R.Tensor((4,), dtype="float32"))',
+        "R.call_tir_inplace(cls.f, (x,), inplace_indices=[0], out_sinfo=R.Tensor((4,), "
+        'dtype="float32"))',
     ),
     (
         call_dps_packed("env.f", (X, X), T4),
@@ -159,7 +160,8 @@ EXPRS = [
     (op.assert_op(C, (X,), "no"), 'R.assert_op(c, [x], format="no")'),
     (
         op.builtin.alloc_tensor((2, N), "int8"),
-        'R.builtin.alloc_tensor(R.shape([2, n]), R.dtype("int8"), R.prim_value(0), R.str("global"))',
+        'R.builtin.alloc_tensor(R.shape([2, n]), R.dtype("int8"), R.prim_value(0), '
+        'R.str("global"))',
     ),
     (Call(Var("g", FuncStructInfo((T4,), T4)), (X,)), "g(x)"),
 ]

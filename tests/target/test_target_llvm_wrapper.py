@@ -16,7 +16,13 @@ from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer
 
 def func(buffers, body, scalars=(), **attrs):
     handles = [Var(b.name, "handle") for b in buffers]
-    return PrimFunc([*handles, *scalars], body, None, dict(zip(handles, buffers)), {"global_symbol": "f", **attrs})
+    return PrimFunc(
+        [*handles, *scalars],
+        body,
+        None,
+        dict(zip(handles, buffers)),
+        {"global_symbol": "f", **attrs},
+    )
 
 
 def loop(n, make):
@@ -90,7 +96,10 @@ def test_read_only_outputs_but_not_inputs(doubled):
 
 def test_overlap(doubled):
     base = f32(10)
-    assert code(doubled, base[:5], base[4:9]) == ("alias", 1, -1) or code(doubled, base[:5], base[4:9])[0] == "alias"
+    assert (
+        code(doubled, base[:5], base[4:9]) == ("alias", 1, -1)
+        or code(doubled, base[:5], base[4:9])[0] == "alias"
+    )
     assert code(doubled, base[:5], base[5:]) is None
     assert code(doubled, base[:0], base[:0]) is None
     with pytest.raises(VMValueError, match="overlap"):
@@ -105,7 +114,9 @@ def test_overlap_is_allowed_without_noalias():
 
 
 def test_overlap_among_many_arguments_is_found():
-    fn = elementwise([("a", "float32")], [("float32", lambda x, k=k: x + float(k)) for k in range(20)], name="f")
+    fn = elementwise(
+        [("a", "float32")], [("float32", lambda x, k=k: x + float(k)) for k in range(20)], name="f"
+    )
     rt = build(fn)
     arrays = [f32(8) for _ in range(21)]
     assert code(rt, *arrays) is None
@@ -147,8 +158,18 @@ def test_constant_and_computed_dimensions():
 
 
 def test_scalars_of_every_dtype_arrive():
-    for dtype, value in [("int8", -3), ("uint8", 250), ("int32", -70000), ("uint32", 4000000000), ("int64", -(1 << 60)),
-                         ("uint64", (1 << 64) - 5), ("float32", 0.1), ("float64", 0.1), ("float16", 0.1), ("bool", True)]:
+    for dtype, value in [
+        ("int8", -3),
+        ("uint8", 250),
+        ("int32", -70000),
+        ("uint32", 4000000000),
+        ("int64", -(1 << 60)),
+        ("uint64", (1 << 64) - 5),
+        ("float32", 0.1),
+        ("float64", 0.1),
+        ("float16", 0.1),
+        ("bool", True),
+    ]:
         x = Var("x", dtype)
         out = decl_buffer((1,), dtype, "out")
         rt = build(func([out], BufferStore(out, x, (0,)), scalars=[x]))
@@ -188,7 +209,9 @@ def test_declared_strides_are_bound_and_checked():
 def test_symbols_have_an_upper_bound_that_is_enforced():
     n = Var("n", "int64")
     a = decl_buffer((n,), "int8", "a")
-    fn = func([a], loop(n, lambda i: BufferStore(a, const(1, "int8"), (i,))), tir_var_upper_bound={"n": 8})
+    fn = func(
+        [a], loop(n, lambda i: BufferStore(a, const(1, "int8"), (i,))), tir_var_upper_bound={"n": 8}
+    )
     rt = build(fn)
     assert code(rt, np.zeros(8, "int8")) is None
     assert code(rt, np.zeros(9, "int8")) == ("shape", 0, 0)

@@ -67,7 +67,7 @@ def test_a_host_is_kept_and_printed():
         ("llvm -num-cores=many", "is a number"),
         ("llvm -mcpu='x", "quotation"),
         ("{not json", "not JSON"),
-        ({"mcpu": "x"}, "no \"kind\""),
+        ({"mcpu": "x"}, 'no "kind"'),
         (7, "wanted text"),
         ({"kind": "llvm", "mattr": [1]}, "list of words"),
     ],

@@ -403,7 +403,9 @@ def test_vector_accesses_count_their_lanes():
 
 def test_lets_and_nested_blocks_are_followed():
     v, i, x, w = variables("v i x w")
-    region = tir.BufferRegion(A, (tir.Range.from_min_extent(w, i64(1)), tir.Range.from_min_extent(ZERO, i64(4))))
+    region = tir.BufferRegion(
+        A, (tir.Range.from_min_extent(w, i64(1)), tir.Range.from_min_extent(ZERO, i64(4)))
+    )
     inner = tir.Block([axis(w, 16)], (region,), (), "inner", NOTHING)
     body = tir.For(i, 0, 2, "serial", tir.LetStmt(x, v * 2 + i, tir.BlockRealize([x], True, inner)))
     reads, _, _ = get_block_access_region(tir.Block([axis(v, 8)], (), (), "b", body))
@@ -423,7 +425,9 @@ def test_local_buffers_and_strangers_are_left_out():
 def test_matched_buffers_count_as_their_source():
     v = tir.Var("v", "int64")
     row = decl_buffer((16,), "float32", "row")
-    source = tir.BufferRegion(A, (tir.Range.from_min_extent(v, i64(1)), tir.Range.from_min_extent(ZERO, i64(16))))
+    source = tir.BufferRegion(
+        A, (tir.Range.from_min_extent(v, i64(1)), tir.Range.from_min_extent(ZERO, i64(16)))
+    )
     body = store(row, const(0.0), i64(3))
     block = tir.Block(
         [axis(v, 16)], (), (), "b", body, None, (), (tir.MatchBufferRegion(row, source),)
@@ -521,7 +525,9 @@ def test_what_a_reduction_carries_is_outside_its_loops():
 
 def test_accesses_of_views_count_for_each_other():
     row = decl_buffer((16,), "float32", "row")
-    source = tir.BufferRegion(A, (tir.Range.from_min_extent(ZERO, i64(1)), tir.Range.from_min_extent(ZERO, i64(16))))
+    source = tir.BufferRegion(
+        A, (tir.Range.from_min_extent(ZERO, i64(1)), tir.Range.from_min_extent(ZERO, i64(16)))
+    )
     body = store(row, B[ZERO, ZERO], ZERO)
     block = tir.Block((), (), (), "b", body, None, (), (tir.MatchBufferRegion(row, source),))
     access = analysis.buffer_accesses(func(tir.BlockRealize((), True, block)))

@@ -32,7 +32,9 @@ def i64(value):
 
 
 def axis(name, extent, kind="spatial"):
-    return tir.IterVar(tir.Range.from_min_extent(ZERO, tir.as_expr(extent, "int64")), tir.Var(name, "int64"), kind)
+    return tir.IterVar(
+        tir.Range.from_min_extent(ZERO, tir.as_expr(extent, "int64")), tir.Var(name, "int64"), kind
+    )
 
 
 def loops(variables, extents, body, kind="serial"):

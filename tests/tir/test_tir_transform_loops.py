@@ -1,4 +1,6 @@
-"""Passes over flat loops: flattening, vectorising, unrolling, simplifying, removing, intrinsics, bound checks."""
+"""Passes over flat loops: flattening, vectorising, unrolling, simplifying, removing, intrinsics,
+bound checks.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def kinds(fn):
     return [n.kind for n in walk(fn) if isinstance(n, For)]
 
 
-# -- FlattenBuffer ----------------------------------------------------------------------------------------------------
+# -- FlattenBuffer ---------------------------------------------------------------------------------
 
 
 def test_two_dimensions_become_one():
@@ -86,7 +88,7 @@ def main(a: T.handle, b: T.handle):
     assert total == big[:, :4].sum()
 
 
-# -- VectorizeLoop ----------------------------------------------------------------------------------------------------
+# -- VectorizeLoop ---------------------------------------------------------------------------------
 
 
 def flat(text):
@@ -158,19 +160,24 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((8,), "float32")):
 
 
 def test_too_long_and_symbolic_loops_stay_serial():
-    assert kinds(flat("""
+    assert kinds(
+        flat("""
 def main(A: T.Buffer((1024,), "float32")):
     for i in T.vectorized(1024):
         A[i] = T.float32(1)
-""")) == [ForKind.SERIAL]
+""")
+    ) == [ForKind.SERIAL]
 
 
 def test_vectorizing_can_be_turned_off():
-    fn = body_of([FlattenBuffer(), VectorizeLoop(enable_vectorize=False)], """
+    fn = body_of(
+        [FlattenBuffer(), VectorizeLoop(enable_vectorize=False)],
+        """
 def main(A: T.Buffer((8,), "float32")):
     for i in T.vectorized(8):
         A[i] = T.float32(1)
-""")
+""",
+    )
     assert kinds(fn) == [ForKind.SERIAL]
 
 
@@ -185,7 +192,7 @@ def main(A: T.Buffer((4, 8), "float32")):
     assert any(isinstance(n, Ramp) for n in walk(fn))
 
 
-# -- UnrollLoop -------------------------------------------------------------------------------------------------------
+# -- UnrollLoop ------------------------------------------------------------------------------------
 
 
 def test_unrolled_loops_are_written_out():
@@ -206,12 +213,15 @@ def main(A: T.Buffer((8,), "float32")):
 
 
 def test_each_copy_gets_its_own_variables():
-    fn = body_of(UnrollLoop(), """
+    fn = body_of(
+        UnrollLoop(),
+        """
 def main(A: T.Buffer((8,), "float32")):
     for i in T.unroll(2):
         for j in range(4):
             A[i * 4 + j] = T.float32(1)
-""")
+""",
+    )
     loops = [n for n in walk(fn) if isinstance(n, For)]
     assert len(loops) == 2
     assert loops[0].loop_var is not loops[1].loop_var
@@ -239,7 +249,7 @@ def main(A: T.Buffer((4, 4), "float32")):
     assert isinstance(next(n for n in walk(fn) if isinstance(n, For)).body, SeqStmt)
 
 
-# -- Simplify and RemoveNoOp ----------------------------------------------------------------------------------------------
+# -- Simplify and RemoveNoOp -----------------------------------------------------------------------
 
 
 def test_decided_conditions_vanish():
@@ -325,52 +335,66 @@ def main(A: T.Buffer((16,), "float32"), n: T.int32):
     )
 
 
-# -- LowerIntrin ------------------------------------------------------------------------------------------------------
+# -- LowerIntrin -----------------------------------------------------------------------------------
 
 
 def test_floor_division_of_what_is_not_negative_truncates():
-    text = body_of(LowerIntrin(), """
+    text = body_of(
+        LowerIntrin(),
+        """
 def main(A: T.Buffer((16,), "int32"), n: T.int32):
     for i in range(16):
         A[i] = i // 3 + i % 3
-""").script()
+""",
+    ).script()
     assert "truncdiv" in text
     assert "truncmod" in text
     assert "Select" not in text
 
 
 def test_division_by_a_power_of_two_is_a_shift_and_a_mask():
-    text = body_of(LowerIntrin(), """
+    text = body_of(
+        LowerIntrin(),
+        """
 def main(A: T.Buffer((16,), "int32"), n: T.int32):
     A[0] = n // 8 + n % 8
-""").script()
+""",
+    ).script()
     assert "T.shift_right(n, 3)" in text
     assert "T.bitwise_and(n, 7)" in text
 
 
 def test_sigmoid_and_rsqrt_are_written_with_other_functions():
-    text = body_of(LowerIntrin(), """
+    text = body_of(
+        LowerIntrin(),
+        """
 def main(A: T.Buffer((16,), "float32")):
     A[0] = T.sigmoid(A[1]) + T.rsqrt(A[2]) + T.exp10(A[3])
-""").script()
+""",
+    ).script()
     assert not any(word in text for word in ("sigmoid", "rsqrt", "exp10"))
 
 
-# -- the rest ---------------------------------------------------------------------------------------------------------
+# -- the rest --------------------------------------------------------------------------------------
 
 
 def test_parallel_and_vectorized_loops_become_serial():
-    fn = body_of(ConvertForLoopsToSerial(), """
+    fn = body_of(
+        ConvertForLoopsToSerial(),
+        """
 def main(A: T.Buffer((4, 4), "float32")):
     for i in T.parallel(4):
         for j in T.vectorized(4):
             A[i, j] = T.float32(1)
-""")
+""",
+    )
     assert kinds(fn) == [ForKind.SERIAL, ForKind.SERIAL]
 
 
 def test_bind_target_keeps_an_earlier_one():
-    mod = IRModule({"main": parse("def main(A: T.Buffer((4,), \"float32\")):\n    A[0] = T.float32(1)\n")})
+    mod = IRModule(
+        {"main": parse('def main(A: T.Buffer((4,), "float32")):\n    A[0] = T.float32(1)\n')}
+    )
     bound = BindTarget("llvm")(mod)
     assert bound["main"].attrs["target"] == "llvm"
     assert BindTarget("other")(bound) is bound
@@ -389,11 +413,14 @@ def test_only_accesses_that_cannot_be_proven_are_checked():
     with PassContext(config={"tir.instrument_bound_checkers": True}):
         text = body_of([FlattenBuffer(), InstrumentBoundCheckers()], INDIRECT).script()
     assert text.count("bound_check") == 1
-    assert "bound_check" not in body_of([FlattenBuffer(), InstrumentBoundCheckers()], INDIRECT).script()
+    assert (
+        "bound_check"
+        not in body_of([FlattenBuffer(), InstrumentBoundCheckers()], INDIRECT).script()
+    )
 
 
 def test_bound_checks_want_flat_buffers_and_single_definitions():
-    two = "def main(A: T.Buffer((4, 4), \"float32\")):\n    A[0, 0] = T.float32(1)\n"
+    two = 'def main(A: T.Buffer((4, 4), "float32")):\n    A[0, 0] = T.float32(1)\n'
     with pytest.raises(TIRError, match="FlattenBuffer"):
         InstrumentBoundCheckers(force=True)(IRModule({"main": parse(two)}))
     fn = body_of(FlattenBuffer(), INDIRECT)

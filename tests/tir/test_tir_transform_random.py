@@ -6,7 +6,8 @@ import copy
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tir_strategies import programs
 
 from relaxvm.ir import IRModule, PassContext
@@ -16,7 +17,11 @@ from relaxvm.tir.transform import LOWER_TIR, InstrumentBoundCheckers
 
 SETTINGS = dict(
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,
+    ],
 )
 
 

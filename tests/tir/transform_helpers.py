@@ -14,7 +14,9 @@ def parse(text):
 
 
 def check(pass_, before, after):
-    """`pass_` makes `after` of `before`; both are script texts of one function (or `after` is `before`)."""
+    """`pass_` makes `after` of `before`; both are script texts of one function (or `after` is
+    `before`).
+    """
     fn = parse(before)
     mod = IRModule({"main": fn})
     result = pass_(mod)

@@ -11,7 +11,7 @@ from ...ir.expr import cast
 from ..expr import Call
 from ..struct_info import Expr, StructInfo
 from .families import elementwise_layout
-from .infer import tensor
+from .infer import array_dtype, tensor
 from .lower import elementwise, te_lower
 from .meaning import value_dtype
 from .record import op
@@ -76,7 +76,7 @@ def _astype_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 )
 def astype(x: Expr, dtype: DataType) -> StructInfo:
     """x converted to `dtype`. A float becomes an integer toward zero, saturated, NaN 0; integers wrap."""
-    return tensor(x, "x").replace(dtype=dtype)
+    return tensor(x, "x").replace(dtype=array_dtype(dtype))
 
 
 @op(
@@ -88,4 +88,4 @@ def astype(x: Expr, dtype: DataType) -> StructInfo:
 )
 def wrap_param(data: Expr, dtype: DataType = DataType("float32")) -> StructInfo:
     """The model parameter `data`, in `dtype`."""
-    return tensor(data, "data").replace(dtype=dtype)
+    return tensor(data, "data").replace(dtype=array_dtype(dtype))

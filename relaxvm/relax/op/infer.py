@@ -26,6 +26,7 @@ __all__ = [
     "FLOAT",
     "INTEGER",
     "NUMBER",
+    "array_dtype",
     "axes_of",
     "axis_of",
     "broadcast_dims",
@@ -75,6 +76,13 @@ def check_kind(dtype: DataType, name: str, takes: Iterable[str]) -> None:
     if dtype.kind != "void" and dtype.kind not in takes:
         wanted = _WORDS.get(takes) or " or ".join(sorted(takes))
         raise StructInfoError(f"{name}: wanted {wanted}, got {dtype}")
+
+
+def array_dtype(dtype: DataType, name: str = "dtype") -> DataType:
+    """The attribute `dtype`, which must be one that arrays have. Raises StructInfoError."""
+    if dtype.lanes != 1 or dtype.kind not in ANY:
+        raise StructInfoError(f"{name}: wanted the dtype of an array, got {str(dtype)!r}")
+    return dtype
 
 
 def tensors(x: Expr, name: str, takes: Iterable[str] = ANY) -> list[TensorStructInfo]:

@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ParamSpec
 
+import numpy as np
+
 from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
 from ...ir.expr import FloatImm, IntImm, PrimExpr
@@ -228,8 +230,15 @@ _ARGUMENT_FORMS: dict[str, Callable[[Any], Any]] = {
     "Shape": _shape_argument,
     "Prim": as_relax,
     "Text": as_relax,
-    "Dtype": lambda v: v if isinstance(v, Expr) else DataTypeImm(as_dtype(v)),
+    "Dtype": lambda v: v if isinstance(v, Expr) else DataTypeImm(_dtype(v, "dtype")),
 }
+
+
+def _dtype(value: Any, what: str) -> DataType:
+    try:
+        return as_dtype(value)
+    except (TypeError, ValueError) as error:
+        raise StructInfoError(f"{what}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -260,8 +269,9 @@ _ATTRIBUTE_TYPES: dict[str, tuple[type, ...]] = {
 def _attribute(param: Param, value: Any, op_name: str) -> Any:
     value = _plain(value)
     alternatives = param.form.split(" | ")
-    if "DataType" in alternatives and isinstance(value, str):
-        return as_dtype(value)
+    if "DataType" in alternatives and isinstance(value, (str, type, np.dtype)):
+        if "str" not in alternatives:
+            return _dtype(value, f"{op_name}: attribute {param.name}")
     wanted: list[type] = []
     for word in alternatives:
         known = _ATTRIBUTE_TYPES.get(word)

@@ -221,4 +221,5 @@ def _last_binding(n: SeqExpr) -> Binding | None:
 
 def _result(value: Any, var: Var) -> Var:
     info = getattr(value, "struct_info", None)
-    return Var(var.name_hint, info if isinstance(info, Node) else var.struct_info)  # type: ignore[arg-type]
+    # type: ignore[arg-type]
+    return Var(var.name_hint, info if isinstance(info, Node) else var.struct_info)

@@ -129,7 +129,8 @@ class TIRParser(TIRBindings):
 
     def _with_root(self, body: Stmt, buffers: list[Buffer]) -> Stmt:
         is_block = isinstance(body, BlockRealize)
-        needs = bool(buffers) or (is_block and bool(body.block.iter_vars))  # type: ignore[attr-defined]
+        # type: ignore[attr-defined]
+        needs = bool(buffers) or (is_block and bool(body.block.iter_vars))
         if not needs and not is_block:
             needs = self.has_block
         if not needs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,51 @@ from ..target import Target
 from .codegen import Generated, generate
 from .machine import Machine, canonical_features, compile_text, has_symbol, host_machine, producer
 
-__all__ = ["Kernels", "compile_kernels", "compile_prim_funcs", "generate_llvm", "machine_of", "rebuild_kernels"]
+__all__ = [
+    "Kernels",
+    "compile_kernels",
+    "compile_prim_funcs",
+    "generate_llvm",
+    "machine_of",
+    "rebuild_kernels",
+]
 
 MAX_PORTABLE_BYTES = 1 << 28
 _DEFAULT_OPT_LEVEL = 2
 
 
+class Sources(Mapping[str, str]):
+    """The texts of a compiled module by format, made when they are asked for.
+
+    llvm  after LLVM's passes        asm  assembly        ll  as generated
+    """
+
+    __slots__ = ("_machine", "_text", "_texts")
+
+    def __init__(self, text: str, machine: Machine) -> None:
+        self._text, self._machine = text, machine
+        self._texts: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        if name == "ll":
+            return self._text
+        if name not in ("llvm", "asm"):
+            raise KeyError(name)
+        if not self._texts:
+            compiled = compile_text(self._text, self._machine, ("llvm", "asm"))
+            self._texts = {"llvm": compiled.llvm, "asm": compiled.asm}
+        return self._texts[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("llvm", "asm", "ll"))
+
+    def __len__(self) -> int:
+        return 3
+
+
 @dataclass(frozen=True)
 class Kernels:
-    """Compiled kernels, with the texts that were asked for by format ("llvm", "asm")."""
+    """Compiled kernels, and their texts by format."""
 
     section: KernelSection
     sources: Mapping[str, str]
@@ -40,7 +76,7 @@ def machine_of(target: Any = None) -> Machine:
         raise CodegenError(f"target {target}: opt-level is 0 to 3, got {level}")
     is_here = triple == here.triple
     cpu = target.mcpu or (here.cpu if is_here else "")
-    if any(c in cpu + triple for c in "\0\n\"\\"):
+    if any(c in cpu + triple for c in '\0\n"\\'):
         raise CodegenError(f"target {target}: no such CPU or triple")
     features: list[str] = []
     if is_here and cpu in (here.cpu, "native"):
@@ -49,25 +85,26 @@ def machine_of(target: Any = None) -> Machine:
     return Machine(triple, cpu, canonical_features([*features, *target.mattr]), level)
 
 
-def compile_prim_funcs(mod: IRModule, target: Any = None, *, emit: Iterable[str] = ("object",)) -> KernelSection:
-    """The loop functions of `mod` as kernels, named by their global names; other functions are left out.
+def compile_prim_funcs(mod: IRModule, target: Any = None) -> KernelSection:
+    """The loop functions of `mod` as kernels, named by their global names; other functions are
+    left out.
 
-    Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no code for.
+    Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no
+    code for.
     """
-    return compile_kernels(mod, target, emit=emit).section
+    return compile_kernels(mod, target).section
 
 
-def compile_kernels(mod: IRModule, target: Any = None, *, emit: Iterable[str] = ("object",)) -> Kernels:
-    """`compile_prim_funcs` with source texts."""
+def compile_kernels(mod: IRModule, target: Any = None) -> Kernels:
+    """`compile_prim_funcs` with the texts."""
     only = _loop_functions(mod)
     machine = machine_of(target)
     portable = save_msgpack(only, spans=False)
     generated = _generate(only, machine, confined=False)
-    compiled = compile_text(generated.text, machine, {*emit, "object"})
+    compiled = compile_text(generated.text, machine)
     native = NativeCode(machine.triple, machine.cpu, machine.features, compiled.object, producer())
     section = KernelSection(generated.infos, portable, (native,) if generated.infos else ())
-    sources = {"ll": generated.text, "llvm": compiled.llvm, "asm": compiled.asm}
-    return Kernels(section, {name: text for name, text in sources.items() if text})
+    return Kernels(section, Sources(generated.text, machine))
 
 
 def generate_llvm(mod: IRModule, target: Any = None) -> str:
@@ -78,8 +115,9 @@ def generate_llvm(mod: IRModule, target: Any = None) -> str:
 def rebuild_kernels(portable: bytes, names: tuple[str, ...]) -> KernelSection:
     """The kernels `names` from the portable form in a file, for this computer.
 
-    Nothing in `portable` is trusted: the result touches no memory but its arguments and its own, whatever the bytes
-    say. Raises LoadError (or another RelaxvmError) for bytes that give no such kernels.
+    Nothing in `portable` is trusted: the result touches no memory but its arguments and its own,
+    whatever the bytes say. Raises LoadError (or another RelaxvmError) for bytes that give no such
+    kernels.
     """
     if type(portable) is not bytes or len(portable) > MAX_PORTABLE_BYTES:
         raise LoadError(f"portable kernels: wanted at most {MAX_PORTABLE_BYTES} bytes")
@@ -95,10 +133,21 @@ def rebuild_kernels(portable: bytes, names: tuple[str, ...]) -> KernelSection:
             generated = _generate(mod, machine, confined=True)
     except RelaxvmError:
         raise
-    except (TypeError, ValueError, AttributeError, KeyError, IndexError, AssertionError, RecursionError,
-            ArithmeticError, MemoryError) as error:
+    except (
+        TypeError,
+        ValueError,
+        AttributeError,
+        KeyError,
+        IndexError,
+        AssertionError,
+        RecursionError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
         # Well-typed nodes in places where no builder of ours would put them.
-        raise LoadError(f"portable kernels: not a valid module ({type(error).__name__}: {error})") from error
+        raise LoadError(
+            f"portable kernels: not a valid module ({type(error).__name__}: {error})"
+        ) from error
     infos = {info.name: info for info in generated.infos}
     missing = [name for name in names if name not in infos]
     if missing:
@@ -131,7 +180,9 @@ def _generate(mod: IRModule, machine: Machine, *, confined: bool) -> Generated:
 
 
 def _exported(mod: IRModule) -> list[GlobalVar]:
-    """Every function but the private ones that return a value: only other loop functions can use those."""
+    """Every function but the private ones that return a value: only other loop functions can use
+    those.
+    """
     found = []
     for gv, fn in mod.items():
         assert isinstance(fn, PrimFunc)

@@ -1,8 +1,9 @@
-"""The LLVM module of several loop functions: an inner kernel each, and a checking wrapper for those that are called
-from outside.
+"""The LLVM module of several loop functions: an inner kernel each, and a checking wrapper for
+those that are called from outside.
 
-The wrapper's interface is described in `runtime/kernel.py`. An inner kernel takes the bare data pointers, the scalars,
-and the symbols as i64, and returns the number of an assertion that failed, or 0.
+The wrapper's interface is described in `runtime/kernel.py`. An inner kernel takes the bare data
+pointers, the scalars, and the symbols as i64, and returns the number of an assertion that failed,
+or 0.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from ...base import CodegenError, DataType, add_note
 from ...ir import Call, GlobalVar, IntImm, IRModule, PrimExpr, Var, walk
 from ...runtime.kernel import Failure, KernelInfo
-from ...tir import PrimFunc
+from ...tir import Buffer, PrimFunc
 from .expr import ExprEmitter
 from .module import ModuleText
 from .signature import Parameter, Signature, signature_of
@@ -52,7 +53,9 @@ class Generated:
 class _Generator(ModuleText):
     """`confined`: nothing may reach outside of its arguments (code from files)."""
 
-    def __init__(self, triple: str, native_half: bool, confined: bool, has_symbol: Callable[[str], bool]) -> None:
+    def __init__(
+        self, triple: str, native_half: bool, confined: bool, has_symbol: Callable[[str], bool]
+    ) -> None:
         super().__init__(triple, native_half)
         self.confined = confined
         self.has_symbol = has_symbol
@@ -65,7 +68,9 @@ class _Generator(ModuleText):
             raise CodegenError(f"calls {node.op}, which is no loop function of this module")
         signature = callee.signature
         if len(node.args) != len(signature.params):
-            raise CodegenError(f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}")
+            raise CodegenError(
+                f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
+            )
         symbols: dict[Var, str] = {}
         typed = []
         for param, arg, value in zip(signature.params, node.args, parts):
@@ -78,7 +83,9 @@ class _Generator(ModuleText):
             typed.append(f"ptr {pointer}")
         for symbol in signature.symbols:
             if symbol not in symbols:
-                raise CodegenError(f"{node.op}: the value of symbol {symbol.name} cannot be told from this call")
+                raise CodegenError(
+                    f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
+                )
             typed.append(f"i64 {symbols[symbol]}")
         result = ""
         if callee.ret is not None:
@@ -91,25 +98,43 @@ class _Generator(ModuleText):
             return "0"
         kind, _ = g.to_storage(callee.ret, "undef") if callee.ret.bits != 16 else ("i16", "")
         kept = g.text.op(f"load {kind}, ptr {result}, align {callee.ret.itemsize}")
-        return g.from_bits16(callee.ret, kept) if callee.ret.bits == 16 and callee.ret.is_float else (
-            g.from_storage(callee.ret, kept)
+        return (
+            g.from_bits16(callee.ret, kept)
+            if callee.ret.bits == 16 and callee.ret.is_float
+            else (g.from_storage(callee.ret, kept))
         )
 
     def _pointer_argument(
-        self, g: KernelEmitter, node: Call, param: Parameter, arg: PrimExpr, value: str, symbols: dict[Var, str]
+        self,
+        g: KernelEmitter,
+        node: Call,
+        param: Parameter,
+        arg: PrimExpr,
+        value: str,
+        symbols: dict[Var, str],
     ) -> str:
-        """The pointer for a buffer parameter; binds the callee's symbols from the caller's buffer where it is known."""
+        """The pointer for a buffer parameter; binds the callee's symbols from the caller's buffer
+        where it is known.
+        """
         buffer = param.buffer
         assert buffer is not None
         if arg.dtype.kind != "handle":
-            raise CodegenError(f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable")
-        mine = g.shapes.get(arg) if isinstance(arg, Var) else None
-        if mine is not None and len(mine) == len(buffer.shape):
-            for theirs, ours in zip(buffer.shape, mine):
-                if isinstance(theirs, Var) and theirs not in symbols and theirs in callee_symbols(self, node):
+            raise CodegenError(
+                f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
+            )
+        mine = g.memory.get(arg) if isinstance(arg, Var) else None
+        if mine is not None and len(mine[0]) == len(buffer.shape):
+            for theirs, ours in zip(buffer.shape, mine[0]):
+                if (
+                    isinstance(theirs, Var)
+                    and theirs not in symbols
+                    and theirs in callee_symbols(self, node)
+                ):
                     symbols[theirs] = g.widened(ours, g.evaluate(ours))
-        if self.confined and not _same_constant_shape(mine, buffer.shape):
-            raise CodegenError(f"{node.op}: that {param.name} is as large as declared cannot be proven")
+        if self.confined and not _is_large_enough(mine, buffer):
+            raise CodegenError(
+                f"{node.op}: that {param.name} is as large as declared cannot be proven"
+            )
         return value
 
     def _can_fail(self, callee: _Function) -> bool:
@@ -138,10 +163,19 @@ def callee_symbols(generator: _Generator, node: Call) -> set[Var]:
     return set(generator.functions[node.op].signature.symbols)  # type: ignore[index]
 
 
-def _same_constant_shape(mine: Any, theirs: Any) -> bool:
-    if mine is None or len(mine) != len(theirs):
+def _is_large_enough(mine: tuple[tuple[PrimExpr, ...], DataType] | None, theirs: Buffer) -> bool:
+    """Whether the caller's memory has all the bytes of the callee's buffer, both being constant."""
+    if mine is None or theirs.strides:
         return False
-    return all(isinstance(a, IntImm) and isinstance(b, IntImm) and a.value >= b.value for a, b in zip(mine, theirs))
+    sizes = []
+    for shape, dtype in (mine, (theirs.shape, theirs.dtype)):
+        size = dtype.itemsize
+        for e in shape:
+            if not isinstance(e, IntImm):
+                return False
+            size *= max(e.value, 0)
+        sizes.append(size)
+    return sizes[0] >= sizes[1]
 
 
 def generate(
@@ -167,7 +201,11 @@ def generate(
         with _named(gv):
             called = _called(fn)
             signature = signature_of(fn)
-            ret = fn.ret_type.dtype if fn.ret_type is not None and fn.ret_type.dtype.kind != "void" else None
+            ret = (
+                fn.ret_type.dtype
+                if fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
+                else None
+            )
             made = _Function(gv, fn, signature, _symbol(gv, taken), ret, tuple(called))
             generator.functions[gv] = made
             generator.add(_inner(generator, made))
@@ -196,11 +234,17 @@ class _named:
 
 
 def _called(fn: PrimFunc) -> list[GlobalVar]:
-    return list(dict.fromkeys(n.op for n in walk(fn.body) if isinstance(n, Call) and isinstance(n.op, GlobalVar)))
+    return list(
+        dict.fromkeys(
+            n.op for n in walk(fn.body) if isinstance(n, Call) and isinstance(n.op, GlobalVar)
+        )
+    )
 
 
 def _callees_first(mod: IRModule) -> list[GlobalVar]:
-    """The functions in an order in which callees stand before callers. Raises CodegenError for recursion."""
+    """The functions in an order in which callees stand before callers. Raises CodegenError for
+    recursion.
+    """
     called: dict[GlobalVar, list[GlobalVar]] = {}
     for gv, fn in mod.items():
         if not isinstance(fn, PrimFunc):
@@ -208,7 +252,9 @@ def _callees_first(mod: IRModule) -> list[GlobalVar]:
         called[gv] = _called(fn)
         for each in called[gv]:
             if each not in mod or mod.get_global_var(each.name_hint) is not each:
-                raise CodegenError(f"{gv.name_hint}: calls {each.name_hint}, which is not in the module")
+                raise CodegenError(
+                    f"{gv.name_hint}: calls {each.name_hint}, which is not in the module"
+                )
     order: dict[GlobalVar, int] = {}
     for root in called:
         stack: list[tuple[GlobalVar, int]] = [(root, 0)]
@@ -219,7 +265,9 @@ def _callees_first(mod: IRModule) -> list[GlobalVar]:
                 stack[-1] = (gv, position + 1)
                 following = called[gv][position]
                 if following in on_path:
-                    raise CodegenError(f"{following.name_hint}: loop functions call each other in a circle")
+                    raise CodegenError(
+                        f"{following.name_hint}: loop functions call each other in a circle"
+                    )
                 if following not in order:
                     stack.append((following, 0))
                     on_path.add(following)
@@ -255,7 +303,8 @@ def _inner(generator: _Generator, function: _Function) -> str:
         facts = f" align {param.dtype.itemsize}" + _dereferenceable(param)
         typed.append(f"ptr{' noalias' if signature.noalias else ''}{facts} {name}")
         g.env[param.buffer.data] = g.env[param.var] = name
-        g.shapes[param.buffer.data] = g.shapes[param.var] = param.buffer.shape
+        if not param.buffer.strides:
+            g.memory[param.buffer.data] = g.memory[param.var] = (param.buffer.shape, param.dtype)
     for i, symbol in enumerate(signature.symbols):
         name = f"%s{i}"
         typed.append(f"i64 {name}")
@@ -291,10 +340,11 @@ def _wrap(generator: _Generator, function: _Function) -> KernelInfo:
     symbol = function.symbol.replace("relaxvm_inner_", "relaxvm_kernel_", 1)
     inner = generator.transitive_failures(function)
     text = FunctionText(f"define i32 @{symbol}(ptr %args) nounwind", MAX_INSTRUCTIONS)
-    failures: list[Failure] = emit_wrapper(ExprEmitter(generator, text), signature, function.symbol, inner)
+    failures: list[Failure] = emit_wrapper(
+        ExprEmitter(generator, text), signature, function.symbol, inner
+    )
     failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
     generator.add(text.text())
     return KernelInfo(
         function.gv.name_hint, symbol, signature.kernel_params(), tuple(failures), signature.noalias
     )
-

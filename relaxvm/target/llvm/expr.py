@@ -1,7 +1,7 @@
 """Scalar expressions to LLVM: a table from node class to emitter, run over an explicit stack.
 
-Each shared subexpression is emitted once per statement. Nodes whose sides are evaluated conditionally are generators:
-they yield the subexpressions they want evaluated where they stand.
+Each shared subexpression is emitted once per statement. Nodes whose sides are evaluated
+conditionally are generators: they yield the subexpressions they want evaluated where they stand.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ _CHEAP_CALLS = frozenset(
 
 
 def is_cheap(root: PrimExpr) -> bool:
-    """Whether evaluating `root` needlessly costs little and cannot hurt: few nodes, no loads, calls or divisions."""
+    """Whether evaluating `root` needlessly costs little and cannot hurt: few nodes, no loads,
+    calls or divisions.
+    """
     stack, count = [root], 0
     while stack:
         e = stack.pop()
@@ -77,7 +79,10 @@ def is_cheap(root: PrimExpr) -> bool:
             return False
         kind = type(e)
         if kind is Call:
-            if not isinstance(e.op, Intrinsic) or e.op.name.removeprefix("tir.") not in _CHEAP_CALLS:
+            if (
+                not isinstance(e.op, Intrinsic)
+                or e.op.name.removeprefix("tir.") not in _CHEAP_CALLS
+            ):
                 return False
             stack.extend(e.args)
         elif kind is Div or kind is Mod:
@@ -178,7 +183,7 @@ class ExprEmitter(Values):
             raise CodegenError(f"no code for {type(node).__name__}; lower the function first")
         return emitter(self, node, parts)
 
-    # -- conditional evaluation --------------------------------------------------------------------------------------
+    # -- conditional evaluation --------------------------------------------------------------------
 
     def _branching(self, node: Any) -> Steps | None:
         kind = type(node)
@@ -190,13 +195,21 @@ class ExprEmitter(Values):
             return self._short_circuit(node, kind is And)
         if kind is Select:
             # A side that loads may be out of bounds where it is not chosen.
-            if node.condition.dtype.lanes > 1 or (is_cheap(node.true_value) and is_cheap(node.false_value)):
+            if node.condition.dtype.lanes > 1 or (
+                is_cheap(node.true_value) and is_cheap(node.false_value)
+            ):
                 return None
             return self._choose(node.condition, node.true_value, node.false_value)
         if kind is Call and node.op is _IF_THEN_ELSE:
             condition, yes, no = node.args
-            if yes.dtype is not node.dtype or no.dtype is not node.dtype or condition.dtype is not _BOOL:
-                raise CodegenError(f"if_then_else: {condition.dtype} ? {yes.dtype} : {no.dtype} as {node.dtype}")
+            if (
+                yes.dtype is not node.dtype
+                or no.dtype is not node.dtype
+                or condition.dtype is not _BOOL
+            ):
+                raise CodegenError(
+                    f"if_then_else: {condition.dtype} ? {yes.dtype} : {no.dtype} as {node.dtype}"
+                )
             return self._choose(condition, yes, no)
         return None
 
@@ -240,7 +253,9 @@ class ExprEmitter(Values):
         if is_cheap(yes) and is_cheap(no):
             a = yield yes
             b = yield no
-            return self.text.op(f"select i1 {holds}, {value_type(yes.dtype)} {a}, {value_type(no.dtype)} {b}")
+            return self.text.op(
+                f"select i1 {holds}, {value_type(yes.dtype)} {a}, {value_type(no.dtype)} {b}"
+            )
         labels = text.label("then"), text.label("else"), text.label("end")
         text.branch(holds, labels[0], labels[1])
         ends = []
@@ -259,7 +274,7 @@ class ExprEmitter(Values):
         """Leave the function with a failure unless `condition` (i1) holds."""
         raise CodegenError("a check cannot stand in the dimension of a parameter")
 
-    # -- memory ------------------------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
 
     def widened(self, index: PrimExpr, value: str) -> str:
         """An index as i64 (or a vector of i64)."""
@@ -278,7 +293,9 @@ class ExprEmitter(Values):
         """The address behind a buffer's data variable."""
         found = self.env.get(handle)
         if found is None:
-            raise CodegenError(f"buffer data {handle.name} is not a parameter and was not allocated here")
+            raise CodegenError(
+                f"buffer data {handle.name} is not a parameter and was not allocated here"
+            )
         return found
 
     def load(self, node: BufferLoad, index: str) -> str:
@@ -289,7 +306,9 @@ class ExprEmitter(Values):
         if shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
-            value = self.text.op(f"load {vector_of(kind, lanes)}, ptr {place}, align {dtype.element.itemsize}")
+            value = self.text.op(
+                f"load {vector_of(kind, lanes)}, ptr {place}, align {dtype.element.itemsize}"
+            )
             return self.from_storage(node.dtype, value)
         lanes, wide = node.dtype.lanes, self.widened(node.indices[0], index)
         gathered = "poison"
@@ -299,8 +318,15 @@ class ExprEmitter(Values):
             gathered = self.with_lane(gathered, kind, lanes, i, value)
         return self.from_storage(node.dtype, gathered)
 
-    def store(self, dtype: DataType, handle: Var, indices: tuple[PrimExpr, ...], index: str, value: str,
-              value_dtype: DataType) -> None:
+    def store(
+        self,
+        dtype: DataType,
+        handle: Var,
+        indices: tuple[PrimExpr, ...],
+        index: str,
+        value: str,
+        value_dtype: DataType,
+    ) -> None:
         """A store of a register; `index` is what `access_index` evaluated."""
         pointer = self.pointer(handle)
         kind, kept = self.to_storage(value_dtype, value)
@@ -318,7 +344,9 @@ class ExprEmitter(Values):
 
 
 def access_shape(indices: tuple[PrimExpr, ...]) -> str:
-    """"scalar", "run" (consecutive elements) or "scatter". Raises CodegenError for an access not yet flattened."""
+    """ "scalar", "run" (consecutive elements) or "scatter". Raises CodegenError for an access not
+    yet flattened.
+    """
     if len(indices) != 1:
         raise CodegenError(f"an access with {len(indices)} indices; FlattenBuffer has not run")
     index = indices[0]
@@ -334,7 +362,7 @@ def access_index(indices: tuple[PrimExpr, ...]) -> PrimExpr:
     return indices[0].base if access_shape(indices) == "run" else indices[0]
 
 
-# -- the tables -----------------------------------------------------------------------------------------------------------
+# -- the tables ------------------------------------------------------------------------------------
 
 _BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
 _RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
@@ -350,7 +378,9 @@ def _operands(node: Any) -> list[PrimExpr]:
         return []
     if kind is Call:
         if isinstance(node.op, Intrinsic) and node.op.name == "tir.address_of":
-            return [access_index(node.args[0].indices)] if isinstance(node.args[0], BufferLoad) else []
+            return (
+                [access_index(node.args[0].indices)] if isinstance(node.args[0], BufferLoad) else []
+            )
         return list(node.args)
     return list(node._children_())
 
@@ -398,7 +428,9 @@ def _not(g: ExprEmitter, node: Not, parts: list[str]) -> str:
 
 
 def _select(g: ExprEmitter, node: Select, parts: list[str]) -> str:
-    return g.select(node.condition.dtype.lanes, parts[0], value_type(node.dtype), parts[1], parts[2])
+    return g.select(
+        node.condition.dtype.lanes, parts[0], value_type(node.dtype), parts[1], parts[2]
+    )
 
 
 def _cast(g: ExprEmitter, node: Cast, parts: list[str]) -> str:
@@ -429,7 +461,11 @@ def _broadcast(g: ExprEmitter, node: Broadcast, parts: list[str]) -> str:
 
 def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
     element = scalar_type(node.dtype)
-    places = [(part, v.dtype.lanes, i) for v, part in zip(node.vectors, parts) for i in range(v.dtype.lanes)]
+    places = [
+        (part, v.dtype.lanes, i)
+        for v, part in zip(node.vectors, parts)
+        for i in range(v.dtype.lanes)
+    ]
     picked = []
     for index in node.indices:
         part, lanes, i = places[index.value]  # type: ignore[attr-defined]
@@ -451,7 +487,9 @@ def _call(g: ExprEmitter, node: Call, parts: list[str]) -> str:
     if isinstance(node.op, GlobalVar):
         return g.module.call_function(g, node, parts)
     if not isinstance(node.op, Intrinsic):
-        raise CodegenError(f"{getattr(node.op, 'name', node.op)} cannot be called from a loop function")
+        raise CodegenError(
+            f"{getattr(node.op, 'name', node.op)} cannot be called from a loop function"
+        )
     name = node.op.name.removeprefix("tir.")
     if g.module.confined and name in OUTSIDE:
         raise CodegenError(f"{name} reaches outside of the kernel; code from a file must not")
@@ -463,7 +501,9 @@ def _call(g: ExprEmitter, node: Call, parts: list[str]) -> str:
         return g.address(load.buffer.dtype, g.pointer(load.buffer.data), index)
     emitter = INTRINSIC_EMITTERS.get(name)
     if emitter is None:
-        raise CodegenError(f"{node.op.name} has no code; LowerIntrin has not run, or it cannot stand here")
+        raise CodegenError(
+            f"{node.op.name} has no code; LowerIntrin has not run, or it cannot stand here"
+        )
     return emitter(g, node, parts)
 
 

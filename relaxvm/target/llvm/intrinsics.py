@@ -1,7 +1,8 @@
 """The intrinsics of the scalar language in LLVM: a table from name to emitter.
 
-An emitter gets the `ExprEmitter`, the call and its arguments' values. Functions of floats work in float32 for the 16-bit
-types and round once at the end. float32 functions are libm's: within 2 units in the last place of the exact result.
+An emitter gets the `ExprEmitter`, the call and its arguments' values. Functions of floats work in
+float32 for the 16-bit types and round once at the end. float32 functions are libm's: within 2
+units in the last place of the exact result.
 """
 
 from __future__ import annotations
@@ -23,16 +24,28 @@ Emitter = Callable[["ExprEmitter", Call, list[str]], str]
 INTRINSIC_EMITTERS: dict[str, Emitter] = {}
 
 # Intrinsics that reach outside of the function: refused in code from untrusted files.
-OUTSIDE = frozenset({"call_extern", "call_pure_extern", "call_llvm_intrin", "call_llvm_pure_intrin",
-                     "address_of", "tvm_access_ptr"})
+OUTSIDE = frozenset(
+    {
+        "call_extern",
+        "call_pure_extern",
+        "call_llvm_intrin",
+        "call_llvm_pure_intrin",
+        "address_of",
+        "tvm_access_ptr",
+    }
+)
 
 # LLVM intrinsics that user code may name: operand count.
 LLVM_INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
         "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 sin cos ctpop bswap "
-        "bitreverse canonicalize".split(), 1),
+        "bitreverse canonicalize".split(),
+        1,
+    ),
     **dict.fromkeys(
-        "pow minnum maxnum copysign smin smax umin umax sadd.sat uadd.sat ssub.sat usub.sat".split(), 2),
+        "pow minnum maxnum copysign smin smax umin umax sadd.sat uadd.sat ssub.sat usub.sat".split(),
+        2,
+    ),
     **dict.fromkeys("fma fmuladd fshl fshr".split(), 3),
 }
 _FLOAT_ONLY = frozenset(
@@ -63,7 +76,9 @@ def _is(call: Call, *kinds: str) -> None:
     """Raise CodegenError unless the call and all its arguments have one dtype, of one of `kinds`."""
     for arg in call.args:
         if arg.dtype is not call.dtype:
-            raise CodegenError(f"{_name(call)}: {call.dtype} from arguments of {[str(a.dtype) for a in call.args]}")
+            raise CodegenError(
+                f"{_name(call)}: {call.dtype} from arguments of {[str(a.dtype) for a in call.args]}"
+            )
     if call.dtype.kind not in kinds:
         raise CodegenError(f"{_name(call)} of {call.dtype}")
 
@@ -76,7 +91,9 @@ def _short(call: Call) -> str:
     return _name(call).removeprefix("tir.")
 
 
-def _per_lane(g: ExprEmitter, dtype: DataType, args: list[str], make: Callable[[list[str]], str]) -> str:
+def _per_lane(
+    g: ExprEmitter, dtype: DataType, args: list[str], make: Callable[[list[str]], str]
+) -> str:
     """Apply a scalar function to each lane."""
     if dtype.lanes == 1:
         return make(args)
@@ -118,7 +135,9 @@ def _round(g: ExprEmitter, call: Call, args: list[str]) -> str:
     if call.dtype.is_int or call.dtype.is_bool:
         return args[0]
     _is(call, "float", "bfloat")
-    return g.rounded(call.dtype, g.intrinsic(_ROUNDING[_short(call)], value_type(call.dtype), args[0]))
+    return g.rounded(
+        call.dtype, g.intrinsic(_ROUNDING[_short(call)], value_type(call.dtype), args[0])
+    )
 
 
 @_emitter(*_LIBM_UNARY, *_LIBM_BINARY)
@@ -126,7 +145,9 @@ def _libm(g: ExprEmitter, call: Call, args: list[str]) -> str:
     _is(call, "float", "bfloat")
     element = scalar_type(call.dtype)
     name = _short(call) + ("" if element == "double" else "f")
-    made = _per_lane(g, call.dtype, args, lambda one: g.call(element, name, *((element, a) for a in one)))
+    made = _per_lane(
+        g, call.dtype, args, lambda one: g.call(element, name, *((element, a) for a in one))
+    )
     return g.rounded(call.dtype, made)
 
 
@@ -152,11 +173,20 @@ def _ldexp(g: ExprEmitter, call: Call, args: list[str]) -> str:
     wide = g.cast(exponent.dtype, DataType("int64").with_lanes(lanes), args[1])
     if exponent.dtype.kind == "uint" and exponent.dtype.bits == 64:
         most = g.const(4096, "i64", lanes)
-        wide = g.select(lanes, g.op("icmp ugt", vector_of("i64", lanes), args[1], most), vector_of("i64", lanes),
-                        most, wide)
+        wide = g.select(
+            lanes,
+            g.op("icmp ugt", vector_of("i64", lanes), args[1], most),
+            vector_of("i64", lanes),
+            most,
+            wide,
+        )
     kind = DataType("int64").with_lanes(lanes)
-    clamped = g.min_max("lt", kind, g.min_max("gt", kind, wide, g.const(-4096, "i64", lanes)),
-                        g.const(4096, "i64", lanes))
+    clamped = g.min_max(
+        "lt",
+        kind,
+        g.min_max("gt", kind, wide, g.const(-4096, "i64", lanes)),
+        g.const(4096, "i64", lanes),
+    )
     small = g.cast(kind, DataType("int32").with_lanes(lanes), clamped)
     name = "ldexp" if element == "double" else "ldexpf"
 
@@ -180,7 +210,11 @@ def _nextafter(g: ExprEmitter, call: Call, args: list[str]) -> str:
         return _libm(g, call, args)
     # The neighbours of a float are the neighbours of its bits.
     lanes, x, y = dtype.lanes, args[0], args[1]
-    floats, shorts, mask = vector_of("float", lanes), vector_of("i16", lanes), vector_of("i1", lanes)
+    floats, shorts, mask = (
+        vector_of("float", lanes),
+        vector_of("i16", lanes),
+        vector_of("i1", lanes),
+    )
     bits, target = g.to_bits16(dtype, x), g.to_bits16(dtype, y)
     zero = g.const("0x0000000000000000", "float", lanes)
     grows = g.op("xor", mask, g.op("fcmp olt", floats, x, y), g.op("fcmp olt", floats, x, zero))
@@ -218,7 +252,12 @@ def _bitwise(g: ExprEmitter, call: Call, args: list[str]) -> str:
 def _bitwise_not(g: ExprEmitter, call: Call, args: list[str]) -> str:
     _is(call, "int", "uint", "bool")
     ones = "true" if call.dtype.is_bool else -1
-    return g.op("xor", value_type(call.dtype), args[0], g.const(ones, scalar_type(call.dtype), call.dtype.lanes))
+    return g.op(
+        "xor",
+        value_type(call.dtype),
+        args[0],
+        g.const(ones, scalar_type(call.dtype), call.dtype.lanes),
+    )
 
 
 @_emitter("shift_left", "shift_right")
@@ -230,7 +269,11 @@ def _shift(g: ExprEmitter, call: Call, args: list[str]) -> str:
 @_emitter("popcount")
 def _popcount(g: ExprEmitter, call: Call, args: list[str]) -> str:
     _is(call, "int", "uint", "bool")
-    return args[0] if call.dtype.is_bool else g.intrinsic("llvm.ctpop", value_type(call.dtype), args[0])
+    return (
+        args[0]
+        if call.dtype.is_bool
+        else g.intrinsic("llvm.ctpop", value_type(call.dtype), args[0])
+    )
 
 
 @_emitter("clz")
@@ -321,7 +364,7 @@ def _half_of(g: ExprEmitter, call: Call, args: list[str]) -> str:
     return g.text.op(f"shufflevector {of} {args[0]}, {of} poison, <{lanes} x i32> <{mask}>")
 
 
-# -- the outside world --------------------------------------------------------------------------------------------------
+# -- the outside world -----------------------------------------------------------------------------
 
 
 def _extern_type(g: ExprEmitter, dtype: DataType, what: str) -> str:
@@ -377,8 +420,10 @@ def _call_llvm(g: ExprEmitter, call: Call, args: list[str]) -> str:
     dtype = call.dtype
     fits = dtype.is_float if known in _FLOAT_ONLY else dtype.is_int
     if len(operands) != count or not fits or any(arg.dtype is not dtype for arg, _ in operands):
-        raise CodegenError(f"llvm.{known} takes {count} arguments of the dtype of its result, got {dtype} from "
-                           f"{[str(a.dtype) for a, _ in operands]}")
+        raise CodegenError(
+            f"llvm.{known} takes {count} arguments of the dtype of its result, got {dtype} from "
+            f"{[str(a.dtype) for a, _ in operands]}"
+        )
     if known == "bswap" and dtype.bits == 8:
         return operands[0][1]
     made = g.intrinsic(f"llvm.{known}", value_type(dtype), *(value for _, value in operands))
@@ -391,4 +436,3 @@ def _access_ptr(g: ExprEmitter, call: Call, args: list[str]) -> str:
     if data.dtype.kind != "handle" or not offset.dtype.is_int or offset.dtype.lanes != 1:
         raise CodegenError("tvm_access_ptr: wanted a handle and an integer offset")
     return g.address(element.dtype.element, args[1], g.widened(offset, args[2]))
-

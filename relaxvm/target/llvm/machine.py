@@ -1,4 +1,6 @@
-"""LLVM itself, through llvmlite: machines, the pass pipeline, object code. Differences of versions end here."""
+"""LLVM itself, through llvmlite: machines, the pass pipeline, object code. Differences of versions
+end here.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +60,22 @@ class Machine:
         return architecture in ("aarch64", "arm64")
 
     def create(self) -> Any:
-        """LLVM's object for it. Raises CodegenError for a triple that this LLVM has no generator for."""
+        """LLVM's object for it. Raises CodegenError for a triple that this LLVM has no generator
+        for.
+        """
         binding = llvm()
         try:
             target = binding.Target.from_triple(self.triple)
         except RuntimeError as error:
-            raise CodegenError(f"no code generator for the triple {self.triple!r} in {producer()}: {error}") from None
+            raise CodegenError(
+                f"no code generator for the triple {self.triple!r} in {producer()}: {error}"
+            ) from None
         return target.create_target_machine(
-            cpu=self.cpu, features=self.features, opt=max(self.opt_level, 1), reloc="pic", codemodel="default"
+            cpu=self.cpu,
+            features=self.features,
+            opt=max(self.opt_level, 1),
+            reloc="pic",
+            codemodel="default",
         )
 
 
@@ -84,7 +94,9 @@ def host_machine() -> Machine:
     """This computer."""
     binding = llvm()
     present = [f"+{name}" for name, enabled in binding.get_host_cpu_features().items() if enabled]
-    return Machine(binding.get_default_triple(), binding.get_host_cpu_name(), canonical_features(present))
+    return Machine(
+        binding.get_default_triple(), binding.get_host_cpu_name(), canonical_features(present)
+    )
 
 
 def has_symbol(name: str) -> bool:
@@ -111,7 +123,8 @@ def compile_text(text: str, machine: Machine, emit: Iterable[str] = ("object",))
     if unknown:
         raise CodegenError(f"cannot emit {', '.join(sorted(unknown))}; wanted object, llvm or asm")
     binding = llvm()
-    # One at a time: LLVM objects are not shared between threads, but the pass pipeline's options are global.
+    # One at a time: LLVM objects are not shared between threads, but the pass pipeline's options
+    # are global.
     with _lock:
         target = machine.create()
         try:

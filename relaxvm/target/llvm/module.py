@@ -42,14 +42,20 @@ class ModuleText:
             return f"v{vector[1]}{_SUFFIX.get(vector[2], vector[2])}"
         return _SUFFIX.get(of, of)
 
-    def declare(self, name: str, result: str, args: tuple[str, ...], attributes: str = "nounwind readnone") -> None:
-        """Declare an external function or an intrinsic. Raises CodegenError if it is used with two signatures."""
+    def declare(
+        self, name: str, result: str, args: tuple[str, ...], attributes: str = "nounwind readnone"
+    ) -> None:
+        """Declare an external function or an intrinsic. Raises CodegenError if it is used with two
+        signatures.
+        """
         if name.startswith("llvm."):
             attributes = ""
         line = f"declare {result} @{name}({', '.join(args)}) {attributes}".rstrip()
         former = self._declared.setdefault(name, line)
         if former != line:
-            raise CodegenError(f"extern {name} is used with two signatures: {former!r} and {line!r}")
+            raise CodegenError(
+                f"extern {name} is used with two signatures: {former!r} and {line!r}"
+            )
 
     def declared(self, name: str) -> bool:
         """Whether a declaration of that name exists."""
@@ -61,7 +67,9 @@ class ModuleText:
         if digest not in self._constants:
             self._constant_bytes += len(data)
             if self._constant_bytes > MAX_CONSTANT_BYTES:
-                raise CodegenError(f"more than {MAX_CONSTANT_BYTES} bytes of constants; pass them as arguments")
+                raise CodegenError(
+                    f"more than {MAX_CONSTANT_BYTES} bytes of constants; pass them as arguments"
+                )
             name = f"@constant{len(self._constants)}"
             kind = f"[{len(data)} x i8]"
             self._constants[digest] = (
@@ -98,5 +106,16 @@ class ModuleText:
 
     def text(self) -> str:
         """The module."""
-        parts = [f'target triple = "{self.triple}"', *self._constants.values(), *self._declared.values()]
-        return "\n".join(parts) + "\n\n" + "\n\n".join(self._functions) + "\n\n" + "\n".join(self._metadata) + "\n"
+        parts = [
+            f'target triple = "{self.triple}"',
+            *self._constants.values(),
+            *self._declared.values(),
+        ]
+        return (
+            "\n".join(parts)
+            + "\n\n"
+            + "\n\n".join(self._functions)
+            + "\n\n"
+            + "\n".join(self._metadata)
+            + "\n"
+        )

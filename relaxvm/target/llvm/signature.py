@@ -1,4 +1,6 @@
-"""What a lowered loop function wants from its caller: parameters, symbols, dimensions as postfix programs, accesses."""
+"""What a lowered loop function wants from its caller: parameters, symbols, dimensions as postfix
+programs, accesses.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """Parameters in order, then the symbols that their shapes and strides bind, in order of first appearance.
+    """Parameters in order, then the symbols that their shapes and strides bind, in order of first
+    appearance.
 
-    zeros  variables that are 0: the element offsets of buffers, whose data pointers are of their first elements
+    zeros  variables that are 0: the element offsets of buffers, whose data pointers are of their
+    first elements
     tops   the greatest value a symbol may have: code relies on it
     """
 
@@ -93,8 +97,14 @@ class Signature:
                 made.append(KernelParam(param.name, "scalar", param.dtype))
                 continue
             shape = tuple(dim_of(e, self.names) for e in param.buffer.shape)
-            strides = tuple(dim_of(e, self.names) for e in param.buffer.strides) if param.buffer.strides else None
-            made.append(KernelParam(param.name, "tensor", param.dtype, shape, strides, param.access))
+            strides = (
+                tuple(dim_of(e, self.names) for e in param.buffer.strides)
+                if param.buffer.strides
+                else None
+            )
+            made.append(
+                KernelParam(param.name, "tensor", param.dtype, shape, strides, param.access)
+            )
         return tuple(made)
 
 
@@ -121,13 +131,18 @@ def signature_of(fn: PrimFunc) -> Signature:
         if buffer.dtype.lanes != 1 or buffer.dtype.kind in ("handle", "void"):
             raise CodegenError(f"parameter {name}: a tensor of {buffer.dtype} cannot be passed")
         if buffer.data in data_seen:
-            raise CodegenError(f"parameter {name}: its data variable belongs to another parameter too")
+            raise CodegenError(
+                f"parameter {name}: its data variable belongs to another parameter too"
+            )
         data_seen.add(buffer.data)
         params.append(Parameter(name, var, buffer, used.get(buffer, "r")))
     symbols: list[Var] = []
     zeros: list[Var] = []
     for param in params:
-        for e in (*(param.buffer.shape if param.buffer else ()), *(param.buffer.strides if param.buffer else ())):
+        for e in (
+            *(param.buffer.shape if param.buffer else ()),
+            *(param.buffer.strides if param.buffer else ()),
+        ):
             if isinstance(e, Var) and e not in names:
                 if e.dtype.lanes != 1 or not e.dtype.is_int:
                     raise CodegenError(f"symbol {e.name} has dtype {e.dtype}; wanted an integer")
@@ -158,7 +173,9 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
-    """A dimension as an int or a postfix program over named symbols. Raises CodegenError for what has no such form."""
+    """A dimension as an int or a postfix program over named symbols. Raises CodegenError for what
+    has no such form.
+    """
     if isinstance(root, IntImm):
         return root.value
     out: list[int | float | str] = []

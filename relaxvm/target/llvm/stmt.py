@@ -1,7 +1,7 @@
 """Statements to LLVM: one generator per statement class, run over an explicit stack.
 
-A generator yields the statements inside it where their code belongs. Failing assertions and `T.ret` jump to one exit
-block, which frees what is still allocated and returns.
+A generator yields the statements inside it where their code belongs. Failing assertions and
+`T.ret` jump to one exit block, which frees what is still allocated and returns.
 """
 
 from __future__ import annotations
@@ -60,14 +60,17 @@ def constant_bytes(dtype: DataType, data: tuple[Any, ...]) -> bytes:
 class KernelEmitter(ExprEmitter):
     """Emits the body of one loop function.
 
-    shapes   the declared shapes of the memory behind handles, where they are known
-    ret      where the result of `T.ret` is stored, with its dtype; None if the function returns nothing
+    memory   the shape and dtype of the memory behind handles, where they are known
+    ret      where the result of `T.ret` is stored, with its dtype; None if the function returns
+             nothing
     """
 
-    def __init__(self, module: ModuleText, text: FunctionText, fn: PrimFunc, stack_bytes: int) -> None:
+    def __init__(
+        self, module: ModuleText, text: FunctionText, fn: PrimFunc, stack_bytes: int
+    ) -> None:
         super().__init__(module, text)
         self.ret: tuple[str, DataType] | None = None
-        self.shapes: dict[Any, tuple[PrimExpr, ...]] = {}
+        self.memory: dict[Var, tuple[tuple[PrimExpr, ...], DataType]] = {}
         self.exits: list[tuple[int | str, str]] = []
         self.used_failures: set[int] = set()
         self._slots: list[str] = []
@@ -87,7 +90,9 @@ class KernelEmitter(ExprEmitter):
         self.exits.append((0, text.block))
         text.jump("exit")
         text.start("exit")
-        code = text.op("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits))
+        code = text.op(
+            "phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits)
+        )
         for slot in self._slots:
             self._free(slot)
         text.emit(f"  ret i32 {code}")
@@ -129,7 +134,7 @@ class KernelEmitter(ExprEmitter):
     def leave_unless(self, condition: str, message: str) -> None:
         self.fail_unless(condition, self.need_failure(message))
 
-    # -- statements --------------------------------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------
 
     def sequence(self, stmt: SeqStmt) -> Steps:
         yield from stmt.seq
@@ -139,12 +144,18 @@ class KernelEmitter(ExprEmitter):
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
         index = self.evaluate(access_index(stmt.indices))
         value = self.evaluate(stmt.value)
-        self.store(stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype)
+        self.store(
+            stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype
+        )
         yield from ()
 
     def evaluate_call(self, stmt: Evaluate) -> Steps:
         value = stmt.value
-        if isinstance(value, Call) and isinstance(value.op, Intrinsic) and value.op.name == "tir.ret":
+        if (
+            isinstance(value, Call)
+            and isinstance(value.op, Intrinsic)
+            and value.op.name == "tir.ret"
+        ):
             self._return(value.args[0])
         elif not isinstance(value, (IntImm, StringImm)):
             self.evaluate(value)
@@ -207,7 +218,9 @@ class KernelEmitter(ExprEmitter):
             if first_wide == "0" or self._cannot_wrap(stmt):
                 self.wide[stmt.loop_var] = wide
             yield stmt.body
-            text.lines[place] = f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{text.block} ]"
+            text.lines[place] = (
+                f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{text.block} ]"
+            )
             text.emit(f"  {following} = add nuw nsw i64 {counter}, 1")
             again = self.op("icmp ne", "i64", following, extent)
             text.branch(again, body, end, self._loop_note(stmt))
@@ -215,7 +228,9 @@ class KernelEmitter(ExprEmitter):
 
     @staticmethod
     def _cannot_wrap(stmt: For) -> bool:
-        """Whether min + i stays in the loop variable's range, so that its 64-bit form is the same number."""
+        """Whether min + i stays in the loop variable's range, so that its 64-bit form is the same
+        number.
+        """
         dtype = stmt.loop_var.dtype
         if not isinstance(stmt.min, IntImm) or not isinstance(stmt.extent, IntImm):
             return dtype.bits == 64
@@ -280,6 +295,7 @@ class KernelEmitter(ExprEmitter):
             known = known and isinstance(extent, IntImm)
             count *= max(extent.value, 0) if isinstance(extent, IntImm) else 1
         size = count * stmt.dtype.element.itemsize
+        self.memory[stmt.buffer_var] = (stmt.extents, stmt.dtype)
         with self._bound(stmt.buffer_var):
             if known and size <= self._stack_left:
                 size = -(-max(size, 1) // _ALIGN) * _ALIGN
@@ -303,7 +319,9 @@ class KernelEmitter(ExprEmitter):
             wide = self.widened(extent, self.evaluate(extent))
             wide = self.min_max("gt", _INT64, wide, "0")
             self.module.declare("llvm.umul.with.overflow.i64", "{ i64, i1 }", ("i64", "i64"))
-            pair = self.text.op(f"call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 {size}, i64 {wide})")
+            pair = self.text.op(
+                f"call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 {size}, i64 {wide})"
+            )
             size = self.text.op(f"extractvalue {{ i64, i1 }} {pair}, 0")
             fits.append(self.text.op(f"extractvalue {{ i64, i1 }} {pair}, 1"))
         fits.append(self.op("icmp ugt", "i64", size, str(1 << 62)))
@@ -321,7 +339,11 @@ class KernelEmitter(ExprEmitter):
         self.text.allocas.append(f"  {slot} = alloca ptr, align 8")
         self.text.allocas.append(f"  store ptr null, ptr {slot}, align 8")
         self._slots.append(slot)
-        padded = self.op("add", "i64", size, str(_ALIGN)) if size.startswith("%") else str(int(size) + _ALIGN)
+        padded = (
+            self.op("add", "i64", size, str(_ALIGN))
+            if size.startswith("%")
+            else str(int(size) + _ALIGN)
+        )
         raw = self.text.op(f"call noalias ptr @malloc(i64 {padded})")
         self.text.emit(f"  store ptr {raw}, ptr {slot}, align 8")
         self.fail_unless(self.op("icmp ne", "ptr", raw, "null"), self.need_failure(_OUT_OF_MEMORY))

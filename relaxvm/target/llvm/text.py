@@ -1,7 +1,8 @@
 """LLVM IR as text: types, constants and a function under construction.
 
-The generator writes text rather than calling `llvmlite.ir`: that layer has no bfloat, no saturating casts and other
-pointer rules in every version, and costs several times as much. Names and order depend on the input only.
+The generator writes text rather than calling `llvmlite.ir`: that layer has no bfloat, no
+saturating casts and other pointer rules in every version, and costs several times as much. Names
+and order depend on the input only.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def vector_of(element: str, lanes: int) -> str:
     if lanes == 1:
         return element
     if lanes > MAX_LANES:
-        raise CodegenError(f"a vector of {lanes} lanes: the limit is {MAX_LANES}; split the loop first")
+        raise CodegenError(
+            f"a vector of {lanes} lanes: the limit is {MAX_LANES}; split the loop first"
+        )
     return f"<{lanes} x {element}>"
 
 
@@ -89,14 +92,20 @@ def quote_bytes(data: bytes) -> str:
 
 
 def mangle(name: str) -> str:
-    """`name` as part of a symbol: letters, digits and ``_`` stay, others become ``$`` and hexadecimal code points."""
-    return "".join(c if c.isascii() and (c.isalnum() or c == "_") else f"${ord(c):x}$" for c in name)
+    """`name` as part of a symbol: letters, digits and ``_`` stay, others become ``$`` and
+    hexadecimal code points.
+    """
+    return "".join(
+        c if c.isascii() and (c.isalnum() or c == "_") else f"${ord(c):x}$" for c in name
+    )
 
 
 class FunctionText:
-    """One function under construction: an entry block of allocas, then blocks in the order they are started.
+    """One function under construction: an entry block of allocas, then blocks in the order they
+    are started.
 
-    Every instruction counts against `budget`, so that hostile input ends in an error and not in a swap storm.
+    Every instruction counts against `budget`, so that hostile input ends in an error and not in a
+    swap storm.
     """
 
     __slots__ = ("_counter", "allocas", "block", "budget", "header", "lines")
@@ -154,4 +163,6 @@ class FunctionText:
 
     def text(self) -> str:
         """The whole definition."""
-        return "\n".join([self.header + " {", "entry:", *self.allocas, "  br label %start", *self.lines, "}"])
+        return "\n".join(
+            [self.header + " {", "entry:", *self.allocas, "  br label %start", *self.lines, "}"]
+        )

@@ -1,6 +1,8 @@
-"""Register-level building blocks: typed instructions, 16-bit floats, casts, guarded integer division.
+"""Register-level building blocks: typed instructions, 16-bit floats, casts, guarded integer
+division.
 
-A value is its LLVM name or constant; its type is passed beside it. Every function works on scalars and vectors.
+A value is its LLVM name or constant; its type is passed beside it. Every function works on scalars
+and vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ class Values:
         self.module = module
         self.text = text
 
-    # -- instructions ------------------------------------------------------------------------------------------------
+    # -- instructions ------------------------------------------------------------------------------
 
     def op(self, opcode: str, of: str, a: str, b: str) -> str:
         return self.text.op(f"{opcode} {of} {a}, {b}")
@@ -41,7 +43,9 @@ class Values:
         return self.text.op(f"call {result} @{name}({listed})")
 
     def intrinsic(self, name: str, of: str, *args: str) -> str:
-        """A call of the LLVM intrinsic `name`, overloaded on `of`, whose arguments and result have that type."""
+        """A call of the LLVM intrinsic `name`, overloaded on `of`, whose arguments and result have
+        that type.
+        """
         return self.call(of, f"{name}.{self.module.suffix(of)}", *((of, a) for a in args))
 
     def splat(self, value: str, element: str, lanes: int) -> str:
@@ -63,9 +67,11 @@ class Values:
         return self.text.op(f"extractelement <{lanes} x {element}> {vector}, i64 {i}")
 
     def with_lane(self, vector: str, element: str, lanes: int, i: int, value: str) -> str:
-        return self.text.op(f"insertelement <{lanes} x {element}> {vector}, {element} {value}, i64 {i}")
+        return self.text.op(
+            f"insertelement <{lanes} x {element}> {vector}, {element} {value}, i64 {i}"
+        )
 
-    # -- comparisons -------------------------------------------------------------------------------------------------
+    # -- comparisons -------------------------------------------------------------------------------
 
     def compare(self, relation: str, dtype: DataType, a: str, b: str) -> str:
         """`relation` is eq, ne, lt, le, gt or ge."""
@@ -85,7 +91,7 @@ class Values:
         # An ordered comparison with NaN is false and chose b: right if b is the NaN.
         return self.select(dtype.lanes, self.op("fcmp uno", of, a, a), of, a, chosen)
 
-    # -- integer division --------------------------------------------------------------------------------------------
+    # -- integer division --------------------------------------------------------------------------
 
     def divide(self, dtype: DataType, a: str, b: str, remainder: bool) -> str:
         """C's quotient or remainder; 0 where b is 0, and the least integer divided by -1 wraps."""
@@ -106,7 +112,8 @@ class Values:
             is_minus_one = self.op("icmp eq", of, b, self.const(-1, f"i{dtype.bits}", lanes))
             mask = vector_of("i1", lanes)
             unsafe = self.op("or", mask, is_zero, self.op("and", mask, is_least, is_minus_one))
-        # Dividing by 1 instead gives what wrapping would: the least integer itself, and no remainder.
+        # Dividing by 1 instead gives what wrapping would: the least integer itself, and no
+        # remainder.
         result = self.op(opcode, of, a, self.select(lanes, unsafe, of, one, b))
         return self.select(lanes, is_zero, of, zero, result)
 
@@ -123,7 +130,7 @@ class Values:
         shifted = self.op("shl" if left else "lshr", of, a, b)
         return self.select(lanes, fits, of, shifted, self.const(0, element, lanes))
 
-    # -- 16-bit floats -----------------------------------------------------------------------------------------------
+    # -- 16-bit floats -----------------------------------------------------------------------------
 
     def rounded(self, dtype: DataType, value: str) -> str:
         """A float register rounded to float16 or bfloat16; other dtypes pass through."""
@@ -155,7 +162,8 @@ class Values:
         odd = self.op("and", ints, self.op("lshr", ints, size, const(13)), const(1))
         rebiased = self.op("add", ints, size, const(((15 - 127) << 23) + 0xFFF))
         normal = self.op("lshr", ints, self.op("add", ints, rebiased, odd), const(13))
-        # Subnormal: adding 0.5 makes the hardware round at the right bit, which ends in the low bits.
+        # Subnormal: adding 0.5 makes the hardware round at the right bit, which ends in the low
+        # bits.
         half = self.const("0x3FE0000000000000", "float", lanes)
         as_float = self.convert("bitcast", ints, size, floats)
         added = self.convert("bitcast", floats, self.op("fadd", floats, as_float, half), ints)
@@ -199,7 +207,9 @@ class Values:
         return self.convert("bitcast", ints, self.op("or", ints, chosen, sign), floats)
 
     def narrow_double(self, value: str, lanes: int) -> str:
-        """A double as a float rounded to odd, so that rounding it once more to 16 bits gives the nearest."""
+        """A double as a float rounded to odd, so that rounding it once more to 16 bits gives the
+        nearest.
+        """
         floats, doubles, ints = (vector_of(t, lanes) for t in ("float", "double", "i32"))
         single = self.convert("fptrunc", doubles, value, floats)
         back = self.convert("fpext", floats, single, doubles)
@@ -207,11 +217,15 @@ class Values:
         too_large = self.op("fcmp ogt", doubles, size_back, size)
         inexact = self.op("fcmp one", doubles, size_back, size)
         bits = self.convert("bitcast", floats, single, ints)
-        toward_zero = self.op("sub", ints, bits, self.convert("zext", vector_of("i1", lanes), too_large, ints))
-        odd = self.op("or", ints, toward_zero, self.convert("zext", vector_of("i1", lanes), inexact, ints))
+        toward_zero = self.op(
+            "sub", ints, bits, self.convert("zext", vector_of("i1", lanes), too_large, ints)
+        )
+        odd = self.op(
+            "or", ints, toward_zero, self.convert("zext", vector_of("i1", lanes), inexact, ints)
+        )
         return self.convert("bitcast", ints, odd, floats)
 
-    # -- memory ------------------------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
 
     def to_storage(self, dtype: DataType, value: str) -> tuple[str, str]:
         """(type, value) of a register as memory holds it."""
@@ -235,7 +249,7 @@ class Values:
             return self.from_bits16(dtype, value)
         return value
 
-    # -- casts -------------------------------------------------------------------------------------------------------
+    # -- casts -------------------------------------------------------------------------------------
 
     def cast(self, source: DataType, to: DataType, value: str) -> str:
         """`value` converted by the rules at the top of `ir/expr.py`."""
@@ -244,7 +258,12 @@ class Values:
         of, result, lanes = value_type(source), value_type(to), to.lanes
         if to.is_bool:
             if source.is_float:
-                return self.op("fcmp une", of, value, self.const("0x0000000000000000", scalar_type(source), lanes))
+                return self.op(
+                    "fcmp une",
+                    of,
+                    value,
+                    self.const("0x0000000000000000", scalar_type(source), lanes),
+                )
             return self.op("icmp ne", of, value, self.const(0, scalar_type(source), lanes))
         if source.is_float:
             return self._from_float(source, to, value)
@@ -266,7 +285,9 @@ class Values:
             suffix = f"{self.module.suffix(result)}.{self.module.suffix(of)}"
             return self.call(result, f"{name}.{suffix}", (of, value))
         if to.bits == 16:
-            return self.rounded(to, self.narrow_double(value, lanes) if source.bits == 64 else value)
+            return self.rounded(
+                to, self.narrow_double(value, lanes) if source.bits == 64 else value
+            )
         opcode = "fpext" if to.bits == 64 else "fptrunc"
         return self.convert(opcode, of, value, result)
 
@@ -283,7 +304,9 @@ class Values:
         return self.rounded(to, self.narrow_double(double, lanes))
 
     def _with_sticky_bit(self, source: DataType, value: str) -> str:
-        """A 64-bit integer of more than 53 bits with its low 12 bits squeezed into one: then a double holds it."""
+        """A 64-bit integer of more than 53 bits with its low 12 bits squeezed into one: then a
+        double holds it.
+        """
         of, lanes = value_type(source), source.lanes
 
         def const(number: int) -> str:

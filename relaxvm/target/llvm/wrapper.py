@@ -1,7 +1,8 @@
-"""The wrapper of a kernel: every check of the boundary, then the call. The interface is `runtime/kernel.py`'s.
+"""The wrapper of a kernel: every check of the boundary, then the call. The interface is
+`runtime/kernel.py`'s.
 
-Checks come in three rounds, each with one branch on the good path: kinds, ranks and types; layouts and shapes; overlaps.
-Only when a round fails is it found out which check it was.
+Checks come in three rounds, each with one branch on the good path: kinds, ranks and types; layouts
+and shapes; overlaps. Only when a round fails is it found out which check it was.
 """
 
 from __future__ import annotations
@@ -49,9 +50,11 @@ class _Wrapper:
         self.failures: list[Failure] = []
         self.exits: list[tuple[str, str]] = []
         self._round: list[tuple[str, int]] = []
-        self.tensors = [_Tensor(i, p) for i, p in enumerate(signature.params) if p.buffer is not None]
+        self.tensors = [
+            _Tensor(i, p) for i, p in enumerate(signature.params) if p.buffer is not None
+        ]
 
-    # -- checks ------------------------------------------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------------
 
     def check(self, bad: str, failure: Failure) -> None:
         """Note that the call fails with `failure` where `bad` (i1) holds."""
@@ -79,7 +82,7 @@ class _Wrapper:
         text.start(fine)
         self._round = []
 
-    # -- loading -----------------------------------------------------------------------------------------------------
+    # -- loading -----------------------------------------------------------------------------------
 
     def field(self, index: int, offset: int, of: str) -> str:
         """A field of an argument's `Arg`."""
@@ -87,17 +90,24 @@ class _Wrapper:
         return self.g.text.op(f"load {of}, ptr {place}, align {4 if of == 'i32' else 8}")
 
     def at(self, pointer: str, offset: int) -> str:
-        return pointer if offset == 0 else self.g.text.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {offset}")
+        return (
+            pointer
+            if offset == 0
+            else self.g.text.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {offset}")
+        )
 
     def vector(self, pointer: str, count: int) -> tuple[str, ...]:
-        return tuple(self.g.text.op(f"load i64, ptr {self.at(pointer, 8 * i)}, align 8") for i in range(count))
+        return tuple(
+            self.g.text.op(f"load i64, ptr {self.at(pointer, 8 * i)}, align 8")
+            for i in range(count)
+        )
 
     def value(self, e: PrimExpr) -> str:
         """An expression over what is bound, as i64."""
         lowered = lower_intrinsics(e)
         return self.g.widened(lowered, self.g.evaluate(lowered))
 
-    # -- the rounds --------------------------------------------------------------------------------------------------
+    # -- the rounds --------------------------------------------------------------------------------
 
     def kinds(self) -> None:
         g = self.g
@@ -108,9 +118,14 @@ class _Wrapper:
                 self._bind_scalar(i, param)
                 continue
             self.check(g.op("icmp slt", "i32", ndim, "0"), Failure("kind", i))
-            self.check(g.op("icmp ne", "i32", ndim, str(len(param.buffer.shape))), Failure("ndim", i))
+            self.check(
+                g.op("icmp ne", "i32", ndim, str(len(param.buffer.shape))), Failure("ndim", i)
+            )
             number = type_number(param.dtype, g.module.triple)
-            self.check(g.op("icmp ne", "i32", self.field(i, _TYPE, "i32"), str(number)), Failure("dtype", i))
+            self.check(
+                g.op("icmp ne", "i32", self.field(i, _TYPE, "i32"), str(number)),
+                Failure("dtype", i),
+            )
         self.end_round()
 
     def _bind_scalar(self, i: int, param: Parameter) -> None:
@@ -161,7 +176,11 @@ class _Wrapper:
         for e, dim in zip(shape, tensor.dims):
             if not isinstance(e, IntImm) and tensor.not_empty != "false":
                 some = g.op("icmp ne", "i64", dim, "0")
-                tensor.not_empty = some if tensor.not_empty == "true" else g.op("and", "i1", tensor.not_empty, some)
+                tensor.not_empty = (
+                    some
+                    if tensor.not_empty == "true"
+                    else g.op("and", "i1", tensor.not_empty, some)
+                )
 
     def _bind_symbol(self, symbol: Var, value: str, failure: Failure) -> None:
         g = self.g
@@ -180,7 +199,9 @@ class _Wrapper:
         assert tensor.param.buffer is not None
         for axis, e in enumerate(tensor.param.buffer.strides):
             if isinstance(e, Var) and e not in self.g.env:
-                elements = self.g.op("sdiv", "i64", tensor.strides[axis], str(tensor.param.dtype.itemsize))
+                elements = self.g.op(
+                    "sdiv", "i64", tensor.strides[axis], str(tensor.param.dtype.itemsize)
+                )
                 self._bind_symbol(e, elements, Failure("strides", tensor.index, axis))
 
     def _check_layout(self, tensor: _Tensor) -> None:
@@ -236,7 +257,12 @@ class _Wrapper:
                 if "false" in (one.not_empty, other.not_empty):
                     continue
                 (low, high), (low2, high2) = ranges[one.index], ranges[other.index]
-                bad = g.op("and", "i1", g.op("icmp ult", "i64", low, high2), g.op("icmp ult", "i64", low2, high))
+                bad = g.op(
+                    "and",
+                    "i1",
+                    g.op("icmp ult", "i64", low, high2),
+                    g.op("icmp ult", "i64", low2, high),
+                )
                 for tensor in (one, other):
                     if tensor.not_empty != "true":
                         bad = g.op("and", "i1", bad, tensor.not_empty)
@@ -265,7 +291,9 @@ class _Wrapper:
             else:
                 other = others[0] if others else next(t for t in written if t is not one)
                 message = "or another of the arguments"
-                self.failures.append(Failure("alias", one.index, other=other.index, message=message))
+                self.failures.append(
+                    Failure("alias", one.index, other=other.index, message=message)
+                )
         outer, inner, body, hit = (text.label(hint) for hint in ("outer", "inner", "pair", "hit"))
         inner_next, outer_next, fine = text.label("skip"), text.label("next"), text.label("fine")
         first, second, first_next, second_next = (text.fresh() for _ in range(4))
@@ -277,11 +305,15 @@ class _Wrapper:
         text.emit(f"  {first_next} = add nuw nsw i64 {first}, 1")
         text.jump(inner)
         text.start(inner)
-        text.emit(f"  {second} = phi i64 [ {first_next}, %{outer} ], [ {second_next}, %{inner_next} ]")
+        text.emit(
+            f"  {second} = phi i64 [ {first_next}, %{outer} ], [ {second_next}, %{inner_next} ]"
+        )
         text.branch(g.op("icmp ult", "i64", second, str(count)), body, outer_next)
         text.start(body)
         low2, high2 = self._element(lows, second), self._element(highs, second)
-        bad = g.op("and", "i1", g.op("icmp ult", "i64", low, high2), g.op("icmp ult", "i64", low2, high))
+        bad = g.op(
+            "and", "i1", g.op("icmp ult", "i64", low, high2), g.op("icmp ult", "i64", low2, high)
+        )
         text.branch(bad, hit, inner_next)
         text.start(inner_next)
         text.emit(f"  {second_next} = add nuw nsw i64 {second}, 1")
@@ -289,7 +321,9 @@ class _Wrapper:
         text.start(outer_next)
         text.branch(g.op("icmp ult", "i64", first_next, str(len(written))), outer, fine)
         text.start(hit)
-        number = g.op("add", "i64", g.op("mul", "i64", first, str(count)), second) if each else first
+        number = (
+            g.op("add", "i64", g.op("mul", "i64", first, str(count)), second) if each else first
+        )
         code = g.convert("trunc", "i64", g.op("add", "i64", number, str(base)), "i32")
         self.exits.append((code, hit))
         text.jump("exit")
@@ -316,7 +350,7 @@ class _Wrapper:
             high = g.op("add", "i64", high, g.min_max("gt", _INT64, reach, "0"))
         return low, high
 
-    # -- the call ----------------------------------------------------------------------------------------------------
+    # -- the call ----------------------------------------------------------------------------------
 
     def call(self, symbol: str, inner_failures: list[int]) -> None:
         g, text = self.g, self.g.text
@@ -344,7 +378,9 @@ class _Wrapper:
                 self.exits.append((str(result), label))
                 text.jump("exit")
         text.start("exit")
-        result = text.op("phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits))
+        result = text.op(
+            "phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits)
+        )
         text.emit(f"  ret i32 {result}")
 
 
@@ -355,11 +391,16 @@ def type_number(dtype: DataType, triple: str) -> int:
     if here == there or dtype.bits < 32 or not dtype.is_int:
         return int(np.dtype(to_numpy_dtype(dtype)).num)
     signed = 0 if dtype.kind == "int" else 1
-    return {(32, True): 7, (64, True): 9, (32, False): 5, (64, False): 7}[(dtype.bits, there)] + signed
+    return {(32, True): 7, (64, True): 9, (32, False): 5, (64, False): 7}[
+        (dtype.bits, there)
+    ] + signed
 
 
-def emit_wrapper(g: ExprEmitter, signature: Signature, symbol: str, inner_failures: list[int]) -> list[Failure]:
-    """Emit the body of a wrapper that calls `symbol`; returns the meanings of its own failure numbers.
+def emit_wrapper(
+    g: ExprEmitter, signature: Signature, symbol: str, inner_failures: list[int]
+) -> list[Failure]:
+    """Emit the body of a wrapper that calls `symbol`; returns the meanings of its own failure
+    numbers.
 
     The numbers `inner_failures` that the inner kernel may return follow after those.
     """

@@ -98,7 +98,9 @@ class _Box:
                 ranges.append(Range.from_min_extent(low, const(1, low.dtype)))
             else:
                 high = cast(low.dtype, high)
-                ranges.append(Range.from_min_extent(analyzer.simplify(low), analyzer.simplify(high - low + 1)))
+                ranges.append(
+                    Range.from_min_extent(analyzer.simplify(low), analyzer.simplify(high - low + 1))
+                )
         return BufferRegion(self.buffer, tuple(ranges))
 
 

@@ -153,7 +153,9 @@ def estimate_tir_flops(obj: Any) -> float:
             done[id(s)] = _statement_flops(s, done, analyzer)
         elif id(s) not in done:
             if isinstance(s, For):
-                analyzer.bind(s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True)
+                analyzer.bind(
+                    s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True
+                )
             stack.append((s, True))
             body = [s.block.body] if isinstance(s, BlockRealize) else _below(s)
             stack.extend((child, False) for child in body)

@@ -1,7 +1,8 @@
 """Passes over loop functions, TVM's names: one file each, `LOWER_TIR` in order in `pipeline.py`.
 
-Enters: PrimFuncs with blocks. Leaves: PrimFuncs without blocks, over flat buffers, for code generators.
-Every pass keeps the meaning that `tir.interpret` gives. Not done here: choosing loops (`tir/schedule`).
+Enters: PrimFuncs with blocks. Leaves: PrimFuncs without blocks, over flat buffers, for code
+generators. Every pass keeps the meaning that `tir.interpret` gives. Not done here: choosing loops
+(`tir/schedule`).
 """
 
 from ...ir.transform import prim_func_pass

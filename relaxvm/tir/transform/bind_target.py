@@ -1,8 +1,8 @@
 """Note on every loop function which target it is compiled for.
 
-    @T.prim_func                                @T.prim_func
-    def f(...): ...                             def f(...):
-                                                    T.func_attr({"target": Target("llvm")})
+@T.prim_func                                @T.prim_func
+def f(...): ...                             def f(...):
+                                                T.func_attr({"target": Target("llvm")})
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Replace the axes of blocks by what they stand for.
 
-    for i, j in T.grid(16, 16):                 for i, j in T.grid(16, 16):
-        with T.block("B"):                          with T.block("B"):
-            vi, vj = T.axis.remap("SS", [i, j])         B[i, j] = A[i, j]
-            B[vi, vj] = A[vi, vj]
+for i, j in T.grid(16, 16):                 for i, j in T.grid(16, 16):
+    with T.block("B"):                          with T.block("B"):
+        vi, vj = T.axis.remap("SS", [i, j])         B[i, j] = A[i, j]
+        B[vi, vj] = A[vi, vj]
 """
 
 from __future__ import annotations

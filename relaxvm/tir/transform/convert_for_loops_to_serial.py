@@ -1,6 +1,6 @@
 """Make every parallel, vectorized or thread-bound loop serial.
 
-    for i in T.parallel(8): ...                 for i in range(8): ...
+for i in T.parallel(8): ...                 for i in range(8): ...
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
     A: T.Buffer((16, 8), "float32")             A_1 = T.Buffer((128,), "float32", data=A.data)
     A[i, j] = 1.0                               A_1[i * 8 + j] = 1.0
 
-The parameters keep their shapes: `buffer_map` is what callers see. A buffer of vectors becomes one of their elements.
+The parameters keep their shapes: `buffer_map` is what callers see. A buffer of vectors becomes one
+of their elements.
 """
 
 from __future__ import annotations
@@ -61,13 +62,18 @@ def flat_extent(buffer: Buffer) -> PrimExpr:
     else:
         last: PrimExpr = const(0, _INT64)
         for e, stride in zip(buffer.shape, strides_of(buffer)):
-            last = binary(Add, last, binary(Mul, binary(Sub, cast(_INT64, e), const(1, _INT64)), stride))
+            last = binary(
+                Add, last, binary(Mul, binary(Sub, cast(_INT64, e), const(1, _INT64)), stride)
+            )
         extent = binary(Add, last, const(1, _INT64))
     return binary(Add, extent, cast(_INT64, buffer.elem_offset))
 
 
 def flat_index(
-    buffer: Buffer, indices: tuple[PrimExpr, ...], widen: Any = None, strides: tuple[PrimExpr, ...] | None = None
+    buffer: Buffer,
+    indices: tuple[PrimExpr, ...],
+    widen: Any = None,
+    strides: tuple[PrimExpr, ...] | None = None,
 ) -> PrimExpr:
     """The element of `data` that an access means, as int64 (a vector if an index is one).
 
@@ -136,7 +142,7 @@ class _Flatten(ScopedRewriter):
                 body = DeclBuffer(flat, body)
         return fn.replace(body=body)
 
-    # -- buffers -----------------------------------------------------------------------------------------------------
+    # -- buffers -----------------------------------------------------------------------------------
 
     def flattened(self, buffer: Buffer) -> Buffer:
         """The one-dimensional buffer over the same memory."""
@@ -176,7 +182,7 @@ class _Flatten(ScopedRewriter):
                 extents = (total,) if _fits(stmt) else extents
         return stmt.replace(extents=extents, body=body)
 
-    # -- accesses ----------------------------------------------------------------------------------------------------
+    # -- accesses ----------------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         return transform(
@@ -192,7 +198,11 @@ class _Flatten(ScopedRewriter):
     def on_store(self, stmt: BufferStore) -> Steps:
         value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
         flat, index = self._place(stmt.buffer, indices)
-        return stmt.replace(buffer=flat, value=value, indices=indices if indices and index is indices[0] and len(indices) == 1 else (index,))
+        return stmt.replace(
+            buffer=flat,
+            value=value,
+            indices=indices if indices and index is indices[0] and len(indices) == 1 else (index,),
+        )
         yield stmt
 
     def _place(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, PrimExpr]:
@@ -205,24 +215,29 @@ class _Flatten(ScopedRewriter):
         if lanes == 1:
             return flat, index
         if index.dtype.lanes != 1:
-            raise TIRError(f"FlattenBuffer: a vector access of {buffer.name}, whose elements are vectors")
+            raise TIRError(
+                f"FlattenBuffer: a vector access of {buffer.name}, whose elements are vectors"
+            )
         return flat, Ramp(binary(Mul, index, const(lanes, _INT64)), const(1, _INT64), lanes)
 
-    # -- 64-bit indices ----------------------------------------------------------------------------------------------
+    # -- 64-bit indices ----------------------------------------------------------------------------
 
     def define(self, values: Any) -> None:
         super().define(values)
         self._widened = {}
 
     def on_for(self, stmt: Any) -> Steps:
-        # The range of a variable decides what can be widened: nothing is remembered across a loop's edge.
+        # The range of a variable decides what can be widened: nothing is remembered across a
+        # loop's edge.
         self._widened, self._memo = {}, {}
         made = yield from super().on_for(stmt)
         self._widened, self._memo = {}, {}
         return made
 
     def widen(self, index: PrimExpr) -> PrimExpr:
-        """An int64 expression of the same value: the cast goes inside where bounds show that nothing wraps."""
+        """An int64 expression of the same value: the cast goes inside where bounds show that
+        nothing wraps.
+        """
         if index.dtype is _INT64:
             return index
         done = self._widened
@@ -260,4 +275,3 @@ def _fits(stmt: Allocate) -> bool:
     for e in stmt.extents:
         total *= max(e.value, 0) if isinstance(e, IntImm) else 1
     return total < 1 << 62
-

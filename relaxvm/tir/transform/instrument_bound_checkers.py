@@ -2,12 +2,14 @@
 
     B[A[i]] = 1.0                               B[bound_check(A[i], 16, "B")] = 1.0
 
-`bound_check(index, limit, name)` is `index` where 0 <= index < limit; elsewhere the function leaves with a failure that
-names the buffer. It stands where the index is evaluated, so accesses behind conditions are checked only if reached.
+`bound_check(index, limit, name)` is `index` where 0 <= index < limit; elsewhere the function
+leaves with a failure that names the buffer. It stands where the index is evaluated, so accesses
+behind conditions are checked only if reached.
 
-Runs where `PassContext(config={"tir.instrument_bound_checkers": True})` says so, and on every kernel that is rebuilt from a
-file: together with the checks of the wrapper it keeps such a kernel inside the memory it was given. What it relies on is
-checked elsewhere: sizes (wrapper), allocations (code generator), single definitions (here).
+Runs where `PassContext(config={"tir.instrument_bound_checkers": True})` says so, and on every
+kernel that is rebuilt from a file: together with the checks of the wrapper it keeps such a kernel
+inside the memory it was given. What it relies on is checked elsewhere: sizes (wrapper),
+allocations (code generator), single definitions (here).
 """
 
 from __future__ import annotations
@@ -44,7 +46,17 @@ from ...ir.expr import binary, cast
 from ...ir.op import INTRINSICS
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
-from ..stmt import Allocate, AllocateConst, Buffer, BufferLoad, BufferStore, For, LetStmt, PrimFunc, Stmt
+from ..stmt import (
+    Allocate,
+    AllocateConst,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+)
 from .flatten_buffer import flat_extent
 from .rewriter import ScopedRewriter, Steps
 
@@ -62,8 +74,12 @@ register_config(
 
 
 @prim_func_pass(opt_level=0)
-def InstrumentBoundCheckers(fn: PrimFunc, mod: IRModule, ctx: PassContext, *, force: bool = False) -> PrimFunc:
-    """Guard accesses. Buffers must be flat (FlattenBuffer). Does nothing unless configured or `force`d."""
+def InstrumentBoundCheckers(
+    fn: PrimFunc, mod: IRModule, ctx: PassContext, *, force: bool = False
+) -> PrimFunc:
+    """Guard accesses. Buffers must be flat (FlattenBuffer). Does nothing unless configured or
+    `force`d.
+    """
     if not (force or ctx.get("tir.instrument_bound_checkers")):
         return fn
     _require_single_definitions(fn)
@@ -74,7 +90,13 @@ def _require_single_definitions(fn: PrimFunc) -> None:
     seen: dict[Var, Any] = dict.fromkeys(fn.params)
     for n in walk(fn.body):
         if isinstance(n, (For, LetStmt, Let, Allocate, AllocateConst)):
-            var = n.loop_var if isinstance(n, For) else n.buffer_var if hasattr(n, "buffer_var") else n.var
+            var = (
+                n.loop_var
+                if isinstance(n, For)
+                else n.buffer_var
+                if hasattr(n, "buffer_var")
+                else n.var
+            )
             if var in seen:
                 raise TIRError(f"variable {var.name} is defined twice; rename one (ConvertSSA)")
             seen[var] = n
@@ -88,7 +110,7 @@ class _Instrument(ScopedRewriter):
         for buffer in fn.buffers:
             self.limits[buffer.data] = _bytes(_parameter_elements(buffer), buffer.dtype)
 
-    # -- memory ------------------------------------------------------------------------------------------------------
+    # -- memory ------------------------------------------------------------------------------------
 
     def on_allocate(self, stmt: Allocate) -> Steps:
         lets: list[tuple[Var, PrimExpr]] = []
@@ -104,7 +126,11 @@ class _Instrument(ScopedRewriter):
                 self.analyzer.update(var, ConstIntBound(0, int(_INT64.max_value)))
                 e = var
             extents.append(e)
-            total = binary(Mul, total, cast(_INT64, e) if not isinstance(e, IntImm) else const(max(e.value, 0), _INT64))
+            total = binary(
+                Mul,
+                total,
+                cast(_INT64, e) if not isinstance(e, IntImm) else const(max(e.value, 0), _INT64),
+            )
         self.limits[stmt.buffer_var] = _bytes(total, stmt.dtype.element)
         body = yield stmt.body
         made: Stmt = stmt.replace(extents=tuple(extents) if lets else stmt.extents, body=body)
@@ -117,7 +143,7 @@ class _Instrument(ScopedRewriter):
         body = yield stmt.body
         return stmt.replace(body=body)
 
-    # -- ranges ------------------------------------------------------------------------------------------------------
+    # -- ranges ------------------------------------------------------------------------------------
 
     def on_for(self, stmt: For) -> Steps:
         self._memo = {}
@@ -128,10 +154,12 @@ class _Instrument(ScopedRewriter):
         self._memo = {}
         return made.replace(body=body)
 
-    # -- accesses ----------------------------------------------------------------------------------------------------
+    # -- accesses ----------------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return transform(e, self._access, pre=lambda n: n if isinstance(n, Buffer) else None, memo=self._memo)
+        return transform(
+            e, self._access, pre=lambda n: n if isinstance(n, Buffer) else None, memo=self._memo
+        )
 
     def _access(self, n: Any) -> Any:
         if not isinstance(n, BufferLoad):
@@ -148,21 +176,33 @@ class _Instrument(ScopedRewriter):
 
     def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
         if len(indices) != 1 or buffer.dtype.lanes != 1:
-            raise TIRError(f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first")
+            raise TIRError(
+                f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first"
+            )
         limit = self.limits.get(buffer.data)
         if limit is None:
-            raise TIRError(f"InstrumentBoundCheckers: the memory behind {buffer.name} is not known here")
+            raise TIRError(
+                f"InstrumentBoundCheckers: the memory behind {buffer.name} is not known here"
+            )
         size = const(buffer.dtype.itemsize, _INT64)
         if not isinstance(buffer.elem_offset, IntImm) or buffer.elem_offset.value or buffer.strides:
-            raise TIRError(f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first")
+            raise TIRError(
+                f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first"
+            )
         elements = _divided(limit, size)
         index = indices[0]
         if isinstance(index, Broadcast):
             return Broadcast(self._check(index.value, elements, buffer), index.lanes)
-        if isinstance(index, Ramp) and isinstance(index.stride, IntImm) and 0 <= index.stride.value < 1 << 31:
+        if (
+            isinstance(index, Ramp)
+            and isinstance(index.stride, IntImm)
+            and 0 <= index.stride.value < 1 << 31
+        ):
             reach = const((index.lanes - 1) * index.stride.value, _INT64)
             base = self._check(cast(_INT64, index.base), binary(Sub, elements, reach), buffer)
-            return index if base is index.base else Ramp(base, cast(_INT64, index.stride), index.lanes)
+            return (
+                index if base is index.base else Ramp(base, cast(_INT64, index.stride), index.lanes)
+            )
         return self._check(index, elements, buffer)
 
     def _check(self, index: PrimExpr, limit: PrimExpr, buffer: Buffer) -> PrimExpr:
@@ -178,11 +218,16 @@ class _Instrument(ScopedRewriter):
         if isinstance(limit, IntImm):
             return high < limit.value
         wide = cast(_INT64, index)
-        return bool(self.analyzer.can_prove(LT(wide, limit)) and self.analyzer.can_prove(GE(wide, const(0, _INT64))))
+        return bool(
+            self.analyzer.can_prove(LT(wide, limit))
+            and self.analyzer.can_prove(GE(wide, const(0, _INT64)))
+        )
 
 
 def _parameter_elements(buffer: Buffer) -> PrimExpr:
-    """How many elements a parameter's memory has. An empty array has none, whatever its strides say."""
+    """How many elements a parameter's memory has. An empty array has none, whatever its strides
+    say.
+    """
     elements = flat_extent(buffer)
     if buffer.strides:
         empty: PrimExpr | None = None
@@ -203,5 +248,3 @@ def _divided(limit: PrimExpr, size: PrimExpr) -> PrimExpr:
     if isinstance(limit, Mul) and limit.b is size:
         return limit.a
     return binary(FloorDiv, limit, size)
-
-

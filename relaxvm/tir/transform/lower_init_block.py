@@ -1,10 +1,10 @@
 """Turn `T.init()` into a condition: run where every reduction axis is at its first value.
 
-    with T.block("C"):                          with T.block("C"):
-        vi, vk = T.axis.remap("SR", [i, k])         vi, vk = T.axis.remap("SR", [i, k])
-        with T.init():                              if vk == 0:
-            C[vi] = 0.0                                 C[vi] = 0.0
-        C[vi] = C[vi] + A[vi, vk]                   C[vi] = C[vi] + A[vi, vk]
+with T.block("C"):                          with T.block("C"):
+    vi, vk = T.axis.remap("SR", [i, k])         vi, vk = T.axis.remap("SR", [i, k])
+    with T.init():                              if vk == 0:
+        C[vi] = 0.0                                 C[vi] = 0.0
+    C[vi] = C[vi] + A[vi, vk]                   C[vi] = C[vi] + A[vi, vk]
 """
 
 from __future__ import annotations

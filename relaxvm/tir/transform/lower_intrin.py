@@ -1,11 +1,13 @@
 """Replace operations that the code generators do not know by ones they do.
 
-    a // b          truncating division, corrected where the remainder's sign differs from the divisor's
+    a // b          truncating division, corrected where the remainder's sign differs from the
+                    divisor's
     a // 8          a shift                        a % 8        a mask
     sigmoid(x)      from exp(-|x|)                 exp10(x)     pow(10, x)
     rsqrt(x)        1 / sqrt(x)
 
-Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last place of the exact value.
+Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last
+place of the exact value.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class _Lower(ScopedRewriter):
 def lower_intrinsics(
     e: PrimExpr, analyzer: Analyzer | None = None, memo: dict[int, tuple[Any, Any]] | None = None
 ) -> PrimExpr:
-    """`e` in terms of operations that code generators know. `analyzer` tells which values are not negative."""
+    """`e` in terms of operations that code generators know. `analyzer` tells which values are not
+    negative.
+    """
 
     def post(n: Any) -> PrimExpr | None:
         handler = _HANDLERS.get(type(n))
@@ -114,7 +118,9 @@ def _floor_mod(n: FloorMod, analyzer: Analyzer | None) -> PrimExpr:
 
 
 def _wrong_sign(remainder: PrimExpr, b: PrimExpr, zero: PrimExpr) -> PrimExpr:
-    """Whether a truncating division rounded up: the remainder is not 0 and its sign is not the divisor's."""
+    """Whether a truncating division rounded up: the remainder is not 0 and its sign is not the
+    divisor's.
+    """
     if isinstance(b, IntImm):
         return LT(remainder, zero) if b.value > 0 else LT(zero, remainder)
     signs = call_intrinsic("bitwise_xor", remainder, b)
@@ -132,7 +138,9 @@ def _in_float32(f: Callable[[PrimExpr], PrimExpr]) -> Callable[[Call], PrimExpr]
     def lower(n: Call) -> PrimExpr:
         (x,) = n.args
         if n.dtype.bits == 16:
-            return Cast(n.dtype, f(cast(f"float32x{n.dtype.lanes}" if n.dtype.lanes > 1 else "float32", x)))
+            return Cast(
+                n.dtype, f(cast(f"float32x{n.dtype.lanes}" if n.dtype.lanes > 1 else "float32", x))
+            )
         return f(x)
 
     return lower
@@ -164,4 +172,3 @@ _HANDLERS: dict[type, Callable[[Any, Analyzer | None], PrimExpr | None]] = {
     FloorMod: _floor_mod,
     Call: _call,
 }
-

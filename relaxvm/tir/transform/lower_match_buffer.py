@@ -4,8 +4,8 @@
         A0 = T.match_buffer(A[i * 4:i * 4 + 4, 0:8], (4, 8))     A[i * 4 + j, k] = 1.0
         A0[j, k] = 1.0
 
-Variables in the view's shape, strides and element offset get the values that the region gives them. A constant that
-must equal one of them is asserted unless it can be proven.
+Variables in the view's shape, strides and element offset get the values that the region gives
+them. A constant that must equal one of them is asserted unless it can be proven.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from ...ir import EQ, Add, IRModule, PassContext, PrimExpr, Ramp, Var, const
 from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
-from ..stmt import AssertStmt, Block, Buffer, BufferLoad, BufferRegion, BufferStore, MatchBufferRegion, PrimFunc
+from ..stmt import (
+    AssertStmt,
+    Block,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    MatchBufferRegion,
+    PrimFunc,
+)
 from .flatten_buffer import strides_of
 from .rewriter import ScopedRewriter, Steps, replace_tuple
 
@@ -44,7 +53,8 @@ class _Lower(ScopedRewriter):
             found = env.get(id(n))
             if found is not None:
                 return found
-            # A region's buffer and a load's buffer are children; the load itself is rewritten below.
+            # A region's buffer and a load's buffer are children; the load itself is rewritten
+            # below.
             return n if isinstance(n, Buffer) else None
 
         return transform(e, self._access, pre=replaced, memo=self._memo)
@@ -56,7 +66,9 @@ class _Lower(ScopedRewriter):
             return self._region(n)
         return None
 
-    def _source(self, view: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, tuple[PrimExpr, ...]]:
+    def _source(
+        self, view: Buffer, indices: tuple[PrimExpr, ...]
+    ) -> tuple[Buffer, tuple[PrimExpr, ...]]:
         source = self.views[view]
         leading = len(source.region) - len(indices)
         made = [r.min for r in source.region[:leading]]
@@ -88,15 +100,23 @@ class _Lower(ScopedRewriter):
         def region(r: Any) -> Any:
             return self.expr(r)
 
-        made = stmt.replace(
-            reads=replace_tuple(stmt.reads, region), writes=replace_tuple(stmt.writes, region), match_buffers=()
-        ) if self.views or stmt.match_buffers else stmt
+        made = (
+            stmt.replace(
+                reads=replace_tuple(stmt.reads, region),
+                writes=replace_tuple(stmt.writes, region),
+                match_buffers=(),
+            )
+            if self.views or stmt.match_buffers
+            else stmt
+        )
         init = stmt.init
         if init is not None:
             init = yield init
         body = yield stmt.body
         for check in reversed(checks):
-            body = AssertStmt(check, f"match_buffer in block {stmt.name_hint}: the region does not fit", body)
+            body = AssertStmt(
+                check, f"match_buffer in block {stmt.name_hint}: the region does not fit", body
+            )
         return made.replace(init=init, body=body)
 
     def _bind(self, match: MatchBufferRegion) -> list[PrimExpr]:
@@ -111,9 +131,13 @@ class _Lower(ScopedRewriter):
                 f"{source.buffer.name} has {len(source.region)}"
             )
         if view.dtype is not source.buffer.dtype:
-            raise TIRError(f"match_buffer {view.name}: {view.dtype} is a view of {source.buffer.dtype}")
+            raise TIRError(
+                f"match_buffer {view.name}: {view.dtype} is a view of {source.buffer.dtype}"
+            )
         self.views[view] = source
-        wanted: list[tuple[PrimExpr, PrimExpr]] = [(const(1, r.extent.dtype), r.extent) for r in source.region[:leading]]
+        wanted: list[tuple[PrimExpr, PrimExpr]] = [
+            (const(1, r.extent.dtype), r.extent) for r in source.region[:leading]
+        ]
         wanted += zip(view.shape, (r.extent for r in source.region[leading:]))
         strides = strides_of(source.buffer)
         if view.strides:
@@ -126,7 +150,11 @@ class _Lower(ScopedRewriter):
         values: dict[Any, Any] = {view.data: source.buffer.data}
         checks: list[PrimExpr] = []
         for expected, got in wanted:
-            if isinstance(expected, Var) and expected not in values and id(expected) not in self.env:
+            if (
+                isinstance(expected, Var)
+                and expected not in values
+                and id(expected) not in self.env
+            ):
                 values[expected] = cast(expected.dtype, got)
         self.define(values)
         for expected, got in wanted:

@@ -1,10 +1,11 @@
-"""Remove blocks: predicates become conditions, their buffers allocations, loops of one iteration vanish.
+"""Remove blocks: predicates become conditions, their buffers allocations, loops of one iteration
+vanish.
 
-    for i, j in T.grid(16, 1):                  for i in range(16):
-        with T.block("B"):                          B_data = T.allocate((16,), "float32")
-            T.where(i < 10)                         if i < 10:
-            B = T.alloc_buffer((16,))                   ...
-            ...
+for i, j in T.grid(16, 1):                  for i in range(16):
+    with T.block("B"):                          B_data = T.allocate((16,), "float32")
+        T.where(i < 10)                         if i < 10:
+        B = T.alloc_buffer((16,))                   ...
+        ...
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ __all__ = ["LowerOpaqueBlock"]
 
 @prim_func_pass(opt_level=0)
 def LowerOpaqueBlock(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-    """Remove every block. Blocks must be opaque (ConvertBlocksToOpaque) and without views (LowerMatchBuffer)."""
+    """Remove every block. Blocks must be opaque (ConvertBlocksToOpaque) and without views
+    (LowerMatchBuffer).
+    """
     return _Lower().on_function(fn)
 
 
@@ -77,7 +80,11 @@ def _allocated(block: Block, body: Stmt, scope: ScopedRewriter) -> Stmt:
 
 def allocation(buffer: Buffer, body: Stmt, scope: ScopedRewriter) -> Stmt:
     """`body` with memory for `buffer`."""
-    plain = not buffer.strides and isinstance(buffer.elem_offset, IntImm) and buffer.elem_offset.value == 0
+    plain = (
+        not buffer.strides
+        and isinstance(buffer.elem_offset, IntImm)
+        and buffer.elem_offset.value == 0
+    )
     extents = buffer.shape if plain else (flat_extent(buffer),)
     extents = tuple(scope.expr(e) for e in extents)
     return Allocate(buffer.data, buffer.dtype, extents, const(True), DeclBuffer(buffer, body))

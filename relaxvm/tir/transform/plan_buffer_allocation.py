@@ -6,8 +6,9 @@
             ... B ...                                       B = T.alloc_buffer((64,))
                                                             ... B ...
 
-A buffer goes to the innermost place that holds all its uses, but into a loop only if the loop is parallel: the
-iterations of any other loop may hand values on to the next. Inside a parallel loop each iteration gets its own memory.
+A buffer goes to the innermost place that holds all its uses, but into a loop only if the loop is
+parallel: the iterations of any other loop may hand values on to the next. Inside a parallel loop
+each iteration gets its own memory.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ __all__ = ["PlanAndUpdateBufferAllocationLocation"]
 
 
 @prim_func_pass(opt_level=0)
-def PlanAndUpdateBufferAllocationLocation(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+def PlanAndUpdateBufferAllocationLocation(
+    fn: PrimFunc, mod: IRModule, ctx: PassContext
+) -> PrimFunc:
     """Allocate every block-level buffer at the innermost place that may hold it."""
     places = _places(fn)
     if not places:
@@ -52,7 +55,9 @@ class _Path:
 
 
 def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
-    """The buffers to allocate in each parallel loop or block, by the statement's id: those that move."""
+    """The buffers to allocate in each parallel loop or block, by the statement's id: those that
+    move.
+    """
     owners: dict[Any, tuple[Buffer, Block]] = {}
     lowest: dict[Any, _Path] = {}
     shared: set[int] = set()
@@ -104,7 +109,9 @@ def _common(a: _Path, b: _Path) -> _Path:
 
 
 def _allowed(place: _Path, owner: Block, shared: set[int]) -> Stmt:
-    """The innermost scope on the way from `owner` to `place` that is not behind a serial loop or a shared statement."""
+    """The innermost scope on the way from `owner` to `place` that is not behind a serial loop or a
+    shared statement.
+    """
     chain: list[Stmt] = []
     step: _Path | None = place
     while step is not None and step.node is not owner:

@@ -1,12 +1,12 @@
-"""Drop statements that do nothing: empty loops and branches, pure evaluations, unused lets and allocations.
+"""Drop statements that do nothing: empty loops and branches, pure evaluations, unused lets and
+allocations.
 
-    for i in range(8):                          A[0] = 1.0
-        T.evaluate(0)
-    A[0] = 1.0
+for i in range(8):                          A[0] = 1.0
+    T.evaluate(0)
+A[0] = 1.0
 """
 
 from __future__ import annotations
-
 
 from ...ir import Call, Intrinsic, IRModule, Not, PassContext, PrimExpr, walk
 from ...ir.transform import prim_func_pass
@@ -81,12 +81,12 @@ class _Remove(StmtRewriter):
 
 
 def _is_pure(e: PrimExpr) -> bool:
-    """Whether evaluating `e` changes nothing, cannot leave, and reads no memory (which might be out of bounds)."""
+    """Whether evaluating `e` changes nothing, cannot leave, and reads no memory (which might be
+    out of bounds).
+    """
     for n in walk(e):
         if isinstance(n, BufferLoad):
             return False
         if isinstance(n, Call) and not (isinstance(n.op, Intrinsic) and n.op.effect == "pure"):
             return False
     return True
-
-

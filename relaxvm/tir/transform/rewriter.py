@@ -1,7 +1,8 @@
 """Rebuilding statements in program order with a scope, without recursion.
 
-`ir.walk.transform` suits rewrites that need no context. `StmtRewriter` is for those that do (ranges of loop variables,
-values of axes): each handler is a generator that yields the statements inside and is sent what became of them.
+`ir.walk.transform` suits rewrites that need no context. `StmtRewriter` is for those that do
+(ranges of loop variables, values of axes): each handler is a generator that yields the statements
+inside and is sent what became of them.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def replace_tuple(old: tuple[T, ...], f: Callable[[T], T]) -> tuple[T, ...]:
 
 
 class StmtRewriter:
-    """Rebuilds a statement. Override `expr` and the handlers; unchanged statements stay the same objects."""
+    """Rebuilds a statement. Override `expr` and the handlers; unchanged statements stay the same
+    objects.
+    """
 
     _table: dict[type, str] = {
         BufferStore: "on_store",
@@ -101,14 +104,16 @@ class StmtRewriter:
     def _steps(self, stmt: Stmt) -> Steps:
         self._visited += 1
         if self._visited > MAX_STATEMENTS:
-            raise TIRError(f"a function of more than {MAX_STATEMENTS} statements (shared ones counted each time)")
+            raise TIRError(
+                f"a function of more than {MAX_STATEMENTS} statements (shared ones counted each time)"
+            )
         name = self._table.get(type(stmt))
         if name is None:
             raise TIRError(f"{type(self).__name__}: unknown statement {type(stmt).__name__}")
         steps: Steps = getattr(self, name)(stmt)
         return steps
 
-    # -- what to override --------------------------------------------------------------------------------------------
+    # -- what to override --------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         """What an expression of the statement becomes."""
@@ -198,7 +203,9 @@ class StmtRewriter:
 
 
 class ScopedRewriter(StmtRewriter):
-    """A rewriter that knows what variables stand for (`env`) and, through `analyzer`, the ranges of loop variables."""
+    """A rewriter that knows what variables stand for (`env`) and, through `analyzer`, the ranges
+    of loop variables.
+    """
 
     def __init__(self, fn: PrimFunc | None = None) -> None:
         super().__init__()
@@ -222,13 +229,17 @@ class ScopedRewriter(StmtRewriter):
         return found
 
     def buffer(self, b: Buffer) -> Buffer:
-        """The buffer with what is known in its shape, strides and offset; decided once, where it is first met."""
+        """The buffer with what is known in its shape, strides and offset; decided once, where it
+        is first met.
+        """
         found = self._buffers.get(b)
         if found is None:
             found = b
             if self.env:
                 env = self.env
-                found = b._map_children_(lambda c: transform(c, lambda n: None, pre=lambda n: env.get(id(n))))
+                found = b._map_children_(
+                    lambda c: transform(c, lambda n: None, pre=lambda n: env.get(id(n)))
+                )
             self._buffers[b] = found
         return found
 
@@ -242,8 +253,12 @@ class ScopedRewriter(StmtRewriter):
     def loop_range(self, stmt: For) -> Iterator[None]:
         """The body of a loop, in which its variable is in the loop's range (if that does not wrap)."""
         bound = self.analyzer.const_int_bound
-        if bound(stmt.min).max_value + bound(stmt.extent).max_value - 1 <= int(stmt.loop_var.dtype.max_value):
-            self.analyzer.bind(stmt.loop_var, Range.from_min_extent(stmt.min, stmt.extent), allow_override=True)
+        if bound(stmt.min).max_value + bound(stmt.extent).max_value - 1 <= int(
+            stmt.loop_var.dtype.max_value
+        ):
+            self.analyzer.bind(
+                stmt.loop_var, Range.from_min_extent(stmt.min, stmt.extent), allow_override=True
+            )
         yield
 
     def on_for(self, stmt: For) -> Steps:
@@ -256,7 +271,11 @@ class ScopedRewriter(StmtRewriter):
 
 def fold(n: Any) -> PrimExpr | None:
     """An integer operation on constants, or on a neutral one, without it."""
-    if isinstance(n, ArithmeticExpr) and n.dtype.is_int and (isinstance(n.b, IntImm) or isinstance(n.a, IntImm)):
+    if (
+        isinstance(n, ArithmeticExpr)
+        and n.dtype.is_int
+        and (isinstance(n.b, IntImm) or isinstance(n.a, IntImm))
+    ):
         return binary(type(n), n.a, n.b)
     return None
 
@@ -267,7 +286,8 @@ MAX_SIZE = 1 << 40
 def size_bounds(fn: PrimFunc) -> dict[Var, int]:
     """The greatest value of each symbol that the parameters' shapes bind. The least is 0.
 
-    Code may rely on it: a caller's array whose size is above is refused when the function is entered.
+    Code may rely on it: a caller's array whose size is above is refused when the function is
+    entered.
     """
     declared = fn.get_attr("tir_var_upper_bound", {}) or {}
     found: dict[Var, int] = {}

@@ -1,12 +1,11 @@
 """Simplify expressions with what is known where they stand, and drop conditions that are decided.
 
-    for i in range(16):                         for i in range(16):
-        if i < 16:                                  A[i] = 0.0
-            A[(i * 4 + 3) // 4] = 0.0
+for i in range(16):                         for i in range(16):
+    if i < 16:                                  A[i] = 0.0
+        A[(i * 4 + 3) // 4] = 0.0
 """
 
 from __future__ import annotations
-
 
 from ...ir import IntImm, IRModule, PassContext, PrimExpr, substitute
 from ...ir.transform import prim_func_pass
@@ -27,7 +26,9 @@ class _Simplify(ScopedRewriter):
         return self.analyzer.simplify(e)
 
     def on_store(self, stmt: BufferStore) -> Steps:
-        return stmt.replace(value=self.expr(stmt.value), indices=replace_tuple(stmt.indices, self.expr))
+        return stmt.replace(
+            value=self.expr(stmt.value), indices=replace_tuple(stmt.indices, self.expr)
+        )
         yield stmt
 
     def on_for(self, stmt: For) -> Steps:
@@ -77,5 +78,3 @@ class _Simplify(ScopedRewriter):
     def on_evaluate(self, stmt: Evaluate) -> Steps:
         return stmt.replace(value=self.expr(stmt.value))
         yield stmt
-
-

@@ -15,7 +15,18 @@ from ...ir import IntImm, IRModule, Let, Node, PassContext, Var, walk
 from ...ir.expr import wrap_int
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
-from ..stmt import Allocate, AllocateConst, Block, Buffer, DeclBuffer, For, ForKind, LetStmt, PrimFunc, seq
+from ..stmt import (
+    Allocate,
+    AllocateConst,
+    Block,
+    Buffer,
+    DeclBuffer,
+    For,
+    ForKind,
+    LetStmt,
+    PrimFunc,
+    seq,
+)
 from .rewriter import Steps, StmtRewriter, constant
 
 __all__ = ["UnrollLoop"]
@@ -67,7 +78,9 @@ class _Unroll(StmtRewriter):
         for i in range(extent):
             index: Any = made.min + i
             if isinstance(made.min, IntImm):
-                index = IntImm(made.loop_var.dtype, wrap_int(made.min.value + i, made.loop_var.dtype))
+                index = IntImm(
+                    made.loop_var.dtype, wrap_int(made.min.value + i, made.loop_var.dtype)
+                )
             copies.append(_copy(body, {id(made.loop_var): index}, definitions if i else []))
         return seq(*copies)
 
@@ -97,6 +110,7 @@ def _copy(body: Any, mapping: dict[int, Any], definitions: list[Any]) -> Any:
     for n in definitions:
         if isinstance(n, Buffer):
             made = transform(n, lambda c: None, pre=lambda c: mapping.get(id(c)), memo=fresh)
-            # A view of outside memory is a new buffer too: two declarations of one buffer would clash.
+            # A view of outside memory is a new buffer too: two declarations of one buffer would
+            # clash.
             mapping[id(n)] = made if made is not n else Buffer(*(getattr(n, f) for f in n._fields))
     return transform(body, lambda c: None, pre=lambda c: mapping.get(id(c)))

@@ -1,11 +1,13 @@
 """Turn vectorized loops into vector statements.
 
-    for i in T.vectorized(4):                   B[T.ramp(0, 1, 4)] = A[T.ramp(0, 1, 4)] + T.broadcast(x, 4)
+    for i in T.vectorized(4):                   B[T.ramp(0, 1, 4)] = A[T.ramp(0, 1, 4)] +
+                                                T.broadcast(x, 4)
         B[i] = A[i] + x
 
-The result is the same as that of the serial loop. A statement that has no vector form (a condition that depends on the
-loop, an inner loop whose bounds do, an opaque call) runs as a serial loop of its own; the whole loop stays serial if its
-iterations may read what others write, if the extent is not a constant, or if the vectors would be too long.
+The result is the same as that of the serial loop. A statement that has no vector form (a condition
+that depends on the loop, an inner loop whose bounds do, an opaque call) runs as a serial loop of
+its own; the whole loop stays serial if its iterations may read what others write, if the extent is
+not a constant, or if the vectors would be too long.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ MAX_VECTOR_LANES = 64
 
 
 @prim_func_pass(opt_level=0)
-def VectorizeLoop(fn: PrimFunc, mod: IRModule, ctx: PassContext, *, enable_vectorize: bool = True) -> PrimFunc:
+def VectorizeLoop(
+    fn: PrimFunc, mod: IRModule, ctx: PassContext, *, enable_vectorize: bool = True
+) -> PrimFunc:
     """Vectorize the loops marked so; with `enable_vectorize=False` they become serial."""
     return _Vectorize(enable_vectorize).on_function(fn)
 
@@ -102,8 +106,8 @@ class _Vectorize(StmtRewriter):
 def _depends_on_order(body: Stmt, loop_var: Var) -> bool:
     """Whether an iteration may touch what another one writes.
 
-    Allowed: memory that is only read, and memory of which each iteration touches its own element: all accesses have the
-    identical index, and that moves with the loop.
+    Allowed: memory that is only read, and memory of which each iteration touches its own element:
+    all accesses have the identical index, and that moves with the loop.
     """
     places: dict[Var, set[PrimExpr]] = {}
     written: set[Var] = set()
@@ -136,10 +140,16 @@ def _stride(index: PrimExpr, var: Var) -> int | None:
         elif isinstance(e, (Var, IntImm, Buffer)):
             known[id(e)] = 0
         elif isinstance(e, Cast) and e.dtype.is_int and e.value.dtype.is_int:
-            known[id(e)] = known[id(e.value)] if e.dtype.bits >= e.value.dtype.bits else _zero_or_none(known, e)
+            known[id(e)] = (
+                known[id(e.value)]
+                if e.dtype.bits >= e.value.dtype.bits
+                else _zero_or_none(known, e)
+            )
         elif isinstance(e, (Add, Sub)):
             a, b = known[id(e.a)], known[id(e.b)]
-            known[id(e)] = None if a is None or b is None else a + b if isinstance(e, Add) else a - b
+            known[id(e)] = (
+                None if a is None or b is None else a + b if isinstance(e, Add) else a - b
+            )
         elif isinstance(e, Mul):
             a, b = known[id(e.a)], known[id(e.b)]
             if isinstance(e.b, IntImm) and a is not None:
@@ -166,10 +176,12 @@ class _Lanes(StmtRewriter):
         self.loop = loop
         self.lanes = lanes
         first = loop.min
-        self.env: dict[int, PrimExpr] = {id(loop.loop_var): Ramp(first, const(1, first.dtype), lanes)}
+        self.env: dict[int, PrimExpr] = {
+            id(loop.loop_var): Ramp(first, const(1, first.dtype), lanes)
+        }
         self._memo: dict[int, tuple[Any, PrimExpr]] = {}
 
-    # -- expressions -------------------------------------------------------------------------------------------------
+    # -- expressions -------------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         """The expression for all lanes at once; a scalar stays one if it is the same in each."""
@@ -229,14 +241,16 @@ class _Lanes(StmtRewriter):
         """A scalar copied to all lanes."""
         return e if e.dtype.lanes == self.lanes else Broadcast(e, self.lanes)
 
-    # -- statements --------------------------------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------
 
     def _serial(self, stmt: Stmt) -> Stmt:
         """One statement as a serial loop of its own."""
         return self.loop.replace(kind=ForKind.SERIAL, body=stmt)
 
     def _steps(self, stmt: Stmt) -> Steps:
-        if isinstance(stmt, (BufferStore, Evaluate)) and not any(id(n) in self.env for n in walk(stmt)):
+        if isinstance(stmt, (BufferStore, Evaluate)) and not any(
+            id(n) in self.env for n in walk(stmt)
+        ):
             return self._once(stmt)
         return super()._steps(stmt)
 
@@ -324,7 +338,9 @@ class _Lanes(StmtRewriter):
 
 
 def _serial_needs(body: Stmt, var: Var) -> bool:
-    """Whether a statement inside might have to run lane by lane, where a vector variable has no meaning."""
+    """Whether a statement inside might have to run lane by lane, where a vector variable has no
+    meaning.
+    """
     simple = (BufferStore, SeqStmt, LetStmt)
     for n in walk(body):
         if isinstance(n, Stmt) and not isinstance(n, simple):
@@ -338,7 +354,7 @@ def _serial_needs(body: Stmt, var: Var) -> bool:
     return False
 
 
-# -- expressions by class ---------------------------------------------------------------------------------------------------
+# -- expressions by class --------------------------------------------------------------------------
 
 
 def _arithmetic(v: _Lanes, n: Any, new: list[PrimExpr]) -> PrimExpr:
@@ -358,7 +374,12 @@ def _arithmetic(v: _Lanes, n: Any, new: list[PrimExpr]) -> PrimExpr:
 def _cast(v: _Lanes, n: Cast, new: list[PrimExpr]) -> PrimExpr:
     (value,) = new
     to = n.dtype.element
-    if isinstance(value, Ramp) and to.is_int and to.bits > value.dtype.bits and _stays_in_range(value, v.loop):
+    if (
+        isinstance(value, Ramp)
+        and to.is_int
+        and to.bits > value.dtype.bits
+        and _stays_in_range(value, v.loop)
+    ):
         return Ramp(cast(to, value.base), cast(to, value.stride), value.lanes)
     return Cast(to.with_lanes(v.lanes), value)
 
@@ -367,7 +388,8 @@ def _stays_in_range(ramp: Ramp, loop: For) -> bool:
     """Whether no lane of the ramp wraps, so that widening base and stride widens the ramp."""
     base, stride = constant(ramp.base), constant(ramp.stride)
     if ramp.base is loop.min and stride == 1:
-        # The loop's own variable: min + extent is representable or the loop would not have run as it did.
+        # The loop's own variable: min + extent is representable or the loop would not have run as
+        # it did.
         return base is None or base + ramp.lanes - 1 <= int(ramp.base.dtype.max_value)
     if base is None or stride is None:
         return False

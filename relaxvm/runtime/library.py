@@ -1,0 +1,215 @@
+"""Functions that compiled programs call by name and that are always there: `vm.library.*`.
+
+For work whose result depends on data (`unique`, `nonzero`) or that numpy does better than a naive
+loop (sorting). Each checks what it is given, since any bytecode may call it, and reads bfloat16 as
+float32. A function that fills outputs gets them last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..base import VMTypeError, VMValueError, float32_to_bfloat16
+from .ndarray import NDArray, array
+from .registry import register_func
+
+__all__ = ["LIBRARY", "library"]
+
+LIBRARY: dict[str, Callable[..., Any]] = {}
+"""The functions by name; a program that needs one finds it here, whatever it is granted."""
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def library(name: str) -> Callable[[_F], _F]:
+    """Decorator: make a function part of the library, under ``vm.library.<name>``."""
+
+    def add(function: _F) -> _F:
+        full = f"vm.library.{name}"
+        LIBRARY[full] = function
+        return register_func(full, function)
+
+    return add
+
+
+# -- arguments and results ------------------------------------------------------------------------
+
+
+def values_of(x: Any, what: str) -> np.ndarray:
+    """The elements of a tensor argument, bfloat16 as float32."""
+    if type(x) is not NDArray:
+        raise VMTypeError(f"{what}: wanted a tensor, got {type(x).__name__}")
+    return x._values()
+
+
+def integer_of(value: Any, what: str) -> int:
+    """An integer argument."""
+    if type(value) is bool or not isinstance(value, (int, np.integer)):
+        raise VMTypeError(f"{what}: wanted an int, got {type(value).__name__}")
+    return int(value)
+
+
+def axis_of(axis: Any, ndim: int, what: str) -> int:
+    """An axis argument, counted from the front."""
+    index = integer_of(axis, what)
+    if not -ndim <= index < ndim:
+        raise VMValueError(f"{what}: wanted {-ndim} to {ndim - 1}, got {index}")
+    return index % ndim
+
+
+def fill(out: Any, values: np.ndarray, what: str) -> None:
+    """Write `values`, of the right shape, into the output `out`, converted to its dtype."""
+    if type(out) is not NDArray:
+        raise VMTypeError(f"{what}: out: wanted a tensor, got {type(out).__name__}")
+    if out.shape != values.shape:
+        raise VMValueError(f"{what}: out: wanted shape {values.shape}, got {out.shape}")
+    if not out._array.flags.writeable:
+        raise VMValueError(f"{what}: out: is read-only")
+    if out.dtype.kind == "bfloat":
+        out._array[...] = float32_to_bfloat16(values).reshape(values.shape)
+    else:
+        out._array[...] = values
+
+
+def result_of(values: np.ndarray, dtype: Any = None) -> NDArray:
+    """A new tensor of `values`."""
+    return array(np.ascontiguousarray(values).reshape(values.shape), dtype=dtype)
+
+
+# -- sorting --------------------------------------------------------------------------------------
+
+
+def _order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+    """The stable order of `x` along `axis`; NaN counts as greater than everything."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    # From behind, ascending, read from behind: equal elements keep their order.
+    back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(back, axis)
+
+
+@library("sort")
+def sort(x: Any, axis: Any, descending: Any, out: Any) -> None:
+    """`x` sorted along `axis` into `out`."""
+    values = values_of(x, "sort: x")
+    at = axis_of(axis, values.ndim, "sort: axis")
+    made = np.sort(values, axis=at, kind="stable")
+    fill(out, np.flip(made, at) if integer_of(descending, "sort: descending") else made, "sort")
+
+
+@library("argsort")
+def argsort(x: Any, axis: Any, descending: Any, out: Any) -> None:
+    """The indices that sort `x` stably along `axis`, into `out`."""
+    values = values_of(x, "argsort: x")
+    at = axis_of(axis, values.ndim, "argsort: axis")
+    fill(out, _order(values, at, bool(integer_of(descending, "argsort: descending"))), "argsort")
+
+
+@library("topk")
+def topk(x: Any, axis: Any, largest: Any, parts: Any, *outs: Any) -> None:
+    """The first elements of `x` in order along `axis`, as many as the outputs are long.
+
+    parts  which outputs there are, as bits: 1 the elements, 2 their indices
+    """
+    values = values_of(x, "topk: x")
+    at = axis_of(axis, values.ndim, "topk: axis")
+    wanted = integer_of(parts, "topk: parts")
+    if wanted not in (1, 2, 3) or len(outs) != (wanted + 1) // 2:
+        raise VMTypeError(f"topk: parts {wanted} do not go with {len(outs)} outputs")
+    order = _first(values, at, largest, outs[0])
+    if wanted & 1:
+        fill(outs[0], np.take_along_axis(values, order, at), "topk: values")
+    if wanted & 2:
+        fill(outs[-1], order, "topk: indices")
+
+
+def _first(values: np.ndarray, axis: int, largest: Any, out: Any) -> np.ndarray:
+    if type(out) is not NDArray or out.ndim != values.ndim:
+        raise VMTypeError("topk: wanted an output tensor with as many dimensions as x")
+    k = out.shape[axis]
+    if k > values.shape[axis]:
+        raise VMValueError(f"topk: wanted {k} elements of the {values.shape[axis]} along the axis")
+    order = _order(values, axis, bool(integer_of(largest, "topk: largest")))
+    return np.take(order, np.arange(k), axis=axis)
+
+
+@library("searchsorted")
+def searchsorted(sorted_sequence: Any, values: Any, right: Any, out: Any) -> None:
+    """Where `values` would be inserted into `sorted_sequence`, into `out`.
+
+    The sequence has one dimension, or those of `values` but for the last, row by row.
+    """
+    keys = values_of(sorted_sequence, "searchsorted: sorted_sequence")
+    wanted = values_of(values, "searchsorted: values")
+    side: Any = "right" if integer_of(right, "searchsorted: right") else "left"
+    if keys.ndim == 1:
+        fill(out, np.asarray(np.searchsorted(keys, wanted, side)), "searchsorted")
+        return
+    if keys.ndim == 0 or keys.shape[:-1] != wanted.shape[:-1]:
+        raise VMValueError(
+            f"searchsorted: wanted the same leading dimensions, got {keys.shape} and {wanted.shape}"
+        )
+    found = np.empty(wanted.shape, "int64")
+    for row in np.ndindex(keys.shape[:-1]):
+        found[row] = np.searchsorted(keys[row], wanted[row], side)
+    fill(out, found, "searchsorted")
+
+
+# -- results whose shape depends on data ----------------------------------------------------------
+
+
+@library("nonzero")
+def nonzero(x: Any) -> NDArray:
+    """Where `x` is not zero: int64 [ndim, count], in row-major order."""
+    values = np.atleast_1d(values_of(x, "nonzero: x"))
+    return result_of(np.stack([np.asarray(i, "int64") for i in np.nonzero(values)]))
+
+
+@library("unique")
+def unique(x: Any, axis: Any, flat: Any, keep_order: Any, parts: Any) -> Any:
+    """The distinct elements of `x` (or slices along `axis`, unless `flat`), and what `parts` adds.
+
+    keep_order  in the order they are met first, not sorted
+    parts       bits: 1 first indices, 2 indices of each element's representative, 4 counts
+    """
+    values = values_of(x, "unique: x")
+    wanted = integer_of(parts, "unique: parts")
+    at = None
+    if not integer_of(flat, "unique: flat"):
+        at = axis_of(axis, values.ndim, "unique: axis")
+    found = unique_values(values, at, bool(integer_of(keep_order, "unique: keep_order")))
+    made = [result_of(found[0], x.dtype)]
+    made += [result_of(found[k]) for k in (1, 2, 3) if wanted & (1 << (k - 1))]
+    return made[0] if len(made) == 1 else tuple(made)
+
+
+def unique_values(
+    x: np.ndarray, axis: int | None, keep_order: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Distinct elements, their first indices, each element's number among them, and counts."""
+    if axis is not None and x.size == 0:
+        return _unique_of_nothing(x, axis)
+    distinct, first, inverse, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    inverse = inverse.reshape(-1)
+    if keep_order:
+        order = np.argsort(first, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        distinct = np.take(distinct, order, axis=0 if axis is None else axis)
+        first, counts, inverse = first[order], counts[order], place[inverse]
+    return distinct, first.astype("int64"), inverse.astype("int64"), counts.astype("int64")
+
+
+def _unique_of_nothing(
+    x: np.ndarray, axis: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Slices without elements are all equal; numpy refuses some of these shapes."""
+    count = x.shape[axis]
+    kept = np.take(x, np.arange(min(count, 1)), axis=axis)
+    first = np.zeros(min(count, 1), "int64")
+    return kept, first, np.zeros(count, "int64"), np.full(min(count, 1), count, "int64")
