@@ -955,7 +955,7 @@ def cast(dtype: str, value: Any) -> PrimExpr:
 
 
 def cast_constant(expr: PrimExpr, to: DataType) -> PrimExpr | None:
-    """The constant `expr` converted to `to` by the casting rules, or None if it is not a constant."""
+    """The constant `expr` converted to `to` by the casting rules; None if it is no constant."""
     if isinstance(expr, Broadcast):
         inner = cast_constant(expr.value, to.element)
         return None if inner is None else Broadcast(inner, expr.lanes)
@@ -982,7 +982,7 @@ def int_to_float(value: int, to: DataType) -> float:
 
 
 def saturate(value: float, to: DataType) -> int:
-    """`value` truncated toward zero and clamped to the range of the integer type `to`; NaN gives 0."""
+    """`value` truncated toward zero and clamped to the range of the integer dtype `to`; NaN: 0."""
     if math.isnan(value):
         return 0
     if math.isinf(value):
@@ -1002,7 +1002,7 @@ def true_divide(a: Any, b: Any) -> PrimExpr:
 
 
 def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
-    """`cls(a, b)` with dtypes matched; constants are folded and neutral integer constants dropped."""
+    """`cls(a, b)` with dtypes matched; constants folded and neutral integer constants dropped."""
     a, b = match(a, b)
     if cls is Mod and a.dtype.is_float:
         raise TIRError("Mod is of integers; use T.fmod for floats")
@@ -1069,7 +1069,7 @@ INT_MEANING: dict[type, Any] = {
 
 
 def call_intrinsic(name: str, *args: Any, dtype: str | None = None) -> PrimExpr:
-    """A call of the intrinsic `name`; `dtype` is needed only where the arguments do not decide it."""
+    """A call of the intrinsic `name`; `dtype` is needed where the arguments do not decide it."""
     op = intrinsic(name)
     exprs = tuple(as_expr(a) for a in args)
     result = intrinsic_dtype(op, exprs)

@@ -171,7 +171,7 @@ class IRModule:
 
     @staticmethod
     def from_expr(function: BaseFunc, functions: Mapping[Any, BaseFunc] | None = None) -> IRModule:
-        """A module with one function, under its ``global_symbol`` or ``main``, and optionally more."""
+        """A module of one function, under its ``global_symbol`` or ``main``, and perhaps more."""
         module = IRModule(functions)
         module[str(function.get_attr("global_symbol", "main"))] = function
         return module

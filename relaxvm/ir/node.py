@@ -139,7 +139,7 @@ def derived() -> Any:
 
 
 class Node:
-    """Base of everything in the IR. Immutable; equal means identical unless the class is interned."""
+    """Base of everything in the IR: immutable, compared by identity."""
 
     __slots__ = ("__weakref__",)
     _fields: ClassVar[tuple[str, ...]] = ()

@@ -495,7 +495,7 @@ def module_pass(
     traceable: bool = False,
     numerics: str = "exact",
 ) -> Any:
-    """Make a pass of ``f(mod, ctx, options...) -> IRModule`` or of a class with `transform_module`."""
+    """Make a pass of ``f(mod, ctx, options...)`` or of a class with `transform_module`."""
     return _decorator(
         "module",
         2,

@@ -1,15 +1,16 @@
 """Python's operators on expressions: ``x + y``, ``-x``, ``x @ w``, ``x > 0``, ``x.astype("float16")``.
 
-Each builds the call of the operator of that name. ``==`` stays identity: expressions are keys of dictionaries.
+Each builds the call of the operator of that name, and so do ``x.ndim``, ``x.shape[0]``, ``x.dtype.bits``. ``==`` stays identity: expressions are keys of dictionaries.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ..base import StructInfoError
 from ..ir.op import Op
 
-__all__ = ["Operators"]
+__all__ = ["Axes", "DtypeParts", "Operators"]
 
 
 def _apply(name: str, *args: Any) -> Any:
@@ -87,3 +88,79 @@ class Operators:
     def astype(self, dtype: Any) -> Any:
         """The tensor converted to `dtype`."""
         return _apply("astype", self, dtype)
+
+    # What a tensor is made of, as the program sees it when it runs.
+
+    @property
+    def ndim(self) -> Any:
+        """The number of dimensions, as a call of `inspect.tensor_ndim`."""
+        return _apply("inspect.tensor_ndim", self)
+
+    @property
+    def shape(self) -> Axes:
+        """``x.shape[i]`` is a call of `inspect.tensor_shape_i`."""
+        return Axes(self, "inspect.tensor_shape_i")
+
+    @property
+    def strides(self) -> Axes:
+        """``x.strides[i]`` is a call of `inspect.tensor_stride_i`."""
+        return Axes(self, "inspect.tensor_stride_i")
+
+    @property
+    def dtype(self) -> DtypeParts:
+        """``x.dtype.bits`` and its kin are calls of `inspect.tensor_dtype_bits` and its kin."""
+        return DtypeParts(self)
+
+    @property
+    def byte_offset(self) -> Any:
+        """The bytes before the first element, as a call of `inspect.tensor_byte_offset`."""
+        return _apply("inspect.tensor_byte_offset", self)
+
+    @property
+    def elem_offset(self) -> Any:
+        """The elements before the first one, as a call of `inspect.tensor_elem_offset`."""
+        return _apply("inspect.tensor_elem_offset", self)
+
+
+class Axes:
+    """One number of a tensor for each of its axes."""
+
+    __slots__ = ("_name", "_of")
+
+    def __init__(self, of: Any, name: str) -> None:
+        self._of = of
+        self._name = name
+
+    def __getitem__(self, axis: Any) -> Any:
+        return _apply(self._name, self._of, axis)
+
+    def __iter__(self) -> Any:
+        raise StructInfoError(
+            f"the axes of {self._of!r} cannot be iterated; index them, or take x.struct_info.shape"
+        )
+
+
+class DtypeParts:
+    """The parts of a tensor's dtype. The dtype itself, as far as it is known, is ``x.struct_info.dtype``."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    @property
+    def code(self) -> Any:
+        """Its kind as DLPack numbers it."""
+        return _apply("inspect.tensor_dtype_code", self._of)
+
+    type_code = code
+
+    @property
+    def bits(self) -> Any:
+        """Its bits."""
+        return _apply("inspect.tensor_dtype_bits", self._of)
+
+    @property
+    def lanes(self) -> Any:
+        """Its lanes."""
+        return _apply("inspect.tensor_dtype_lanes", self._of)

@@ -18,13 +18,13 @@ from .builtin import VMClosure
 from .check import got
 from .interpreter import contiguous
 from .ndarray import NDArray, ShapeTuple, as_ndarray
+from .nested import is_nest, map_leaves
 from .program import FunctionInfo
 from .sinfo import FuncInfo, Info, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
 __all__ = ["Converter", "bind_arguments", "convert", "converters_of"]
 
 Converter = Callable[[Any], Any]
-_MAX_NESTING = 64
 
 
 def converters_of(info: FunctionInfo) -> tuple[Converter, ...]:
@@ -150,17 +150,15 @@ def _object(info: Any, where: str) -> Converter:
     return lambda value: as_value(value, where)
 
 
-def as_value(value: Any, where: str, depth: int = 0) -> Any:
+def as_value(value: Any, where: str) -> Any:
     """`value` where nothing is known about what is wanted."""
     kind = type(value)
     if kind is NDArray:
         return contiguous(value)
     if kind in (int, float, bool, str, ShapeTuple, VMClosure) or value is None:
         return value
-    if isinstance(value, (tuple, list)):
-        if depth > _MAX_NESTING:
-            raise VMTypeError(f"{where}: tuples are nested more than {_MAX_NESTING} deep")
-        return tuple([as_value(item, where, depth + 1) for item in value])
+    if is_nest(value):
+        return map_leaves(value, lambda leaf: as_value(leaf, where))
     if isinstance(value, (np.ndarray, np.generic)) or hasattr(kind, "__dlpack__"):
         try:
             return contiguous(as_ndarray(value))

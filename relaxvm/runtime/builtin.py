@@ -17,7 +17,7 @@ import numpy as np
 from ..base import DataType, LimitError, VMError, VMTypeError, VMValueError, to_numpy_dtype
 from . import check
 from . import heap as shape_heap
-from .check import as_condition, got
+from .check import as_condition, got, shape_text
 from .constants import integer
 from .device import cpu
 from .limits import MAX_NDIM, Account
@@ -94,7 +94,8 @@ def _size_of(size: object) -> int:
         total = integer(size, "alloc_storage: size")
     if not 0 <= total < _MAX_BYTES:
         raise VMValueError(
-            f"alloc_storage: wanted a size of 0 to {_MAX_BYTES - 1} bytes, got {size}"
+            f"alloc_storage: wanted a size of 0 to {_MAX_BYTES - 1} bytes, "
+            f"got {shape_text(size) if isinstance(size, tuple) else total}"
         )
     return total
 
@@ -146,10 +147,10 @@ def _checked_shape(shape: object, what: str) -> tuple[int, ...]:
     numel = 1
     for extent in shape:
         if type(extent) is not int or not 0 <= extent < _MAX_BYTES:
-            raise VMValueError(f"{what}: wanted sizes of at least 0, got {tuple(shape)}")
+            raise VMValueError(f"{what}: wanted sizes of at least 0, got {shape_text(shape)}")
         numel *= extent or 1
     if len(shape) > MAX_NDIM or numel >= _MAX_BYTES:
-        raise VMValueError(f"{what}: the shape {tuple(shape)} is too large")
+        raise VMValueError(f"{what}: the shape {shape_text(shape)} is too large")
     return shape
 
 
@@ -307,7 +308,9 @@ def copy(account: Account | None, tensor: NDArray) -> NDArray:
 def to_device(tensor: NDArray, device_type: object = 1, device_id: object = 0) -> NDArray:
     """The tensor on a device: itself, as only the CPU exists."""
     if device_type not in (1, "cpu", "llvm") or integer(device_id, "to_device: device id") < 0:
-        raise VMValueError(f"to_device: only cpu(0) exists, got {device_type!r}, {device_id!r}")
+        raise VMValueError(
+            f"to_device: only cpu(0) exists, got {got(device_type)}, {got(device_id)}"
+        )
     return _tensor(tensor, "to_device")
 
 
@@ -392,7 +395,15 @@ def print_(template: Any, *args: Any) -> None:
 
 
 def _text(value: Any) -> str:
-    return str(value.numpy()) if type(value) is NDArray else str(value)
+    if type(value) is NDArray:
+        return str(value.numpy())
+    if type(value) is ShapeTuple:
+        return shape_text(value)
+    if isinstance(value, tuple):
+        # A tuple may be deep and share its parts: whole, its text could fill the memory.
+        shown = [got(v) if isinstance(v, (tuple, NDArray)) else _text(v) for v in value[:32]]
+        return f"({', '.join(shown)}{', ...' if len(value) > 32 else ''})"
+    return got(value).partition(" ")[2] if type(value) is int else str(value)
 
 
 def _format(template: Any, args: tuple[Any, ...]) -> str:

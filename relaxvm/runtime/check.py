@@ -16,7 +16,7 @@ from .dims import Dim, evaluate, format_dim, is_symbol, symbols_of
 from .ndarray import NDArray, ShapeTuple
 from .sinfo import INFO_TYPES, FuncInfo, Info, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
-__all__ = ["as_condition", "got"]
+__all__ = ["as_condition", "got", "shape_text"]
 
 _Check = Callable[[Any], Any]
 
@@ -27,7 +27,7 @@ def got(value: object) -> str:
         dims = ", ".join(map(str, value.shape)) + ("," if value.ndim == 1 else "")
         return f"Tensor(({dims}), {value.dtype})"
     if type(value) is ShapeTuple:
-        return f"Shape({tuple(value)})"[:200]
+        return f"Shape({shape_text(value)})"
     if value is None:
         return "None"
     if isinstance(value, tuple):
@@ -36,6 +36,12 @@ def got(value: object) -> str:
         text = _short(value) if isinstance(value, int) else str(value)[:80]
         return f"{type(value).__name__} {text}"
     return type(value).__name__
+
+
+def shape_text(values: tuple[Any, ...]) -> str:
+    """A tuple of what should be ints, for a message; safe whatever it holds."""
+    shown = [_short(v) if isinstance(v, int) else type(v).__name__ for v in values[:12]]
+    return f"({', '.join(shown)}{', ...' if len(values) > 12 else ',' if len(values) == 1 else ''})"
 
 
 def _short(value: int) -> str:

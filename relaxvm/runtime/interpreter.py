@@ -20,6 +20,7 @@ from .check import as_condition, got
 from .limits import Account
 from .link import BuiltinValue, LinkedFunction
 from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
+from .nested import is_nest, map_leaves
 from .ops import OpKind, StepKind
 
 __all__ = ["VMInstrumentReturnKind", "adopt", "contiguous", "run", "run_carefully"]
@@ -53,8 +54,8 @@ def adopt(value: Any) -> Any:
         return contiguous(value)
     if kind in _PLAIN:
         return value
-    if kind is tuple or kind is list:
-        return tuple(map(adopt, value))
+    if is_nest(value):
+        return map_leaves(value, adopt)
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray) or hasattr(kind, "__dlpack__"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -38,7 +39,7 @@ def _got(value: object) -> str:
     if isinstance(value, (NDArray, np.ndarray)):
         dims = ", ".join(map(str, value.shape)) + ("," if value.ndim == 1 else "")
         return f"Tensor(({dims}), {value.dtype})"
-    return f"{type(value).__name__} {value!r}"[:200]
+    return f"{type(value).__name__} {reprlib.repr(value)}"[:200]
 
 
 def raise_wrong_kind(info: KernelInfo, i: int, value: object) -> NoReturn:

@@ -24,6 +24,7 @@ from .interpreter import VMInstrumentReturnKind, run, run_carefully
 from .limits import MAX_DEPTH, Account, Limits
 from .link import LinkedFunction, link_program
 from .ndarray import NDArray, wrap_unchecked
+from .nested import map_leaves
 from .program import Program
 from .registry import get_global_func, nearest_names
 from .timing import BenchmarkResult
@@ -155,9 +156,7 @@ class VirtualMachine:
             if id(_root(value._array)) in self._constant_roots:
                 return wrap_unchecked(value._array.copy(), value.dtype, value.device)
             return value
-        if type(value) is tuple:
-            return tuple(map(self._own, value))
-        return value
+        return map_leaves(value, self._own) if type(value) is tuple else value
 
     def invoke_closure(self, closure: VMClosure, *args: Any) -> Any:
         """Call a closure that a function of the program returned."""

@@ -34,24 +34,24 @@ def build(
     """
     if isinstance(mod, PrimFunc):
         entry = str(name or mod.get_attr("global_symbol") or "main")
-        mod = IRModule({entry: mod})
+        module = IRModule({entry: mod})
     elif isinstance(mod, IRModule):
-        entry = name or ""
+        module, entry = mod, name or ""
     else:
         raise CodegenError(f"build: wanted a PrimFunc or an IRModule, got {type(mod).__name__}")
-    others = [gv.name_hint for gv, fn in mod.items() if not isinstance(fn, PrimFunc)]
+    others = [gv.name_hint for gv, fn in module.items() if not isinstance(fn, PrimFunc)]
     if others:
         raise CodegenError(
             f"build: {', '.join(others[:5])} are graph functions; compile those with relax.build"
         )
-    if not len(mod):
+    if not len(module):
         raise CodegenError("build: the module has no functions")
     if pipeline is not None:
-        mod = pipeline(mod)
+        module = pipeline(module)
     chosen = Target(target) if target is not None else Target.current() or Target("llvm")
     if target_host is not None:
         chosen = chosen.with_host(target_host)
-    kernels = compile_kernels(mod, chosen)
+    kernels = compile_kernels(module, chosen)
     return Module(
         kernels.section,
         entry_name=entry if entry in kernels.section.names else None,

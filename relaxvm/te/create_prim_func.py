@@ -1,4 +1,4 @@
-"""From tensors to a loop function: one block per compute, loops outside, reduction axes innermost."""
+"""From tensors to a loop function: one block per compute, reduction axes innermost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
-from ..ir import Map, Node, PrimExpr, Range, Var, cast, const, substitute
+from ..ir import LE, IntImm, Map, Node, Or, PrimExpr, Range, Var, cast, const, substitute
 from ..ir.walk import transform
 from ..tir.analysis import get_block_access_region
 from ..tir.stmt import (
@@ -150,6 +150,9 @@ class _Builder:
             )
             mapping[axis.var] = cast(axis.var.dtype, block_var)
         body, init = self.body(op, buffers, iter_vars[: len(op.axis)], mapping)
+        empty = _may_be_empty(iter_vars[len(op.axis) :])
+        if init is not None and empty is not None:
+            self.blocks.append(self.fill(op, buffers, empty))
         block = Block(tuple(iter_vars), (), (), op.name, body, init, annotations=op.attrs)
         reads, writes, _ = get_block_access_region(
             block, {b.data: b for b in self.buffers.values()}
@@ -159,6 +162,29 @@ class _Builder:
         for loop, dom in reversed(loops):
             stmt = For(loop, dom.min, dom.extent, "serial", stmt)
         self.blocks.append(stmt)
+
+    def fill(self, op: ComputeOp, buffers: list[Buffer], empty: PrimExpr) -> Stmt:
+        """The start values on their own: where a reduction axis is empty, its loop never runs."""
+        begun = ComputeOp(f"{op.name}_empty", op.tag, op.attrs, op.axis, (), op.body)
+        loops: list[tuple[Var, Range]] = []
+        iter_vars: list[IterVar] = []
+        mapping: dict[Any, Any] = {}
+        for axis in op.axis:
+            assert axis.dom is not None
+            begin, extent = self.dim(self.index(axis.dom.min)), self.dim(self.index(axis.dom.extent))
+            dom = Range.from_min_extent(begin, extent)
+            loops.append((Var(axis.var.name, extent.dtype), dom))
+            iter_vars.append(IterVar(dom, Var(f"v_{axis.var.name}", extent.dtype), "spatial"))
+            mapping[axis.var] = cast(axis.var.dtype, iter_vars[-1].var)
+        _, init = self.body(begun, buffers, iter_vars, mapping)
+        assert init is not None
+        block = Block(tuple(iter_vars), (), (), begun.name, init, annotations=op.attrs)
+        _, writes, _ = get_block_access_region(block, {b.data: b for b in self.buffers.values()})
+        block = block.replace(writes=tuple(writes))
+        stmt: Stmt = BlockRealize(tuple(v for v, _ in loops), empty, block)
+        for loop, dom in reversed(loops):
+            stmt = For(loop, dom.min, dom.extent, "serial", stmt)
+        return stmt
 
     def index(self, e: PrimExpr) -> PrimExpr:
         """An expression over tensors, over buffers instead."""
@@ -209,3 +235,18 @@ class _Builder:
         if condition is not const(True):
             update = IfThenElse(condition, update)
         return update, init
+
+
+def _may_be_empty(axes: list[IterVar]) -> PrimExpr | None:
+    """The condition under which one of the axes has no value; None if each has one."""
+    found: PrimExpr | None = None
+    for axis in axes:
+        assert axis.dom is not None
+        extent = axis.dom.extent
+        if isinstance(extent, IntImm):
+            if extent.value > 0:
+                continue
+            return const(True)
+        none = LE(extent, const(0, extent.dtype))
+        found = none if found is None else Or(found, none)
+    return found

@@ -565,7 +565,7 @@ class Evaluate(Stmt):
 
 
 def seq(*stmts: Any) -> Stmt:
-    """The statements in order: nested sequences flattened, no-ops dropped, a single one left bare."""
+    """The statements in order: nested sequences flattened, no-ops dropped, one left bare."""
     flat: list[Stmt] = []
     stack = list(reversed(stmts))
     while stack:

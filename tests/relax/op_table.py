@@ -180,7 +180,8 @@ class Instance:
             var = relax.Var(f"a{len(self.params)}", info)
             shape = tuple(self.case.sizes[d] if isinstance(d, str) else d for d in arg.shape)
             self.params.append(var)
-            self.arrays.append(arg.elements(self.rng, shape, kind))
+            with np.errstate(all="ignore"):
+                self.arrays.append(arg.elements(self.rng, shape, kind))
             return var
         if isinstance(arg, Sh):
             return relax.ShapeExpr([self.symbol(d) if isinstance(d, str) else d for d in arg.dims])
@@ -259,7 +260,10 @@ def _build(mod: IRModule) -> VirtualMachine:
 
 
 def _to_argument(a: Any, p: relax.Var) -> Any:
-    return array(a, dtype=p.struct_info.dtype) if isinstance(a, np.ndarray) else a
+    if not isinstance(a, np.ndarray):
+        return a
+    kind = p.struct_info.dtype
+    return array(a) if kind == "void" else array(a, dtype=kind)
 
 
 def module_of(group: Sequence[Instance]) -> IRModule:

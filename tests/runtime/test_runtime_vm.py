@@ -304,11 +304,10 @@ def test_values_of_unknown_kind_pass_and_nest():
     for value in (1, 1.5, "text", None, True, marker, len):
         assert f(value) is value or f(value) == value
     assert type(f([1, [ones()]])[1][0]) is NDArray
-    deep = ()
-    for _ in range(200):
-        deep = (deep,)
-    with pytest.raises(VMTypeError, match="nested more than 64"):
-        f(deep)
+    loop = [1]
+    loop.append(loop)
+    with pytest.raises(VMTypeError, match="contains itself"):
+        f(loop)
 
 
 def test_results_of_externs_become_values_of_the_program():
@@ -326,6 +325,50 @@ def test_results_of_externs_become_values_of_the_program():
     np.testing.assert_array_equal(vm["main"](0).numpy(), grid.T)
     assert type(vm["main"](1)[0]) is NDArray
     assert [vm["main"](i) for i in range(2, 9)] == [1.5, 2, None, "x", True, vm, (1, (2,))]
+
+
+def doubling(wide: bool) -> ExecBuilder:
+    """A tuple of tuples, each holding the one below once, or twice (2**levels leaves)."""
+    ib = ExecBuilder()
+    ib.add_kernels(section())
+    parts = [ib.r(2), ib.r(2)] if wide else [ib.r(2)]
+    for name in ("main", "echo", "show", "kernel"):
+        with ib.function(f"run_{name}", 2):
+            top, end = ib.label(), ib.label()
+            ib.emit_call("vm.builtin.make_tuple", [ib.r(1)], ib.r(2))
+            ib.place(top)
+            ib.emit_if(ib.r(0), end)
+            ib.emit_call("vm.builtin.make_tuple", parts, ib.r(2))
+            ib.emit_call("test.vm.add_scalar", [ib.r(0), -1], ib.r(0))
+            ib.emit_goto(top)
+            ib.place(end)
+            if name == "echo":
+                ib.emit_call("test.vm.identity", [ib.r(2)], ib.r(2))
+            elif name == "show":
+                ib.emit_call("vm.builtin.assert_op", [0, "{}", ib.r(2)])
+            elif name == "kernel":
+                ib.emit_call("add", [ib.r(2), ib.r(2), ib.r(2)])
+            ib.emit_ret(ib.r(2))
+    return ib
+
+
+@pytest.mark.parametrize(("levels", "wide"), [(100, True), (50_000, False)])
+def test_deep_and_shared_tuples_cost_what_they_are_made_of(levels, wide):
+    vm = machine(doubling(wide))
+    constant = array(np.zeros(2, "float32"))
+    for name in ("run_main", "run_echo"):
+        value = vm[name](levels, constant)
+        again = machine(scratch("test.vm.identity"))["inner"](value)
+        for nest in (value, again):
+            for _ in range(levels):
+                assert len(nest) == 1 + wide
+                assert nest[0] is nest[-1]
+                nest = nest[0]
+            assert nest[0] is constant
+    with pytest.raises(AssertionError, match=r"assertion failed: \(a tuple of"):
+        vm["run_show"](levels, constant)
+    with pytest.raises(VMTypeError, match=r"add: argument 0 \(x\)"):
+        vm["run_kernel"](levels, constant)
 
 
 def test_a_returned_constant_is_a_copy():

@@ -1,4 +1,4 @@
-# ruff: noqa: E501 (a line per program)
+
 """Loop functions with every kind of node, made by constructors."""
 
 from __future__ import annotations

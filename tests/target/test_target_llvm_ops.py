@@ -17,30 +17,75 @@ from target_helpers import (
 )
 
 from relaxvm import tir
-from relaxvm.ir import const
+from relaxvm.ir import IRModule, const
+from relaxvm.target import compile_prim_funcs
 
 INT_BINARY = {
-    "add": tir.Add, "sub": tir.Sub, "mul": tir.Mul, "div": tir.Div, "mod": tir.Mod, "floordiv": tir.FloorDiv,
-    "floormod": tir.FloorMod, "min": tir.Min, "max": tir.Max, "and": tir.bitwise_and, "or": tir.bitwise_or,
-    "xor": tir.bitwise_xor, "shl": tir.shift_left, "shr": tir.shift_right,
-}  # fmt: skip
+    "add": tir.Add,
+    "sub": tir.Sub,
+    "mul": tir.Mul,
+    "div": tir.Div,
+    "mod": tir.Mod,
+    "floordiv": tir.FloorDiv,
+    "floormod": tir.FloorMod,
+    "min": tir.Min,
+    "max": tir.Max,
+    "and": tir.bitwise_and,
+    "or": tir.bitwise_or,
+    "xor": tir.bitwise_xor,
+    "shl": tir.shift_left,
+    "shr": tir.shift_right,
+}
 COMPARE = {"eq": tir.EQ, "ne": tir.NE, "lt": tir.LT, "le": tir.LE, "gt": tir.GT, "ge": tir.GE}
 FLOAT_BINARY = {
-    "add": tir.Add, "sub": tir.Sub, "mul": tir.Mul, "div": tir.Div, "floordiv": tir.FloorDiv,
-    "floormod": tir.FloorMod, "min": tir.Min, "max": tir.Max, "copysign": tir.copysign, "nextafter": tir.nextafter,
-}  # fmt: skip
+    "add": tir.Add,
+    "sub": tir.Sub,
+    "mul": tir.Mul,
+    "div": tir.Div,
+    "floordiv": tir.FloorDiv,
+    "floormod": tir.FloorMod,
+    "min": tir.Min,
+    "max": tir.Max,
+    "copysign": tir.copysign,
+    "nextafter": tir.nextafter,
+}
 EXACT_UNARY = {
-    "fabs": tir.fabs, "floor": tir.floor, "ceil": tir.ceil, "round": tir.round, "trunc": tir.trunc,
-    "nearbyint": tir.nearbyint, "sqrt": tir.sqrt,
-}  # fmt: skip
+    "fabs": tir.fabs,
+    "floor": tir.floor,
+    "ceil": tir.ceil,
+    "round": tir.round,
+    "trunc": tir.trunc,
+    "nearbyint": tir.nearbyint,
+    "sqrt": tir.sqrt,
+}
 # Functions and how far machine code may be from the rounded exact value, in units in the last
 # place of float32 and float64 (the interpreter's own float64 functions are only good to a few
 # units).
 CLOSE_UNARY = {
-    "exp": 2, "exp2": 2, "exp10": 2, "expm1": 2, "log": 2, "log2": 2, "log10": 2, "log1p": 2, "rsqrt": 2, "tanh": 3,
-    "sigmoid": 3, "erf": 2, "sin": 2, "cos": 2, "tan": 3, "asin": 2, "acos": 2, "atan": 2, "sinh": 3, "cosh": 2,
-    "asinh": 3, "acosh": 3, "atanh": 3,
-}  # fmt: skip
+    "exp": 2,
+    "exp2": 2,
+    "exp10": 2,
+    "expm1": 2,
+    "log": 2,
+    "log2": 2,
+    "log10": 2,
+    "log1p": 2,
+    "rsqrt": 2,
+    "tanh": 3,
+    "sigmoid": 3,
+    "erf": 2,
+    "sin": 2,
+    "cos": 2,
+    "tan": 3,
+    "asin": 2,
+    "acos": 2,
+    "atan": 2,
+    "sinh": 3,
+    "cosh": 2,
+    "asinh": 3,
+    "acosh": 3,
+    "atanh": 3,
+}
 CLOSE_BINARY = {"pow": 2, "atan2": 2, "hypot": 2, "fmod": 0}
 
 
@@ -194,21 +239,66 @@ def test_rounding_to_16_bits_is_to_nearest_even_once(to):
 def test_bool_operations():
     a, b = pairs(edge_values("bool"), edge_values("bool"))
     outputs = {
-        "and": tir.And, "or": tir.Or, "min": tir.Min, "max": tir.Max, "eq": tir.EQ, "lt": tir.LT, "xor": tir.bitwise_xor,
-        "shl": tir.shift_left, "shr": tir.shift_right,
-    }  # fmt: skip
-    check({"a": ("bool", a), "b": ("bool", b)}, {k: ("bool", f) for k, f in outputs.items()} | {
-        "not": ("bool", lambda x, y: tir.Not(x)),
-        "select": ("bool", lambda x, y: tir.Select(x, y, tir.Not(y))),
-    })  # fmt: skip
+        "and": tir.And,
+        "or": tir.Or,
+        "min": tir.Min,
+        "max": tir.Max,
+        "eq": tir.EQ,
+        "lt": tir.LT,
+        "xor": tir.bitwise_xor,
+        "shl": tir.shift_left,
+        "shr": tir.shift_right,
+    }
+    check(
+        {"a": ("bool", a), "b": ("bool", b)},
+        {k: ("bool", f) for k, f in outputs.items()}
+        | {
+            "not": ("bool", lambda x, y: tir.Not(x)),
+            "select": ("bool", lambda x, y: tir.Select(x, y, tir.Not(y))),
+        },
+    )
 
 
-@pytest.mark.parametrize(("source", "to"), [
-    ("float32", "int32"), ("int32", "float32"), ("float64", "uint64"), ("float16", "uint16"), ("bfloat16", "int16"),
-    ("int16", "float16"), ("uint16", "bfloat16"), ("int8", "uint8"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [
+        ("float32", "int32"),
+        ("int32", "float32"),
+        ("float64", "uint64"),
+        ("float16", "uint16"),
+        ("bfloat16", "int16"),
+        ("int16", "float16"),
+        ("uint16", "bfloat16"),
+        ("int8", "uint8"),
+    ],
+)
 def test_reinterpret_keeps_the_bits(source, to):
     values = edge_values(source)
     if source in FLOATS:
         values = values[~np.isnan(float_values(values, source))]
     check({"a": (source, values)}, {"r": (to, lambda x: tir.reinterpret(to, x))})
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["llvm -mtriple=aarch64-linux-gnu", "llvm -mtriple=riscv64-linux-gnu", "llvm -mcpu=x86-64"],
+)
+def test_every_operation_has_code_on_other_machines(target):
+    functions = {}
+    for dtype in INTS:
+        names = (*INT_BINARY.values(), *COMPARE.values())
+        outputs = [(dtype if f in INT_BINARY.values() else "bool", f) for f in names]
+        functions[f"{dtype}_2"] = elementwise([("a", dtype), ("b", dtype)], outputs)
+    for dtype in FLOATS:
+        outputs = [(dtype, f) for f in FLOAT_BINARY.values()]
+        outputs += [(dtype, getattr(tir, name)) for name in CLOSE_BINARY]
+        functions[f"{dtype}_2"] = elementwise([("a", dtype), ("b", dtype)], outputs)
+        outputs = [(dtype, f) for f in EXACT_UNARY.values()]
+        outputs += [(dtype, getattr(tir, name)) for name in CLOSE_UNARY]
+        functions[f"{dtype}_1"] = elementwise([("a", dtype)], outputs)
+    for dtype in DTYPES:
+        outputs = [(to, lambda x, to=to: tir.Cast(to, x)) for to in DTYPES]
+        functions[f"{dtype}_cast"] = elementwise([("a", dtype)], outputs)
+    for name, fn in functions.items():
+        section = compile_prim_funcs(IRModule({name: fn}), f"{target} -opt-level=1")
+        assert section.native[0].object[:4] == b"\x7fELF"

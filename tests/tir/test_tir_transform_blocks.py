@@ -230,8 +230,8 @@ def main(A: T.Buffer((16, 16), "float32")):
             vj = T.axis.spatial(4, j)
             s0 = T.int32()
             s1 = T.int32()
-            V = T.match_buffer(A[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4], (4, 4), strides=[s0, s1],
-            offset_factor=1) for k, l in T.grid(4, 4):
+            V = T.match_buffer(A[vi * 4:vi * 4 + 4, vj * 4:vj * 4 + 4], (4, 4), strides=[s0, s1])
+            for k, l in T.grid(4, 4):
                 V[k, l] = V[k, l] + T.Cast("float32", s0)
 """
     fn = parse(before)

@@ -12,8 +12,10 @@ from relaxvm.base import PassError, TIRError
 from relaxvm.ir import IRModule, PassContext, Ramp, walk
 from relaxvm.tir import For, ForKind, SeqStmt, interpret
 from relaxvm.tir.transform import (
+    Apply,
     BindTarget,
     ConvertForLoopsToSerial,
+    Filter,
     FlattenBuffer,
     InstrumentBoundCheckers,
     LowerIntrin,
@@ -400,6 +402,13 @@ def test_bind_target_keeps_an_earlier_one():
     assert BindTarget("other")(bound) is bound
     with pytest.raises(PassError, match="needs target"):
         BindTarget()(mod)
+
+
+def test_apply_and_filter_take_python_functions():
+    one = parse('def main(A: T.Buffer((4,), "float32")):\n    A[0] = T.float32(1)\n')
+    mod = IRModule({"one": one, "two": one.with_attr("keep", True)})
+    assert Apply(lambda f: f.with_attr("seen", 1))(mod)["one"].attrs["seen"] == 1
+    assert [gv.name_hint for gv in Filter(lambda f: "keep" in f.attrs)(mod)] == ["two"]
 
 
 INDIRECT = """

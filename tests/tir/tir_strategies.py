@@ -322,7 +322,8 @@ class _Writer:
         axes = self.axes("v")
         body = make(axes)
         iter_vars = [
-            tir.IterVar(tir.Range.from_min_extent(const(0, "int64"), e), v) for v, e in zip(axes, self.shape)
+            tir.IterVar(tir.Range.from_min_extent(const(0, "int64"), e), v)
+            for v, e in zip(axes, self.shape)
         ]
         block = tir.Block(iter_vars, (), (), self.fresh("block"), body)
         if self.draw(st.integers(0, 3)) or not isinstance(self.shape[-1], tir.IntImm):
@@ -417,7 +418,9 @@ class _Writer:
                 renamed = tir.For(var, 0, e, "serial", renamed)
             return renamed
         zero = const(0, "int64")
-        iter_vars = [tir.IterVar(tir.Range.from_min_extent(zero, e), v) for v, e in zip(axes, self.shape)]
+        iter_vars = [
+            tir.IterVar(tir.Range.from_min_extent(zero, e), v) for v, e in zip(axes, self.shape)
+        ]
         iter_vars.append(tir.IterVar(tir.Range.from_min_extent(zero, extent), vk, "reduce"))
         block = tir.Block(iter_vars, (), (), self.fresh("reduce"), update, init)
         body = tir.BlockRealize((*loop_vars, k), True, block)

@@ -147,7 +147,7 @@ class _Legalizer(PyExprMutator):
         rule = self.rules.of(call)
         if rule is None:
             return call
-        ready = self.with_known_arguments(call)
+        ready = call if _takes_unknown(rule) else self.with_known_arguments(call)
         name = call.op.name  # type: ignore[attr-defined]
         if ready is None:
             self.rules.warn(name, "the rank or dtype of an argument is not known")
@@ -176,6 +176,11 @@ class _Legalizer(PyExprMutator):
         if all(a is b for a, b in zip(args, call.args)):
             return call
         return Call(call.op, args, call.attrs, call.sinfo_args, None, call.span)
+
+
+def _takes_unknown(rule: Lower) -> bool:
+    """Whether a rule says that it works on arguments of which nothing is known."""
+    return bool(getattr(rule, "takes_unknown", False))
 
 
 def _is_known_kind(info: StructInfo) -> bool:

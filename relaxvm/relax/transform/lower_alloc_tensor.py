@@ -66,6 +66,9 @@ def size_bytes(call: Call, var: Var) -> PrimExpr:
     for dim in dims:
         numel = numel * dim
     if isinstance(numel, IntImm):
+        if not all(isinstance(dim, IntImm) for dim in dims):
+            # A product of symbols is a constant only where one dimension is 0.
+            return numel
         total = dtype.value.itemsize
         for dim in dims:
             total *= int(dim)  # type: ignore[arg-type]

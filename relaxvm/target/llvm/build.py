@@ -67,7 +67,7 @@ class Kernels:
 
 
 def machine_of(target: Any = None) -> Machine:
-    """What a target means to LLVM. Without options it is this computer, all its features included."""
+    """What a target means to LLVM. Without options it is this computer, with all its features."""
     target = Target("llvm") if target is None else Target(target)
     here = host_machine()
     triple = str(target.options.get("mtriple", here.triple))

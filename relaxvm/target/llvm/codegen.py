@@ -51,14 +51,12 @@ class Generated:
 
 
 class _Generator(ModuleText):
-    """`confined`: nothing may reach outside of its arguments (code from files)."""
+    """A module of loop functions that may call each other."""
 
     def __init__(
         self, triple: str, native_half: bool, confined: bool, has_symbol: Callable[[str], bool]
     ) -> None:
-        super().__init__(triple, native_half)
-        self.confined = confined
-        self.has_symbol = has_symbol
+        super().__init__(triple, native_half, confined, has_symbol)
         self.functions: dict[GlobalVar, _Function] = {}
 
     def call_function(self, g: KernelEmitter, node: Call, parts: list[str]) -> str:

@@ -62,7 +62,8 @@ Steps = Generator[PrimExpr, str, str]
 _INT64 = DataType("int64")
 _CHEAP_NODES = 12
 _CHEAP_CALLS = frozenset(
-    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right isnan isinf isfinite fabs likely floor ceil "
+    "bitwise_and bitwise_or bitwise_xor bitwise_not shift_left shift_right isnan isinf "
+    "isfinite fabs likely floor ceil "
     "trunc sqrt copysign fma reinterpret".split()
 )
 
@@ -71,7 +72,8 @@ def is_cheap(root: PrimExpr) -> bool:
     """Whether evaluating `root` needlessly costs little and cannot hurt: few nodes, no loads,
     calls or divisions.
     """
-    stack, count = [root], 0
+    stack: list[Any] = [root]
+    count = 0
     while stack:
         e = stack.pop()
         count += 1
@@ -357,7 +359,7 @@ def access_shape(indices: tuple[PrimExpr, ...]) -> str:
     return "scatter"
 
 
-def access_index(indices: tuple[PrimExpr, ...]) -> PrimExpr:
+def access_index(indices: tuple[Any, ...]) -> Any:
     """The expression to evaluate for an access: the first index of a run, else the index itself."""
     return indices[0].base if access_shape(indices) == "run" else indices[0]
 

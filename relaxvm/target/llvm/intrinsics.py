@@ -38,27 +38,42 @@ OUTSIDE = frozenset(
 # LLVM intrinsics that user code may name: operand count.
 LLVM_INTRINSICS: dict[str, int] = {
     **dict.fromkeys(
-        "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 sin cos ctpop bswap "
+        "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 "
+        "log10 sin cos ctpop bswap "
         "bitreverse canonicalize".split(),
         1,
     ),
     **dict.fromkeys(
-        "pow minnum maxnum copysign smin smax umin umax sadd.sat uadd.sat ssub.sat usub.sat".split(),
+        (
+            "pow minnum maxnum copysign smin smax umin umax sadd.sat uadd.sat ssub.sat usub.sat"
+        ).split(),
         2,
     ),
     **dict.fromkeys("fma fmuladd fshl fshr".split(), 3),
 }
 _FLOAT_ONLY = frozenset(
-    "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 sin cos canonicalize "
+    "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 "
+    "sin cos canonicalize "
     "pow minnum maxnum copysign fma fmuladd".split()
 )
 
 _LLVM_UNARY = {
-    "exp": "llvm.exp", "exp2": "llvm.exp2", "log": "llvm.log", "log2": "llvm.log2", "log10": "llvm.log10",
-    "sqrt": "llvm.sqrt", "sin": "llvm.sin", "cos": "llvm.cos",
-}  # fmt: skip
-_ROUNDING = {"floor": "llvm.floor", "ceil": "llvm.ceil", "trunc": "llvm.trunc", "round": "llvm.nearbyint",
-             "nearbyint": "llvm.nearbyint"}  # fmt: skip
+    "exp": "llvm.exp",
+    "exp2": "llvm.exp2",
+    "log": "llvm.log",
+    "log2": "llvm.log2",
+    "log10": "llvm.log10",
+    "sqrt": "llvm.sqrt",
+    "sin": "llvm.sin",
+    "cos": "llvm.cos",
+}
+_ROUNDING = {
+    "floor": "llvm.floor",
+    "ceil": "llvm.ceil",
+    "trunc": "llvm.trunc",
+    "round": "llvm.nearbyint",
+    "nearbyint": "llvm.nearbyint",
+}
 _LIBM_UNARY = "log1p expm1 tanh erf tan asin acos atan sinh cosh asinh acosh atanh".split()
 _LIBM_BINARY = "atan2 hypot".split()
 
@@ -73,7 +88,8 @@ def _emitter(*names: str) -> Callable[[Emitter], Emitter]:
 
 
 def _is(call: Call, *kinds: str) -> None:
-    """Raise CodegenError unless the call and all its arguments have one dtype, of one of `kinds`."""
+    """Raise CodegenError unless the call and all its arguments have one dtype, of one "
+    "of `kinds`."""
     for arg in call.args:
         if arg.dtype is not call.dtype:
             raise CodegenError(
@@ -410,7 +426,8 @@ def _call_llvm(g: ExprEmitter, call: Call, args: list[str]) -> str:
         known = next((k for k in (stem, stem.rsplit(".", 1)[0]) if k in LLVM_INTRINSICS), None)
     if known is None:
         raise CodegenError(
-            f"{_name(call)}: {call.args[0]!r} is not supported; known: {', '.join(sorted(LLVM_INTRINSICS))}"
+            f"{_name(call)}: {call.args[0]!r} is not supported; known: "
+            f"{', '.join(sorted(LLVM_INTRINSICS))}"
         )
     operands = list(zip(call.args[1:], args[1:]))
     count = LLVM_INTRINSICS[known]

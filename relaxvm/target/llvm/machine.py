@@ -128,7 +128,7 @@ def compile_text(text: str, machine: Machine, emit: Iterable[str] = ("object",))
     with _lock:
         target = machine.create()
         try:
-            module = binding.parse_assembly(text, context=binding.create_context())
+            module = binding.parse_assembly(text, context=_new_context(binding))
             if config.checks_enabled():
                 module.verify()
         except RuntimeError as error:
@@ -139,6 +139,15 @@ def compile_text(text: str, machine: Machine, emit: Iterable[str] = ("object",))
             str(module) if "llvm" in wanted else "",
             target.emit_assembly(module) if "asm" in wanted else "",
         )
+
+
+def _new_context(binding: Any) -> Any:
+    """A context in which pointers have no element type: the default from llvmlite 0.45 on."""
+    import llvmlite
+
+    if getattr(llvmlite, "opaque_pointers_enabled", True):
+        return binding.create_context()
+    return binding.context.ContextRef(binding.ffi.lib.LLVMPY_ContextCreate(True))
 
 
 def _optimise(binding: Any, module: Any, target: Any, level: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
+from typing import Any
 
 from ...base import CodegenError
 from .text import quote_bytes
@@ -13,19 +15,29 @@ __all__ = ["ModuleText"]
 _VECTOR = re.compile(r"<(\d+) x (\w+)>")
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
-MAX_CONSTANT_BYTES = 1 << 28
+MAX_CONSTANT_BYTES = 1 << 26
 
 
 class ModuleText:
     """Collects the parts of one module.
 
+    confined     whether nothing may reach outside of the arguments (code from files)
+    has_symbol   whether the process that will run the code has a C function of that name
     native_half  whether the machine converts float16 itself (else it is done with integers)
     failures     messages of run-time assertions; the inner kernels return position + 1
     """
 
-    def __init__(self, triple: str, native_half: bool) -> None:
+    def __init__(
+        self,
+        triple: str,
+        native_half: bool,
+        confined: bool = False,
+        has_symbol: Callable[[str], bool] = lambda name: True,
+    ) -> None:
         self.triple = triple
         self.native_half = native_half
+        self.confined = confined
+        self.has_symbol = has_symbol
         self.failures: list[str] = []
         self._failure_numbers: dict[str, int] = {}
         self._declared: dict[str, str] = {}
@@ -33,6 +45,10 @@ class ModuleText:
         self._constant_bytes = 0
         self._metadata: list[str] = []
         self._functions: list[str] = []
+
+    def call_function(self, g: Any, node: Any, parts: list[str]) -> str:
+        """Emit a call of another function of the module. Only a whole module can."""
+        raise CodegenError(f"calls {node.op}, which cannot be called here")
 
     @staticmethod
     def suffix(of: str) -> str:
@@ -89,7 +105,7 @@ class ModuleText:
         """The suffix of a latch branch that carries hints such as ``llvm.loop.unroll.full``."""
         number = len(self._metadata)
         parts = [f"!{number}"]
-        for i, hint in enumerate(hints):
+        for i in range(len(hints)):
             parts.append(f"!{number + 1 + i}")
             self._metadata.append("")
         self._metadata.append("")

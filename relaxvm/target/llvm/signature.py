@@ -46,15 +46,37 @@ from ...tir.transform import size_bounds
 __all__ = ["Parameter", "Signature", "dim_of", "signature_of"]
 
 _OPERATORS: dict[type, str] = {
-    Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%", Div: "truncdiv", Mod: "truncmod", Min: "min",
-    Max: "max", LT: "<", LE: "<=", GT: ">", GE: ">=", EQ: "==", NE: "!=", And: "and", Or: "or", Not: "not",
+    Add: "+",
+    Sub: "-",
+    Mul: "*",
+    FloorDiv: "//",
+    FloorMod: "%",
+    Div: "truncdiv",
+    Mod: "truncmod",
+    Min: "min",
+    Max: "max",
+    LT: "<",
+    LE: "<=",
+    GT: ">",
+    GE: ">=",
+    EQ: "==",
+    NE: "!=",
+    And: "and",
+    Or: "or",
+    Not: "not",
     Select: "select",
-}  # fmt: skip
+}
 _CALLS = {
-    "tir.shift_left": "shl", "tir.shift_right": "shr", "tir.bitwise_and": "bitand", "tir.bitwise_or": "bitor",
-    "tir.bitwise_xor": "bitxor", "tir.fabs": "abs", "tir.if_then_else": "select", "tir.truncdiv": "truncdiv",
+    "tir.shift_left": "shl",
+    "tir.shift_right": "shr",
+    "tir.bitwise_and": "bitand",
+    "tir.bitwise_or": "bitor",
+    "tir.bitwise_xor": "bitxor",
+    "tir.fabs": "abs",
+    "tir.if_then_else": "select",
+    "tir.truncdiv": "truncdiv",
     "tir.truncmod": "truncmod",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -123,7 +145,8 @@ def signature_of(fn: PrimFunc) -> Signature:
         if buffer is None:
             if var.dtype.kind in ("handle", "void") or var.dtype.lanes != 1:
                 raise CodegenError(
-                    f"parameter {var.name} is a bare {var.dtype}; give it a buffer with T.match_buffer"
+                    f"parameter {var.name} is a bare {var.dtype}; give it a buffer "
+                    f"with T.match_buffer"
                 )
             names[var] = name
             params.append(Parameter(name, var, None, "r"))
@@ -191,7 +214,8 @@ def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
         elif isinstance(e, (Var, SizeVar)):
             if e not in names:
                 raise CodegenError(
-                    f"symbol {e.name} stands only inside expressions; some dimension must be {e.name} itself"
+                    f"symbol {e.name} stands only inside expressions; some dimension "
+                    f"must be {e.name} itself"
                 )
             out.append(f"${names[e]}")
         elif isinstance(e, Cast):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import UNKNOWN, CodegenError, DataType, float32_to_bfloat16, to_numpy_dtype
-from ...ir import Call, IntImm, Intrinsic, PrimExpr, StringImm, Var
+from ...ir import Call, IntImm, Intrinsic, PrimExpr, StringImm, Var, const
 from ...tir import (
     Allocate,
     AllocateConst,
@@ -282,7 +282,8 @@ class KernelEmitter(ExprEmitter):
     def under_attribute(self, stmt: AttrStmt) -> Steps:
         if stmt.attr_key == "thread_extent" and isinstance(stmt.node, IterVar):
             # A launch over threads is a loop over them.
-            yield For(stmt.node.var, 0, stmt.value, ForKind.SERIAL, stmt.body)
+            zero = const(0, stmt.node.var.dtype)
+            yield For(stmt.node.var, zero, stmt.value, ForKind.SERIAL, stmt.body)
         else:
             yield stmt.body
 

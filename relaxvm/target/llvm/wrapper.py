@@ -362,7 +362,7 @@ class _Wrapper:
             else:
                 typed.append(f"ptr {by_index[i].data}")
         typed += [f"i64 {g.wide[s]}" for s in self.signature.symbols]
-        code = text.op(f"call i32 @{symbol}({', '.join(typed)})")
+        failed = text.op(f"call i32 @{symbol}({', '.join(typed)})")
         self.exits.append(("0", text.block))
         if not inner_failures:
             text.jump("exit")
@@ -372,10 +372,10 @@ class _Wrapper:
                 label = text.label("inner")
                 cases.append((label, number, len(self.failures) + position + 1))
             listed = " ".join(f"i32 {number}, label %{label}" for label, number, _ in cases)
-            text.emit(f"  switch i32 {code}, label %exit [ {listed} ]")
-            for label, _, result in cases:
+            text.emit(f"  switch i32 {failed}, label %exit [ {listed} ]")
+            for label, _, code in cases:
                 text.start(label)
-                self.exits.append((str(result), label))
+                self.exits.append((str(code), label))
                 text.jump("exit")
         text.start("exit")
         result = text.op(

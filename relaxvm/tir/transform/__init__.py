@@ -6,9 +6,11 @@ generators. Every pass keeps the meaning that `tir.interpret` gives. Not done he
 """
 
 from ...ir.transform import prim_func_pass
+from .apply import Apply
 from .bind_target import BindTarget
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque
 from .convert_for_loops_to_serial import ConvertForLoopsToSerial
+from .filter import Filter
 from .flatten_buffer import FlattenBuffer
 from .instrument_bound_checkers import InstrumentBoundCheckers
 from .lower_init_block import LowerInitBlock
@@ -24,9 +26,11 @@ from .unroll_loop import UnrollLoop
 from .vectorize_loop import VectorizeLoop
 
 __all__ = [
+    "Apply",
     "BindTarget",
     "ConvertBlocksToOpaque",
     "ConvertForLoopsToSerial",
+    "Filter",
     "FlattenBuffer",
     "InstrumentBoundCheckers",
     "LOWER_TIR",

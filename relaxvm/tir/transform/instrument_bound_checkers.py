@@ -98,7 +98,7 @@ def _require_single_definitions(fn: PrimFunc) -> None:
                 else n.var
             )
             if var in seen:
-                raise TIRError(f"variable {var.name} is defined twice; rename one (ConvertSSA)")
+                raise TIRError(f"variable {var.name} is defined twice; rename one of the two")
             seen[var] = n
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import TIRError
-from ...ir import EQ, Add, IRModule, PassContext, PrimExpr, Ramp, Var, const
+from ...ir import EQ, Add, IRModule, PassContext, PrimExpr, Ramp, StringImm, Var, const
 from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
@@ -114,9 +114,8 @@ class _Lower(ScopedRewriter):
             init = yield init
         body = yield stmt.body
         for check in reversed(checks):
-            body = AssertStmt(
-                check, f"match_buffer in block {stmt.name_hint}: the region does not fit", body
-            )
+            message = f"match_buffer in block {stmt.name_hint}: the region does not fit"
+            body = AssertStmt(check, StringImm(message), body)
         return made.replace(init=init, body=body)
 
     def _bind(self, match: MatchBufferRegion) -> list[PrimExpr]:

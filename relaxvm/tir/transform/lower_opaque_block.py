@@ -54,8 +54,8 @@ class _Lower(ScopedRewriter):
         block = stmt.block
         if block.iter_vars or block.init is not None or block.match_buffers:
             raise TIRError(
-                f"LowerOpaqueBlock: block {block.name_hint} still has axes, an init part or views; run "
-                "LowerInitBlock, ConvertBlocksToOpaque and LowerMatchBuffer before"
+                f"LowerOpaqueBlock: block {block.name_hint} still has axes, an init part or "
+                "views; run LowerInitBlock, ConvertBlocksToOpaque and LowerMatchBuffer before"
             )
         body = yield block.body
         return _guarded(predicate, _allocated(block, body, self))

@@ -51,7 +51,7 @@ class _Path:
 
     def __init__(self, node: Stmt, parent: _Path | None) -> None:
         self.node, self.parent = node, parent
-        self.depth = 0 if parent is None else parent.depth + 1
+        self.depth: int = 0 if parent is None else parent.depth + 1
 
 
 def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:

@@ -31,7 +31,7 @@ __all__ = ["RemoveNoOp"]
 
 @prim_func_pass(opt_level=0)
 def RemoveNoOp(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-    """Remove what has no effect. Expressions that read memory are not evaluated for their own sake."""
+    """Remove what has no effect. Expressions that read memory count as having one."""
     return _Remove().on_function(fn)
 
 

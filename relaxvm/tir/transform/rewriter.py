@@ -87,7 +87,7 @@ class StmtRewriter:
         sent: Stmt | None = None
         while True:
             try:
-                child = stack[-1].send(sent)  # type: ignore[arg-type]
+                child = stack[-1].send(sent)  # type: ignore[arg-type, unused-ignore]
             except StopIteration as done:
                 stack.pop()
                 sent = done.value
@@ -105,7 +105,8 @@ class StmtRewriter:
         self._visited += 1
         if self._visited > MAX_STATEMENTS:
             raise TIRError(
-                f"a function of more than {MAX_STATEMENTS} statements (shared ones counted each time)"
+                f"a function of more than {MAX_STATEMENTS} statements (shared ones "
+                f"counted each time)"
             )
         name = self._table.get(type(stmt))
         if name is None:
@@ -251,7 +252,8 @@ class ScopedRewriter(StmtRewriter):
 
     @contextlib.contextmanager
     def loop_range(self, stmt: For) -> Iterator[None]:
-        """The body of a loop, in which its variable is in the loop's range (if that does not wrap)."""
+        """The body of a loop, in which its variable is in the loop's range (if that "
+        "does not wrap)."""
         bound = self.analyzer.const_int_bound
         if bound(stmt.min).max_value + bound(stmt.extent).max_value - 1 <= int(
             stmt.loop_var.dtype.max_value

@@ -1,0 +1,280 @@
+"""einsum: sums of products by subscripts, as numpy reads them: implicit results, ellipsis, repeated subscripts.
+
+A label is a letter, or (for an axis under an ellipsis) how far it stands from the ellipsis' right end. Several operands
+are contracted from the left, two at a time. A dimension that is known to be 1 broadcasts; others of one label must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import StructInfoError
+from ...ir.expr import IntImm, PrimExpr, cast, const
+from ..derive import plain_text, prove_dims
+from ..expr import Call, Tuple, TupleGetItem
+from ..struct_info import Expr, StructInfo, TensorStructInfo
+from .infer import NUMBER, same_dtype, tensors
+from .kernel import same_dims
+from .linalg import accumulator, np_accumulate
+from .lower import call_te
+from .record import missing, op
+
+__all__ = ["einsum"]
+
+Label = str | int
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], list[Label] | None]:
+    """The labels of each operand's axes and of the result's; None where they depend on a rank that is -1 (unknown).
+
+    Raises StructInfoError if the subscripts make no sense or do not fit the ranks.
+    """
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise StructInfoError(
+            f"subscripts: {subscripts!r} is for {len(terms)} operands, got {len(ranks)}"
+        )
+    for term in (*terms, right):
+        rest = term.replace("...", "", 1)
+        bad = next((c for c in rest if c not in _LETTERS), None)
+        if bad is not None:
+            raise StructInfoError(
+                f"subscripts: wanted letters, one '...' a term, ',' and '->'; got {bad!r} in {subscripts!r}"
+            )
+    _check_result(terms, right, bool(arrow), subscripts)
+    made: list[list[Label]] = []
+    known = True
+    for i, (term, rank) in enumerate(zip(terms, ranks)):
+        letters = term.replace("...", "")
+        if rank == -1:
+            known = known and "..." not in term
+            made.append(list(letters))
+            continue
+        hidden = rank - len(letters)
+        if hidden < 0 or (hidden > 0 and "..." not in term):
+            raise StructInfoError(
+                f"operand {i}: {term!r} names {len(letters)} axes, it has {rank} dimensions"
+            )
+        before, _, after = term.partition("...")
+        made.append([*before, *range(hidden, 0, -1), *after] if "..." in term else list(term))
+    under = max((label for t in made for label in t if isinstance(label, int)), default=0)
+    ellipsis: list[Label] = list(range(under, 0, -1))
+    if not arrow:
+        once = sorted(c for c in set(left) if c in _LETTERS and left.count(c) == 1)
+        return made, ([*ellipsis, *once] if known else None)
+    if "..." in right:
+        before, _, after = right.partition("...")
+        return made, ([*before, *ellipsis, *after] if known else None)
+    if under:
+        raise StructInfoError(
+            f"subscripts: the result of {subscripts!r} needs '...' for the axes under the operands'"
+        )
+    return made, list(right)
+
+
+def _check_result(terms: list[str], right: str, explicit: bool, subscripts: str) -> None:
+    if not explicit:
+        return
+    letters = right.replace("...", "")
+    for c in letters:
+        if letters.count(c) > 1:
+            raise StructInfoError(f"subscripts: the result names {c!r} twice in {subscripts!r}")
+        if not any(c in t for t in terms):
+            raise StructInfoError(
+                f"subscripts: {c!r} of the result is in no operand in {subscripts!r}"
+            )
+
+
+def _label_dims(
+    labels: Sequence[Sequence[Label]], shapes: Sequence[Sequence[PrimExpr] | None]
+) -> dict[Label, PrimExpr]:
+    """How large each label is. Raises StructInfoError if two places certainly disagree."""
+    found: dict[Label, PrimExpr] = {}
+    whose: dict[Label, int] = {}
+    for i, (term, shape) in enumerate(zip(labels, shapes)):
+        if shape is None:
+            continue
+        here: dict[Label, PrimExpr] = {}
+        for label, dim in zip(term, shape):
+            if label in here and prove_dims(here[label], dim) is False:
+                raise StructInfoError(
+                    f"operand {i}: {_word(label)} stands for dimensions of "
+                    f"{plain_text(here[label])} and {plain_text(dim)}"
+                )
+            here.setdefault(label, dim)
+        for label, dim in here.items():
+            old = found.get(label)
+            if old is None or _is_one(old):
+                found[label], whose[label] = dim, i
+            elif not _is_one(dim) and prove_dims(old, dim) is False:
+                raise StructInfoError(
+                    f"{_word(label)} is {plain_text(old)} in operand {whose[label]} "
+                    f"and {plain_text(dim)} in operand {i}"
+                )
+    return found
+
+
+def _word(label: Label) -> str:
+    return f"subscript {label!r}" if isinstance(label, str) else f"axis {-label} of the ellipsis"
+
+
+def _is_one(dim: PrimExpr) -> bool:
+    return isinstance(dim, IntImm) and dim.value == 1
+
+
+# -- meaning, legalisation, gradient ------------------------------------------------------------------------------------
+
+
+def _einsum_numpy(operands: Sequence[Any], *, subscripts: str) -> Any:
+    arrays, result = np_accumulate(operands, None)
+    return np.asarray(np.einsum(subscripts, *arrays)).astype(result)
+
+
+def _einsum_lower(builder: Any, call: Call) -> Expr:
+    (given,) = call.args
+    fields = (
+        given.fields
+        if isinstance(given, Tuple)
+        else tuple(TupleGetItem(given, i) for i in range(len(given.struct_info.fields)))  # type: ignore[attr-defined]
+    )
+    infos: list[Any] = [f.struct_info for f in fields]
+    labels, result = parse(str(call.attrs["subscripts"]), [i.ndim for i in infos])
+    dims = _label_dims(labels, [i.dims for i in infos])
+    checked = []
+    for field, info, term in zip(fields, infos, labels):
+        # Repeated subscripts never broadcast; a dimension known to be 1 does so against others.
+        wanted = {
+            axis: dims[label] if term.count(label) == 1 else info.dims[term.index(label)]
+            for axis, label in enumerate(term)
+            if term.count(label) > 1 or not _is_one(info.dims[axis])
+        }
+        checked.append(same_dims(builder, field, wanted))
+    return call_te(builder, call, _einsum_te, checked, labels=labels, result=result)
+
+
+def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te.Tensor:
+    dtype = operands[0].dtype
+    wide = accumulator([dtype], dtype)
+    dims: dict[Label, PrimExpr] = {}
+    for x, term in zip(operands, labels):
+        for label, dim in zip(term, x.shape):
+            if label not in dims or _is_one(dims[label]):
+                dims[label] = dim
+    made, own = operands[0], list(labels[0])
+    if len(operands) == 1:
+        made = _contract([(made, own)], result, dims, wide)
+    for i in range(1, len(operands)):
+        last = i == len(operands) - 1
+        later = {label for term in labels[i + 1 :] for label in term}
+        both = dict.fromkeys([*own, *labels[i]])
+        keep = result if last else [b for b in both if b in later or b in result]
+        made = _contract([(made, own), (operands[i], labels[i])], keep, dims, wide)
+        own = list(keep)
+    if made.dtype is dtype:
+        return made
+    return te.compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+
+
+def _contract(
+    pair: Sequence[tuple[te.Tensor, Sequence[Label]]],
+    keep: Sequence[Label],
+    dims: dict[Label, PrimExpr],
+    wide: Any,
+) -> te.Tensor:
+    """The product of one or two tensors, summed over the labels not in `keep`."""
+    summed = [label for label in dict.fromkeys(x for _, t in pair for x in t) if label not in keep]
+    over = {label: te.reduce_axis((0, dims[label]), f"k{i}") for i, label in enumerate(summed)}
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        at: dict[Label, PrimExpr] = dict(zip(keep, index))
+        at.update({label: axis.var for label, axis in over.items()})
+        product: PrimExpr | None = None
+        for x, term in pair:
+            own = [
+                const(0, at[label].dtype) if _is_one(dim) else at[label]
+                for label, dim in zip(term, x.shape)
+            ]
+            factor = cast(wide, x(*own))
+            product = factor if product is None else product * factor
+        if not over:
+            return product  # type: ignore[return-value]
+        return te.sum(product, axis=list(over.values()))  # type: ignore[no-any-return]
+
+    return te.compute(tuple(dims[label] for label in keep), value, "einsum")  # type: ignore[no-any-return]
+
+
+def _einsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    """Operand i gets the product of gy and the others, with ones of its own for subscripts that only it has."""
+    given: Any = call.args[0]
+    fields = given.fields
+    infos: list[Any] = [f.struct_info for f in fields]
+    terms, result = parse(str(call.attrs["subscripts"]), [i.ndim for i in infos])
+    if result is None:
+        raise StructInfoError("einsum: its gradient needs operands of known rank")
+    letters = iter(_LETTERS)
+    names: dict[Label, str] = {}
+    for label in dict.fromkeys(label for t in terms for label in t):
+        names[label] = _fresh(letters)
+    spelled = ["".join(names[label] for label in t) for t in terms]
+    out = "".join(names[label] for label in result)
+    made = []
+    for i, (x, info) in enumerate(zip(fields, infos)):
+        operands = [gy, *(f for j, f in enumerate(fields) if j != i)]
+        subscripts = [out, *(s for j, s in enumerate(spelled) if j != i)]
+        own = ""
+        for axis, c in enumerate(spelled[i]):
+            if c in own:
+                # A diagonal: the gradient is nothing off it.
+                fresh = _fresh(letters)
+                operands.append(ops.eye(info.dims[axis], dtype=info.dtype))
+                subscripts.append(c + fresh)
+                c = fresh
+            own += c
+        operands.append(ops.ones_like(x))
+        subscripts.append(own)
+        g = ops.einsum(tuple(operands), subscripts=f"{','.join(subscripts)}->{own}")
+        same = g.struct_info.dims is not None and info.dims is not None
+        if not (same and all(prove_dims(a, b) for a, b in zip(g.struct_info.dims, info.dims))):
+            g = ops.collapse_sum_to(g, info.shape if info.shape is not None else ops.shape_of(x))
+        made.append(g)
+    return (Tuple(tuple(made)),)  # type: ignore[return-value]
+
+
+def _fresh(letters: Iterator[str]) -> str:
+    letter = next(letters, None)
+    if letter is None:
+        raise StructInfoError("einsum: its gradient needs more than 52 subscripts")
+    return letter
+
+
+@op(
+    "einsum",
+    numpy=_einsum_numpy,
+    lower=_einsum_lower,
+    grad=_einsum_grad,
+    layout=missing("subscripts number axes by position"),
+)
+def einsum(operands: Expr, subscripts: str) -> StructInfo:
+    """Sum of products by numpy's subscripts, as in ``einsum((a, b), "ij,jk->ik")``.
+
+    Raises StructInfoError if subscripts do not parse or fit, if dtypes differ, or if dimensions of one letter certainly do.
+    """
+    infos = tensors(operands, "operands", NUMBER)
+    if not infos:
+        raise StructInfoError("operands: wanted at least one tensor")
+    dtype = same_dtype(infos, [f"operand {i}" for i in range(len(infos))])
+    labels, result = parse(subscripts, [i.ndim for i in infos])
+    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    if result is None:
+        return TensorStructInfo(None, dtype, vdevice)
+    dims = _label_dims(labels, [i.dims for i in infos])
+    if any(i.dims is None for i in infos):
+        return TensorStructInfo(None, dtype, vdevice, len(result))
+    return TensorStructInfo([dims[label] for label in result], dtype, vdevice)

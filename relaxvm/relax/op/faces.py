@@ -1,0 +1,242 @@
+"""What operators on shapes and indices share: faces that prepare arguments, scalars in tuples, sizes that
+are computed from symbols, and indices that count from either end.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arith import Analyzer
+from ...base import UNKNOWN, StructInfoError, VMValueError
+from ...ir.expr import And, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ...ir.expr import Var as TirVar
+from ...ir.walk import walk
+from ..expr import Call, PrimValue, Tuple
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .families import Layouts
+
+__all__ = [
+    "as_scalars",
+    "at_axis",
+    "axis_layout",
+    "bounded",
+    "dims_of",
+    "from_end",
+    "inside",
+    "is_zero",
+    "least",
+    "most",
+    "prepared",
+    "ravel",
+    "reshaped_to",
+    "scalars",
+    "simplified",
+    "size_analyzer",
+    "unravel",
+    "zeros_for",
+]
+
+ZERO = const(0, "int64")
+ONE = const(1, "int64")
+
+
+def prepared(
+    prepare: Callable[[dict[str, Any]], None],
+) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
+    """Decorator over `@op`: the face of an operator, which lets `prepare` change the arguments by name first."""
+
+    def wrap(build: Callable[..., Call]) -> Callable[..., Call]:
+        signature = inspect.signature(build)
+        record = build.op  # type: ignore[attr-defined]
+
+        @functools.wraps(build)
+        def face(*args: Any, **keywords: Any) -> Call:
+            span = keywords.pop("span", UNKNOWN)
+            try:
+                bound = signature.bind(*args, **keywords)
+            except TypeError:
+                # The operator's own complaint is the better one.
+                return build(*args, span=span, **keywords)
+            bound.apply_defaults()
+            values = dict(bound.arguments)
+            try:
+                prepare(values)
+            except StructInfoError as error:
+                raise StructInfoError(f"{record.short}: {error}") from None
+            return build(span=span, **values)
+
+        object.__setattr__(record, "function", face)
+        return face
+
+    return wrap
+
+
+# -- scalars ------------------------------------------------------------------------------------------------------------
+
+
+def as_scalars(values: Any) -> Any:
+    """A sequence of numbers and scalar expressions as a tuple expression; one scalar is a tuple of it."""
+    if isinstance(values, (Expr, type(None))) and not isinstance(values, PrimValue):
+        return values
+    if isinstance(values, (int, PrimExpr, PrimValue)):
+        values = (values,)
+    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+        raise StructInfoError(f"wanted a sequence of integers, got {values!r}")
+    return Tuple(tuple(v if isinstance(v, Expr) else PrimValue(v) for v in values))
+
+
+def scalars(x: Expr, name: str) -> list[PrimExpr | None]:
+    """The int64 values of an argument that is a tuple of scalars or a shape; None for each that is not known."""
+    info = x.struct_info
+    if isinstance(info, ShapeStructInfo) and info.values is not None:
+        return list(info.values)
+    if not isinstance(info, TupleStructInfo):
+        raise StructInfoError(f"{name}: wanted a tuple of integers, got {info}")
+    made: list[PrimExpr | None] = []
+    for i, field in enumerate(info.fields):
+        if not isinstance(field, PrimStructInfo) or not field.dtype.is_int:
+            raise StructInfoError(f"{name}: field {i}: wanted an integer, got {field}")
+        made.append(None if field.value is None else cast("int64", field.value))
+    return made
+
+
+def size_analyzer(*exprs: PrimExpr) -> Analyzer:
+    """An analyzer that takes the symbols of `exprs` for sizes that are not negative."""
+    analyzer = Analyzer(wrap=False)
+    seen: set[TirVar] = set()
+    for e in exprs:
+        for n in walk(e):
+            if isinstance(n, TirVar) and n not in seen:
+                seen.add(n)
+                analyzer.bind_size(n)
+    return analyzer
+
+
+def simplified(e: PrimExpr) -> PrimExpr:
+    """A size in its simplest form."""
+    return e if isinstance(e, (IntImm, TirVar)) else Analyzer(wrap=False).simplify(e)
+
+
+def least(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
+    """The lesser of two sizes, one of them if that can be proved."""
+    if analyzer.can_prove(a <= b):
+        return a
+    return b if analyzer.can_prove(b <= a) else Min(a, b)
+
+
+def most(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
+    """The greater of two sizes, one of them if that can be proved."""
+    if analyzer.can_prove(a >= b):
+        return a
+    return b if analyzer.can_prove(b >= a) else Max(a, b)
+
+
+def is_zero(e: PrimExpr) -> bool:
+    """Whether an expression is the constant 0."""
+    return isinstance(e, IntImm) and e.value == 0
+
+
+# -- indices ------------------------------------------------------------------------------------------------------------
+
+
+def from_end(index: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """An int64 index into an axis of `size`; a negative one counts from the end."""
+    wide = cast("int64", index)
+    if not index.dtype.is_signed:
+        return wide
+    return Select(wide < ZERO, wide + cast("int64", size), wide)
+
+
+def inside(index: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """Whether an int64 index that is counted from the front lies in an axis of `size`."""
+    return And(index >= ZERO, index < cast("int64", size))
+
+
+def bounded(index: Any, size: int, what: str) -> np.ndarray:
+    """Indices counted from the front. Raises VMValueError for one outside an axis of `size`."""
+    given = np.asarray(index)
+    wide = given.astype("int64")
+    wide = np.where(wide < 0, wide + size, wide) if given.dtype.kind == "i" else wide
+    if wide.size and (wide.min() < 0 or wide.max() >= size):
+        raise VMValueError(f"{what}: an index is out of bounds for size {size}")
+    return wide
+
+
+def ravel(index: Sequence[PrimExpr], dims: Sequence[PrimExpr]) -> PrimExpr:
+    """The position of `index` in a row-major array of `dims`."""
+    flat: PrimExpr = ZERO
+    for i, d in zip(index, dims):
+        flat = i if flat is ZERO else flat * cast("int64", d) + i
+    return flat
+
+
+def unravel(flat: PrimExpr, dims: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """The index at the position `flat` of a row-major array of `dims`."""
+    index: list[PrimExpr] = []
+    for k, d in enumerate(reversed(dims)):
+        last = k == len(dims) - 1
+        index.append(flat if last else flat % d)
+        flat = flat // d
+    return index[::-1]
+
+
+# -- gradients ----------------------------------------------------------------------------------------------------------
+
+
+def dims_of(x: Expr) -> Any:
+    """The shape of a tensor as an argument: its dimensions, or what computes them."""
+    info: Any = x.struct_info
+    return ShapeExpr(info.dims) if info.dims is not None else None
+
+
+def reshaped_to(ops: Any, gradient: Expr, x: Expr) -> Expr:
+    """`gradient` in the shape of `x`."""
+    shape = dims_of(x)
+    made: Expr = ops.reshape(gradient, ops.shape_of(x) if shape is None else shape)
+    return made
+
+
+def zeros_for(ops: Any, x: Expr) -> Expr:
+    """Zeros of the shape and dtype of `x`."""
+    made: Expr = ops.zeros_like(x)
+    return made
+
+
+# -- layout -------------------------------------------------------------------------------------------------------------
+
+
+def at_axis(x: Any, axis: int) -> int:
+    """`axis` of the tensor `x`, counted from the front; as it is if the rank is not known."""
+    ndim = x.struct_info.ndim if isinstance(x, Expr) else x.ndim
+    return axis + ndim if axis < 0 and ndim >= 0 else axis
+
+
+def axis_layout(call: Call, orders: tuple[tuple[int, ...] | None, ...]) -> Layouts | None:
+    """Tensors of one rank and an attribute `axis`: they work in any order of axes, with the axis renumbered."""
+    found = next((o for o in orders if o is not None), None)
+    if found is None:
+        return None
+    taken: list[tuple[int, ...] | None] = []
+    for arg in call.args:
+        info = arg.struct_info
+        if isinstance(info, TensorStructInfo) and info.ndim != len(found):
+            return None
+        taken.append(found if isinstance(info, TensorStructInfo) else None)
+    axis = call.attrs["axis"]
+    if axis is None:
+        return None
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    moved = tuple(found.index(a % len(found)) for a in axes)
+    return Layouts(tuple(taken), found, {"axis": moved if isinstance(axis, tuple) else moved[0]})

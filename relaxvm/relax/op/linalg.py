@@ -1,0 +1,355 @@
+"""Products of tensors: matmul, linear, dot, outer. `einsum` has a file of its own.
+
+Sums of float16 and bfloat16 products accumulate in float32 and are rounded once; integers wrap in the result's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import DataType, StructInfoError
+from ...base import dtype as as_dtype
+from ...ir.expr import IntImm, PrimExpr, Select, cast, const
+from ...ir.expr import Var as TirVar
+from ..derive import plain_text, prove_dims
+from ..expr import Call, ExternFunc
+from ..struct_info import (
+    Expr,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+)
+from .infer import NUMBER, broadcast_dims, same_dtype, tensor
+from .kernel import same_dims
+from .lower import call_te, te_lower
+from .meaning import value_dtype
+from .names import ops
+from .record import missing, op
+
+__all__ = ["accumulator", "dot", "linear", "matmul", "outer"]
+
+_PAIRS = missing("a product pairs axes by position")
+
+
+def accumulator(dtypes: Sequence[DataType], out: DataType) -> DataType:
+    """The dtype that sums of products of `dtypes` are kept in when the result is `out`."""
+    floats = [d for d in (*dtypes, out) if d.is_float]
+    if not floats:
+        return out
+    wide = max((d.bits for d in floats), default=32)
+    return DataType("float64" if wide == 64 else "float32")
+
+
+def product_dtype(x1: TensorStructInfo, x2: TensorStructInfo, out_dtype: DataType | None) -> DataType:
+    """The dtype of a sum of products: `out_dtype`, or the one that both operands have."""
+    if out_dtype is None:
+        return same_dtype((x1, x2), ("x1", "x2"))
+    if not (out_dtype.is_float or out_dtype.is_int):
+        raise StructInfoError(f"out_dtype: wanted a number's dtype, got {out_dtype}")
+    for name, info in (("x1", x1), ("x2", x2)):
+        if info.dtype.kind != "void" and info.dtype.is_float and not out_dtype.is_float:
+            raise StructInfoError(
+                f"out_dtype: {name} is {info.dtype}, so it is a floating dtype; got {out_dtype}"
+            )
+    return out_dtype
+
+
+def as_out_dtype(value: Any) -> DataType | None:
+    """The attribute out_dtype: None, "" and "void" all mean the operands' own."""
+    return None if value in (None, "", "void") else as_dtype(value)
+
+
+def np_accumulate(arrays: Sequence[Any], out: Any) -> tuple[list[np.ndarray], np.dtype]:
+    """Arrays in the dtype that their products are summed in, and the dtype of the result."""
+    arrays = [np.asarray(a) for a in arrays]
+    result = value_dtype(out) if out is not None else arrays[0].dtype
+    floats = [d for d in (*(a.dtype for a in arrays), result) if d.kind == "f"]
+    if not floats:
+        return [a.astype(result) for a in arrays], result
+    wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
+    return [a.astype(wide) for a in arrays], result
+
+
+# -- matmul -------------------------------------------------------------------------------------------------------------
+
+
+def _matmul_numpy(x1: Any, x2: Any, *, out_dtype: Any = None) -> Any:
+    (a, b), result = np_accumulate((x1, x2), as_out_dtype(out_dtype))
+    return np.matmul(a, b).astype(result)
+
+
+def _inner(info: TensorStructInfo, second: bool) -> int:
+    return -2 if second and info.ndim > 1 else -1
+
+
+def _matmul_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
+    x1, x2 = call.args
+    one, two = x1.struct_info.ndim, x2.struct_info.ndim  # type: ignore[attr-defined]
+    a = ops.expand_dims(x1, axis=0) if one == 1 else x1
+    b = ops.expand_dims(x2, axis=1) if two == 1 else x2
+    g = gy
+    if two == 1:
+        g = ops.expand_dims(g, axis=-1)
+    if one == 1:
+        g = ops.expand_dims(g, axis=-2)
+    ga = ops.matmul(g, _swapped(ops, b), out_dtype=_dtype_of(x1))
+    gb = ops.matmul(_swapped(ops, a), g, out_dtype=_dtype_of(x2))
+    return _to_shape_of(ops, ga, a, x1), _to_shape_of(ops, gb, b, x2)
+
+
+def _dtype_of(x: Expr) -> str:
+    return str(x.struct_info.dtype)  # type: ignore[attr-defined]
+
+
+def _swapped(ops: Any, x: Expr) -> Expr:
+    ndim = x.struct_info.ndim  # type: ignore[attr-defined]
+    order = [*range(ndim - 2), ndim - 1, ndim - 2]
+    return ops.permute_dims(x, axes=order)  # type: ignore[no-any-return]
+
+
+def _to_shape_of(ops: Any, g: Expr, padded: Expr, x: Expr) -> Expr:
+    """`g` summed over broadcast batch axes to the shape of `padded`, and without its axis of size 1 if `x` has none."""
+    have: Any = g.struct_info
+    want: Any = padded.struct_info
+    same = have.dims is not None and want.dims is not None and len(have.dims) == len(want.dims)
+    if not (same and all(prove_dims(p, q) for p, q in zip(have.dims, want.dims))):
+        g = ops.collapse_sum_to(g, want.shape if want.shape is not None else ops.shape_of(padded))
+    if padded is x:
+        return g
+    info: Any = x.struct_info
+    return ops.reshape(g, info.shape if info.shape is not None else ops.shape_of(x))  # type: ignore[no-any-return]
+
+
+def _own_index(
+    dims: Sequence[PrimExpr], index: Sequence[PrimExpr], out: Sequence[PrimExpr]
+) -> list[PrimExpr]:
+    """The index into axes `dims` (the last ones of `out`) at `index` of the broadcast axes `out`."""
+    start = len(out) - len(dims)
+    own: list[PrimExpr] = []
+    for dim, i, d in zip(dims, index[start:], out[start:]):
+        zero = const(0, i.dtype)
+        if isinstance(dim, IntImm) and dim.value == 1:
+            own.append(zero)
+        elif prove_dims(dim, d):
+            own.append(i)
+        else:
+            own.append(Select(dim.equal(const(1, dim.dtype)), zero, i))
+    return own
+
+
+def matmul_te(
+    dims: Sequence[PrimExpr], a: te.Tensor, b: te.Tensor, *, out_dtype: Any, prepare: Any = None
+) -> te.Tensor:
+    """The tensor of shape `dims` that is the matrix product of `a` and `b`.
+
+    prepare  (which, value, index) -> value, applied to elements before they are multiplied
+    """
+    out = as_dtype(out_dtype)
+    wide = accumulator((a.dtype, b.dtype), out)
+    batch = len(dims) - (a.ndim > 1) - (b.ndim > 1)
+    k = te.reduce_axis((0, a.shape[-1]), "k")
+
+    def element(which: int, x: te.Tensor, at: list[PrimExpr]) -> PrimExpr:
+        value = cast(wide, x(*at))
+        return value if prepare is None else prepare(which, value, at)
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        own_a = _own_index(a.shape[:-2], index[:batch], dims[:batch])
+        own_b = _own_index(b.shape[:-2], index[:batch], dims[:batch])
+        row = [index[batch]] if a.ndim > 1 else []
+        column = [index[-1]] if b.ndim > 1 else []
+        left = element(0, a, [*own_a, *row, k.var])
+        right = element(1, b, [*own_b, k.var, *column])
+        return te.sum(left * right, axis=k)  # type: ignore[no-any-return]
+
+    made: te.Tensor = te.compute(tuple(dims), value, "matmul")
+    if made.dtype is out:
+        return made
+    return te.compute(tuple(dims), lambda *i: cast(out, made(*i)), "rounded")  # type: ignore[no-any-return]
+
+
+def product_operands(
+    builder: Any, call: Call, a: Expr, b: Expr
+) -> tuple[tuple[PrimExpr, ...], Expr]:
+    """The shape of a matrix product and its second operand, once the program has checked what is not proven."""
+    one: Any = a.struct_info
+    two: Any = b.struct_info
+    b = same_dims(builder, b, {_inner(two, True): one.dims[-1]})
+    info: Any = call.struct_info
+    if info.dims is not None:
+        return info.dims, b
+    batches = one.dims[:-2], two.dims[:-2]
+    count = max(map(len, batches))
+    shape = ops.call_pure_packed(
+        ExternFunc("vm.builtin.broadcast_shape"),
+        *(ShapeExpr(d) for d in batches),
+        sinfo_args=ShapeStructInfo(ndim=count),
+    )
+    symbols = tuple(TirVar(f"d{k}", "int64") for k in range(count))
+    builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
+    return (*symbols, *_matrix_dims(one, two)), b
+
+
+def _matrix_dims(x1: TensorStructInfo, x2: TensorStructInfo) -> tuple[PrimExpr, ...]:
+    rows = (x1.dims[-2],) if x1.ndim > 1 and x1.dims is not None else ()
+    columns = (x2.dims[-1],) if x2.ndim > 1 and x2.dims is not None else ()
+    return (*rows, *columns)
+
+
+def matmul_info(
+    x1: TensorStructInfo, x2: TensorStructInfo, dtype: DataType, names: tuple[str, str] = ("x1", "x2")
+) -> TensorStructInfo:
+    """The struct info of a matrix product by numpy's rules. Raises StructInfoError if shapes do not fit."""
+    for info, name in ((x1, names[0]), (x2, names[1])):
+        if info.ndim == 0:
+            raise StructInfoError(f"{name}: wanted at least 1 dimension, got a scalar")
+    vdevice = x1.vdevice if x1.vdevice is not None else x2.vdevice
+    if x1.ndim == -1 or x2.ndim == -1:
+        return TensorStructInfo(None, dtype, vdevice)
+    ndim = max(x1.ndim, x2.ndim, 2) - (x1.ndim == 1) - (x2.ndim == 1)
+    if x1.dims is None or x2.dims is None:
+        return TensorStructInfo(None, dtype, vdevice, ndim)
+    left, right = x1.dims[-1], x2.dims[_inner(x2, True)]
+    if prove_dims(left, right) is False:
+        raise StructInfoError(
+            f"inner dimensions differ: the last one of {names[0]} is {plain_text(left)}, "
+            f"dimension {_inner(x2, True)} of {names[1]} is {plain_text(right)}"
+        )
+    batch = broadcast_dims([x1.dims[:-2], x2.dims[:-2]], names)
+    if batch is None:
+        return TensorStructInfo(None, dtype, vdevice, ndim)
+    return TensorStructInfo((*batch, *_matrix_dims(x1, x2)), dtype, vdevice)
+
+
+def _matmul_lower(builder: Any, call: Call) -> Expr:
+    x1, x2 = call.args
+    dims, x2 = product_operands(builder, call, x1, x2)
+    out = _dtype_of(call)
+    return call_te(builder, call, matmul_te, ShapeExpr(dims), x1, x2, out_dtype=out)
+
+
+@op("matmul", numpy=_matmul_numpy, lower=_matmul_lower, grad=_matmul_grad, layout=_PAIRS)
+def matmul(x1: Expr, x2: Expr, *, out_dtype: str | DataType | None = None) -> StructInfo:
+    """Matrix product by numpy's rules: the last axis of `x1` against the last but one of `x2`; leading axes broadcast.
+
+    x1, x2   [..., m, k] and [..., k, n], or [k]; the result is [..., m, n] without the axes that a vector lacks
+    Raises StructInfoError if an operand is a scalar, the inner dimensions differ, or the dtypes do and out_dtype is None.
+    """
+    a, b = tensor(x1, "x1", NUMBER), tensor(x2, "x2", NUMBER)
+    return matmul_info(a, b, product_dtype(a, b, as_out_dtype(out_dtype)))
+
+
+def linear(
+    data: Expr, weight: Expr, bias: Expr | None = None, out_dtype: str | DataType | None = None
+) -> Call:
+    """data @ weight.T + bias: `data` [..., k], `weight` [n, k] or [k], `bias` [n]. An expression of several operators."""
+    info = tensor(weight, "linear: weight", NUMBER)
+    if info.ndim not in (-1, 1, 2):
+        raise StructInfoError(f"linear: weight: wanted 1 or 2 dimensions, got {info.ndim}")
+    product: Call = ops.matmul(data, ops.permute_dims(weight), out_dtype=out_dtype)
+    return product if bias is None else ops.add(product, bias)  # type: ignore[no-any-return]
+
+
+# -- dot and outer ------------------------------------------------------------------------------------------------------
+
+
+def _dot_numpy(x1: Any, x2: Any) -> Any:
+    (a, b), result = np_accumulate((x1, x2), None)
+    return np.asarray(np.dot(a, b)).astype(result)
+
+
+def _dot_lower(builder: Any, call: Call) -> Expr:
+    x1, x2 = call.args
+    one: Any = x1.struct_info
+    two: Any = x2.struct_info
+    if one.ndim == 0 or two.ndim == 0:
+        return ops.multiply(x1, x2)  # type: ignore[no-any-return]
+    x2 = same_dims(builder, x2, {_inner(two, True): one.dims[-1]})
+    return call_te(builder, call, _dot_te, x1, x2)
+
+
+def _dot_te(a: te.Tensor, b: te.Tensor) -> te.Tensor:
+    wide = accumulator((a.dtype, b.dtype), a.dtype)
+    k = te.reduce_axis((0, a.shape[-1]), "k")
+    rest = b.shape[:-2] + b.shape[-1:] if b.ndim > 1 else ()
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        own = list(index[a.ndim - 1 :])
+        own.insert(max(len(own) - 1, 0), k.var)
+        left, right = a(*index[: a.ndim - 1], k.var), b(*own)
+        return te.sum(cast(wide, left) * cast(wide, right), axis=k)  # type: ignore[no-any-return]
+
+    made: te.Tensor = te.compute((*a.shape[:-1], *rest), value, "dot")
+    if made.dtype is a.dtype:
+        return made
+    return te.compute(made.shape, lambda *i: cast(a.dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+
+
+def _dot_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    x1, x2 = call.args
+    one, two = x1.struct_info.ndim, x2.struct_info.ndim  # type: ignore[attr-defined]
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    first, second = letters[:one], letters[one : one + two]
+    if one and two:
+        at = max(two - 2, 0)
+        second = second[:at] + first[-1] + second[at + 1 :]
+        out = first[:-1] + second.replace(first[-1], "")
+    else:
+        out = first + second
+    return (
+        ops.einsum((gy, x2), subscripts=f"{out},{second}->{first}"),
+        ops.einsum((x1, gy), subscripts=f"{first},{out}->{second}"),
+    )
+
+
+@op("dot", numpy=_dot_numpy, lower=_dot_lower, grad=_dot_grad, layout=_PAIRS)
+def dot(x1: Expr, x2: Expr) -> StructInfo:
+    """numpy's dot: sums over the last axis of `x1` and the last but one of `x2`; all other axes stay, x1's first.
+
+    A scalar multiplies. Raises StructInfoError if the dtypes or the inner dimensions differ.
+    """
+    a, b = tensor(x1, "x1", NUMBER), tensor(x2, "x2", NUMBER)
+    dtype = same_dtype((a, b), ("x1", "x2"))
+    if a.ndim == -1 or b.ndim == -1:
+        return TensorStructInfo(None, dtype, a.vdevice)
+    scalar = a.ndim == 0 or b.ndim == 0
+    ndim = a.ndim + b.ndim if scalar else a.ndim + b.ndim - 2
+    if a.dims is None or b.dims is None:
+        return TensorStructInfo(None, dtype, a.vdevice, ndim)
+    if scalar:
+        return TensorStructInfo((*a.dims, *b.dims), dtype, a.vdevice)
+    left, right = a.dims[-1], b.dims[_inner(b, True)]
+    if prove_dims(left, right) is False:
+        raise StructInfoError(
+            f"inner dimensions differ: {plain_text(left)} in x1 and {plain_text(right)} in x2"
+        )
+    rest = (*b.dims[:-2], b.dims[-1]) if b.ndim > 1 else ()
+    return TensorStructInfo((*a.dims[:-1], *rest), dtype, a.vdevice)
+
+
+def _outer_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    x1, x2 = call.args
+    return ops.matmul(gy, x2), ops.matmul(x1, gy)
+
+
+@op(
+    "outer",
+    numpy=lambda x1, x2: np.multiply(x1[:, None], x2[None, :]),
+    lower=te_lower(
+        lambda x1, x2: te.compute((x1.shape[0], x2.shape[0]), lambda i, j: x1(i) * x2(j), "outer")
+    ),
+    grad=_outer_grad,
+    layout=_PAIRS,
+)
+def outer(x1: Expr, x2: Expr) -> StructInfo:
+    """All products of an element of the vector `x1` [n] and one of `x2` [m]: [n, m]."""
+    a, b = tensor(x1, "x1", NUMBER, ndim=1), tensor(x2, "x2", NUMBER, ndim=1)
+    dtype = same_dtype((a, b), ("x1", "x2"))
+    if a.dims is None or b.dims is None:
+        return TensorStructInfo(None, dtype, a.vdevice, 2)
+    return TensorStructInfo((a.dims[0], b.dims[0]), dtype, a.vdevice)

@@ -1,0 +1,715 @@
+"""Operators that give the same elements another shape: reshape, permute_dims, concat, split, broadcast_to, ..."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import StructInfoError
+from ...ir.expr import FloorDiv, IntImm, PrimExpr, Select, cast, const
+from ...tir import if_then_else
+from ..derive import prove_dims
+from ..expr import Call, Tuple, TupleGetItem, as_relax
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
+from .broadcast import unbroadcast
+from .faces import (
+    ONE,
+    ZERO,
+    at_axis,
+    dims_of,
+    least,
+    most,
+    prepared,
+    ravel,
+    reshaped_to,
+    simplified,
+    size_analyzer,
+    unravel,
+)
+from .families import Layouts
+from .infer import NUMBER, axes_of, axis_of, dims_product, same_dtype, shape_dims, tensor
+from .infer import tensors as tensor_fields
+from .loops import require_equal
+from .lower import call_te, te_lower
+from .record import Shape, missing, op
+
+__all__ = [
+    "broadcast_to",
+    "collapse_sum_like",
+    "collapse_sum_to",
+    "concat",
+    "expand_dims",
+    "flatten",
+    "permute_dims",
+    "reshape",
+    "split",
+    "squeeze",
+    "stack",
+]
+
+BY_POSITION = missing("axes are numbered by position")
+
+
+def _shaped(info: TensorStructInfo, dims: Any, ndim: int = -1) -> TensorStructInfo:
+    if dims is not None:
+        dims = tuple(simplified(d) for d in dims)
+    return TensorStructInfo(dims, info.dtype, info.vdevice, ndim)
+
+
+# -- reshape ------------------------------------------------------------------------------------------------------------
+
+
+def te_reshape(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
+    """`x` in the shape `dims`, which has as many elements."""
+    return te.compute(tuple(dims), lambda *i: x(*unravel(ravel(i, dims), x.shape)), "reshape")
+
+
+def _lower_reshape(builder: Any, call: Call) -> Expr:
+    x, info = call.args[0], call.struct_info
+    old, new = x.struct_info.dims, info.dims  # type: ignore[attr-defined]
+    require_equal(builder, [(dims_product(old), dims_product(new))])
+    return call_te(builder, call, te_reshape, x, ShapeExpr(new))
+
+
+def _reshape_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    return (reshaped_to(ops, gy, call.args[0]), *[None] * (len(call.args) - 1))
+
+
+def _new_shape(given: dict[str, Any]) -> None:
+    """-1 becomes what is left, and 0 the dimension of `x` in that place."""
+    shape = given["shape"]
+    if isinstance(shape, (int, PrimExpr)):
+        shape = (shape,)
+    if not isinstance(shape, (tuple, list)):
+        return
+    entries = [e.value if isinstance(e, (IntImm,)) else e for e in shape]
+    x = given["x"] = as_relax(given["x"])
+    dims = tensor(x, "x").dims
+    for k, e in enumerate(entries):
+        if isinstance(e, int) and not isinstance(e, bool) and e < -1:
+            raise StructInfoError(f"shape: wanted dimensions, -1 or 0, got {e}")
+        if isinstance(e, int) and not isinstance(e, bool) and e == 0 and dims != ():
+            if dims is None:
+                raise StructInfoError("shape: 0 stands for a dimension of x, whose shape is not known")
+            if k >= len(dims):
+                raise StructInfoError(f"shape: 0 in place {k}: x has {len(dims)} dimensions")
+            entries[k] = dims[k]
+    left = [k for k, e in enumerate(entries) if isinstance(e, int) and e == -1]
+    if len(left) > 1:
+        raise StructInfoError(f"shape: -1 may stand once, got {list(shape)}")
+    if left:
+        if dims is None:
+            raise StructInfoError("shape: -1 is computed from the shape of x, which is not known")
+        others = ShapeExpr([e for k, e in enumerate(entries) if k != left[0]]).values
+        entries[left[0]] = _left_over(dims, others, shape)
+    given["shape"] = ShapeExpr(entries)
+
+
+def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
+    """The product of `dims` divided by that of `others`; equal factors go first."""
+    above, below = list(dims), []
+    for d in others:
+        same = next((k for k, a in enumerate(above) if a is d and not isinstance(a, IntImm)), None)
+        if same is None:
+            below.append(d)
+        else:
+            above.pop(same)
+    total, part = simplified(dims_product(above)), simplified(dims_product(below))
+    if isinstance(part, IntImm) and part.value == 0:
+        # Nothing is left to share out; any size would do, and numpy refuses to choose.
+        raise StructInfoError(f"shape: -1 beside a dimension of 0 is not determined: {list(shape)}")
+    if isinstance(part, IntImm) and isinstance(total, IntImm) and total.value % part.value:
+        raise StructInfoError(
+            f"shape: {total.value} elements do not divide by {part.value} in {list(shape)}"
+        )
+    return simplified(FloorDiv(total, part))
+
+
+@prepared(_new_shape)
+@op(
+    "reshape",
+    numpy=lambda x, shape: np.reshape(x, shape),
+    lower=_lower_reshape,
+    grad=_reshape_grad,
+    layout=missing("elements are in row-major order"),
+)
+def reshape(x: Expr, shape: Shape) -> StructInfo:
+    """The elements of `x` in row-major order, in another shape.
+
+    In a list, -1 stands for what is left, and 0 for the dimension of `x` in that place.
+    Raises StructInfoError if the number of elements differs.
+    """
+    info = tensor(x, "x")
+    dims, ndim = shape_dims(shape)
+    if dims is not None and info.dims is not None:
+        have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
+        if prove_dims(have, want) is False and isinstance(have, IntImm) and isinstance(want, IntImm):
+            raise StructInfoError(f"shape: wanted {have.value} elements, got {want.value}")
+    return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
+
+
+@op(
+    "flatten",
+    numpy=lambda x: np.reshape(x, (-1,)),
+    lower=_lower_reshape,
+    grad=_reshape_grad,
+    layout=missing("elements are in row-major order"),
+)
+def flatten(x: Expr) -> StructInfo:
+    """The elements of `x` in row-major order, in one dimension."""
+    info = tensor(x, "x")
+    return _shaped(info, None if info.dims is None else (dims_product(info.dims),), 1)
+
+
+def _new_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    axes = (axis,) if isinstance(axis, int) else axis
+    return axes_of(axes, ndim + len(axes))
+
+
+def _te_expand_dims(x: te.Tensor, axis: Any) -> te.Tensor:
+    axes = _new_axes(axis, x.ndim)
+    rest = iter(x.shape)
+    dims = [const(1, "int64") if k in axes else next(rest) for k in range(x.ndim + len(axes))]
+    return te.compute(
+        dims, lambda *i: x(*(e for k, e in enumerate(i) if k not in axes)), "expand_dims"
+    )
+
+
+@op(
+    "expand_dims",
+    numpy=lambda x, *, axis: np.expand_dims(x, axis),
+    lower=te_lower(_te_expand_dims),
+    grad=_reshape_grad,
+    layout=BY_POSITION,
+)
+def expand_dims(x: Expr, axis: int | tuple[int, ...]) -> StructInfo:
+    """`x` with dimensions of size 1 put in; `axis` is where they are in the result."""
+    info = tensor(x, "x")
+    extra = 1 if isinstance(axis, int) else len(axis)
+    if info.ndim == -1:
+        return _shaped(info, None)
+    axes = _new_axes(axis, info.ndim)
+    if info.dims is None:
+        return _shaped(info, None, info.ndim + extra)
+    rest = iter(info.dims)
+    return _shaped(info, [ONE if k in axes else next(rest) for k in range(info.ndim + extra)])
+
+
+def _squeezed(axis: Any, dims: Any) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(k for k, d in enumerate(dims) if isinstance(d, IntImm) and d.value == 1)
+    return axes_of(axis, len(dims))
+
+
+def _te_squeeze(x: te.Tensor, axis: Any) -> te.Tensor:
+    axes = _squeezed(axis, x.shape)
+    dims = [d for k, d in enumerate(x.shape) if k not in axes]
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        rest = iter(i)
+        return x(*(ZERO if k in axes else next(rest) for k in range(x.ndim)))
+
+    return te.compute(dims, value, "squeeze")
+
+
+def _lower_squeeze(builder: Any, call: Call) -> Expr:
+    dims: Any = call.args[0].struct_info.dims  # type: ignore[attr-defined]
+    axis = call.attrs["axis"]
+    require_equal(builder, [(dims[k], ONE) for k in _squeezed(axis, dims)])
+    return call_te(builder, call, _te_squeeze, call.args[0], axis=_squeezed(axis, dims))
+
+
+@op(
+    "squeeze",
+    numpy=lambda x, *, axis=None: np.squeeze(x, axis),
+    lower=_lower_squeeze,
+    grad=_reshape_grad,
+    layout=BY_POSITION,
+)
+def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
+    """`x` without the dimensions `axis`, which are of size 1; by default all that are known to be 1.
+
+    Raises StructInfoError if one certainly is not 1; a symbol is checked when the program runs. With no axis
+    given, no dimension may be a symbol: which are 1 must be known.
+    """
+    info = tensor(x, "x")
+    if info.ndim == -1 or (axis is None and info.dims is None):
+        return _shaped(info, None)
+    if axis is None:
+        symbols = [d for d in info.dims if not isinstance(d, IntImm)]  # type: ignore[union-attr]
+        if symbols:
+            raise StructInfoError(
+                f"axis: the dimension {symbols[0]} may be 1 or not when it runs; say which axes to drop"
+            )
+        axes = _squeezed(None, info.dims)
+    else:
+        axes = axes_of(axis, info.ndim)
+    if info.dims is None:
+        return _shaped(info, None, info.ndim - len(axes))
+    for k in axes:
+        d = info.dims[k]
+        if isinstance(d, IntImm) and d.value != 1:
+            raise StructInfoError(f"axis: wanted dimensions of size 1, axis {k} is {d.value}")
+    return _shaped(info, [d for k, d in enumerate(info.dims) if k not in axes])
+
+
+# -- permute_dims -------------------------------------------------------------------------------------------------------
+
+
+def _permutation(axes: Any, ndim: int) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(ndim))[::-1]
+    made = axes_of(axes, ndim, "axes")
+    if len(made) != ndim:
+        raise StructInfoError(f"axes: wanted each of {ndim} axes once, got {list(axes)}")
+    return made
+
+
+def _te_permute_dims(x: te.Tensor, axes: Any) -> te.Tensor:
+    order = _permutation(axes, x.ndim)
+    dims = [x.shape[a] for a in order]
+    return te.compute(dims, lambda *i: x(*(i[order.index(k)] for k in range(x.ndim))), "transpose")
+
+
+def _permute_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    ndim = call.struct_info.ndim  # type: ignore[attr-defined]
+    if ndim == -1:
+        if call.attrs["axes"] is None:
+            return (ops.permute_dims(gy),)
+        ndim = len(call.attrs["axes"])
+    order = _permutation(call.attrs["axes"], ndim)
+    return (ops.permute_dims(gy, axes=tuple(order.index(k) for k in range(ndim))),)
+
+
+def _permute_layout(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
+    """The transposition is composed with the order that `x` is available in."""
+    found = orders[0]
+    if found is None:
+        return None
+    order = _permutation(call.attrs["axes"], len(found))
+    return Layouts((found,), None, {"axes": tuple(found.index(a) for a in order)})
+
+
+@op(
+    "permute_dims",
+    numpy=lambda x, *, axes=None: np.transpose(x, axes),
+    lower=te_lower(_te_permute_dims),
+    grad=_permute_grad,
+    layout=_permute_layout,
+)
+def permute_dims(x: Expr, axes: tuple[int, ...] | None = None) -> StructInfo:
+    """`x` with its axes in another order (reversed by default): axis k of the result is axis ``axes[k]`` of `x`."""
+    info = tensor(x, "x")
+    if info.ndim == -1:
+        return _shaped(info, None, -1 if axes is None else len(axes))
+    order = _permutation(axes, info.ndim)
+    if info.dims is None:
+        return _shaped(info, None, info.ndim)
+    return _shaped(info, [info.dims[a] for a in order])
+
+
+# -- concat, stack, split -----------------------------------------------------------------------------------------------
+
+
+def _choose(options: list[PrimExpr], ends: list[PrimExpr], index: PrimExpr) -> PrimExpr:
+    """The option k for which ``ends[k-1] <= index < ends[k]``, by bisection."""
+    level = list(zip(options, ends))
+    while len(level) > 1:
+        paired = []
+        for k in range(0, len(level) - 1, 2):
+            (a, end), (b, last) = level[k], level[k + 1]
+            paired.append((if_then_else(index < end, a, b), last))
+        level = paired + ([level[-1]] if len(level) % 2 else [])
+    return level[0][0]
+
+
+def _te_concat(tensors: list[te.Tensor], axis: int) -> te.Tensor:
+    at = axis % tensors[0].ndim
+    starts, end = [], ZERO
+    for t in tensors:
+        starts.append(end)
+        end = simplified(end + t.shape[at])
+    dims = [end if k == at else d for k, d in enumerate(tensors[0].shape)]
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        loads = [t(*i[:at], i[at] - s, *i[at + 1 :]) for t, s in zip(tensors, starts)]
+        return _choose(loads, [*starts[1:], end], i[at])
+
+    return te.compute(dims, value, "concat")
+
+
+def _fields(x: Expr) -> list[Expr]:
+    if isinstance(x, Tuple):
+        return list(x.fields)
+    return [TupleGetItem(x, i) for i in range(len(x.struct_info.fields))]  # type: ignore[attr-defined]
+
+
+def _lower_concat(builder: Any, call: Call) -> Expr:
+    fields = _fields(call.args[0])
+    infos: list[Any] = [f.struct_info for f in fields]
+    at = axis_of(call.attrs["axis"] or 0, infos[0].ndim)
+    pairs = [
+        (d, first)
+        for info in infos[1:]
+        for k, (first, d) in enumerate(zip(infos[0].dims, info.dims))
+        if k != at
+    ]
+    require_equal(builder, pairs)
+    return call_te(builder, call, _te_concat, fields, axis=at)
+
+
+def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    fields = _fields(call.args[0])
+    axis = call.attrs["axis"] or 0
+    made, end = [], ZERO
+    for f in fields:
+        info: Any = f.struct_info
+        if info.dims is None:
+            raise StructInfoError("concat: the gradient needs the shapes of the tensors; match_cast them")
+        start, end = end, simplified(end + info.dims[at_axis(f, axis)])
+        made.append(ops.strided_slice(gy, (axis,), (start,), (end,), assume_inbound=True))
+    return (Tuple(made),)
+
+
+@op(
+    "concat",
+    numpy=lambda tensors, *, axis=0: np.concatenate(tensors, 0 if axis is None else axis),
+    lower=_lower_concat,
+    grad=_concat_grad,
+    layout=missing("takes a tuple"),
+)
+def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
+    """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is axis 0."""
+    infos = tensor_fields(tensors, "tensors")
+    if not infos:
+        raise StructInfoError("tensors: wanted at least one")
+    names = [f"field {k}" for k in range(len(infos))]
+    dtype = same_dtype(infos, names)
+    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    ranks = {i.ndim for i in infos} - {-1}
+    if len(ranks) > 1:
+        raise StructInfoError(f"tensors: wanted the same rank, got {[i.ndim for i in infos]}")
+    if not ranks:
+        return TensorStructInfo(None, dtype, vdevice)
+    (ndim,) = ranks
+    at = axis_of(0 if axis is None else axis, ndim)
+    if any(i.dims is None for i in infos):
+        return TensorStructInfo(None, dtype, vdevice, ndim)
+    dims = list(_joined(infos, names, at))
+    total: PrimExpr = ZERO
+    for i in infos:
+        total = total + i.dims[at]  # type: ignore[index]
+    dims[at] = simplified(total)
+    return TensorStructInfo(dims, dtype, vdevice)
+
+
+def _joined(infos: list[TensorStructInfo], names: list[str], but: int) -> list[PrimExpr]:
+    """The dimensions that all have, but for axis `but`; constants win over symbols."""
+    made = list(infos[0].dims or ())
+    for info, name in zip(infos[1:], names[1:]):
+        for k, d in enumerate(info.dims or ()):
+            if k == but or prove_dims(made[k], d):
+                continue
+            if isinstance(d, IntImm):
+                if isinstance(made[k], IntImm):
+                    raise StructInfoError(
+                        f"dimension {k} differs: {made[k].value} in field 0, {d.value} in {name}"  # type: ignore[attr-defined]
+                    )
+                made[k] = d
+    return made
+
+
+def _te_stack(tensors: list[te.Tensor], axis: int) -> te.Tensor:
+    count = len(tensors)
+    dims = [*tensors[0].shape[:axis], const(count, "int64"), *tensors[0].shape[axis:]]
+    ends = [const(k + 1, "int64") for k in range(count)]
+    return te.compute(
+        dims,
+        lambda *i: _choose([t(*i[:axis], *i[axis + 1 :]) for t in tensors], ends, i[axis]),
+        "stack",
+    )
+
+
+def _lower_stack(builder: Any, call: Call) -> Expr:
+    fields = _fields(call.args[0])
+    infos: list[Any] = [f.struct_info for f in fields]
+    require_equal(builder, [p for i in infos[1:] for p in zip(i.dims, infos[0].dims)])
+    at = axis_of(call.attrs["axis"] or 0, infos[0].ndim, extra=1)
+    return call_te(builder, call, _te_stack, fields, axis=at)
+
+
+def _stack_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    axis, count = call.attrs["axis"] or 0, len(_fields(call.args[0]))
+    parts = [
+        ops.squeeze(
+            ops.strided_slice(gy, (axis,), (k,), (k + 1,), assume_inbound=True), axis=(axis,)
+        )
+        for k in range(count)
+    ]
+    return (Tuple(parts),)
+
+
+@op(
+    "stack",
+    numpy=lambda tensors, *, axis=0: np.stack(tensors, 0 if axis is None else axis),
+    lower=_lower_stack,
+    grad=_stack_grad,
+    layout=missing("takes a tuple"),
+)
+def stack(tensors: Expr, axis: int | None = 0) -> StructInfo:
+    """Several tensors of one shape (a tuple) beside each other along a new dimension `axis`."""
+    infos = tensor_fields(tensors, "tensors")
+    if not infos:
+        raise StructInfoError("tensors: wanted at least one")
+    names = [f"field {k}" for k in range(len(infos))]
+    dtype = same_dtype(infos, names)
+    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    ranks = {i.ndim for i in infos} - {-1}
+    if len(ranks) > 1:
+        raise StructInfoError(f"tensors: wanted the same rank, got {[i.ndim for i in infos]}")
+    if not ranks:
+        return TensorStructInfo(None, dtype, vdevice)
+    (ndim,) = ranks
+    at = axis_of(0 if axis is None else axis, ndim, extra=1)
+    if any(i.dims is None for i in infos):
+        return TensorStructInfo(None, dtype, vdevice, ndim + 1)
+    dims = _joined(infos, names, -1)
+    return TensorStructInfo([*dims[:at], len(infos), *dims[at:]], dtype, vdevice)
+
+
+def _pieces(size: PrimExpr, spec: Any) -> list[tuple[PrimExpr, PrimExpr]]:
+    """Where each piece of an axis of `size` starts, and how long it is."""
+    analyzer = size_analyzer(size)
+    if isinstance(spec, int):
+        length = simplified(FloorDiv(size + (spec - 1), const(spec, "int64"))) if spec > 1 else size
+        edges: list[PrimExpr] = [least(length * k, size, analyzer) for k in range(spec)]
+    else:
+        edges = [ZERO, *(least(const(e, "int64"), size, analyzer) for e in spec)]
+    made = []
+    for start, end in zip(edges, [*edges[1:], size]):
+        made.append((simplified(start), simplified(most(end - start, ZERO, analyzer))))
+    return made
+
+
+def _split_numpy(x: Any, *, indices_or_sections: Any, axis: int = 0) -> tuple[Any, ...]:
+    size, spec = x.shape[axis], indices_or_sections
+    if isinstance(spec, int):
+        length = -(-size // spec)
+        return tuple(np.take(x, range(min(k * length, size), min((k + 1) * length, size)), axis) for k in range(spec))
+    return tuple(np.split(x, spec, axis))
+
+
+def _te_split(x: te.Tensor, indices_or_sections: Any, axis: int) -> list[te.Tensor]:
+    at = axis % x.ndim
+    made = []
+    for k, (start, length) in enumerate(_pieces(x.shape[at], indices_or_sections)):
+        dims = [*x.shape[:at], length, *x.shape[at + 1 :]]
+        made.append(
+            te.compute(
+                dims, lambda *i, s=start: x(*i[:at], i[at] + s, *i[at + 1 :]), f"split_{k}"
+            )
+        )
+    return made
+
+
+def _lower_split(builder: Any, call: Call) -> Expr:
+    made = call_te(builder, call, _te_split, *call.args, **dict(call.attrs))
+    fields = call.struct_info.fields  # type: ignore[attr-defined]
+    # A kernel of one output gives a tensor, not a tuple of it.
+    return Tuple((builder.emit(made),)) if len(fields) == 1 else made
+
+
+@op(
+    "split",
+    numpy=_split_numpy,
+    lower=_lower_split,
+    grad=lambda ops, call, y, gy: (ops.concat(gy, axis=call.attrs["axis"]),),
+    layout=missing("gives a tuple"),
+)
+def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> StructInfo:
+    """`x` cut along `axis` into a tuple: before each of several indices, or into a number of equal sections.
+
+    If the size does not divide, sections are rounded up and the last ones are shorter.
+    """
+    info = tensor(x, "x")
+    spec = indices_or_sections
+    if isinstance(spec, int) and spec < 1:
+        raise StructInfoError(f"indices_or_sections: wanted at least one section, got {spec}")
+    if isinstance(spec, tuple):
+        for e in spec:
+            if isinstance(e, bool) or not isinstance(e, int) or e < 0:
+                raise StructInfoError(
+                    f"indices_or_sections: wanted indices that are ints, not negative, got {e!r}"
+                )
+    count = spec if isinstance(spec, int) else len(spec) + 1
+    if info.ndim == -1 or info.dims is None:
+        if info.ndim != -1:
+            axis_of(axis, info.ndim)
+        return TupleStructInfo((_shaped(info, None, info.ndim),) * count)
+    at = axis_of(axis, info.ndim)
+    fields = [
+        _shaped(info, [*info.dims[:at], length, *info.dims[at + 1 :]])
+        for _, length in _pieces(info.dims[at], spec)
+    ]
+    return TupleStructInfo(tuple(fields))
+
+
+# -- broadcast_to, collapse_sum_to --------------------------------------------------------------------------------------
+
+
+def _fit(x: PrimExpr, target: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
+    """What must be equal at run time for an axis of `x` to broadcast to `target`; None if it surely does."""
+    if (isinstance(x, IntImm) and x.value == 1) or prove_dims(x, target):
+        return None
+    if isinstance(x, IntImm):
+        return x, target
+    return Select(x.equal(ONE), target, x), target
+
+
+def _te_broadcast_to(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
+    skip = len(dims) - x.ndim
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        return x(*(_own(e, d, t) for e, d, t in zip(i[skip:], x.shape, dims[skip:])))
+
+    return te.compute(tuple(dims), value, "broadcast_to")
+
+
+def _own(index: PrimExpr, size: PrimExpr, target: PrimExpr) -> PrimExpr:
+    """The index into an axis of `size` that is broadcast to `target`."""
+    if prove_dims(size, target):
+        return index
+    if isinstance(size, IntImm):
+        return ZERO if size.value == 1 else index
+    return Select(size.equal(ONE), ZERO, index)
+
+
+def _lower_broadcast_to(builder: Any, call: Call) -> Expr:
+    x, info = call.args[0], call.struct_info
+    own, dims = x.struct_info.dims, info.dims  # type: ignore[attr-defined]
+    skip = len(dims) - len(own)
+    require_equal(builder, [p for a, b in zip(own, dims[skip:]) if (p := _fit(a, b)) is not None])
+    return call_te(builder, call, _te_broadcast_to, x, ShapeExpr(dims))
+
+
+def _check_fit(small: Any, large: Any, what: str) -> None:
+    if len(small) > len(large):
+        raise StructInfoError(f"{what}: {len(small)} dimensions do not broadcast to {len(large)}")
+    for k, (a, b) in enumerate(zip(small[::-1], large[::-1])):
+        if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value not in (1, b.value):
+            raise StructInfoError(
+                f"{what}: dimension {-k - 1}: {a.value} does not broadcast to {b.value}"
+            )
+
+
+@op(
+    "broadcast_to",
+    numpy=lambda x, shape: np.array(np.broadcast_to(x, shape)),
+    lower=_lower_broadcast_to,
+    grad=lambda ops, call, y, gy: (unbroadcast(ops, gy, call.args[0]), None),
+    layout=BY_POSITION,
+)
+def broadcast_to(x: Expr, shape: Shape) -> StructInfo:
+    """`x` repeated along its dimensions of size 1, and along new ones in front, to `shape`."""
+    info = tensor(x, "x")
+    dims, ndim = shape_dims(shape)
+    if dims is not None and info.dims is not None:
+        _check_fit(info.dims, dims, "shape")
+    elif -1 not in (ndim, info.ndim) and info.ndim > ndim:
+        raise StructInfoError(f"shape: {info.ndim} dimensions do not broadcast to {ndim}")
+    return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
+
+
+def _collapse_numpy(data: Any, shape: Any) -> Any:
+    shape = tuple(shape)
+    skip = data.ndim - len(shape)
+    axes = [*range(skip), *(skip + k for k, d in enumerate(shape) if d == 1)]
+    wide = np.float32 if data.dtype == np.float16 else data.dtype
+    return np.sum(data, axis=tuple(axes), dtype=wide).reshape(shape).astype(data.dtype)
+
+
+def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
+    skip = data.ndim - len(dims)
+    wide = "float32" if data.dtype.is_float and data.dtype.bits == 16 else data.dtype
+    axes: dict[int, Any] = {}
+    for k, size in enumerate(data.shape):
+        target = dims[k - skip] if k >= skip else ONE
+        if k < skip or not prove_dims(size, target):
+            one = isinstance(target, IntImm) and target.value == 1
+            extent = size if one else Select(target.equal(ONE), size, ONE)
+            axes[k] = te.reduce_axis((0, extent), f"k{k}")
+
+    def at(i: tuple[PrimExpr, ...], k: int) -> PrimExpr:
+        if k not in axes:
+            return i[k - skip]
+        var: PrimExpr = axes[k].var
+        target = dims[k - skip] if k >= skip else ONE
+        if isinstance(target, IntImm) and target.value == 1:
+            return var
+        return Select(target.equal(ONE), var, i[k - skip])
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        element = cast(wide, data(*(at(i, k) for k in range(data.ndim))))
+        return te.sum(element, axis=list(axes.values())) if axes else element
+
+    made: te.Tensor = te.compute(tuple(dims), value, "collapse_sum")
+    if made.dtype is data.dtype:
+        return made
+    return te.compute(tuple(dims), lambda *i: cast(data.dtype, made(*i)), "rounded")
+
+
+def _lower_collapse(builder: Any, call: Call) -> Expr:
+    data, info = call.args[0], call.struct_info
+    own, dims = data.struct_info.dims, info.dims  # type: ignore[attr-defined]
+    skip = len(own) - len(dims)
+    require_equal(builder, [p for a, b in zip(dims, own[skip:]) if (p := _fit(a, b)) is not None])
+    return call_te(builder, call, _te_collapse, data, ShapeExpr(dims))
+
+
+def _collapse_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data = call.args[0]
+    shape = dims_of(data)
+    return ops.broadcast_to(gy, ops.shape_of(data) if shape is None else shape), None
+
+
+@op(
+    "collapse_sum_to",
+    numpy=_collapse_numpy,
+    lower=_lower_collapse,
+    grad=_collapse_grad,
+    layout=BY_POSITION,
+)
+def collapse_sum_to(data: Expr, shape: Shape) -> StructInfo:
+    """`data` summed to `shape`, which broadcasts to the shape of `data`: what undoes a broadcast in gradients.
+
+    The 16-bit floats are summed in float32.
+    """
+    info = tensor(data, "data", NUMBER)
+    dims, ndim = shape_dims(shape)
+    if dims is not None and info.dims is not None:
+        _check_fit(dims, info.dims, "shape")
+    elif -1 not in (ndim, info.ndim) and ndim > info.ndim:
+        raise StructInfoError(f"shape: {ndim} dimensions do not broadcast to {info.ndim}")
+    return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
+
+
+@op(
+    "collapse_sum_like",
+    numpy=lambda data, collapse_target: _collapse_numpy(data, collapse_target.shape),
+    lower=_lower_collapse,
+    grad=_collapse_grad,
+    layout=BY_POSITION,
+)
+def collapse_sum_like(data: Expr, collapse_target: Expr) -> StructInfo:
+    """`data` summed to the shape of `collapse_target`; see collapse_sum_to."""
+    info = tensor(data, "data", NUMBER)
+    target = tensor(collapse_target, "collapse_target")
+    if target.dims is not None and info.dims is not None:
+        _check_fit(target.dims, info.dims, "collapse_target")
+    elif -1 not in (target.ndim, info.ndim) and target.ndim > info.ndim:
+        raise StructInfoError(
+            f"collapse_target: {target.ndim} dimensions do not broadcast to {info.ndim}"
+        )
+    return TensorStructInfo(target.shape, info.dtype, info.vdevice, target.ndim)

@@ -1,0 +1,596 @@
+"""Convolutions and transposed convolutions over one, two and three axes.
+
+All are one formula over the plain axes N, C, O, I and the spatial ones; `Layout` maps them to how the tensors are kept.
+Sums of 16-bit floats are kept in float32.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....base import DataType, StructInfoError
+from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, IntImm, PrimExpr, cast, const
+from ....te import Tensor, compute, reduce_axis
+from ....te import sum as te_sum
+from ....tir import all as all_of
+from ....tir import if_then_else
+from ...derive import prove_dims
+from ...expr import Call
+from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ..infer import NUMBER, tensor
+from ..lower import te_lower
+from ..meaning import value_dtype
+from ..record import op
+from .layout import Layout, layout_of
+from .window import (
+    SPATIAL,
+    attribute_layout,
+    normalised,
+    padding_of,
+    positive_dim,
+    simple,
+    spread,
+    static,
+    te_pad,
+    window_count,
+)
+
+__all__ = [
+    "conv1d",
+    "conv1d_transpose",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "conv3d_transpose",
+    "data_gradient",
+]
+
+
+@dataclass(frozen=True)
+class _Conv:
+    """The attributes of a convolution in one form.
+
+    output_padding  None for a convolution that is not transposed
+    """
+
+    spatial: str
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    data: Layout
+    kernel: Layout
+    out: Layout
+    output_padding: tuple[int, ...] | None = None
+
+    @property
+    def before(self) -> tuple[int, ...]:
+        return self.padding[: len(self.spatial)]
+
+    @property
+    def after(self) -> tuple[int, ...]:
+        return self.padding[len(self.spatial) :]
+
+    def windows(self, name: str, size: Any, kernel: Any, k: int) -> Any:
+        """The size of the result along spatial axis `k`."""
+        if self.output_padding is None:
+            return window_count(
+                size, kernel, self.strides[k], self.before[k], self.after[k], self.dilation[k]
+            )
+        extra = self.output_padding[k] + 1 - self.before[k] - self.after[k]
+        return (size - 1) * self.strides[k] + (kernel - 1) * self.dilation[k] + extra
+
+    def sizes(self, data: Sequence[Any], weight: Sequence[Any]) -> dict[str, Any]:
+        """The size of each axis of the result, from the dimensions of data and weight."""
+        x, w = self.data.sizes(data), self.kernel.sizes(weight)
+        made = {"N": x["N"], "C": w["O"] * (self.groups if self.output_padding is not None else 1)}
+        for k, axis in enumerate(self.spatial):
+            made[axis] = self.windows(axis, x[axis], w[axis], k)
+        return made
+
+
+def _settings(ndim: int, attrs: dict[str, Any]) -> _Conv:
+    """The attributes checked; `attrs` is changed to hold them in one form, as calls keep them."""
+    spatial = SPATIAL[ndim]
+    for name in ("strides", "dilation"):
+        attrs[name] = spread(attrs[name], ndim, name)
+    attrs["padding"] = padding_of(attrs["padding"], ndim)
+    transposed = "output_padding" in attrs
+    if transposed:
+        more = spread(attrs["output_padding"], ndim, "output_padding", 0)
+        attrs["output_padding"] = more
+        for extra, s, d in zip(more, attrs["strides"], attrs["dilation"]):
+            if extra and extra >= max(s, d):
+                raise StructInfoError(
+                    f"output_padding: wanted less than the stride ({s}) or the dilation ({d}), got {extra}"
+                )
+    groups = attrs["groups"]
+    if type(groups) is not int or groups < 1:
+        raise StructInfoError(f"groups: wanted an int >= 1, got {groups!r}")
+    if attrs["out_layout"] is None:
+        attrs["out_layout"] = attrs["data_layout"]
+    if attrs["out_dtype"] == "":
+        attrs["out_dtype"] = None
+    return _Conv(
+        spatial,
+        attrs["strides"],
+        attrs["padding"],
+        attrs["dilation"],
+        groups,
+        layout_of(attrs["data_layout"], f"NC{spatial}", "data_layout"),
+        layout_of(attrs["kernel_layout"], f"OI{spatial}", "kernel_layout"),
+        layout_of(attrs["out_layout"], f"NC{spatial}", "out_layout"),
+        attrs.get("output_padding"),
+    )
+
+
+# -- inference ----------------------------------------------------------------------------------------------------------
+
+
+def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructInfo:
+    conv = _settings(ndim, attrs)
+    x = tensor(data, "data", NUMBER, conv.data.ndim)
+    w = tensor(weight, "weight", NUMBER, conv.kernel.ndim)
+    dtype = _out_dtype(x.dtype, w.dtype, attrs["out_dtype"])
+    if x.dims is None or w.dims is None:
+        return TensorStructInfo(None, dtype, x.vdevice, conv.out.ndim)
+    have, kernel = conv.data.sizes(x.dims), conv.kernel.sizes(w.dims)
+    _check_channels(conv, have["C"], kernel)
+    sizes = {
+        a: positive_dim(d, f"axis {a}: a window of {kernel.get(a)} on data of {have.get(a)}")
+        for a, d in conv.sizes(x.dims, w.dims).items()
+    }
+    return TensorStructInfo([simple(d) for d in conv.out.shape(sizes, "out_layout")], dtype, x.vdevice)
+
+
+def _out_dtype(x: DataType, w: DataType, given: Any) -> DataType:
+    if given is not None:
+        dtype = DataType(given)
+        if dtype.kind not in NUMBER:
+            raise StructInfoError(f"out_dtype: wanted a number's dtype, got {dtype}")
+        for info, name in ((x, "data"), (w, "weight")):
+            if info.is_float and not dtype.is_float:
+                raise StructInfoError(f"out_dtype: {dtype} for {name} of {info}; wanted a float")
+        return dtype
+    if x != "void" and w != "void" and x is not w:
+        raise StructInfoError(
+            f"the dtypes differ: data is {x}, weight is {w}; astype one of them, or give out_dtype"
+        )
+    return w if x == "void" else x
+
+
+def _check_channels(conv: _Conv, channels: Any, kernel: dict[str, Any]) -> None:
+    groups = conv.groups
+    if conv.output_padding is None:
+        whole, each, many = kernel["I"] * groups, kernel["I"], kernel["O"]
+        if prove_dims(channels, whole) is False:
+            raise StructInfoError(
+                f"data has {simple(channels)} channels; wanted {simple(whole)}: "
+                f"weight has {simple(each)} for each of {groups} groups"
+            )
+        name = "output"
+    else:
+        if prove_dims(channels, kernel["I"]) is False:
+            raise StructInfoError(
+                f"data has {simple(channels)} channels; wanted {simple(kernel['I'])}, as weight has"
+            )
+        many, name = kernel["I"], "input"
+    count = static(many)
+    if count is not None and count % groups:
+        raise StructInfoError(f"weight has {count} {name} channels; wanted a multiple of groups = {groups}")
+
+
+# -- legalisation -------------------------------------------------------------------------------------------------------
+
+
+def _accumulator(dtype: DataType) -> DataType:
+    return DataType("float32") if dtype.is_float and dtype.bits == 16 else dtype
+
+
+def _te(ndim: int) -> Callable[..., Tensor]:
+    def compute_conv(data: Tensor, weight: Tensor, **attrs: Any) -> Tensor:
+        conv = _settings(ndim, attrs)
+        dtype = _out_dtype(data.dtype, weight.dtype, attrs["out_dtype"])
+        build = _te_conv if conv.output_padding is None else _te_transpose
+        return build(conv, data, weight, dtype)
+
+    return compute_conv
+
+
+def _group(index: PrimExpr, count: Any, groups: int, each: Any) -> PrimExpr | None:
+    """Where the group begins that channel `index` of `count` belongs to, in the other tensor's channels; None: at 0."""
+    if groups == 1:
+        return None
+    first = FloorDiv(index, cast(index.dtype, simple(count // groups)))
+    return first * cast(index.dtype, each)
+
+
+def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
+    wide = _accumulator(dtype)
+    kernel = conv.kernel.sizes(weight.shape)
+    sizes = {a: simple(d) for a, d in conv.sizes(data.shape, weight.shape).items()}
+    where = [conv.data.position(a) for a in conv.spatial]
+    before, after = [0] * data.ndim, [0] * data.ndim
+    for k, at in enumerate(where):
+        before[at], after[at] = conv.before[k], conv.after[k]
+    blocked = any(a in conv.data.blocks for a in conv.spatial)
+    padded = data if blocked else te_pad(data, before, after, const(0, data.dtype))
+    have = conv.data.sizes(data.shape)
+    channel = reduce_axis((0, kernel["I"]), "rc")
+    taps = [reduce_axis((0, kernel[a]), f"r{a.lower()}") for a in conv.spatial]
+
+    def value(at: dict[str, PrimExpr]) -> PrimExpr:
+        begin = _group(at["C"], kernel["O"], conv.groups, kernel["I"])
+        source = {"N": at["N"], "C": channel.var if begin is None else begin + channel.var}
+        inside = []
+        for k, axis in enumerate(conv.spatial):
+            source[axis] = at[axis] * conv.strides[k] + taps[k].var * conv.dilation[k]
+            if blocked and (conv.before[k] or conv.after[k]):
+                source[axis] = source[axis] - conv.before[k]
+                inside += [GE(source[axis], const(0, source[axis].dtype)), LT(source[axis], have[axis])]
+        read = padded(*conv.data.index(source))
+        if inside:
+            read = if_then_else(all_of(*inside), read, const(0, data.dtype))
+        taken = {"O": at["C"], "I": channel.var}
+        taken.update({a: t.var for a, t in zip(conv.spatial, taps)})
+        factor = weight(*conv.kernel.index(taken))
+        return te_sum(cast(wide, read) * cast(wide, factor), axis=[channel, *taps])  # type: ignore[no-any-return]
+
+    return _rounded(conv.out.compute(sizes, value, "conv"), dtype)
+
+
+def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
+    wide = _accumulator(dtype)
+    kernel, have = conv.kernel.sizes(weight.shape), conv.data.sizes(data.shape)
+    sizes = {a: simple(d) for a, d in conv.sizes(data.shape, weight.shape).items()}
+    channel = reduce_axis((0, simple(kernel["I"] // conv.groups)), "rc")
+    taps = [reduce_axis((0, kernel[a]), f"r{a.lower()}") for a in conv.spatial]
+
+    def value(at: dict[str, PrimExpr]) -> PrimExpr:
+        own, each = at["C"], cast(at["C"].dtype, kernel["O"])
+        source = {"N": at["N"], "C": channel.var}
+        if conv.groups > 1:
+            begin = FloorDiv(own, each) * cast(own.dtype, simple(kernel["I"] // conv.groups))
+            source["C"], own = begin + channel.var, FloorMod(own, each)
+        inside = []
+        for k, axis in enumerate(conv.spatial):
+            place = at[axis] + conv.before[k] - taps[k].var * conv.dilation[k]
+            stride = const(conv.strides[k], place.dtype)
+            source[axis] = place if conv.strides[k] == 1 else FloorDiv(place, stride)
+            inside += [GE(place, const(0, place.dtype)), LT(source[axis], have[axis])]
+            if conv.strides[k] > 1:
+                inside.append(EQ(FloorMod(place, stride), const(0, place.dtype)))
+        taken = {"O": own, "I": source["C"]}
+        taken.update({a: t.var for a, t in zip(conv.spatial, taps)})
+        product = cast(wide, data(*conv.data.index(source))) * cast(
+            wide, weight(*conv.kernel.index(taken))
+        )
+        return te_sum(product, axis=[channel, *taps], where=all_of(*inside))  # type: ignore[no-any-return]
+
+    return _rounded(conv.out.compute(sizes, value, "conv_transpose"), dtype)
+
+
+def _rounded(made: Tensor, dtype: DataType) -> Tensor:
+    if made.dtype is dtype:
+        return made
+    return compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+
+
+# -- meaning ------------------------------------------------------------------------------------------------------------
+
+
+def _numpy(ndim: int) -> Callable[..., np.ndarray]:
+    def meaning(data: np.ndarray, weight: np.ndarray, **attrs: Any) -> np.ndarray:
+        conv = _settings(ndim, attrs)
+        given = attrs["out_dtype"]
+        dtype = data.dtype if given is None else value_dtype(given)
+        wide = {"float16": np.dtype("float32"), "float32": np.dtype("float64")}.get(dtype.name, dtype)
+        x = conv.data.to_plain(data, f"NC{conv.spatial}").astype(wide)
+        order = "OI" if conv.output_padding is None else "IO"
+        w = conv.kernel.to_plain(weight, order + conv.spatial).astype(wide)
+        made = (_numpy_conv if conv.output_padding is None else _numpy_transpose)(conv, x, w)
+        return conv.out.from_plain(made.astype(dtype), f"NC{conv.spatial}")
+
+    return meaning
+
+
+def _numpy_conv(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    groups, kernel = conv.groups, w.shape[2:]
+    x = np.pad(x, [(0, 0), (0, 0), *zip(conv.before, conv.after)])
+    size = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, conv.strides, conv.dilation)]
+    x = x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:])
+    w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    made = np.zeros((x.shape[0], groups, w.shape[1], *size), x.dtype)
+    for tap in itertools.product(*map(range, kernel)):
+        part = x[(..., *_strided(tap, size, conv.dilation, conv.strides))]
+        made += np.einsum("ngi...,goi->ngo...", part, w[(..., *tap)])
+    return made.reshape(x.shape[0], -1 if made.size else groups * w.shape[1], *size)
+
+
+def _numpy_transpose(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    groups, kernel, given = conv.groups, w.shape[2:], x.shape[2:]
+    size = [conv.windows("", n, k, i) for i, (n, k) in enumerate(zip(given, kernel))]
+    whole = [
+        max((n - 1) * s + (k - 1) * d + 1, b + m)
+        for n, k, s, d, b, m in zip(given, kernel, conv.strides, conv.dilation, conv.before, size)
+    ]
+    x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *given)
+    w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
+    made = np.zeros((x.shape[0], groups, w.shape[2], *whole), x.dtype)
+    for tap in itertools.product(*map(range, kernel)):
+        at = (..., *_strided(tap, given, conv.dilation, conv.strides))
+        made[at] += np.einsum("ngi...,gio->ngo...", x, w[(..., *tap)])
+    made = made[(..., *(slice(b, b + m) for b, m in zip(conv.before, size)))]
+    return made.reshape(x.shape[0], groups * w.shape[2], *size)
+
+
+def _strided(tap: Any, count: Any, dilation: Any, strides: Any) -> list[slice]:
+    return [slice(t * d, t * d + n * s, s) if n else slice(0, 0) for t, n, d, s in zip(tap, count, dilation, strides)]
+
+
+# -- gradients ----------------------------------------------------------------------------------------------------------
+
+
+def _by_ndim(ops: Any, ndim: int, transposed: bool = False) -> Callable[..., Any]:
+    return getattr(ops.nn, f"conv{ndim}d{'_transpose' if transposed else ''}")  # type: ignore[no-any-return]
+
+
+def data_gradient(
+    ops: Any, gy: Any, weight: Any, dims: Sequence[Any], strides: tuple[int, ...],
+    padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
+) -> Any:  # fmt: skip
+    """The transposed convolution of `gy`, whose spatial dimensions are to be `dims`; plain layouts."""
+    ndim = len(strides)
+    have, kernel = gy.struct_info.dims[2:], weight.struct_info.dims[2:]
+    before, after, extra, exact = padding[:ndim], list(padding[ndim:]), [0] * ndim, True
+    for k in range(ndim):
+        reach = (have[k] - 1) * strides[k] + (kernel[k] - 1) * dilation[k] + (1 - before[k])
+        missing_part = static(simple(dims[k] - reach))
+        if missing_part is not None:
+            after[k], extra[k] = max(-missing_part, 0), max(missing_part, 0)
+        else:
+            extra[k], exact = strides[k] - 1, False
+    made = _by_ndim(ops, ndim, True)(
+        gy, weight, strides=strides, padding=(*before, *after), dilation=dilation,
+        output_padding=tuple(extra), groups=groups,
+    )  # fmt: skip
+    return made if exact else _cut(ops, made, dims)
+
+
+def _cut(ops: Any, x: Any, dims: Sequence[Any]) -> Any:
+    """The beginning of `x` along the spatial axes, of the sizes `dims`."""
+    have = x.struct_info.dims[2:]
+    if all(prove_dims(a, b) for a, b in zip(have, dims)):
+        return x
+    ndim = len(dims)
+    return ops.strided_slice(x, axes=list(range(2, 2 + ndim)), begin=[0] * ndim, end=list(dims))
+
+
+def _weight_gradient(ops: Any, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv) -> Any:
+    """[channels of gy, channels of x / groups, taps]: where each tap of the kernel meets each element of `x`.
+
+    It is a convolution of `x` by `gy` over batch and place, with strides and dilation exchanged.
+    """
+    ndim, groups = len(conv.spatial), conv.groups
+    n, channels, *places = x.struct_info.dims
+    axes = list(range(2, 2 + ndim))
+    if groups == 1:
+        x = ops.permute_dims(x, axes=[1, 0, *axes])
+    else:
+        each = simple(channels // groups)
+        x = ops.reshape(x, [n, groups, each, *places])
+        x = ops.permute_dims(x, axes=[2, 1, 0, *(a + 1 for a in axes)])
+        x = ops.reshape(x, [each, simple(n * groups), *places])
+    gy = ops.permute_dims(gy, axes=[1, 0, *axes])
+    made = _by_ndim(ops, ndim)(
+        x, gy, strides=conv.dilation, padding=conv.padding, dilation=conv.strides, groups=groups
+    )
+    return _cut(ops, ops.permute_dims(made, axes=[1, 0, *axes]), dims)
+
+
+def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
+    def rule(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+        conv = _settings(ndim, dict(call.attrs))
+        data, weight = call.args
+        if any(e.struct_info.dims is None for e in (data, weight)):
+            raise StructInfoError("the gradient needs data and weight of known dimensions; match_cast them first")
+        transposed = conv.output_padding is not None
+        plain, order = f"NC{conv.spatial}", ("IO" if transposed else "OI") + conv.spatial
+        x = conv.data.plain_expr(ops, data, plain)
+        w = conv.kernel.plain_expr(ops, weight, order)
+        g = conv.out.plain_expr(ops, gy, plain)
+        if g.struct_info.dtype is not x.struct_info.dtype:
+            g = ops.astype(g, x.struct_info.dtype)
+        places, taps = x.struct_info.dims[2:], w.struct_info.dims[2:]
+        if transposed:
+            gx = _by_ndim(ops, ndim)(
+                g, w, strides=conv.strides, padding=conv.padding, dilation=conv.dilation, groups=conv.groups
+            )
+            gx, gw = _cut(ops, gx, places), _weight_gradient(ops, g, x, taps, conv)
+        else:
+            gx = data_gradient(ops, g, w, places, conv.strides, conv.padding, conv.dilation, conv.groups)
+            gw = _weight_gradient(ops, x, g, taps, conv)
+        return conv.data.from_plain_expr(ops, gx, plain), conv.kernel.from_plain_expr(ops, gw, order)
+
+    return rule
+
+
+# -- the operators ------------------------------------------------------------------------------------------------------
+
+
+def _rules(ndim: int) -> dict[str, Any]:
+    return {
+        "numpy": _numpy(ndim),
+        "lower": te_lower(_te(ndim)),
+        "grad": _grad(ndim),
+        "layout": attribute_layout("data_layout", "out_layout"),
+    }
+
+
+def _attributes(given: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in given.items() if k not in ("data", "weight")}
+
+
+def _face(ndim: int) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
+    return lambda build: normalised(build, lambda values: _settings(ndim, values) and None)
+
+
+@_face(1)
+@op("nn.conv1d", **_rules(1))
+def conv1d(
+    data: Expr,
+    weight: Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCW",
+    kernel_layout: str = "OIW",
+    out_layout: str | None = None,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """Convolution over 1 axis (the kernel is not turned round).
+
+    data     [n, c, w]    weight  [o, c // groups, kw]
+    returns  [n, o, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
+    padding  1, 1 or 2 ints: (left, right)
+
+    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight` and `groups`.
+    """
+    return _info(data, weight, 1, _attributes(locals()))
+
+
+@_face(2)
+@op("nn.conv2d", **_rules(2))
+def conv2d(
+    data: Expr,
+    weight: Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+    out_layout: str | None = None,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """Convolution over 2 axes (the kernel is not turned round).
+
+    data     [n, c, h, w]    weight  [o, c // groups, kh, kw]
+    returns  [n, o, ho, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
+    padding  1, 2 or 4 ints: (top, left, bottom, right)
+
+    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight` and `groups`.
+    """
+    return _info(data, weight, 2, _attributes(locals()))
+
+
+@_face(3)
+@op("nn.conv3d", **_rules(3))
+def conv3d(
+    data: Expr,
+    weight: Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "OIDHW",
+    out_layout: str | None = None,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """Convolution over 3 axes (the kernel is not turned round).
+
+    data     [n, c, d, h, w]    weight  [o, c // groups, kd, kh, kw]
+    returns  [n, o, do, ho, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
+    padding  1, 3 or 6 ints: (front, top, left, back, bottom, right)
+
+    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight` and `groups`.
+    """
+    return _info(data, weight, 3, _attributes(locals()))
+
+
+@_face(1)
+@op("nn.conv1d_transpose", **_rules(1))
+def conv1d_transpose(
+    data: Expr,
+    weight: Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCW",
+    kernel_layout: str = "IOW",
+    out_layout: str | None = None,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """Transposed convolution over 1 axis: what the gradient of `conv1d` does to its result.
+
+    data     [n, c, w]    weight  [c, o // groups, kw]
+    returns  [n, o, wo], each size (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+    padding  1, 1 or 2 ints: (left, right); it is cut off the result
+
+    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is not less than
+    the stride or the dilation.
+    """
+    return _info(data, weight, 1, _attributes(locals()))
+
+
+@_face(2)
+@op("nn.conv2d_transpose", **_rules(2))
+def conv2d_transpose(
+    data: Expr,
+    weight: Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "IOHW",
+    out_layout: str | None = None,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """Transposed convolution over 2 axes: what the gradient of `conv2d` does to its result.
+
+    data     [n, c, h, w]    weight  [c, o // groups, kh, kw]
+    returns  [n, o, ho, wo], each size (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+    padding  1, 2 or 4 ints: (top, left, bottom, right); it is cut off the result
+
+    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is not less than
+    the stride or the dilation.
+    """
+    return _info(data, weight, 2, _attributes(locals()))
+
+
+@_face(3)
+@op("nn.conv3d_transpose", **_rules(3))
+def conv3d_transpose(
+    data: Expr,
+    weight: Expr,
+    strides: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCDHW",
+    kernel_layout: str = "IODHW",
+    out_layout: str | None = None,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """Transposed convolution over 3 axes: what the gradient of `conv3d` does to its result.
+
+    data     [n, c, d, h, w]    weight  [c, o // groups, kd, kh, kw]
+    returns  [n, o, do, ho, wo], each size (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+    padding  1, 3 or 6 ints: (front, top, left, back, bottom, right); it is cut off the result
+
+    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is not less than
+    the stride or the dilation.
+    """
+    return _info(data, weight, 3, _attributes(locals()))

@@ -1,0 +1,175 @@
+"""What convolutions and pools share: attributes in their several spellings, and the sizes of sliding windows."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ....arith import Analyzer
+from ....base import StructInfoError
+from ....ir.expr import GE, LT, IntImm, Max, PrimExpr, const
+from ....te import Tensor, comm_reducer, compute
+from ....tir import all as all_of
+from ....tir import if_then_else, infinity, min_value
+from ...expr import Call
+from ..families import Layouts
+
+__all__ = [
+    "SPATIAL",
+    "attribute_layout",
+    "greatest",
+    "normalised",
+    "padding_of",
+    "positive_dim",
+    "simple",
+    "spread",
+    "static",
+    "te_pad",
+    "window_count",
+]
+
+SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
+"""The letters of the axes that windows slide over, by their number."""
+
+
+def spread(value: Any, count: int, name: str, least: int = 1) -> tuple[int, ...]:
+    """An int, or one or `count` of them, as `count` ints that are at least `least`."""
+    given = (value,) if isinstance(value, int) else value
+    good = isinstance(given, tuple) and all(type(v) is int and v >= least for v in given)
+    if not good or len(given) not in (1, count):
+        wanted = "an int" if count == 1 else f"an int or {count} ints"
+        raise StructInfoError(f"{name}: wanted {wanted}, each >= {least}; got {value!r}")
+    return given * count if len(given) == 1 else given
+
+
+def padding_of(value: Any, count: int, name: str = "padding") -> tuple[int, ...]:
+    """Padding as (before each axis, then after each axis): for two axes (top, left, bottom, right).
+
+    value  one int for all sides, one for both sides of each axis, or all of them
+    """
+    given = (value,) if isinstance(value, int) else value
+    good = isinstance(given, tuple) and all(type(v) is int and v >= 0 for v in given)
+    if not good or len(given) not in (1, count, 2 * count):
+        sizes = sorted({1, count, 2 * count})
+        wanted = " or ".join(map(str, sizes))
+        raise StructInfoError(f"{name}: wanted {wanted} ints, each >= 0; got {value!r}")
+    if len(given) == 1:
+        return given * (2 * count)
+    return given * 2 if len(given) == count else given
+
+
+def simple(dim: PrimExpr) -> PrimExpr:
+    """A dimension, simplified."""
+    return dim if isinstance(dim, IntImm) else Analyzer(wrap=False).simplify(dim)
+
+
+def static(dim: Any) -> int | None:
+    """The number that a dimension is, or None."""
+    return dim.value if isinstance(dim, IntImm) else dim if isinstance(dim, int) else None
+
+
+def window_count(
+    size: Any, kernel: Any, stride: int, before: int, after: int, dilation: int, ceil: bool = False
+) -> Any:
+    """How many windows fit: (size + before + after - dilation * (kernel - 1) - 1) // stride + 1.
+
+    ceil  counts a last window that only begins inside, too
+    """
+    room = size + (before + after - 1) - (kernel - 1) * dilation
+    return (room + (stride - 1 if ceil else 0)) // stride + 1
+
+
+def positive_dim(dim: PrimExpr, why: str) -> PrimExpr:
+    """`dim` simplified. Raises StructInfoError if it is known to be negative."""
+    made = simple(dim)
+    value = static(made)
+    if value is not None and value < 0:
+        raise StructInfoError(f"{why}: the result would have size {value}; enlarge data or padding")
+    return made
+
+
+def _least(dtype: Any) -> PrimExpr:
+    if dtype.is_float:
+        return -infinity(dtype)
+    return min_value(dtype)
+
+
+greatest = comm_reducer(lambda x, y: Max(x, y), _least, "max")
+"""A te reducer: the greatest; -inf (of integers, the least one) of nothing."""
+
+
+def te_pad(
+    x: Tensor,
+    before: Sequence[int],
+    after: Sequence[int],
+    fill: PrimExpr,
+    name: str = "padded",
+) -> Tensor:
+    """`x` with `fill` around it; `x` itself if there is nothing to add."""
+    if not any(before) and not any(after):
+        return x
+    shape = [d + (b + a) for d, b, a in zip(x.shape, before, after)]
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        own = [i - b if b else i for i, b in zip(index, before)]
+        inside = []
+        for i, d, b, a in zip(own, x.shape, before, after):
+            if b:
+                inside.append(GE(i, const(0, i.dtype)))
+            if a:
+                inside.append(LT(i, d))
+        return if_then_else(all_of(*inside), x(*own), fill)
+
+    return compute(tuple(shape), value, name)  # type: ignore[no-any-return]
+
+
+def normalised(
+    build: Callable[..., Call], normalise: Callable[[dict[str, Any]], None]
+) -> Callable[..., Call]:
+    """The face of an operator that writes its attributes in one form: ``strides=1`` as ``(1, 1)``.
+
+    normalise  changes the bound arguments in place; the inference rule takes every form all the same
+    """
+    record = build.op  # type: ignore[attr-defined]
+    signature = inspect.signature(record.rule)
+
+    @functools.wraps(build)
+    def face(*args: Any, **keywords: Any) -> Call:
+        span = {"span": keywords.pop("span")} if "span" in keywords else {}
+        try:
+            bound = signature.bind(*args, **keywords)
+        except TypeError as error:
+            raise StructInfoError(
+                f"{record.short}: {error}; it is {record.short}{signature}"
+            ) from None
+        bound.apply_defaults()
+        values = bound.arguments
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = tuple(value)
+        try:
+            normalise(values)
+        except StructInfoError as error:
+            raise StructInfoError(f"{record.short}: {error}") from None
+        return build(**values, **span)
+
+    object.__setattr__(record, "function", face)
+    return face
+
+
+def attribute_layout(*names: str) -> Callable[[Call, tuple[Any, ...]], Layouts | None]:
+    """A layout rule: the first argument and the result take any order, and these attributes name it."""
+
+    def rule(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
+        order = orders[0] if orders else None
+        given = [call.attrs.get(n) or call.attrs[names[0]] for n in names]
+        if order is None or any(
+            len(g) != len(order) or not g.isalpha() or g != given[0] for g in given
+        ):
+            return None
+        changed = {n: "".join(g[k] for k in order) for n, g in zip(names, given)}
+        return Layouts((order, *(None for _ in call.args[1:])), order, changed)
+
+    return rule

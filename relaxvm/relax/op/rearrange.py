@@ -1,0 +1,543 @@
+"""Operators that repeat or reorder elements: repeat, tile, flip, roll, reverse_sequence, meshgrid, one_hot, layout_transform."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import StructInfoError, VMValueError
+from ...ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, Select, cast, const
+from ...tir import evaluate_expr
+from ...tir.stmt import Buffer, Stmt, seq
+from ..expr import Call, PrimValue
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .faces import ONE, ZERO, axis_layout, from_end, prepared, ravel, reshaped_to, simplified, unravel
+from .index_map import IndexMap
+from .infer import INTEGER, axes_of, axis_of, dims_product, same_dtype, tensor
+from .infer import tensors as tensor_fields
+from .loops import assert_that, call_checked, call_loops, for_each, load, store
+from .lower import call_te, te_lower
+from .manipulate import _fields
+from .record import Prim, missing, op
+
+__all__ = [
+    "flip",
+    "layout_transform",
+    "meshgrid",
+    "one_hot",
+    "repeat",
+    "reverse_sequence",
+    "roll",
+    "tile",
+]
+
+BY_POSITION = missing("axes are numbered by position")
+
+
+def _sized(info: TensorStructInfo, dims: Any, ndim: int = -1) -> TensorStructInfo:
+    if dims is not None:
+        dims = tuple(simplified(d) for d in dims)
+    return TensorStructInfo(dims, info.dtype, info.vdevice, ndim)
+
+
+# -- repeat, tile -------------------------------------------------------------------------------------------------------
+
+
+def _te_repeat(data: te.Tensor, repeats: int, axis: Any) -> te.Tensor:
+    times = const(repeats, "int64")
+    if axis is None:
+        total = simplified(dims_product(data.shape) * times)
+        return te.compute((total,), lambda i: data(*unravel(i // times, data.shape)), "repeat")
+    at = axis % data.ndim
+    dims = [simplified(d * times) if k == at else d for k, d in enumerate(data.shape)]
+    return te.compute(dims, lambda *i: data(*i[:at], i[at] // times, *i[at + 1 :]), "repeat")
+
+
+def _repeat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data, times, axis = call.args[0], call.attrs["repeats"], call.attrs["axis"]
+    dims = _known(data)
+    if axis is None:
+        split, kept = [dims_product(dims), times], [dims_product(dims), 1]
+    else:
+        at = axis % len(dims)
+        split = [*dims[: at + 1], times, *dims[at + 1 :]]
+        kept = [*dims[: at + 1], 1, *dims[at + 1 :]]
+    summed = ops.collapse_sum_to(ops.reshape(gy, ShapeExpr(split)), ShapeExpr(kept))
+    return (reshaped_to(ops, summed, data),)
+
+
+def _known(x: Expr) -> tuple[PrimExpr, ...]:
+    info: Any = x.struct_info
+    if info.dims is None:
+        raise StructInfoError("the gradient needs the shape of the tensor; match_cast it")
+    return info.dims  # type: ignore[no-any-return]
+
+
+@op(
+    "repeat",
+    numpy=lambda data, *, repeats, axis=None: np.repeat(data, repeats, axis),
+    lower=te_lower(_te_repeat),
+    grad=_repeat_grad,
+    layout=axis_layout,
+)
+def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
+    """Every element `repeats` times in a row along `axis`; without an axis, of the flattened tensor."""
+    info = tensor(data, "data")
+    if repeats < 0:
+        raise StructInfoError(f"repeats: wanted at least 0, got {repeats}")
+    if axis is None:
+        total = None if info.dims is None else (dims_product(info.dims) * repeats,)
+        return _sized(info, total, 1)
+    at = axis_of(axis, info.ndim)
+    if info.dims is None:
+        return _sized(info, None, info.ndim)
+    return _sized(info, [d * repeats if k == at else d for k, d in enumerate(info.dims)])
+
+
+def _te_tile(data: te.Tensor, repeats: Any) -> te.Tensor:
+    times = _times(repeats, data.ndim)
+    own = [ONE] * (len(times) - data.ndim) + list(data.shape)
+    dims = [simplified(d * t) for d, t in zip(own, times)]
+    skip = len(times) - data.ndim
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        return data(
+            *(e if t == 1 else e % d for e, d, t in zip(i[skip:], data.shape, times[skip:]))
+        )
+
+    return te.compute(dims, value, "tile")
+
+
+def _times(repeats: Any, ndim: int) -> tuple[int, ...]:
+    given = (repeats,) if isinstance(repeats, int) else tuple(repeats)
+    return (1,) * (ndim - len(given)) + given
+
+
+def _tile_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data = call.args[0]
+    dims = _known(data)
+    times = _times(call.attrs["repeats"], len(dims))
+    own = [ONE] * (len(times) - len(dims)) + list(dims)
+    split = list(itertools.chain.from_iterable(zip(times, own)))
+    kept = list(itertools.chain.from_iterable((1, d) for d in own))
+    summed = ops.collapse_sum_to(ops.reshape(gy, ShapeExpr(split)), ShapeExpr(kept))
+    return (reshaped_to(ops, summed, data),)
+
+
+@op(
+    "tile",
+    numpy=lambda data, *, repeats: np.tile(data, repeats),
+    lower=te_lower(_te_tile),
+    grad=_tile_grad,
+    layout=BY_POSITION,
+)
+def tile(data: Expr, repeats: int | tuple[int, ...]) -> StructInfo:
+    """`data` put side by side with itself, ``repeats[k]`` times along axis k; fewer of them count from the last axis."""
+    info = tensor(data, "data")
+    for r in (repeats,) if isinstance(repeats, int) else repeats:
+        if isinstance(r, bool) or not isinstance(r, int) or r < 0:
+            raise StructInfoError(f"repeats: wanted ints of at least 0, got {r!r}")
+    count = 1 if isinstance(repeats, int) else len(repeats)
+    if info.dims is None:
+        return _sized(info, None, -1 if info.ndim == -1 else max(info.ndim, count))
+    times = _times(repeats, info.ndim)
+    own = [ONE] * (len(times) - info.ndim) + list(info.dims)
+    return _sized(info, [d * t for d, t in zip(own, times)])
+
+
+# -- flip, roll, reverse_sequence ---------------------------------------------------------------------------------------
+
+
+def _te_flip(data: te.Tensor, axis: Any) -> te.Tensor:
+    axes = axes_of(axis, data.ndim)
+    return te.compute(
+        data.shape,
+        lambda *i: data(*(d - 1 - e if k in axes else e for k, (e, d) in enumerate(zip(i, data.shape)))),
+        "flip",
+    )
+
+
+@op(
+    "flip",
+    numpy=lambda data, *, axis: np.flip(data, axis).copy(),
+    lower=te_lower(_te_flip),
+    grad=lambda ops, call, y, gy: (ops.flip(gy, axis=call.attrs["axis"]),),
+    layout=axis_layout,
+)
+def flip(data: Expr, axis: int | tuple[int, ...]) -> StructInfo:
+    """`data` with the order along `axis` reversed."""
+    info = tensor(data, "data")
+    if info.ndim != -1:
+        axes_of(axis, info.ndim)
+    return info
+
+
+def _shifts(shift: Any, axis: Any, ndim: int) -> dict[int, int]:
+    """How far each axis is rolled; shifts along the same axis add up."""
+    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    by = (shift,) if isinstance(shift, int) else tuple(shift)
+    by = by * len(axes) if len(by) == 1 else by
+    axes = axes * len(by) if len(axes) == 1 else axes
+    if len(by) != len(axes):
+        raise StructInfoError(f"shift: wanted one for each of {len(axes)} axes, got {len(by)}")
+    total: dict[int, int] = {}
+    for a, s in zip(axes, by):
+        if isinstance(s, bool) or not isinstance(s, int):
+            raise StructInfoError(f"shift: wanted ints, got {s!r}")
+        at = axis_of(a, ndim)
+        total[at] = total.get(at, 0) + s
+    return total
+
+
+def _te_roll(data: te.Tensor, shift: Any, axis: Any) -> te.Tensor:
+    if axis is None:
+        total = dims_product(data.shape)
+        by = shift if isinstance(shift, int) else sum(shift)
+        return te.compute(
+            data.shape,
+            lambda *i: data(*unravel((ravel(i, data.shape) - by) % total, data.shape)),
+            "roll",
+        )
+    shifts = _shifts(shift, axis, data.ndim)
+    return te.compute(
+        data.shape,
+        lambda *i: data(
+            *((e - shifts[k]) % d if k in shifts else e for k, (e, d) in enumerate(zip(i, data.shape)))
+        ),
+        "roll",
+    )
+
+
+def _roll_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    shift = call.attrs["shift"]
+    back = -shift if isinstance(shift, int) else tuple(-s for s in shift)
+    return (ops.roll(gy, shift=back, axis=call.attrs["axis"]),)
+
+
+@op(
+    "roll",
+    numpy=lambda data, *, shift, axis=None: np.roll(data, shift, axis),
+    lower=te_lower(_te_roll),
+    grad=_roll_grad,
+    layout=axis_layout,
+)
+def roll(
+    data: Expr, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
+) -> StructInfo:
+    """`data` moved by `shift` places along `axis`, what falls off coming in again; with no axis, as if it were flat."""
+    info = tensor(data, "data")
+    limit = 1 << 40
+    for s in (shift,) if isinstance(shift, int) else shift:
+        if isinstance(s, bool) or not isinstance(s, int) or not -limit <= s <= limit:
+            raise StructInfoError(f"shift: wanted ints of at most 2**40, got {s!r}")
+    if info.ndim != -1 and axis is not None:
+        _shifts(shift, axis, info.ndim)
+    return info
+
+
+def _reverse_numpy(data: Any, seq_lengths: Any, *, seq_axis: int = 1, batch_axis: int = 0) -> Any:
+    size = data.shape[seq_axis]
+    lengths = np.asarray(seq_lengths, "int64")
+    if lengths.size and (lengths.min() < 0 or lengths.max() > size):
+        raise VMValueError(f"reverse_sequence: a length is not within 0 to {size}")
+    moved = np.moveaxis(data, (batch_axis, seq_axis), (0, 1)).copy()
+    for row, length in zip(moved, lengths):
+        row[:length] = row[:length][::-1].copy()
+    return np.ascontiguousarray(np.moveaxis(moved, (0, 1), (batch_axis, seq_axis)))
+
+
+def _lower_reverse(builder: Any, call: Call) -> Expr:
+    data, lengths = call.args
+    ndim = data.struct_info.ndim  # type: ignore[attr-defined]
+    along, batch = call.attrs["seq_axis"] % ndim, call.attrs["batch_axis"] % ndim
+
+    def compute(data: te.Tensor, lengths: te.Tensor) -> te.Tensor:
+        def value(*i: PrimExpr) -> PrimExpr:
+            length = cast("int64", lengths(i[batch]))
+            from_back = Select(i[along] < length, length - 1 - i[along], i[along])
+            return data(*i[:along], from_back, *i[along + 1 :])
+
+        return te.compute(data.shape, value, "reverse_sequence")
+
+    def check(data: Buffer, lengths: Buffer) -> Stmt:
+        size = data.shape[along]
+        return for_each(
+            lengths.shape,
+            lambda j: _lengths_within(cast("int64", load(lengths, j)), size),
+            "j",
+        )
+
+    from .loops import require_equal
+
+    require_equal(builder, [(lengths.struct_info.dims[0], data.struct_info.dims[batch])])  # type: ignore[attr-defined]
+    return call_checked(builder, call, compute, check, data, lengths)
+
+
+def _lengths_within(length: PrimExpr, size: PrimExpr) -> list[Stmt]:
+    message = "reverse_sequence: seq_lengths: a length is not within 0 and the size of seq_axis"
+    return [assert_that(length >= ZERO, message), assert_that(length <= size, message)]
+
+
+@op(
+    "reverse_sequence",
+    numpy=_reverse_numpy,
+    lower=_lower_reverse,
+    grad=lambda ops, call, y, gy: (
+        ops.reverse_sequence(gy, call.args[1], **dict(call.attrs)),
+        None,
+    ),
+    layout=BY_POSITION,
+)
+def reverse_sequence(
+    data: Expr, seq_lengths: Expr, seq_axis: int = 1, batch_axis: int = 0
+) -> StructInfo:
+    """The first ``seq_lengths[b]`` elements along `seq_axis` in reverse order, for each `b` along `batch_axis`.
+
+    A length outside 0 to the size of `seq_axis` stops the program.
+    """
+    info = tensor(data, "data")
+    lengths = tensor(seq_lengths, "seq_lengths", INTEGER, 1)
+    if info.ndim != -1:
+        along, batch = axis_of(seq_axis, info.ndim, "seq_axis"), axis_of(batch_axis, info.ndim, "batch_axis")
+        if along == batch:
+            raise StructInfoError(f"seq_axis and batch_axis: wanted different axes, got {along} twice")
+        if info.dims is not None and lengths.dims is not None:
+            have, want = lengths.dims[0], info.dims[batch]
+            if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
+                raise StructInfoError(f"seq_lengths: wanted {want.value} lengths, got {have.value}")
+    return info
+
+
+# -- meshgrid, one_hot --------------------------------------------------------------------------------------------------
+
+
+def _grid_places(count: int, indexing: str) -> list[int]:
+    """Which axis of the grid each tensor runs along."""
+    places = list(range(count))
+    if indexing == "xy" and count > 1:
+        places[:2] = [1, 0]
+    return places
+
+
+def _te_meshgrid(tensors: list[te.Tensor], indexing: Any) -> list[te.Tensor]:
+    places = _grid_places(len(tensors), indexing or "ij")
+    dims = [ONE] * len(tensors)
+    for t, p in zip(tensors, places):
+        dims[p] = t.shape[0] if t.ndim else ONE
+    return [
+        te.compute(dims, lambda *i, t=t, p=p: t(i[p]) if t.ndim else t(), f"grid_{k}")
+        for k, (t, p) in enumerate(zip(tensors, places))
+    ]
+
+
+def _lower_meshgrid(builder: Any, call: Call) -> Expr:
+    from ..expr import Tuple
+
+    fields = _fields(call.args[0])
+    made = call_te(builder, call, _te_meshgrid, fields, indexing=call.attrs["indexing"])
+    return Tuple((builder.emit(made),)) if len(fields) == 1 else made
+
+
+def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, ...]:
+    return tuple(np.meshgrid(*tensors, indexing=indexing or "ij"))
+
+
+def _meshgrid_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    from ..expr import Tuple, TupleGetItem
+
+    fields = _fields(call.args[0])
+    places = _grid_places(len(fields), call.attrs["indexing"] or "ij")
+    made = []
+    for k, (f, p) in enumerate(zip(fields, places)):
+        dims = _known(f)
+        kept = [ONE] * len(fields)
+        if dims:
+            kept[p] = dims[0]
+        summed = ops.collapse_sum_to(TupleGetItem(gy, k), ShapeExpr(kept))
+        made.append(reshaped_to(ops, summed, f))
+    return (Tuple(made),)
+
+
+@op(
+    "meshgrid",
+    numpy=_meshgrid_numpy,
+    lower=_lower_meshgrid,
+    grad=_meshgrid_grad,
+    layout=missing("takes and gives tuples"),
+)
+def meshgrid(tensors: Expr, indexing: str | None = "ij") -> StructInfo:
+    """The coordinates of a grid, one tensor of the grid's shape for each of several tensors of one dimension.
+
+    indexing  "ij": tensor k runs along axis k; "xy": the first two change places
+    """
+    infos = tensor_fields(tensors, "tensors")
+    if not infos:
+        raise StructInfoError("tensors: wanted at least one")
+    if indexing not in (None, "ij", "xy"):
+        raise StructInfoError(f'indexing: wanted "ij" or "xy", got {indexing!r}')
+    for k, i in enumerate(infos):
+        if i.ndim not in (-1, 0, 1):
+            raise StructInfoError(f"tensors: field {k}: wanted at most one dimension, got {i.ndim}")
+    dtype = same_dtype(infos, [f"field {k}" for k in range(len(infos))])
+    dims: Any = None
+    if all(i.dims is not None for i in infos):
+        dims = [ONE] * len(infos)
+        for i, p in zip(infos, _grid_places(len(infos), indexing or "ij")):
+            dims[p] = i.dims[0] if i.dims else ONE
+    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    field = TensorStructInfo(dims, dtype, vdevice, len(infos))
+    return TupleStructInfo((field,) * len(infos))
+
+
+def _one_hot_numpy(indices: Any, on_value: Any, off_value: Any, *, depth: int, axis: int = -1) -> Any:
+    wide = np.asarray(indices).astype("int64")
+    at = axis if axis >= 0 else axis + wide.ndim + 1
+    places = np.arange(depth).reshape((depth, *[1] * (wide.ndim - at)))
+    hot = np.expand_dims(wide, at) == places
+    return np.where(hot, on_value, off_value).astype(np.asarray(on_value).dtype)
+
+
+def _te_one_hot(
+    indices: te.Tensor, on_value: PrimExpr, off_value: PrimExpr, depth: int, axis: int
+) -> te.Tensor:
+    at = axis if axis >= 0 else axis + indices.ndim + 1
+    dims = [*indices.shape[:at], const(depth, "int64"), *indices.shape[at:]]
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        hot = cast("int64", indices(*i[:at], *i[at + 1 :])).equal(i[at])
+        return Select(hot, on_value, off_value)
+
+    return te.compute(dims, value, "one_hot")
+
+
+@op(
+    "one_hot",
+    numpy=_one_hot_numpy,
+    lower=te_lower(_te_one_hot),
+    grad=missing("the indices are integers"),
+    layout=BY_POSITION,
+)
+def one_hot(
+    indices: Expr, on_value: Prim, off_value: Prim, depth: int, axis: int = -1
+) -> StructInfo:
+    """For each index a row of `depth` values along a new dimension `axis`: `on_value` at the index, else `off_value`.
+
+    The values' dtype is the result's. An index outside 0 to `depth` - 1 gives a row of `off_value`.
+    """
+    info = tensor(indices, "indices", INTEGER)
+    values = []
+    for x, name in ((on_value, "on_value"), (off_value, "off_value")):
+        v = x.struct_info
+        if not isinstance(v, PrimStructInfo):
+            raise StructInfoError(f"{name}: wanted a scalar value such as R.prim_value(1.0), got {v}")
+        values.append(v)
+    dtype = same_dtype(values, ("on_value", "off_value"))
+    if depth < 1:
+        raise StructInfoError(f"depth: wanted at least 1, got {depth}")
+    if info.ndim == -1:
+        return TensorStructInfo(None, dtype, info.vdevice)
+    at = axis_of(axis, info.ndim, extra=1)
+    if info.dims is None:
+        return TensorStructInfo(None, dtype, info.vdevice, info.ndim + 1)
+    return TensorStructInfo([*info.dims[:at], depth, *info.dims[at:]], dtype, info.vdevice)
+
+
+# -- layout_transform ---------------------------------------------------------------------------------------------------
+
+
+def _as_map(given: dict[str, Any]) -> None:
+    index_map = given["index_map"]
+    x = given["x"]
+    if callable(index_map) and not isinstance(index_map, IndexMap):
+        ndim = getattr(getattr(x, "struct_info", None), "ndim", -1)
+        given["index_map"] = IndexMap.from_func(index_map, ndim=None if ndim == -1 else ndim)
+    if isinstance(given["pad_value"], PrimValue):
+        given["pad_value"] = given["pad_value"].value
+    if hasattr(given["pad_value"], "value"):
+        given["pad_value"] = given["pad_value"].value
+
+
+def _layout_numpy(
+    x: Any, *, index_map: IndexMap, pad_value: Any = None, **separators: Any
+) -> Any:
+    shape = [int(evaluate_expr(d)) for d in index_map.map_shape(x.shape)]
+    made = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
+    for at in np.ndindex(x.shape):
+        values = dict(zip(index_map.initial_indices, at))
+        made[tuple(int(evaluate_expr(e, values)) for e in index_map.final_indices)] = x[at]
+    return made
+
+
+def _fill_layout(x: Buffer, *, out: list[Buffer], index_map: IndexMap, pad: Any) -> Stmt:
+    (made,) = out
+    padding = for_each(made.shape, lambda *i: store(made, pad, *i))
+    moving = for_each(x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i)))
+    return moving if pad is None else seq(padding, moving)
+
+
+def _lower_layout(builder: Any, call: Call) -> Expr:
+    x = call.args[0]
+    info: Any = x.struct_info
+    index_map, pad = call.attrs["index_map"], call.attrs["pad_value"]
+    value = None
+    if not index_map.is_bijective(info.dims):
+        value = const(0 if pad is None else pad, info.dtype)
+
+    def fill(x: Buffer, *, out: list[Buffer]) -> Stmt:
+        (made,) = out
+        moving = for_each(x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i)))
+        if value is None:
+            return moving
+        return seq(for_each(made.shape, lambda *i: store(made, value, *i)), moving)
+
+    return call_loops(builder, call, fill, x)
+
+
+@prepared(_as_map)
+@op(
+    "layout_transform",
+    numpy=_layout_numpy,
+    lower=_lower_layout,
+    grad=missing("needs the inverse of the map"),
+    layout=missing("is itself a change of layout"),
+)
+def layout_transform(
+    x: Expr,
+    index_map: IndexMap,
+    pad_value: float | int | bool | None = None,
+    axis_separators: tuple[int, ...] | None = None,
+    input_axis_separators: tuple[int, ...] | None = None,
+) -> StructInfo:
+    """`x` with the element at `i` moved to ``index_map(i)``, as in ``lambda n, c: (n, c // 4, c % 4)``.
+
+    pad_value  what stands in places that nothing is moved to; needed if there certainly are such places
+    axis_separators, input_axis_separators  kept for passes that map axes to memory; without meaning here
+    """
+    info = tensor(x, "x")
+    if not isinstance(index_map, IndexMap):
+        raise StructInfoError(f"index_map: wanted a function of indices or an IndexMap, got {index_map!r}")
+    if info.ndim not in (-1, len(index_map.initial_indices)):
+        raise StructInfoError(
+            f"index_map: wanted {info.ndim} indices, it takes {len(index_map.initial_indices)}"
+        )
+    ndim = len(index_map.final_indices)
+    if info.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
+    dims = index_map.map_shape(info.dims)
+    if pad_value is None:
+        have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
+        if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
+            raise StructInfoError(
+                f"pad_value: {have.value} elements go to {want.value} places; say what fills the rest"
+            )
+    return TensorStructInfo(dims, info.dtype, info.vdevice)

@@ -1,0 +1,160 @@
+"""Running sums and products: cumsum, cumprod. One pass over the axis; 16-bit floats accumulate in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base import DataType, StructInfoError
+from ...base import dtype as as_dtype
+from ...ir.expr import Add, Mul, PrimExpr, cast, const
+from ...tir.stmt import Buffer, BufferLoad, BufferStore, Stmt, seq
+from ..expr import Call
+from ..struct_info import Expr, StructInfo, TensorStructInfo
+from .infer import ANY, NUMBER, axis_of, dims_product, tensor
+from .kernel import call_kernel, loops
+from .linalg import accumulator
+from .meaning import value_dtype
+from .record import missing, op
+
+__all__ = ["cumprod", "cumsum"]
+
+_NUMBERED = missing("the axis is numbered by position")
+
+
+def _meaning(f: Any, start: int) -> Callable[..., Any]:
+    def run(data: Any, *, axis: Any = None, dtype: Any = None, exclusive: bool = False) -> Any:
+        x = np.asarray(data)
+        out = value_dtype(dtype) if dtype else x.dtype
+        if axis is None:
+            x, axis = x.reshape(-1), 0
+        kinds = (x.dtype, out)
+        floats = [d for d in kinds if d.kind == "f"]
+        wide = out
+        if floats:
+            wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
+        # Elements take the result's dtype before they are combined if that is an integer.
+        made = f.accumulate(x.astype(out if out.kind != "f" else wide), axis=axis, dtype=wide if out.kind == "f" else out)
+        if exclusive and made.shape[axis]:
+            first = np.full_like(np.take(made, [0], axis), start)
+            made = np.concatenate([first, np.delete(made, -1, axis)], axis)
+        return made.astype(out)
+
+    return run
+
+
+def _lower(combine: Callable[[PrimExpr, PrimExpr], PrimExpr], start: int) -> Callable[..., Expr]:
+    def lower(builder: Any, call: Call) -> Expr:
+        (x,) = call.args
+        info: Any = x.struct_info
+        out: DataType = call.struct_info.dtype  # type: ignore[attr-defined]
+        wide = accumulator([info.dtype], out) if out.is_float else out
+        axis = call.attrs["axis"]
+        exclusive = call.attrs["exclusive"]
+        axis = None if axis is None else axis_of(axis, info.ndim)
+
+        def body(source: Buffer, result: Buffer, total: Buffer) -> Stmt:
+            zero = const(0, "int64")
+            here = BufferLoad(total, [zero])
+            reset = BufferStore(total, const(start, wide), [zero])
+            scanned = list(range(info.ndim)) if axis is None else [axis]
+            rest = [k for k in range(info.ndim) if k not in scanned]
+
+            def step(outer: tuple[PrimExpr, ...], inner: tuple[PrimExpr, ...]) -> Stmt:
+                at: list[Any] = [None] * info.ndim
+                for k, i in zip((*rest, *scanned), (*outer, *inner)):
+                    at[k] = i
+                to = at
+                if axis is None:
+                    flat: PrimExpr = zero
+                    for k, i in zip(scanned, inner):
+                        flat = flat * source.shape[k] + i
+                    to = [flat]
+                # Integers take the result's dtype first, as numpy has it.
+                element = cast(wide, BufferLoad(source, at))
+                add = BufferStore(total, combine(here, element), [zero])
+                put = BufferStore(result, cast(out, here), to)
+                return seq(put, add) if exclusive else seq(add, put)
+
+            def row(*outer: PrimExpr) -> Stmt:
+                extents = [source.shape[k] for k in scanned]
+                names = [f"k{k}" for k in scanned]
+                return seq(reset, loops(extents, lambda *inner: step(outer, inner), names))
+
+            return loops([source.shape[k] for k in rest], row)
+
+        return call_kernel(builder, call, body, [x], [((1,), str(wide))])
+
+    return lower
+
+
+def _info(data: Expr, axis: int | None, dtype: Any) -> StructInfo:
+    info = tensor(data, "data", ANY if dtype else NUMBER)
+    out = as_dtype(dtype) if dtype else info.dtype
+    if dtype and not (out.is_float or out.is_int):
+        raise StructInfoError(f"dtype: wanted a number's dtype, got {out}")
+    if axis is not None:
+        axis_of(axis, info.ndim)
+        return info if out is info.dtype else info.replace(dtype=out)
+    if info.dims is None:
+        return TensorStructInfo(None, out, info.vdevice, 1)
+    return TensorStructInfo((dims_product(info.dims),), out, info.vdevice)
+
+
+def _cumsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    x: Any = call.args[0]
+    axis = call.attrs["axis"]
+    along = 0 if axis is None else axis
+    g = ops.flip(gy, axis=along)
+    g = ops.cumsum(g, axis=along, exclusive=call.attrs["exclusive"])
+    g = ops.flip(g, axis=along)
+    info = x.struct_info
+    if axis is None:
+        g = ops.reshape(g, info.shape if info.shape is not None else ops.shape_of(x))
+    if g.struct_info.dtype is not info.dtype:
+        g = ops.astype(g, info.dtype)
+    return (g,)
+
+
+@op(
+    "cumsum",
+    numpy=_meaning(np.add, 0),
+    lower=_lower(Add, 0),
+    grad=_cumsum_grad,
+    layout=_NUMBERED,
+)
+def cumsum(
+    data: Expr,
+    axis: int | None = None,
+    dtype: str | DataType | None = None,
+    exclusive: bool = False,
+) -> StructInfo:
+    """Running sums along `axis`; None: of the flattened tensor.
+
+    dtype      of the result (default: that of data); integers are summed in it and wrap
+    exclusive  each sum without its own element: it starts with 0
+    """
+    return _info(data, axis, dtype)
+
+
+@op(
+    "cumprod",
+    numpy=_meaning(np.multiply, 1),
+    lower=_lower(Mul, 1),
+    grad=missing("needs the products of all but one element, which division does not give for 0"),
+    layout=_NUMBERED,
+)
+def cumprod(
+    data: Expr,
+    axis: int | None = None,
+    dtype: str | DataType | None = None,
+    exclusive: bool = False,
+) -> StructInfo:
+    """Running products along `axis`; None: of the flattened tensor.
+
+    dtype      of the result (default: that of data); integers are multiplied in it and wrap
+    exclusive  each product without its own element: it starts with 1
+    """
+    return _info(data, axis, dtype)

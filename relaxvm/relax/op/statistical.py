@@ -1,0 +1,594 @@
+"""Reductions: sum, mean, prod, max, min, variance, std, logsumexp; median; argmax and argmin.
+
+`axis` is an int, several, or None for all; `keepdims` leaves reduced axes with size 1. float16 and bfloat16 accumulate in
+float32 and are rounded once; integers wrap in their own dtype. Over no elements sum is 0, prod 1, max and min the identity
+(minus and plus infinity, or the ends of an integer's range), mean, variance and std NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import te, tir
+from ...base import DataType, StructInfoError
+from ...ir.expr import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ..expr import Call
+from ..expr import const as constant
+from ..struct_info import Expr, StructInfo, TupleStructInfo
+from .families import reduce, reduced_info, te_reduce
+from .infer import FLOAT, NUMBER, axes_of, axis_of, dims_product, tensor
+from .lower import call_te, elementwise, te_lower
+from .names import ops as operators
+from .record import missing, op
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "logsumexp",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "prod",
+    "std",
+    "sum",
+    "variance",
+]
+
+Axis = int | tuple[int, ...] | None
+_NUMBERED = missing("axes are numbered by position")
+_INDEX = missing("gives an index")
+
+
+# -- helpers of meanings ------------------------------------------------------------------------------------------------
+
+
+def _wide(x: Any) -> np.ndarray:
+    """`x` in the dtype that numpy accumulates it in here: one width up for floats."""
+    x = np.asarray(x)
+    up = {"float16": "float32", "float32": "float64"}.get(x.dtype.name)
+    return x if up is None else x.astype(up)
+
+
+def _reduced(f: Callable[..., Any], dtype: bool = False) -> Callable[..., Any]:
+    """A meaning: the numpy function `f` over axes, in the wider dtype, rounded once to the dtype of x."""
+
+    def meaning(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        x = np.asarray(x)
+        wide = _wide(x)
+        own = {"dtype": wide.dtype} if dtype else {}
+        made = np.asarray(f(wide, axis=axis, keepdims=keepdims, **own))
+        return _saturated(made, x.dtype)
+
+    return meaning
+
+
+def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x.astype(dtype)
+
+
+def _lowest(dtype: Any) -> Any:
+    return -np.inf if np.dtype(dtype).kind == "f" else np.iinfo(dtype).min
+
+
+def _highest(dtype: Any) -> Any:
+    return np.inf if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
+
+
+def _max_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+    x = np.asarray(x)
+    return np.asarray(np.max(x, axis=axis, keepdims=keepdims, initial=_lowest(x.dtype)))
+
+
+def _min_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+    x = np.asarray(x)
+    return np.asarray(np.min(x, axis=axis, keepdims=keepdims, initial=_highest(x.dtype)))
+
+
+def _average(f: Callable[..., Any]) -> Callable[..., Any]:
+    """As `_reduced`, giving NaN rather than a warning for no elements."""
+    meaning = _reduced(f)
+
+    def quiet(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        x = np.asarray(x)
+        axes = axes_of(axis, x.ndim)
+        if x.size == 0 and any(x.shape[a] == 0 for a in axes):
+            shape = np.sum(x, axis=axis, keepdims=keepdims).shape
+            return np.full(shape, np.nan, x.dtype)
+        return meaning(x, axis=axis, keepdims=keepdims)
+
+    return quiet
+
+
+def _logsumexp_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+    wide = _wide(x)
+    top = _max_numpy(wide, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    total = np.log(np.sum(np.exp(wide - top), axis=axis, keepdims=True)) + top
+    made = total if keepdims else np.squeeze(total, axes_of(axis, wide.ndim))
+    return made.astype(np.asarray(x).dtype)
+
+
+# -- helpers of legalisations -------------------------------------------------------------------------------------------
+
+
+def _infinite(dtype: DataType, sign: int) -> PrimExpr:
+    if dtype.is_float:
+        return const(sign * float("inf"), dtype)
+    return const(dtype.max_value if sign > 0 else dtype.min_value, dtype)
+
+
+te_max = te.comm_reducer(lambda a, b: Max(a, b), lambda d: _infinite(d, -1), "max")
+"""As te.max, but it starts from minus infinity, so that this is the maximum of infinities below 0."""
+te_min = te.comm_reducer(lambda a, b: Min(a, b), lambda d: _infinite(d, 1), "min")
+
+
+def wide_dtype(dtype: DataType) -> DataType:
+    """The dtype that elements of `dtype` are accumulated in."""
+    return DataType("float32") if dtype.is_float and dtype.bits == 16 else dtype
+
+
+def te_over(
+    x: te.Tensor,
+    axis: Any,
+    keepdims: bool,
+    value: Callable[..., PrimExpr],
+    reducer: Callable[..., Any],
+) -> te.Tensor:
+    """The reduction over `axis` of x of ``value(x's index, index with 0 on the reduced axes)``."""
+    axes = axes_of(axis, x.ndim)
+    over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
+    dims = [
+        const(1, d.dtype) if k in over else d
+        for k, d in enumerate(x.shape)
+        if keepdims or k not in over
+    ]
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
+        at: list[PrimExpr] = []
+        first: list[PrimExpr] = []
+        for k in range(x.ndim):
+            i = None if k in over else next(rest)
+            at.append(over[k].var if i is None else i)
+            first.append(const(0, over[k].var.dtype) if i is None else i)
+        made = value(at, first)
+        return reducer(made, axis=list(over.values())) if over else made  # type: ignore[no-any-return]
+
+    return te.compute(tuple(dims), element, "reduced")  # type: ignore[no-any-return]
+
+
+def _count(x: te.Tensor, axis: Any, dtype: DataType) -> PrimExpr:
+    return cast(dtype, dims_product([x.shape[a] for a in axes_of(axis, x.ndim)]))
+
+
+def _mean_te(x: te.Tensor, *, axis: Any, keepdims: bool) -> te.Tensor:
+    count = _count(x, axis, wide_dtype(x.dtype))
+    return te_reduce(x, axis, keepdims, te.sum, finish=lambda v: v / count, widen=True)
+
+
+def variance_te(x: te.Tensor, *, axis: Any, keepdims: bool, root: bool = False) -> te.Tensor:
+    """Mean of the squared distances from the mean: a pass for the mean, one for the distances."""
+    wide = wide_dtype(x.dtype)
+    count = _count(x, axis, wide)
+    total = te_over(x, axis, True, lambda at, _: cast(wide, x(*at)), te.sum)
+    mean = elementwise(total, lambda v: v / count, "mean")
+
+    def squared(at: list[PrimExpr], first: list[PrimExpr]) -> PrimExpr:
+        distance = cast(wide, x(*at)) - mean(*first)
+        return distance * distance
+
+    squares = te_over(x, axis, keepdims, squared, te.sum)
+
+    def finish(v: PrimExpr) -> PrimExpr:
+        return cast(x.dtype, tir.sqrt(v / count) if root else v / count)
+
+    return elementwise(squares, finish, "variance")
+
+
+def logsumexp_te(x: te.Tensor, *, axis: Any, keepdims: bool) -> te.Tensor:
+    """log(sum(exp(x))), with the greatest element taken out first, so that nothing overflows."""
+    wide = wide_dtype(x.dtype)
+    top = te_over(x, axis, True, lambda at, _: cast(wide, x(*at)), te_max)
+    zero = const(0, wide)
+    base = elementwise(top, lambda v: Select(tir.isfinite(v), v, zero), "base")
+    total = te_over(
+        x, axis, True, lambda at, first: tir.exp(cast(wide, x(*at)) - base(*first)), te.sum
+    )
+    axes = axes_of(axis, x.ndim)
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        rest = iter(index)
+        at = [
+            const(0, "int64") if k in axes and not keepdims else next(rest) for k in range(x.ndim)
+        ]
+        return cast(x.dtype, tir.log(total(*at)) + base(*at))
+
+    dims = [
+        const(1, d.dtype) if k in axes else d
+        for k, d in enumerate(x.shape)
+        if keepdims or k not in axes
+    ]
+    return te.compute(tuple(dims), value, "logsumexp")  # type: ignore[no-any-return]
+
+
+# -- helpers of gradients -----------------------------------------------------------------------------------------------
+
+
+def restored(ops: Any, call: Call, g: Expr) -> Expr:
+    """`g`, of the shape of the reduction `call`, with its reduced axes back as axes of size 1."""
+    info: Any = call.args[0].struct_info
+    if info.ndim == -1:
+        raise StructInfoError(f"{call.op.short}: its gradient needs a tensor of known rank")  # type: ignore[attr-defined]
+    if call.attrs["keepdims"]:
+        return g
+    axes = sorted(axes_of(call.attrs["axis"], info.ndim))
+    return ops.expand_dims(g, axis=axes) if axes else g  # type: ignore[no-any-return]
+
+
+def _spread(ops: Any, g: Expr, x: Expr) -> Expr:
+    info: Any = x.struct_info
+    return ops.broadcast_to(g, info.shape if info.shape is not None else ops.shape_of(x))  # type: ignore[no-any-return]
+
+
+def _number_of_elements(ops: Any, call: Call) -> Expr:
+    """How many elements each result reduces, as a constant or a tensor of the reduction's shape with axes restored."""
+    x: Any = call.args[0]
+    info = x.struct_info
+    axes = axes_of(call.attrs["axis"], info.ndim)
+    if info.dims is not None:
+        total = dims_product([info.dims[a] for a in axes])
+        if isinstance(total, IntImm):
+            return constant(float(total.value), info.dtype)  # type: ignore[return-value]
+    return ops.sum(ops.ones_like(x), axis=call.attrs["axis"], keepdims=True)  # type: ignore[no-any-return]
+
+
+def _sum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    return (_spread(ops, restored(ops, call, gy), call.args[0]),)
+
+
+def _mean_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    g: Any = restored(ops, call, gy)
+    return (_spread(ops, ops.divide(g, _number_of_elements(ops, call)), call.args[0]),)
+
+
+def _deviation(ops: Any, call: Call) -> Any:
+    x = call.args[0]
+    return ops.subtract(x, ops.mean(x, axis=call.attrs["axis"], keepdims=True))
+
+
+def _variance_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    g: Any = restored(ops, call, gy)
+    scale = ops.divide(ops.multiply(g, 2.0), _number_of_elements(ops, call))
+    return (ops.multiply(_deviation(ops, call), scale),)
+
+
+def _std_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    g = ops.divide(restored(ops, call, gy), restored(ops, call, y))
+    return (ops.multiply(_deviation(ops, call), ops.divide(g, _number_of_elements(ops, call))),)
+
+
+def _extremum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    """Equal extreme elements share the gradient."""
+    x: Any = call.args[0]
+    chosen = ops.astype(ops.equal(x, restored(ops, call, y)), x.struct_info.dtype)
+    among = ops.sum(chosen, axis=call.attrs["axis"], keepdims=True)
+    return (ops.multiply(chosen, ops.divide(restored(ops, call, gy), among)),)
+
+
+def _prod_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    """The product of the others, without division: right where elements are 0."""
+    x: Any = call.args[0]
+    g = restored(ops, call, gy)
+    axes = axes_of(call.attrs["axis"], x.struct_info.ndim)
+    steps = [x]
+    for axis in axes[:-1]:
+        steps.append(ops.prod(steps[-1], axis=axis, keepdims=True))
+    for axis, part in reversed(list(zip(axes, steps))):
+        before = ops.cumprod(part, axis=axis, exclusive=True)
+        after = ops.flip(
+            ops.cumprod(ops.flip(part, axis=axis), axis=axis, exclusive=True), axis=axis
+        )
+        g = ops.multiply(ops.multiply(before, after), g)
+    return (g,)
+
+
+def _logsumexp_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    share = ops.exp(ops.subtract(call.args[0], restored(ops, call, y)))
+    return (ops.multiply(share, restored(ops, call, gy)),)
+
+
+# -- operators ----------------------------------------------------------------------------------------------------------
+
+
+sum = reduce(
+    "sum",
+    "The sum over `axis`, in the dtype of x.",
+    numpy=_reduced(np.sum, dtype=True),
+    reducer=te.sum,
+    widen=True,
+    grad=_sum_grad,
+)
+prod = reduce(
+    "prod",
+    "The product over `axis`, in the dtype of x.",
+    numpy=_reduced(np.prod, dtype=True),
+    reducer=te.prod,
+    widen=True,
+    grad=_prod_grad,
+)
+max = reduce(
+    "max",
+    "The greatest element over `axis`; NaN if one is NaN.",
+    numpy=_max_numpy,
+    reducer=te_max,
+    grad=_extremum_grad,
+)
+min = reduce(
+    "min",
+    "The least element over `axis`; NaN if one is NaN.",
+    numpy=_min_numpy,
+    reducer=te_min,
+    grad=_extremum_grad,
+)
+
+
+@op("mean", numpy=_average(np.mean), lower=te_lower(_mean_te), grad=_mean_grad, layout=_NUMBERED)
+def mean(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+    """The mean over `axis` of a floating tensor; NaN over no elements."""
+    return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
+
+
+@op(
+    "variance",
+    numpy=_average(np.var),
+    lower=te_lower(variance_te),
+    grad=_variance_grad,
+    layout=_NUMBERED,
+)
+def variance(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+    """The variance over `axis` of a floating tensor, divided by the number of elements; in two passes."""
+    return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
+
+
+@op(
+    "std",
+    numpy=_average(np.std),
+    lower=te_lower(lambda x, axis, keepdims: variance_te(x, axis=axis, keepdims=keepdims, root=True)),
+    grad=_std_grad,
+    layout=_NUMBERED,
+)
+def std(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+    """The standard deviation over `axis` of a floating tensor: the root of the variance."""
+    return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
+
+
+@op(
+    "logsumexp",
+    numpy=_logsumexp_numpy,
+    lower=te_lower(logsumexp_te),
+    grad=_logsumexp_grad,
+    layout=_NUMBERED,
+)
+def logsumexp(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+    """log(sum(exp(x))) over `axis` of a floating tensor, without overflow; minus infinity over no elements."""
+    return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
+
+
+# -- median -------------------------------------------------------------------------------------------------------------
+
+
+def _median_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+    x = np.asarray(x)
+    axes = axes_of(axis, x.ndim)
+    rest = [k for k in range(x.ndim) if k not in axes]
+    count = int(np.prod([x.shape[a] for a in axes], dtype=np.int64))
+    rows = np.transpose(x, (*rest, *axes)).reshape(*(x.shape[k] for k in rest), count)
+    if count == 0:
+        nothing = np.nan if x.dtype.kind == "f" else 0
+        values = np.full(rows.shape[:-1], nothing, x.dtype)
+        index = np.full(rows.shape[:-1], -1, np.int64)
+    else:
+        order = np.argsort(rows, axis=-1, kind="stable")
+        index = order[..., (count - 1) // 2]
+        last = order[..., -1]
+        spoiled = np.isnan(np.take_along_axis(rows, last[..., None], -1)[..., 0].astype("float64"))
+        index = np.where(spoiled, last, index).astype(np.int64)
+        values = np.take_along_axis(rows, index[..., None], -1)[..., 0]
+    if keepdims:
+        shape = tuple(1 if k in axes else d for k, d in enumerate(x.shape))
+        values, index = values.reshape(shape), index.reshape(shape)
+    values = np.asarray(values)
+    return (values, np.asarray(index)) if _has_index(axis) else values
+
+
+def _has_index(axis: Any) -> bool:
+    return isinstance(axis, int) or (axis is not None and len(axis) == 1)
+
+
+def _median_lower(builder: Any, call: Call) -> Expr:
+    """Sorts the reduced axes, made one axis at the end, and picks from the order."""
+    (x,) = call.args
+    info: Any = x.struct_info
+    axes = axes_of(call.attrs["axis"], info.ndim)
+    rows: Any = x
+    if axes != (info.ndim - 1,):
+        rest = [k for k in range(info.ndim) if k not in axes]
+        turned = operators.permute_dims(x, axes=[*rest, *axes]) if info.ndim > 1 else x
+        shape = [*(info.dims[k] for k in rest), dims_product([info.dims[a] for a in axes])]
+        rows = builder.emit(operators.reshape(builder.emit(turned), shape))
+    order = builder.emit(operators.argsort(rows, axis=-1, descending=False, dtype="int64"))
+    return call_te(
+        builder,
+        call,
+        _median_te,
+        rows,
+        order,
+        axes=axes,
+        ndim=info.ndim,
+        keepdims=call.attrs["keepdims"],
+        index=_has_index(call.attrs["axis"]),
+    )
+
+
+def _median_te(
+    rows: te.Tensor, order: te.Tensor, *, axes: Any, ndim: int, keepdims: bool, index: bool
+) -> Any:
+    count = rows.shape[-1]
+    one = const(1, count.dtype)
+    nothing = const(float("nan") if rows.dtype.is_float else 0, rows.dtype)
+    none = const(-1, "int64")
+    middle = te.floordiv(count - one, const(2, count.dtype))
+
+    def row(at: Sequence[PrimExpr]) -> list[PrimExpr]:
+        return [i for k, i in enumerate(at) if not (keepdims and k in axes)]
+
+    def place(at: Sequence[PrimExpr]) -> PrimExpr:
+        """Where the median stands in its row."""
+        last = order(*at, count - one)
+        picked = order(*at, middle)
+        return Select(tir.isnan(rows(*at, last)), last, picked)
+
+    rest = [d for k, d in enumerate(rows.shape[:-1])]
+    dims: list[Any] = list(rest)
+    if keepdims:
+        it = iter(rest)
+        dims = [const(1, "int64") if k in axes else next(it) for k in range(ndim)]
+
+    def where(*at: PrimExpr) -> PrimExpr:
+        return te.if_then_else(count > 0, place(row(at)), none)
+
+    places = te.compute(tuple(dims), where, "index")
+
+    def value(*at: PrimExpr) -> PrimExpr:
+        return te.if_then_else(count > 0, rows(*row(at), places(*at)), nothing)
+
+    values = te.compute(tuple(dims), value, "median")
+    return [values, places] if index else values
+
+
+def _median_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    """All of it to the elements equal to the median, in equal shares."""
+    axis = call.attrs["axis"]
+    several = _has_index(axis)
+    value, g = (y[0], gy[0]) if several else (y, gy)  # type: ignore[index]
+    x: Any = call.args[0]
+    chosen = ops.astype(ops.equal(x, restored(ops, call, value)), x.struct_info.dtype)
+    among = ops.sum(chosen, axis=axis, keepdims=True)
+    return (ops.multiply(chosen, ops.divide(restored(ops, call, g), among)),)
+
+
+@op("median", numpy=_median_numpy, lower=_median_lower, grad=_median_grad, layout=_NUMBERED)
+def median(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+    """The median over `axis`: the lower of two in the middle; NaN if an element is NaN or there are none.
+
+    For one axis a pair: medians, and their int64 indices along it (-1 over no elements); else the medians alone.
+    """
+    info = tensor(x, "x", NUMBER)
+    values = reduced_info(info, axis, keepdims)
+    if not _has_index(axis):
+        return values
+    return TupleStructInfo((values, values.replace(dtype=DataType("int64"))))
+
+
+# -- argmax and argmin --------------------------------------------------------------------------------------------------
+
+
+def _arg_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
+    def meaning(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        x = np.asarray(x)
+        reduced = x.size if axis is None else x.shape[axis]
+        if reduced == 0:
+            return np.full(np.sum(x, axis=axis, keepdims=keepdims).shape, -1, np.int64)
+        if x.ndim == 0:
+            return np.zeros((), np.int64)
+        return np.asarray(f(x, axis=axis, keepdims=keepdims)).astype(np.int64)
+
+    return meaning
+
+
+def _arg_te(better: Callable[[PrimExpr, PrimExpr], PrimExpr], sign: int) -> Callable[..., Any]:
+    def combine(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:
+        (i, a), (j, b) = x, y
+        first = better(b, a)
+        equal = b.equal(a)
+        if a.dtype.is_float:
+            first = Or(first, And(tir.isnan(b), tir.logical_not(tir.isnan(a))))
+            equal = Or(equal, And(tir.isnan(a), tir.isnan(b)))
+        zero = const(0, i.dtype)
+        takes = And(j >= zero, Or(Or(i < zero, first), And(equal, j < i)))
+        return Select(takes, j, i), Select(takes, b, a)
+
+    reducer = te.comm_reducer(
+        combine, lambda i, d: (const(-1, i), _infinite(d, sign)), "arg"
+    )
+
+    def compute(x: te.Tensor, *, axis: int | None, keepdims: bool) -> te.Tensor:
+        axes = axes_of(axis, x.ndim)
+        if not axes:
+            return elementwise(x, lambda v: const(0, "int64"))
+        over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
+        dims = [
+            const(1, d.dtype) if k in over else d
+            for k, d in enumerate(x.shape)
+            if keepdims or k not in over
+        ]
+
+        def value(*index: PrimExpr) -> Any:
+            rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
+            at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
+            place: PrimExpr = const(0, "int64")
+            for a in axes:
+                place = place * cast("int64", x.shape[a]) + cast("int64", over[a].var)
+            return reducer((place, x(*at)), axis=list(over.values()))
+
+        return te.compute(tuple(dims), value, "arg")[0]  # type: ignore[no-any-return]
+
+    return compute
+
+
+def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
+    info = tensor(x, "x", NUMBER)
+    if axis is not None:
+        axis_of(axis, info.ndim)
+    if info.dims is not None:
+        for a in axes_of(axis, info.ndim):
+            if isinstance(info.dims[a], IntImm) and info.dims[a].value == 0:  # type: ignore[attr-defined]
+                raise StructInfoError(f"x: axis {a} has no elements to choose from")
+    return reduced_info(info, axis, keepdims, DataType("int64"))
+
+
+@op(
+    "argmax",
+    numpy=_arg_numpy(np.argmax),
+    lower=te_lower(_arg_te(lambda b, a: b > a, -1)),
+    grad=_INDEX,
+    layout=_NUMBERED,
+)
+def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
+    """The int64 index of the first greatest element along `axis` (None: of x flattened); the first NaN if there is one.
+
+    Raises StructInfoError if the axis is known to be empty; -1 if it turns out to be when the program runs.
+    """
+    return _arg_info(x, axis, keepdims)
+
+
+@op(
+    "argmin",
+    numpy=_arg_numpy(np.argmin),
+    lower=te_lower(_arg_te(lambda b, a: b < a, 1)),
+    grad=_INDEX,
+    layout=_NUMBERED,
+)
+def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
+    """The int64 index of the first least element along `axis` (None: of x flattened); the first NaN if there is one.
+
+    Raises StructInfoError if the axis is known to be empty; -1 if it turns out to be when the program runs.
+    """
+    return _arg_info(x, axis, keepdims)
+
+

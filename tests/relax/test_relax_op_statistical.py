@@ -1,0 +1,181 @@
+"""Reductions, running sums, median, argmax: against their meanings, dtype by dtype, and their mistakes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from op_table import FLOATS, INTS, NUMBERS, Case, T, check, check_errors, check_gradients
+
+from relaxvm import relax
+from relaxvm.relax import op as R
+from relaxvm.relax.op.meaning import evaluate
+
+
+def special(rng, shape):
+    """Infinities, NaN and ordinary numbers, in different rows."""
+    values = rng.uniform(-3, 3, shape)
+    flat = values.reshape(-1)
+    flat[: min(4, flat.size)] = np.array([-np.inf, -np.inf, np.nan, np.inf])[: flat.size]
+    return values
+
+
+def distinct(rng, shape):
+    """Elements that are at least 0.5 apart, for gradients of choices."""
+    return rng.permutation(np.prod(shape, dtype=int)).reshape(shape) * 0.5 - 2
+
+
+def tied(rng, shape):
+    return rng.integers(0, 3, shape)
+
+
+def less_known(d):
+    return relax.TensorStructInfo(None, d, ndim=2)
+
+
+def reductions(op, dtypes, **more):
+    return [
+        Case(op, T("n", 4), dtypes=dtypes, **more),
+        Case(op, T("n", 4), dtypes=dtypes, axis=-1, **more),
+        Case(op, T(2, "n", 3), dtypes=dtypes, axis=(0, -2), keepdims=True, **more),
+        Case(op, T(3, 1), dtypes=dtypes, axis=[1], slow=True, **more),
+        Case(op, T(), dtypes=dtypes, slow=True, **more),
+        Case(op, T(2, 3), dtypes=dtypes, axis=(), slow=True, **more),
+        Case(op, T(2, 0, 3), dtypes=dtypes, axis=1, grad=False, **more),
+        Case(op, T("zero", 3), dtypes=dtypes, axis=1, keepdims=True, slow=True, **more),
+        Case(op, T("n", 4, info=less_known), dtypes=dtypes, axis=0, slow=True, **more),
+    ]
+
+
+def wide_values(rng, shape):
+    return rng.uniform(1000, 1001, shape)
+
+
+CASES = [
+    *reductions(R.sum, NUMBERS, count=12),
+    *reductions(R.prod, NUMBERS, count=12),
+    *reductions(R.mean, FLOATS, count=12),
+    *reductions(R.variance, FLOATS, count=12),
+    *reductions(R.logsumexp, FLOATS, count=12),
+    Case(R.std, T("n", 4), axis=1, count=4),
+    Case(R.std, T(3, 4), keepdims=True, count=12),
+    Case(R.std, T(0), grad=False),
+    Case(R.variance, T(3, 50, data=wide_values), axis=1, dtypes=("float32", "float64"), atol=1e-4, grad=False),
+    Case(R.sum, T(4, 200, low=0, high=3), axis=1, dtypes=("float16", "bfloat16"), grad=False),
+    Case(R.prod, T(2, 3, data=[[0.0, 2, 3], [0, 0, 5]]), axis=1),
+    Case(R.logsumexp, T(2, 3, data=[[1e4, 1e4, 0], [-1e4, -1e4, -1e4]]), axis=1, grad=False),
+    Case(R.logsumexp, T(3, 4, data=special), axis=1, grad=False),
+    *[
+        case
+        for op in (R.max, R.min)
+        for case in [
+            Case(op, T("n", 4, data=distinct), dtypes=NUMBERS, exact=True),
+            Case(op, T(2, "n", 3, data=distinct), axis=(0, 2), keepdims=True, dtypes=NUMBERS, exact=True),
+            Case(op, T(3, 4, data=special), axis=1, exact=True, grad=False),
+            Case(op, T(2, 3, data=[[-np.inf] * 3, [np.inf] * 3]), axis=1, exact=True, grad=False),
+            Case(op, T(2, 0), axis=1, dtypes=NUMBERS, exact=True, grad=False),
+            Case(op, T(), dtypes=NUMBERS, exact=True, slow=True),
+        ]
+    ],
+    *[
+        case
+        for op in (R.argmax, R.argmin)
+        for case in [
+            Case(op, T("n", 4), dtypes=NUMBERS),
+            Case(op, T("n", 4, data=tied), axis=-1, dtypes=NUMBERS),
+            Case(op, T(2, "n", 3, data=tied), axis=1, keepdims=True, dtypes=NUMBERS),
+            Case(op, T(3, 4, data=special), axis=1),
+            Case(op, T(3, data=[-np.inf] * 3)),
+            Case(op, T(3, data=[np.inf] * 3)),
+            Case(op, T(2, "n", data=[[np.nan, np.nan, 1], [1, np.nan, 3]]), axis=1),
+            Case(op, T(2, "zero"), axis=1),
+            Case(op, T("zero", 2), axis=1, keepdims=True, slow=True),
+            Case(op, T(), keepdims=True),
+        ]
+    ],
+    *[
+        case
+        for op in (R.cumsum, R.cumprod)
+        for case in [
+            Case(op, T("n", 4), axis=-1, dtypes=NUMBERS, count=4),
+            Case(op, T("n", 4), dtypes=NUMBERS, count=12, slow=True),
+            Case(op, T(2, "n", 3), axis=1, exclusive=True, dtypes=NUMBERS, count=4),
+            Case(op, T(2, 3), exclusive=True, count=6),
+            Case(op, T("n"), axis=0, dtype="float64", dtypes=("float32", "int8")),
+            Case(op, T(5), axis=0, dtype="int32", dtypes=("int8", "uint16", "bool")),
+            Case(op, T(5), axis=0, dtype="float16", dtypes=("float32", "int32")),
+            Case(op, T(3, 2), axis=0, dtype="bfloat16", dtypes=("float16", "bfloat16", "float64")),
+            Case(op, T(0, 3), axis=0, exclusive=True),
+            Case(op, T("zero", 3), slow=True),
+            Case(op, T(), slow=True),
+        ]
+    ],
+    Case(R.median, T("n", 4, data=distinct), axis=1, dtypes=NUMBERS),
+    Case(R.median, T("n", 4, data=tied), axis=0, keepdims=True, dtypes=NUMBERS, grad=False),
+    Case(R.median, T(3, 4, data=distinct), dtypes=NUMBERS),
+    Case(R.median, T(2, "n", 3, data=distinct), axis=[0, 2], keepdims=True, dtypes=NUMBERS),
+    Case(R.median, T(3, 4, data=special), axis=-1, grad=False),
+    Case(R.median, T(2, "zero"), axis=[1], dtypes=("float32", "int8"), grad=False),
+    Case(R.median, T(0), dtypes=("float16", "int64"), grad=False),
+    Case(R.median, T(), slow=True),
+]  # fmt: skip
+
+
+def test_reductions_agree_with_their_meanings():
+    check(CASES, dtypes=("float32", "int8"))
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTS, "bool"])
+@pytest.mark.slow
+def test_reductions_agree_on_every_dtype(dtype):
+    check(CASES, dtypes=(dtype,), slow=True)
+
+
+def test_gradients_of_reductions():
+    check_gradients(CASES)
+
+
+def test_sum_of_float16_accumulates_in_float32():
+    x = np.full(4096, 1.0, "float16")
+    var = relax.Var("x", relax.TensorStructInfo((4096,), "float16"))
+    assert evaluate(R.sum(var), {var: x}) == np.float16(4096)
+
+
+def test_median_of_one_axis_has_an_index_and_of_several_none():
+    x = relax.Var("x", relax.TensorStructInfo((2, 3, 4), "float32"))
+    pair = relax.TupleStructInfo(
+        (relax.TensorStructInfo((2, 4), "float32"), relax.TensorStructInfo((2, 4), "int64"))
+    )
+    assert R.median(x, 1).struct_info is pair
+    assert R.median(x, [1]).struct_info is pair
+    assert R.median(x).struct_info is relax.TensorStructInfo((), "float32")
+
+
+def test_reductions_of_unknown_rank():
+    x = relax.Var("x", relax.TensorStructInfo(None, "float32"))
+    assert R.sum(x).struct_info.ndim == 0
+    assert R.sum(x, axis=1).struct_info.ndim == -1
+    assert R.cumsum(x).struct_info.ndim == 1
+    assert R.argmax(x, axis=3).struct_info is relax.TensorStructInfo(None, "int64")
+
+
+def test_mistakes_in_reductions_are_explained():
+    f = relax.Var("f", relax.TensorStructInfo((2, 3), "float32"))
+    i = relax.Var("i", relax.TensorStructInfo((2, 3), "int32"))
+    b = relax.Var("b", relax.TensorStructInfo((2, 3), "bool"))
+    empty = relax.Var("empty", relax.TensorStructInfo((2, 0), "float32"))
+    check_errors([
+        (lambda: R.sum(f, axis=2), "sum: axis: wanted -2 to 1 for 2 dimensions, got 2"),
+        (lambda: R.sum(f, axis=(0, -2)), r"sum: axis: an axis stands twice in \[0, -2\]"),
+        (lambda: R.sum(f, axis="x"), "sum: "),
+        (lambda: R.sum(b), "sum: x: wanted a number's dtype .*got bool"),
+        (lambda: R.mean(i), "mean: x: wanted a floating dtype, got int32"),
+        (lambda: R.variance(i), "variance: x: wanted a floating dtype, got int32"),
+        (lambda: R.argmax(f, axis=-3), "argmax: axis: wanted -2 to 1 for 2 dimensions, got -3"),
+        (lambda: R.argmax(empty, axis=1), "argmax: x: axis 1 has no elements to choose from"),
+        (lambda: R.argmin(f, axis=[0, 1]), "argmin: attribute axis: wanted int"),
+        (lambda: R.cumsum(f, axis=5), "cumsum: axis: wanted -2 to 1 for 2 dimensions, got 5"),
+        (lambda: R.cumsum(b), "cumsum: data: wanted a number's dtype"),
+        (lambda: R.cumsum(f, dtype="bool"), "cumsum: dtype: wanted a number's dtype, got bool"),
+        (lambda: R.median(f, axis=[0, 0]), "median: axis: an axis stands twice"),
+        (lambda: R.max(relax.ShapeExpr([2])), "max: x: wanted a tensor, got"),
+    ])  # fmt: skip

@@ -1,0 +1,38 @@
+"""An executable of format 1, made once and checked in, still loads and computes the same."""
+
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+from relaxvm import runtime
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "golden"))
+from kernels_program import FILE, build, double, expected
+
+X = np.linspace(-2, 2, 20, dtype="float32").reshape(5, 4)
+
+
+def check(ex):
+    vm = runtime.VirtualMachine(ex, runtime.cpu(), functions={"golden.double": double})
+    for squash in (True, False):
+        for rows in (5, 1, 0):
+            got = vm["main"](X[:rows], np.array(squash)).numpy()
+            np.testing.assert_allclose(got, expected(X[:rows], squash), rtol=1e-5, atol=1e-6)
+    return vm
+
+
+@pytest.mark.parametrize("trust", [None, "portable"])
+def test_the_golden_file_of_format_1_is_rebuilt_and_runs(trust):
+    # Made on another machine: nobody vouches for the machine code in it, so it is not run.
+    vm = check(runtime.load(str(FILE), trust=trust))
+    assert vm.kernel_source == "rebuilt"
+
+
+def test_what_the_golden_file_needs_is_known_without_loading_it():
+    assert "golden.double" in runtime.requirements(str(FILE))
+
+
+def test_the_program_built_today_computes_the_same():
+    check(build())
