@@ -27,6 +27,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "TVMError": ("relaxvm.base", "RelaxvmError"),
     "build": ("relaxvm.driver", "build"),
     "compile": ("relaxvm.driver", "compile"),
+    "container": ("relaxvm.ir", None),
     "driver": ("relaxvm.driver", None),
     "cpu": ("relaxvm.runtime", "cpu"),
     "device": ("relaxvm.runtime", "device"),
@@ -37,6 +38,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "ndarray": ("relaxvm.runtime.ndarray", None),
     "register_func": ("relaxvm.runtime", "register_func"),
     "register_global_func": ("relaxvm.runtime", "register_global_func"),
+    "s_tir": ("relaxvm.tir", None),
+    "tirx": ("relaxvm.tir", None),
     "transform": ("relaxvm.ir.transform", None),
 }
 

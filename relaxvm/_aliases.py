@@ -9,24 +9,32 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 
-__all__ = ["MODULES", "install"]
+__all__ = ["MODULES", "install", "submodules"]
 
 MODULES = {
+    "relaxvm.container": "relaxvm.ir",
     "relaxvm.error": "relaxvm.base.errors",
     "relaxvm.instrument": "relaxvm.ir.instrument",
     "relaxvm.ir.base": "relaxvm.ir",
+    "relaxvm.ir.container": "relaxvm.ir",
     "relaxvm.nd": "relaxvm.runtime.ndarray",
     "relaxvm.ndarray": "relaxvm.runtime.ndarray",
+    "relaxvm.relax.transform.transform": "relaxvm.relax.transform",
     "relaxvm.relax.vm": "relaxvm.relax.vm_build",
+    "relaxvm.runtime.container": "relaxvm.runtime",
     "relaxvm.runtime.relax_vm": "relaxvm.runtime.vm",
+    "relaxvm.s_tir": "relaxvm.tir",
     "relaxvm.script.parser": "relaxvm.script",
     "relaxvm.script.parser.ir": "relaxvm.script.ir",
     "relaxvm.script.parser.relax": "relaxvm.script.relax",
     "relaxvm.script.parser.tir": "relaxvm.script.tir",
+    "relaxvm.tir.buffer": "relaxvm.tir.stmt",
     "relaxvm.tir.expr": "relaxvm.ir.expr",
+    "relaxvm.tir.function": "relaxvm.tir",
+    "relaxvm.tir.transform.transform": "relaxvm.tir.transform",
     "relaxvm.tirx": "relaxvm.tir",
     "relaxvm.transform": "relaxvm.ir.transform",
 }
@@ -59,3 +67,14 @@ def install() -> None:
     if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
         # First: below an aliased package the path finder would load a second copy of the real file.
         sys.meta_path.insert(0, _AliasFinder())
+
+
+def submodules(package: str) -> Callable[[str], ModuleType]:
+    """The `__getattr__` of a package whose aliased submodules are also its attributes."""
+
+    def find(name: str) -> ModuleType:
+        if f"{package}.{name}" not in MODULES:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return importlib.import_module(f"{package}.{name}")
+
+    return find

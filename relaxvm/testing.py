@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .runtime import NDArray
 
-__all__ = ["assert_allclose", "main"]
+__all__ = ["assert_allclose", "main", "parameter", "parameters"]
 
 
 def assert_allclose(
@@ -29,3 +31,54 @@ def main() -> None:
 
     caller = sys._getframe(1).f_globals["__file__"]
     sys.exit(pytest.main([caller, *sys.argv[1:]]))
+
+
+def parameter(
+    *values: Any, ids: Sequence[str] | Callable[[Any], str] | None = None, by_dict: Any = None
+) -> Any:
+    """A pytest fixture that takes each of `values` in turn: ``size = tvm.testing.parameter(1, 8)``.
+
+    ids      names of the values in test names, or a function that gives them
+    by_dict  {name: value} instead of `values` and `ids`
+    """
+    import pytest  # an extra: only test files call this
+
+    if by_dict is not None:
+        if values or ids is not None:
+            raise TypeError("parameter: give values (and ids), or by_dict, not both")
+        ids, values = [str(name) for name in by_dict], tuple(by_dict.values())
+
+    @pytest.fixture(params=values, ids=ids)
+    def each(request: Any) -> Any:
+        """One of the values."""
+        return request.param
+
+    return each
+
+
+def parameters(*value_sets: Iterable[Any], ids: Sequence[str] | None = None) -> list[Any]:
+    """Fixtures whose values change together: ``x, y = tvm.testing.parameters((1, 2), (8, 9))``.
+
+    Call it at the top level of a test file: pytest finds the fixture that they share there.
+    """
+    import pytest  # an extra: only test files call this
+
+    rows = [tuple(row) for row in value_sets]
+    if not rows or len({len(row) for row in rows}) != 1:
+        sizes = ", ".join(str(len(row)) for row in rows) or "none"
+        raise TypeError(f"parameters: wanted sets of one length, got lengths: {sizes}")
+    scope = sys._getframe(1).f_globals
+    shared = f"_parameters_{sum(name.startswith('_parameters_') for name in scope)}"
+    scope[shared] = pytest.fixture(params=rows, ids=ids)(lambda request: request.param)
+    # pytest asks for fixtures by the names of parameters.
+    signature = inspect.Signature([inspect.Parameter(shared, inspect.Parameter.KEYWORD_ONLY)])
+
+    def member(index: int) -> Any:
+        def each(**row: Any) -> Any:
+            """One value of the row."""
+            return row[shared][index]
+
+        each.__signature__ = signature  # type: ignore[attr-defined]
+        return pytest.fixture(each)
+
+    return [member(index) for index in range(len(rows[0]))]

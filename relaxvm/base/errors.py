@@ -21,6 +21,7 @@ __all__ = [
     "ScheduleError",
     "StructInfoError",
     "TIRError",
+    "TVMError",
     "VMError",
     "VMTypeError",
     "VMValueError",
@@ -31,6 +32,9 @@ __all__ = [
 
 class RelaxvmError(Exception):
     """Base of every error that relaxvm raises on purpose. Also reachable as `TVMError`."""
+
+
+TVMError = RelaxvmError
 
 
 class InternalError(RelaxvmError, RuntimeError):

@@ -5,6 +5,7 @@ Not done here: the loop language (`tir`), the graph language (`relax`), proofs (
 (`script`).
 """
 
+from .._aliases import submodules
 from . import instrument, transform
 from .equal import (
     assert_structural_equal,
@@ -56,11 +57,18 @@ from .expr import (
 )
 from .leaf import LeafCodec, register_leaf
 from .module import BaseFunc, DummyGlobalInfo, GlobalInfo, GlobalVar, IRModule, VDevice, print_ir
-from .node import Map, Node, children, map_children, node, node_types, type_key
+from .node import Map, Node, children, make_node, map_children, node, node_types, type_key
 from .op import INTRINSICS, Intrinsic, Op
 from .serialize import load_json, load_msgpack, save_json, save_msgpack
 from .transform import PassContext
 from .walk import Visitor, on, post_order, rewrite, rule, substitute, walk
+
+Array = tuple
+"""TVM's name for a sequence in the IR."""
+DictAttrs = Map
+"""TVM's name for the attributes of a function or module."""
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "EQ",
@@ -72,12 +80,14 @@ __all__ = [
     "NE",
     "Add",
     "And",
+    "Array",
     "BaseFunc",
     "BinaryExpr",
     "Broadcast",
     "Call",
     "Cast",
     "CompareExpr",
+    "DictAttrs",
     "Div",
     "DummyGlobalInfo",
     "FloatImm",
@@ -122,6 +132,7 @@ __all__ = [
     "instrument",
     "load_json",
     "load_msgpack",
+    "make_node",
     "map_children",
     "node",
     "node_types",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, ItemsView, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import UNKNOWN, RelaxvmError, Span, VerifyError
@@ -181,9 +181,9 @@ class IRModule:
         """All functions by global variable, in the order they were added."""
         return dict(self._functions)
 
-    @property
-    def functions_items(self) -> ItemsView[GlobalVar, BaseFunc]:
-        return self.functions.items()
+    def functions_items(self) -> list[tuple[GlobalVar, BaseFunc]]:
+        """(global variable, function) pairs, by name."""
+        return sorted(self._functions.items(), key=lambda item: item[0].name_hint)
 
     def items(self) -> list[tuple[GlobalVar, BaseFunc]]:
         """(global variable, function) pairs, in the order they were added."""

@@ -23,6 +23,7 @@ A class may define
 
 from __future__ import annotations
 
+import difflib
 import re
 import struct
 import weakref
@@ -40,7 +41,7 @@ else:
         return lambda f: f
 
 
-__all__ = ["Map", "Node", "children", "derived", "map_children", "node", "node_types", "type_key"]
+__all__ = ["Map", "Node", "children", "derived", "make_node", "map_children", "node", "node_types", "type_key"]
 
 T = TypeVar("T")
 N = TypeVar("N", bound="Node")
@@ -215,6 +216,31 @@ def type_key(cls: type[Node]) -> str:
 def node_types() -> Mapping[str, type[Node]]:
     """Every node class known so far, by `type_key`."""
     return _TYPES
+
+
+def make_node(type_key: str, **fields: Any) -> Node:
+    """The node saved as `type_key`, such as "ir.IntImm", from its fields by name.
+
+    Raises TIRError for a kind or a field that does not exist.
+    """
+    room, _, name = type_key.rpartition(".")
+    # TVM keeps scalar expressions in tir.
+    cls = _TYPES.get(type_key) or (_TYPES.get(f"ir.{name}") if room == "tir" else None)
+    if cls is None:
+        near = difflib.get_close_matches(type_key, _TYPES, n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise TIRError(f"make_node: no node is saved as {type_key!r}{hint}")
+    unknown = [field for field in fields if field not in cls._fields]
+    if unknown:
+        raise TIRError(
+            f"make_node: {type_key} has no {', '.join(unknown)}; it has {', '.join(cls._fields)}"
+        )
+    if fields.get("span", True) is None:
+        del fields["span"]
+    missing = [field for field in cls._fields if field not in {**fields, **cls._defaults}]
+    if missing:
+        raise TIRError(f"make_node: {type_key} needs {', '.join(missing)}")
+    return cls(**fields)
 
 
 def children(n: Node) -> list[Node]:

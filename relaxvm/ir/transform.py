@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextvars
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,9 +29,11 @@ from .node import Node
 from .walk import transform as rebuild
 
 __all__ = [
+    "ApplyPassToFunction",
     "Pass",
     "PassContext",
     "PassInfo",
+    "PrintIR",
     "Sequential",
     "dataflowblock_pass",
     "function_pass",
@@ -585,3 +588,44 @@ def prim_func_pass(
         traceable,
         numerics,
     )
+
+
+# -- passes that any program may want ----------------------------------------------------------------
+
+
+@module_pass(opt_level=0, name="PrintIR")
+def PrintIR(
+    mod: IRModule, ctx: PassContext, header: str = "", show_meta_data: bool = False
+) -> IRModule:
+    """Print the module, after `header`, and leave it as it is."""
+    print(f"{header}\n{mod.script(show_meta=show_meta_data)}".lstrip("\n"))
+    return mod
+
+
+@module_pass(opt_level=0, name="ApplyPassToFunction")
+def ApplyPassToFunction(
+    mod: IRModule,
+    ctx: PassContext,
+    transform: Pass,
+    func_name_regex: str,
+    error_if_no_function_matches_regex: bool = False,
+) -> IRModule:
+    """Run `transform`, and keep what it did to functions whose whole name matches, and new ones."""
+    try:
+        pattern = re.compile(func_name_regex)
+    except re.error as error:
+        raise PassError(f"ApplyPassToFunction: {func_name_regex!r}: {error}") from None
+    kept = {gv: fn for gv, fn in mod.items() if not pattern.fullmatch(gv.name_hint)}
+    if len(kept) == len(mod):
+        if error_if_no_function_matches_regex:
+            names = ", ".join(gv.name_hint for gv in mod) or "none"
+            raise PassError(
+                f"ApplyPassToFunction: no function matches {func_name_regex!r}; there are: {names}"
+            )
+        return mod
+    changed = transform(mod)
+    if all(changed.get(gv) is fn for gv, fn in kept.items()):
+        return changed
+    made = changed.clone()
+    made.update(kept)
+    return made

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .._aliases import submodules
 from . import expr, op, struct_info
 from .derive import BaseCheckResult
 from .expr import (
@@ -85,11 +86,13 @@ _LAZY = {
     "vm_build": ("relaxvm.relax.vm_build", None),
 }
 
+_alias = submodules(__name__)
+
 
 def __getattr__(name: str) -> Any:
     found = _LAZY.get(name)
     if found is None:
-        raise AttributeError(f"module 'relaxvm.relax' has no attribute {name!r}")
+        return _alias(name)
     module = importlib.import_module(found[0])
     value = module if found[1] is None else getattr(module, found[1])
     globals()[name] = value

@@ -61,6 +61,11 @@ class Expr(Operators, Node):
     __slots__ = ()
     struct_info: StructInfo
 
+    @property
+    def struct_info_(self) -> StructInfo:
+        """`struct_info`, as TVM's C++ field is called."""
+        return self.struct_info
+
     def script(self, **options: Any) -> str:
         """The expression as script text."""
         return print_ir(self, **options)

@@ -6,12 +6,13 @@ Not done here: compiling. Nothing but `base`, numpy and msgpack is imported; llv
 kernels are linked.
 """
 
+from .._aliases import submodules
 from ..base import DataType
 from . import bytecode, dims, native, sinfo, trust, vm
 from .arguments import convert
 from .builtin import TABLE, Builtin, Storage, VMAssertionError, VMClosure
 from .constants import DimProgram
-from .device import Device, cpu, device
+from .device import Device, cpu, device, enabled
 from .exec_builder import ExecBuilder, Label
 from .executable import Executable, load, load_executable, load_module, requirements
 from .heap import MakeCode, MatchCode, ShapeHeap
@@ -54,6 +55,8 @@ from .sinfo import (
 from .timing import BenchmarkResult, time_evaluator
 from .vm import VirtualMachine, VMInstrumentReturnKind, VMModule
 
+__getattr__ = submodules(__name__)
+
 String = str
 """TVM's name for a text."""
 Tensor = NDArray
@@ -73,6 +76,7 @@ __all__ = [
     "cpu",
     "device",
     "empty",
+    "enabled",
     "from_dlpack",
     "from_numpy",
     "numpy_storage_dtype",

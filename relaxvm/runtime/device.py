@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from ..base import VMTypeError, VMValueError
 
-__all__ = ["Device", "cpu", "device"]
+__all__ = ["Device", "cpu", "device", "enabled"]
 
 # DLPack's numbers; the kinds that have no runtime here are known so that the error can name them.
 _DLPACK_KINDS = {
@@ -127,3 +129,10 @@ def device(kind: str | int | Device, index: int | None = None) -> Device:
 def cpu(index: int = 0) -> Device:
     """The CPU."""
     return Device("cpu", index)
+
+
+def enabled(target: str) -> bool:
+    """Whether code for `target` ("llvm", "cuda", ...) can be compiled and run here."""
+    words = str(target).split()
+    kind = _ALIASES.get(words[0], words[0]) if words else ""
+    return kind == "cpu" and importlib.util.find_spec("llvmlite") is not None

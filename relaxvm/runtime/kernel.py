@@ -286,7 +286,7 @@ class NativeCode:
         }
 
     @classmethod
-    def from_plain(cls, plain: object) -> NativeCode:
+    def from_plain(cls, plain: Any) -> NativeCode:
         """The inverse of `to_plain`.
 
         Raises LoadError, also for object code that is not what was written.

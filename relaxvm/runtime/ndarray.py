@@ -243,6 +243,10 @@ class NDArray:
             capsule = source.__dlpack__()
         return mark_capsule(capsule, self.dtype) if renamed else capsule
 
+    def to_dlpack(self) -> object:
+        """A DLPack capsule of this memory, for consumers that take no array object."""
+        return self.__dlpack__()
+
     def __dlpack_device__(self) -> tuple[int, int]:
         return (self.device.device_type, self.device.index)
 

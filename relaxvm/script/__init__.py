@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
+from .._aliases import submodules
 from . import ir, relax, tir
 from .ir import ir_module
 from .printer import print_script, read_metadata, show_script
@@ -70,3 +71,4 @@ def from_source(
 
 
 parse = from_source
+__getattr__ = submodules(__name__)

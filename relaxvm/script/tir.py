@@ -49,6 +49,7 @@ from ..ir import Call as _Call
 from ..ir import Let as _Let
 from ..ir import Range as _Range
 from ..ir import cast as _cast
+from ..target import Target as _Target
 from ..tir import BufferLoad, BufferRegion, IterVar
 from ..tir.op import (
     abs,
@@ -239,6 +240,7 @@ _offers = _is_vector
 # -- buffers
 
 Buffer = BufferFunction()
+buffer = Buffer
 
 
 def match_buffer(
@@ -383,6 +385,12 @@ def writes(*regions: Any) -> records.Writes:
 
 reads.takes_regions = True  # type: ignore[attr-defined]
 writes.takes_regions = True  # type: ignore[attr-defined]
+
+
+def target(config: Any, host: Any = None) -> _Target:
+    """A target, as a value of attributes: ``T.func_attr({"target": T.target("llvm")})``."""
+    made = _Target(config)
+    return made if host is None else made.with_host(host)
 
 
 def block_attr(attrs: Mapping[str, Any]) -> records.BlockAttr:
@@ -636,6 +644,7 @@ __all__ = [
     "bool",
     "boolean",
     "broadcast",
+    "buffer",
     "buffer_store",
     "call_extern",
     "call_intrin",
@@ -727,6 +736,7 @@ __all__ = [
     "sqrt",
     "tan",
     "tanh",
+    "target",
     "thread_binding",
     "trunc",
     "truncdiv",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from .._aliases import submodules
 from ..ir import (
     EQ,
     GE,
@@ -174,7 +175,14 @@ from .stmt import (
     decl_buffer,
     seq,
 )
-from .stmt_functor import ir_transform, post_order_visit, pre_order_visit, renew_defs, substitute
+from .stmt_functor import (
+    ir_transform,
+    post_order_visit,
+    pre_order_visit,
+    renew_defs,
+    stmt_list,
+    substitute,
+)
 
 __all__ = [
     "Add",
@@ -330,6 +338,7 @@ __all__ = [
     "specialize",
     "sqrt",
     "stmt_functor",
+    "stmt_list",
     "substitute",
     "tan",
     "tanh",
@@ -345,11 +354,18 @@ __all__ = [
 
 # Rooms inside this one that are large, or build on the rest of it.
 _LAZY = ("transform", "schedule")
+_alias = submodules(__name__)
 
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return importlib.import_module(f"{__name__}.{name}")
+        try:
+            return importlib.import_module(f"{__name__}.{name}")
+        except ModuleNotFoundError as error:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from error
     if name == "Schedule":
-        return importlib.import_module(f"{__name__}.schedule").Schedule
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return __getattr__("schedule").Schedule
+    if name == "build":
+        # TVM's name for the function of the room above this one.
+        return importlib.import_module("relaxvm.target").build
+    return _alias(name)

@@ -9,9 +9,9 @@ from ..base import TIRError
 from ..ir import Node, PrimExpr, Var, as_expr, post_order
 from ..ir.walk import substitute as substitute_nodes
 from ..ir.walk import transform
-from .stmt import PrimFunc
+from .stmt import PrimFunc, SeqStmt, Stmt
 
-__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "substitute"]
+__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "stmt_list", "substitute"]
 
 
 def post_order_visit(stmt: Node, fvisit: Callable[[Any], Any]) -> None:
@@ -81,3 +81,16 @@ def renew_defs(func: PrimFunc) -> PrimFunc:
         if isinstance(n, Var)
     }
     return transform(func, lambda n: None, pre=lambda n: mapping.get(id(n)))
+
+
+def stmt_list(stmt: Stmt) -> list[Stmt]:
+    """The statements that run one after the other in `stmt`; itself if there is one."""
+    out: list[Stmt] = []
+    stack = [stmt]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, SeqStmt):
+            stack.extend(reversed(each.seq))
+        else:
+            out.append(each)
+    return out

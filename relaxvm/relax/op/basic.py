@@ -35,16 +35,27 @@ __all__ = [
 
 _BUILTIN = missing("a builtin of the virtual machine")
 _EFFECT = missing("runs for its effect")
+_NO_FLOATS = missing("it knows shapes, not elements")
 
 
-@op("shape_of", numpy=lambda x: tuple(x.shape), lower=_BUILTIN)
+def _same_gradient(ops: object, call: object, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    return (gy,)
+
+
+@op("shape_of", numpy=lambda x: tuple(x.shape), lower=_BUILTIN, grad=_NO_FLOATS, layout=_NO_FLOATS)
 def shape_of(x: Expr) -> StructInfo:
     """The shape of the tensor `x`."""
     info = _tensor(x)
     return ShapeStructInfo(info.dims, info.ndim)
 
 
-@op("tensor_to_shape", numpy=lambda x: tuple(int(v) for v in x), lower=_BUILTIN)
+@op(
+    "tensor_to_shape",
+    numpy=lambda x: tuple(int(v) for v in x),
+    lower=_BUILTIN,
+    grad=_NO_FLOATS,
+    layout=_NO_FLOATS,
+)
 def tensor_to_shape(x: Expr) -> StructInfo:
     """The shape whose dimensions are the elements of the one-dimensional int64 tensor `x`."""
     info = _tensor(x)
@@ -56,7 +67,13 @@ def tensor_to_shape(x: Expr) -> StructInfo:
     return ShapeStructInfo(ndim=rank.value if isinstance(rank, IntImm) else -1)
 
 
-@op("shape_to_tensor", numpy=lambda shape: np.asarray(shape, dtype="int64"), lower=_BUILTIN)
+@op(
+    "shape_to_tensor",
+    numpy=lambda shape: np.asarray(shape, dtype="int64"),
+    lower=_BUILTIN,
+    grad=_NO_FLOATS,
+    layout=_NO_FLOATS,
+)
 def shape_to_tensor(shape: Expr) -> StructInfo:
     """The dimensions of `shape` as a one-dimensional int64 tensor."""
     info = shape.struct_info
@@ -72,7 +89,7 @@ def _tensor(x: Expr) -> TensorStructInfo:
     return info
 
 
-@op("print", numpy=_EFFECT, lower=_BUILTIN, pure=False)
+@op("print", numpy=_EFFECT, lower=_BUILTIN, pure=False, grad=_EFFECT, layout=_EFFECT)
 def _print(format: Text, *values: Expr) -> StructInfo:
     """Print `values` when the program runs; `format` is a str.format template, or "" to print them
     in a row.
@@ -88,7 +105,7 @@ def print(*values: Any, format: Any = "", span: Span = UNKNOWN) -> Call:
     return Call(_print.op, (as_relax(format), *values), None, (), None, span)  # type: ignore[attr-defined]
 
 
-@op("assert_op", numpy=_EFFECT, lower=_BUILTIN, pure=False)
+@op("assert_op", numpy=_EFFECT, lower=_BUILTIN, pure=False, grad=_EFFECT, layout=_EFFECT)
 def _assert_op(condition: Expr, format: Text, *format_args: Expr) -> StructInfo:
     """Stop the program with a message unless `condition`, a bool scalar, holds."""
     info = condition.struct_info
@@ -125,20 +142,32 @@ def _want_string(format: Expr) -> None:
         raise StructInfoError(f"format: wanted a string constant, got {format.struct_info}")
 
 
-@op("null_value", numpy=lambda: None, lower=_BUILTIN)
+@op("null_value", numpy=lambda: None, lower=_BUILTIN, grad=_NO_FLOATS, layout=_NO_FLOATS)
 def null_value() -> StructInfo:
     """No value: stands for an optional argument that is not given."""
     return ObjectStructInfo()
 
 
-@op("to_vdevice", numpy=lambda x, *, dst_vdevice: x, lower=_BUILTIN)
+@op(
+    "to_vdevice",
+    numpy=lambda x, *, dst_vdevice: x,
+    lower=_BUILTIN,
+    grad=_same_gradient,
+    layout=missing("a mark for device placement"),
+)
 def to_vdevice(data: Expr, dst_vdevice: object = None) -> StructInfo:
     """`data` on another device; on the CPU, itself."""
     info = _tensor(data)
     return info if dst_vdevice is None else info.replace(vdevice=dst_vdevice)
 
 
-@op("hint_on_device", numpy=lambda x, *, dst_vdevice: x, lower=_BUILTIN)
+@op(
+    "hint_on_device",
+    numpy=lambda x, *, dst_vdevice: x,
+    lower=_BUILTIN,
+    grad=_same_gradient,
+    layout=missing("a mark for device placement"),
+)
 def hint_on_device(data: Expr, dst_vdevice: object = None) -> StructInfo:
     """`data`, with the remark that it should be computed on a device."""
     return _tensor(data)

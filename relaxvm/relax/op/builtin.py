@@ -10,6 +10,10 @@ from .record import Dtype, Prim, Shape, Text, missing, op
 __all__ = ["alloc_tensor", "stop_lift_params"]
 
 
+def _same_gradient(ops: object, call: object, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    return (gy,)
+
+
 def allocated(shape: Expr, dtype: Expr) -> TensorStructInfo:
     """The tensor that an allocation of `shape` and `dtype` gives. Raises StructInfoError if they
     are not those.
@@ -21,7 +25,13 @@ def allocated(shape: Expr, dtype: Expr) -> TensorStructInfo:
     return TensorStructInfo(shape, dtype.value)
 
 
-@op("builtin.alloc_tensor", numpy=missing("memory"), lower=missing("LowerAllocTensor"))
+@op(
+    "builtin.alloc_tensor",
+    numpy=missing("memory"),
+    lower=missing("LowerAllocTensor"),
+    grad=missing("memory"),
+    layout=missing("memory"),
+)
 def alloc_tensor(
     shape: Shape, dtype: Dtype, runtime_device_index: Prim = 0, storage_scope: Text = "global"
 ) -> StructInfo:
@@ -29,7 +39,13 @@ def alloc_tensor(
     return allocated(shape, dtype)
 
 
-@op("builtin.stop_lift_params", numpy=lambda x: x, lower=missing("identity"))
+@op(
+    "builtin.stop_lift_params",
+    numpy=lambda x: x,
+    lower=missing("identity"),
+    grad=_same_gradient,
+    layout=missing("a mark for passes over parameters"),
+)
 def stop_lift_params(x: Expr) -> StructInfo:
     """`x`, and a mark that parameter lifting stops here."""
     return x.struct_info

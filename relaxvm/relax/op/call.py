@@ -37,6 +37,7 @@ __all__ = [
 
 _LOWERED = missing("lowered by CallTIRRewrite")
 _OPAQUE = missing("runs a function that is known only at run time")
+_BODY = missing("what the function does is not the operator's to know")
 
 
 # -- rules ----------------------------------------------------------------------------------------
@@ -95,7 +96,7 @@ def _check_kernel_call(callee: Any, args: Expr, tir_vars: Expr | None, what: str
         raise StructInfoError(f"tir_vars: wanted a shape, got {tir_vars.struct_info}")
 
 
-@op("call_tir", numpy=_OPAQUE, lower=_LOWERED)
+@op("call_tir", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
 def _call_tir(
     func: Expr,
     args: Expr,
@@ -110,7 +111,7 @@ def _call_tir(
     return _output(sinfo_args)
 
 
-@op("call_tir_inplace", numpy=_OPAQUE, lower=_LOWERED)
+@op("call_tir_inplace", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
 def _call_tir_inplace(
     func: Expr,
     args: Expr,
@@ -153,7 +154,7 @@ def _check_inplace(
             )
 
 
-@op("call_dps_packed", numpy=_OPAQUE, lower=_LOWERED)
+@op("call_dps_packed", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
 def _call_dps_packed(func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     """Run a packed function on `args` and newly allocated outputs of `sinfo_args`."""
     if not isinstance(func, ExternFunc):
@@ -165,7 +166,13 @@ def _call_dps_packed(func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ..
     return _output(sinfo_args)
 
 
-@op("call_pure_packed", numpy=_OPAQUE, lower=missing("RemovePurityChecking makes it a plain call"))
+@op(
+    "call_pure_packed",
+    numpy=_OPAQUE,
+    lower=missing("RemovePurityChecking makes it a plain call"),
+    grad=_BODY,
+    layout=_BODY,
+)
 def _call_pure_packed(func: Expr, *args: Expr, sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     """Call a packed function of which the user says that it has no effect but its result."""
     return _returned(func, args, sinfo_args)
@@ -175,6 +182,8 @@ def _call_pure_packed(func: Expr, *args: Expr, sinfo_args: tuple[StructInfo, ...
     "call_inplace_packed",
     numpy=_OPAQUE,
     lower=missing("RemovePurityChecking makes it a plain call"),
+    grad=_BODY,
+    layout=_BODY,
 )
 def _call_inplace_packed(
     func: Expr,
@@ -203,7 +212,14 @@ def _call_result(
     return Call(func, args).struct_info
 
 
-@op("call_builtin_with_ctx", numpy=_OPAQUE, lower=missing("the VM passes itself"), pure=False)
+@op(
+    "call_builtin_with_ctx",
+    numpy=_OPAQUE,
+    lower=missing("the VM passes itself"),
+    pure=False,
+    grad=_BODY,
+    layout=_BODY,
+)
 def _call_builtin_with_ctx(
     func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...]
 ) -> StructInfo:
@@ -220,7 +236,13 @@ def _declared(sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     return sinfo_args[0] if len(sinfo_args) == 1 else TupleStructInfo(sinfo_args)
 
 
-@op("make_closure", numpy=_OPAQUE, lower=missing("vm.builtin.make_closure"))
+@op(
+    "make_closure",
+    numpy=_OPAQUE,
+    lower=missing("vm.builtin.make_closure"),
+    grad=_BODY,
+    layout=_BODY,
+)
 def make_closure(func: Expr, args: Expr) -> StructInfo:
     """A closure: the function `func` with its last parameters set to the tuple `args`."""
     if not isinstance(func, GlobalVar):
@@ -229,7 +251,14 @@ def make_closure(func: Expr, args: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("invoke_closure", numpy=_OPAQUE, lower=missing("vm.builtin.invoke_closure"), pure=False)
+@op(
+    "invoke_closure",
+    numpy=_OPAQUE,
+    lower=missing("vm.builtin.invoke_closure"),
+    pure=False,
+    grad=_BODY,
+    layout=_BODY,
+)
 def invoke_closure(
     closure: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...] = ()
 ) -> StructInfo:
@@ -238,7 +267,13 @@ def invoke_closure(
     return _declared(sinfo_args)
 
 
-@op("invoke_pure_closure", numpy=_OPAQUE, lower=missing("vm.builtin.invoke_closure"))
+@op(
+    "invoke_pure_closure",
+    numpy=_OPAQUE,
+    lower=missing("vm.builtin.invoke_closure"),
+    grad=_BODY,
+    layout=_BODY,
+)
 def invoke_pure_closure(
     closure: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...] = ()
 ) -> StructInfo:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -41,7 +40,7 @@ from ..struct_info import (
 from .infer import ANY, FLOAT, INTEGER, NUMBER, array_dtype, check_kind, shape_dims, tensor
 from .lower import call_te, scalar_constant, te_lower
 from .meaning import convert, value_dtype
-from .record import Prim, Shape, missing, op
+from .record import Prim, Shape, face_of, missing, op
 
 __all__ = [
     "arange",
@@ -135,12 +134,9 @@ def _scalar(value: Any, dtype: Any, op_name: str) -> Any:
     return value
 
 
-@functools.wraps(_full)
+@face_of(_full)
 def full(shape: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) -> Call:
     return _full(shape, _scalar(fill_value, dtype, "full"), dtype, span=span)  # type: ignore[call-arg]
-
-
-object.__setattr__(_full.op, "function", full)  # type: ignore[attr-defined]
 
 
 def _like_info(x: Expr, dtype: DataType | None, name: str = "x") -> TensorStructInfo:
@@ -178,12 +174,9 @@ def _dtype_of(x: Any) -> DataType:
     return DataType(np.asarray(x).dtype)
 
 
-@functools.wraps(_full_like)
+@face_of(_full_like)
 def full_like(x: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) -> Call:
     return _full_like(x, _scalar(fill_value, "given", "full_like"), dtype, span=span)  # type: ignore[call-arg]
-
-
-object.__setattr__(_full_like.op, "function", full_like)  # type: ignore[attr-defined]
 
 
 def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[..., Call]]:
@@ -294,7 +287,6 @@ def _te_arange(
 
 
 def _lower_arange(builder: Any, call: Call) -> Expr | None:
-    info: Any = call.struct_info
     values = [p.struct_info.value for p in call.args]  # type: ignore[attr-defined]
     if any(v is None for v in values):
         return None
@@ -336,7 +328,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-@functools.wraps(_arange)
+@face_of(_arange)
 def arange(
     start: Any, end: Any = None, step: Any = 1, dtype: Any = None, span: Span = UNKNOWN
 ) -> Call:
@@ -355,9 +347,6 @@ def _is_float(value: Any) -> bool:
         return value.dtype.is_float
     info = getattr(value, "struct_info", None)
     return isinstance(info, PrimStructInfo) and info.dtype.is_float
-
-
-object.__setattr__(_arange.op, "function", arange)  # type: ignore[attr-defined]
 
 
 # -- matrices -----------------------------------------------------------------------------------------------------------
@@ -404,12 +393,9 @@ def _eye(n: Prim, m: Prim, k: Prim, dtype: DataType) -> StructInfo:
     return TensorStructInfo((rows, columns), dtype)
 
 
-@functools.wraps(_eye)
+@face_of(_eye)
 def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = "float32", span: Span = UNKNOWN) -> Call:
     return _eye(n, n if m is None else m, k, dtype, span=span)  # type: ignore[call-arg]
-
-
-object.__setattr__(_eye.op, "function", eye)  # type: ignore[attr-defined]
 
 
 @op(
@@ -530,7 +516,7 @@ def _hamming_window(
     return TensorStructInfo(None if size is None else (size,), dtype, None, 1)
 
 
-@functools.wraps(_hamming_window)
+@face_of(_hamming_window)
 def hamming_window(
     window_size: Any,
     periodic: Any = True,
@@ -543,6 +529,3 @@ def hamming_window(
         periodic = PrimValue(const(bool(periodic), "bool"))
     given = (window_size, periodic, _number(alpha), _number(beta))
     return _hamming_window(*given, dtype, span=span)  # type: ignore[call-arg]
-
-
-object.__setattr__(_hamming_window.op, "function", hamming_window)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import te
-from ...base import DataType, StructInfoError
+from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
 from ...ir.expr import IntImm, PrimExpr, Select, cast, const
 from ...ir.expr import Var as TirVar
@@ -245,14 +245,19 @@ def matmul(x1: Expr, x2: Expr, *, out_dtype: str | DataType | None = None) -> St
 
 
 def linear(
-    data: Expr, weight: Expr, bias: Expr | None = None, out_dtype: str | DataType | None = None
+    data: Expr,
+    weight: Expr,
+    bias: Expr | None = None,
+    out_dtype: str | DataType | None = None,
+    span: Span = UNKNOWN,
 ) -> Call:
     """data @ weight.T + bias: `data` [..., k], `weight` [n, k] or [k], `bias` [n]. An expression of several operators."""
     info = tensor(weight, "linear: weight", NUMBER)
     if info.ndim not in (-1, 1, 2):
         raise StructInfoError(f"linear: weight: wanted 1 or 2 dimensions, got {info.ndim}")
-    product: Call = ops.matmul(data, ops.permute_dims(weight), out_dtype=out_dtype)
-    return product if bias is None else ops.add(product, bias)  # type: ignore[no-any-return]
+    turned = ops.permute_dims(weight, span=span)
+    product: Call = ops.matmul(data, turned, out_dtype=out_dtype, span=span)
+    return product if bias is None else ops.add(product, bias, span=span)  # type: ignore[no-any-return]
 
 
 # -- dot and outer ------------------------------------------------------------------------------------------------------

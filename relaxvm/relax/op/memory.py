@@ -27,10 +27,11 @@ __all__ = [
 ]
 
 _MEMORY = missing("memory")
+_LOWERED = missing("appears after lowering only")
 _BUILTIN = missing("a builtin of the virtual machine")
 
 
-@op("memory.alloc_storage", numpy=_MEMORY, lower=_BUILTIN)
+@op("memory.alloc_storage", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def alloc_storage(
     size: Shape, virtual_device_index: Prim, storage_scope: Text, dtype: Dtype
 ) -> StructInfo:
@@ -40,7 +41,7 @@ def alloc_storage(
     return ObjectStructInfo()
 
 
-@op("memory.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN)
+@op("memory.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def alloc_tensor(
     storage: Expr,
     offset: Prim,
@@ -52,13 +53,15 @@ def alloc_tensor(
     return allocated(shape, dtype)
 
 
-@op("memory.kill_storage", numpy=_MEMORY, lower=_BUILTIN, pure=False)
+@op(
+    "memory.kill_storage", numpy=_MEMORY, lower=_BUILTIN, pure=False, grad=_LOWERED, layout=_LOWERED
+)
 def kill_storage(storage: Expr) -> StructInfo:
     """`storage` is not used any more."""
     return TupleStructInfo(())
 
 
-@op("memory.kill_tensor", numpy=_MEMORY, lower=_BUILTIN, pure=False)
+@op("memory.kill_tensor", numpy=_MEMORY, lower=_BUILTIN, pure=False, grad=_LOWERED, layout=_LOWERED)
 def kill_tensor(tensor: Expr) -> StructInfo:
     """`tensor` is not used any more."""
     if not isinstance(tensor.struct_info, TensorStructInfo):
@@ -66,7 +69,7 @@ def kill_tensor(tensor: Expr) -> StructInfo:
     return TupleStructInfo(())
 
 
-@op("memory.view", numpy=_MEMORY, lower=_BUILTIN)
+@op("memory.view", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def view(
     data: Expr,
     shape: Shape | None = None,
@@ -116,7 +119,7 @@ def _want_same_count(old: TensorStructInfo, new: TensorStructInfo) -> None:
         raise StructInfoError(f"the view has another number of elements: {old} and {new}")
 
 
-@op("memory.ensure_zero_offset", numpy=lambda x: x, lower=_BUILTIN)
+@op("memory.ensure_zero_offset", numpy=lambda x: x, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def ensure_zero_offset(data: Expr) -> StructInfo:
     """`data` itself if it starts where its storage does, else a copy."""
     if not isinstance(data.struct_info, TensorStructInfo):

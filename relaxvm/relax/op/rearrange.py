@@ -9,10 +9,10 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError, VMValueError
-from ...ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, Select, cast, const
+from ...ir.expr import IntImm, PrimExpr, Select, cast, const
 from ...tir import evaluate_expr
 from ...tir.stmt import Buffer, Stmt, seq
-from ..expr import Call, PrimValue
+from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -21,11 +21,11 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .faces import ONE, ZERO, axis_layout, from_end, prepared, ravel, reshaped_to, simplified, unravel
+from .faces import ONE, ZERO, axis_layout, prepared, ravel, reshaped_to, simplified, unravel
 from .index_map import IndexMap
 from .infer import INTEGER, axes_of, axis_of, dims_product, same_dtype, tensor
 from .infer import tensors as tensor_fields
-from .loops import assert_that, call_checked, call_loops, for_each, load, store
+from .loops import assert_that, call_checked, call_loops, for_each, load, require_equal, store
 from .lower import call_te, te_lower
 from .manipulate import _fields
 from .record import Prim, missing, op
@@ -277,8 +277,6 @@ def _lower_reverse(builder: Any, call: Call) -> Expr:
             "j",
         )
 
-    from .loops import require_equal
-
     require_equal(builder, [(lengths.struct_info.dims[0], data.struct_info.dims[batch])])  # type: ignore[attr-defined]
     return call_checked(builder, call, compute, check, data, lengths)
 
@@ -341,8 +339,6 @@ def _te_meshgrid(tensors: list[te.Tensor], indexing: Any) -> list[te.Tensor]:
 
 
 def _lower_meshgrid(builder: Any, call: Call) -> Expr:
-    from ..expr import Tuple
-
     fields = _fields(call.args[0])
     made = call_te(builder, call, _te_meshgrid, fields, indexing=call.attrs["indexing"])
     return Tuple((builder.emit(made),)) if len(fields) == 1 else made
@@ -353,8 +349,6 @@ def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, 
 
 
 def _meshgrid_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    from ..expr import Tuple, TupleGetItem
-
     fields = _fields(call.args[0])
     places = _grid_places(len(fields), call.attrs["indexing"] or "ij")
     made = []
@@ -476,13 +470,6 @@ def _layout_numpy(
         values = dict(zip(index_map.initial_indices, at))
         made[tuple(int(evaluate_expr(e, values)) for e in index_map.final_indices)] = x[at]
     return made
-
-
-def _fill_layout(x: Buffer, *, out: list[Buffer], index_map: IndexMap, pad: Any) -> Stmt:
-    (made,) = out
-    padding = for_each(made.shape, lambda *i: store(made, pad, *i))
-    moving = for_each(x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i)))
-    return moving if pad is None else seq(padding, moving)
 
 
 def _lower_layout(builder: Any, call: Call) -> Expr:

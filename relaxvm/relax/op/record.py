@@ -40,7 +40,18 @@ from ..expr import (
 )
 from ..struct_info import Expr, ShapeExpr, StructInfo
 
-__all__ = ["Dtype", "Missing", "Op", "Param", "Prim", "Shape", "Text", "missing", "op"]
+__all__ = [
+    "Dtype",
+    "Missing",
+    "Op",
+    "Param",
+    "Prim",
+    "Shape",
+    "Text",
+    "face_of",
+    "missing",
+    "op",
+]
 
 P = ParamSpec("P")
 
@@ -363,3 +374,16 @@ def op(
         return build  # type: ignore[return-value]
 
     return make
+
+
+def face_of(build: Callable[..., Call]) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
+    """Decorator: what users call for the operator that `build` makes; it prepares the arguments."""
+    record = build.op  # type: ignore[attr-defined]
+
+    def mark(face: Callable[..., Call]) -> Callable[..., Call]:
+        face.__doc__ = build.__doc__
+        face.op = record  # type: ignore[attr-defined]
+        object.__setattr__(record, "function", face)
+        return face
+
+    return mark

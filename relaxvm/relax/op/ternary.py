@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any
 
@@ -17,7 +16,7 @@ from .broadcast import broadcast_info, broadcast_lower, match_scalars, operand_i
 from .families import elementwise_layout
 from .infer import ANY, NUMBER, tensor
 from .lower import elementwise, te_lower
-from .record import Prim, op
+from .record import Prim, face_of, op
 
 __all__ = ["clip", "ewise_fma", "where"]
 
@@ -166,10 +165,7 @@ def _bound(value: Any, x: Any, name: str) -> Any:
     return PrimValue(const(int(inside), info.dtype))
 
 
-@functools.wraps(_clip)
+@face_of(_clip)
 def clip(x: Any, min: Any, max: Any, span: Span = UNKNOWN) -> Call:
     x = as_relax(x)
     return _clip(x, _bound(min, x, "min"), _bound(max, x, "max"), span=span)  # type: ignore[call-arg]
-
-
-object.__setattr__(_clip.op, "function", clip)  # type: ignore[attr-defined]

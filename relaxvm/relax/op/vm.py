@@ -12,10 +12,11 @@ from .record import Dtype, Prim, Shape, Text, missing, op
 __all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
 
 _MEMORY = missing("memory")
+_LOWERED = missing("appears after lowering only")
 _BUILTIN = missing("a builtin of the virtual machine")
 
 
-@op("vm.alloc_storage", numpy=_MEMORY, lower=_BUILTIN)
+@op("vm.alloc_storage", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def alloc_storage(
     shape: Shape, runtime_device_index: Prim, dtype: Dtype, storage_scope: Text = "global"
 ) -> StructInfo:
@@ -25,7 +26,7 @@ def alloc_storage(
     return ObjectStructInfo()
 
 
-@op("vm.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN)
+@op("vm.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def alloc_tensor(
     storage: Expr,
     offset: Prim,
@@ -37,13 +38,20 @@ def alloc_tensor(
     return allocated(shape, dtype)
 
 
-@op("vm.kill_object", numpy=_MEMORY, lower=_BUILTIN, pure=False)
+@op("vm.kill_object", numpy=_MEMORY, lower=_BUILTIN, pure=False, grad=_LOWERED, layout=_LOWERED)
 def kill_object(obj: Expr) -> StructInfo:
     """`obj` is not used any more; its register is emptied."""
     return TupleStructInfo(())
 
 
-@op("vm.call_tir_dyn", numpy=missing("runs a loop function"), lower=_BUILTIN, pure=False)
+@op(
+    "vm.call_tir_dyn",
+    numpy=missing("runs a loop function"),
+    lower=_BUILTIN,
+    pure=False,
+    grad=_LOWERED,
+    layout=_LOWERED,
+)
 def call_tir_dyn(func: Expr, args: Expr) -> StructInfo:
     """Run a loop function on the tuple `args`, the last of which is the shape of its scalar
     parameters.

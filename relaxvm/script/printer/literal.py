@@ -10,6 +10,7 @@ import numpy as np
 
 from ...base import DataType
 from ...ir import Map, Node, Op
+from ...target import Target
 from .core import ATTR, Piece, Printer, comma, prints
 
 __all__ = ["attr_map", "attr_value", "float_text", "python_float", "quote"]
@@ -103,6 +104,11 @@ def attr_map(p: Printer, items: Mapping[Any, Any]) -> list[Piece]:
         *comma([*attr_value(p, k), ": ", *attr_value(p, v)] for k, v in items.items()),
         "}",
     ]
+
+
+@prints(Target)
+def _target(p: Printer, n: Target, _: int, __: int) -> list[Piece]:
+    return [f"{p.T}.target(", *attr_map(p, n.export()), ")"]
 
 
 @prints(Map)

@@ -65,13 +65,19 @@ class Symbols:
         return made  # type: ignore[return-value]
 
     def vdevice(self, value: Any) -> Any:
-        """The device annotation that `value` names."""
+        """The device annotation that `value` names: ``"llvm"``, ``"llvm:1"``, ``"llvm:1:global"``.
+
+        Where there is no module to declare devices (Python itself evaluates annotations), each name
+        is a device of its own.
+        """
         if value is None or isinstance(value, VDevice):
             return value
-        raise StructInfoError(
-            f"vdevice: {value!r} can be found only in a module that declares it with "
-            "I.module_global_infos"
-        )
+        kind, *rest = value.split(":") if isinstance(value, str) else [""]
+        if not kind or len(rest) > 2 or (rest and not rest[0].isdecimal()):
+            raise StructInfoError(
+                f"vdevice: wanted a name such as 'llvm:0' or I.vdevice(...), got {value!r}"
+            )
+        return VDevice(kind, int(rest[0][:9]) if rest else 0, *rest[1:])
 
 
 def dimension_text(text: str) -> tuple[Source, ast.expr]:

@@ -156,4 +156,11 @@ def _optimise(binding: Any, module: Any, target: Any, level: int) -> None:
     options.slp_vectorization = level > 1
     options.loop_unrolling = level > 1
     builder = binding.create_pass_builder(target, options)
-    builder.getModulePassManager().run(module, builder)
+    passes = builder.getModulePassManager()
+    try:
+        passes.run(module, builder)
+    finally:
+        # llvmlite's own disposal is hidden behind one that does nothing: 90 KB a compilation.
+        if type(passes)._dispose is binding.ffi.ObjectRef._dispose:
+            binding.newpassmanagers.NewPassManager._dispose(passes)
+            passes.detach()

@@ -92,7 +92,7 @@ class StmtRewriter:
                 stack.pop()
                 sent = done.value
                 if not stack:
-                    return sent  # type: ignore[return-value]
+                    return sent
                 continue
             stack.append(self._steps(child))
             sent = None

@@ -1,5 +1,25 @@
 """Operators of neural networks: `relax.op.nn.conv2d`, in script text `R.nn.conv2d`."""
 
+from ..attention import attention, attention_bias, attention_var_len
+from .activation import (
+    celu,
+    dropout,
+    elu,
+    gelu,
+    gelu_tanh,
+    hardsigmoid,
+    hardswish,
+    leakyrelu,
+    log_softmax,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
+    silu,
+    softmax,
+    softplus,
+)
 from .conv import (
     conv1d,
     conv1d_transpose,
@@ -10,10 +30,30 @@ from .conv import (
 )
 
 __all__ = [
+    "attention",
+    "attention_bias",
+    "attention_var_len",
+    "celu",
     "conv1d",
     "conv1d_transpose",
     "conv2d",
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "dropout",
+    "elu",
+    "gelu",
+    "gelu_tanh",
+    "hardsigmoid",
+    "hardswish",
+    "leakyrelu",
+    "log_softmax",
+    "mish",
+    "prelu",
+    "relu",
+    "relu6",
+    "selu",
+    "silu",
+    "softmax",
+    "softplus",
 ]

@@ -1,0 +1,464 @@
+"""Scaled dot-product attention: softmax(q k^T * scale + bias) v, with masks, windows and shared key heads.
+
+Layout [batch, sequence, heads, dimension]. Fewer heads of keys and values than of queries (grouped queries) are shared: query
+head h reads head h // (query heads // key heads). float16 and bfloat16 are computed in float32 and rounded once. A query that
+sees no key at all gives 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import te, tir
+from ...base import UNKNOWN, Span, StructInfoError
+from ...ir.expr import And, IntImm, Max, Mul, PrimExpr, Select, cast, const
+from ..derive import plain_text, prove_dims
+from ..expr import Call
+from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
+from .infer import FLOAT, INTEGER, broadcast_dims, same_dtype, tensor
+from .kernel import same_dims
+from .lower import call_te
+from .record import missing, op
+from .statistical import te_max, wide_dtype
+
+__all__ = ["attention", "attention_bias", "attention_var_len"]
+
+_LAYOUT = missing("its layout is fixed")
+_GRAD = missing("write it as einsum and nn.softmax, which have gradients, to train it")
+_MASKS = ("TopLeft", "BottomRight")
+
+
+# -- inference ----------------------------------------------------------------------------------------------------------
+
+
+def _options(scale: Any, causal_mask: Any, window_size: Any) -> None:
+    if causal_mask is not None and causal_mask not in _MASKS:
+        raise StructInfoError(
+            f"causal_mask: wanted None, 'TopLeft' or 'BottomRight', got {causal_mask!r}"
+        )
+    if window_size is not None:
+        if causal_mask is None:
+            raise StructInfoError("window_size: it goes with a causal_mask, got None for that")
+        if window_size < 1:
+            raise StructInfoError(f"window_size: wanted at least 1, got {window_size}")
+
+
+def _equal(
+    a: TensorStructInfo, b: TensorStructInfo, axis: int, other: int, what: str, names: str
+) -> None:
+    if a.dims is None or b.dims is None:
+        return
+    one, two = a.dims[axis], b.dims[other]
+    if prove_dims(one, two) is False:
+        raise StructInfoError(
+            f"the {what} of {names} differ: {plain_text(one)} and {plain_text(two)}"
+        )
+
+
+def _attention_info(
+    query: Expr, key: Expr, value: Expr, names: tuple[str, str, str], one_batch: bool = False
+) -> TensorStructInfo:
+    q, k, v = (tensor(x, n, FLOAT, ndim=4) for x, n in zip((query, key, value), names))
+    dtype = same_dtype((q, k, v), names)
+    if not one_batch:
+        _equal(q, k, 0, 0, "batch sizes", f"{names[0]} and {names[1]}")
+    _equal(k, v, 0, 0, "batch sizes", f"{names[1]} and {names[2]}")
+    _equal(k, v, 1, 1, "sequence lengths", f"{names[1]} and {names[2]}")
+    _equal(k, v, 2, 2, "numbers of heads", f"{names[1]} and {names[2]}")
+    _equal(q, k, 3, 3, "head dimensions", f"{names[0]} and {names[1]}")
+    if q.dims is not None and k.dims is not None:
+        _check_groups(q.dims[2], k.dims[2], names)
+    if one_batch:
+        for info, name in ((q, names[0]), (k, names[1])):
+            if info.dims is not None and prove_dims(info.dims[0], const(1, "int64")) is False:
+                raise StructInfoError(
+                    f"{name}: wanted one batch that holds all sequences one after another, "
+                    f"got {plain_text(info.dims[0])}"
+                )
+    if q.dims is None or v.dims is None:
+        return TensorStructInfo(None, dtype, q.vdevice, 4)
+    return TensorStructInfo((*q.dims[:3], v.dims[3]), dtype, q.vdevice)
+
+
+def _check_groups(heads: PrimExpr, shared: PrimExpr, names: tuple[str, str, str]) -> None:
+    if not (isinstance(heads, IntImm) and isinstance(shared, IntImm)):
+        if prove_dims(heads, shared) is not True:
+            raise StructInfoError(
+                f"the numbers of heads are known or equal, got {plain_text(heads)} in {names[0]} "
+                f"and {plain_text(shared)} in {names[1]}"
+            )
+        return
+    fits = heads.value == shared.value == 0 or (shared.value and heads.value % shared.value == 0)
+    if not fits:
+        raise StructInfoError(
+            f"the heads of {names[0]} are a multiple of those of {names[1]}, "
+            f"got {heads.value} and {shared.value}"
+        )
+
+
+# -- meaning ------------------------------------------------------------------------------------------------------------
+
+
+def _softmax_times(scores: np.ndarray, visible: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Rows of `scores` (..., s, t) to weights, times `v` (..., t, d)."""
+    scores = np.where(visible, scores, -np.inf)
+    top = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    top = np.where(top == -np.inf, 0.0, top)
+    weights = np.where(visible, np.exp(scores - top), 0.0)
+    total = weights.sum(axis=-1, keepdims=True)
+    share = np.divide(weights, total, out=np.zeros_like(weights), where=total != 0)
+    return np.matmul(share, v)
+
+
+def _visible(rows: int, columns: int, causal_mask: Any, window_size: Any) -> np.ndarray:
+    """Which of `columns` keys each of `rows` queries sees."""
+    if causal_mask is None:
+        return np.ones((rows, columns), bool)
+    i, j = np.arange(rows)[:, None], np.arange(columns)[None, :]
+    back = i - j + (columns - rows if causal_mask == "BottomRight" else 0)
+    seen = back >= 0
+    return seen if window_size is None else seen & (back < window_size)
+
+
+def _heads_first(x: Any, times: int = 1) -> np.ndarray:
+    x = np.asarray(x)
+    x = x.astype("float64" if x.dtype != np.float16 else "float32")
+    return np.repeat(np.transpose(x, (0, 2, 1, 3)), times, axis=1)
+
+
+def _attention_numpy(
+    query: Any, key: Any, value: Any, bias: Any = None, *, scale: Any = None,
+    causal_mask: Any = None, window_size: Any = None,
+) -> Any:  # fmt: skip
+    dtype = np.asarray(query).dtype
+    times = query.shape[2] // key.shape[2] if key.shape[2] else 1
+    q, k, v = _heads_first(query), _heads_first(key, times), _heads_first(value, times)
+    factor = scale if scale is not None else 1 / np.sqrt(np.maximum(q.shape[3], 1))
+    scores = np.matmul(q, np.swapaxes(k, 2, 3)) * factor
+    if bias is not None:
+        scores = scores + np.asarray(bias).astype(scores.dtype)
+    seen = _visible(q.shape[2], k.shape[2], causal_mask, window_size)
+    made = _softmax_times(scores, np.broadcast_to(seen, scores.shape), v)
+    return np.transpose(made, (0, 2, 1, 3)).astype(dtype)
+
+
+def _var_len_numpy(
+    queries: Any, keys: Any, values: Any, seqstart_q: Any, seqstart_k: Any,
+    max_seqlen_q: Any = None, max_seqlen_k: Any = None, *, scale: Any = None,
+    causal_mask: Any = None, window_size: Any = None,
+) -> Any:  # fmt: skip
+    shape = (*queries.shape[:3], values.shape[3])
+    made = np.zeros(shape, np.asarray(queries).dtype)
+    for b in range(len(seqstart_q) - 1):
+        q, k = (slice(int(s[b]), int(s[b + 1])) for s in (seqstart_q, seqstart_k))
+        made[:, q] = _attention_numpy(
+            queries[:, q], keys[:, k], values[:, k], scale=scale, causal_mask=causal_mask,
+            window_size=window_size,
+        )  # fmt: skip
+    return made
+
+
+# -- legalisation -------------------------------------------------------------------------------------------------------
+
+
+def _factor(q: te.Tensor, scale: Any, wide: Any) -> PrimExpr:
+    if scale is not None:
+        return const(scale, wide)
+    one = const(1.0, wide)
+    return one / tir.sqrt(cast(wide, Max(q.shape[3], const(1, q.shape[3].dtype))))
+
+
+def _group(q: te.Tensor, k: te.Tensor) -> int:
+    heads, shared = q.shape[2], k.shape[2]
+    if isinstance(heads, IntImm) and isinstance(shared, IntImm) and shared.value:
+        return heads.value // shared.value  # type: ignore[no-any-return]
+    return 1
+
+
+def _shared_head(h: PrimExpr, group: int) -> PrimExpr:
+    return h if group == 1 else te.floordiv(h, const(group, h.dtype))
+
+
+def _softmax_te(
+    scores: te.Tensor, seen: Any, v: te.Tensor, group: int, out_dtype: Any
+) -> te.Tensor:
+    """From scores [batch, heads, s, t], of which `seen`(b, h, i, j) ones count, to [batch, s, heads, d]."""
+    b, n, s, t = scores.shape
+    wide = scores.dtype
+    zero = const(0, wide)
+    low = const(float("-inf"), wide)
+    j = te.reduce_axis((0, t), "j")
+    top = te.compute(
+        (b, n, s), lambda b, h, i: te_max(scores(b, h, i, j.var), axis=j, where=seen(b, h, i, j.var)), "top"
+    )  # fmt: skip
+    base = te.compute(
+        (b, n, s), lambda b, h, i: Select(top(b, h, i).equal(low), zero, top(b, h, i)), "base"
+    )
+    weights = te.compute(
+        (b, n, s, t),
+        lambda b, h, i, j: Select(
+            seen(b, h, i, j), tir.exp(scores(b, h, i, j) - base(b, h, i)), zero
+        ),
+        "weights",
+    )
+    k = te.reduce_axis((0, t), "k")
+    total = te.compute((b, n, s), lambda b, h, i: te.sum(weights(b, h, i, k.var), axis=k), "total")
+    share = te.compute(
+        (b, n, s, t),
+        lambda b, h, i, j: Select(
+            total(b, h, i).equal(zero), zero, weights(b, h, i, j) / total(b, h, i)
+        ),
+        "share",
+    )
+    r = te.reduce_axis((0, t), "r")
+
+    def value(b: PrimExpr, i: PrimExpr, h: PrimExpr, d: PrimExpr) -> PrimExpr:
+        element = cast(wide, v(_batch_of(v, b), r.var, _shared_head(h, group), d))
+        return te.sum(share(b, h, i, r.var) * element, axis=r)  # type: ignore[no-any-return]
+
+    made = te.compute((b, s, n, v.shape[3]), value, "attention")
+    if made.dtype == out_dtype:
+        return made  # type: ignore[no-any-return]
+    return te.compute(made.shape, lambda *i: cast(out_dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+
+
+def _batch_of(x: te.Tensor, b: PrimExpr) -> PrimExpr:
+    one = isinstance(x.shape[0], IntImm) and x.shape[0].value == 1
+    return const(0, b.dtype) if one else b
+
+
+def _scores(q: te.Tensor, k: te.Tensor, scale: Any, bias: te.Tensor | None) -> te.Tensor:
+    wide = wide_dtype(q.dtype)
+    group = _group(q, k)
+    factor = _factor(q, scale, wide)
+    d = te.reduce_axis((0, q.shape[3]), "d")
+    shape = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+
+    def product(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        left, right = q(b, i, h, d.var), k(b, j, _shared_head(h, group), d.var)
+        return te.sum(cast(wide, left) * cast(wide, right), axis=d)  # type: ignore[no-any-return]
+
+    raw = te.compute(shape, product, "product")
+
+    def scaled(*at: PrimExpr) -> PrimExpr:
+        score = Mul(raw(*at), factor)
+        if bias is None:
+            return score
+        own = [
+            const(0, i.dtype) if isinstance(n, IntImm) and n.value == 1 else i
+            for n, i in zip(bias.shape, at[4 - bias.ndim :])
+        ]
+        return score + cast(wide, bias(*own))
+
+    return te.compute(shape, scaled, "scores")  # type: ignore[no-any-return]
+
+
+def _seen(back: PrimExpr, causal_mask: Any, window_size: Any) -> PrimExpr:
+    """Whether a key that stands `back` places before the diagonal is visible."""
+    visible = back >= const(0, back.dtype)
+    return visible if window_size is None else And(visible, back < const(window_size, back.dtype))
+
+
+def _attention_te(
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, bias: te.Tensor | None = None, *, scale: Any,
+    causal_mask: Any, window_size: Any,
+) -> te.Tensor:  # fmt: skip
+    shift = k.shape[1] - q.shape[1] if causal_mask == "BottomRight" else const(0, "int64")
+
+    def seen(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return (
+            const(True, "bool")
+            if causal_mask is None
+            else _seen(i - j + shift, causal_mask, window_size)
+        )
+
+    return _softmax_te(_scores(q, k, scale, bias), seen, v, _group(q, k), q.dtype)
+
+
+def _attention_lower(builder: Any, call: Call) -> Expr:
+    q, k, v, *rest = call.args
+    one, two = q.struct_info.dims, k.struct_info.dims  # type: ignore[attr-defined]
+    k = same_dims(builder, k, {0: one[0], 3: one[3]})
+    v = same_dims(builder, v, {0: one[0], 1: two[1], 2: two[2]})
+    if rest:
+        wanted = (one[0], one[2], one[1], two[1])
+        dims = rest[0].struct_info.dims  # type: ignore[attr-defined]
+        known = {
+            axis: wanted[4 - len(dims) + axis]
+            for axis, dim in enumerate(dims)
+            if not (isinstance(dim, IntImm) and dim.value == 1)
+        }
+        rest = [same_dims(builder, rest[0], known)]
+    return call_te(builder, call, _attention_te, q, k, v, *rest, **dict(call.attrs))
+
+
+def _var_len_lower(builder: Any, call: Call) -> Expr:
+    q, k, v, start_q, start_k = call.args[:5]
+    one, two = q.struct_info.dims, k.struct_info.dims  # type: ignore[attr-defined]
+    single = const(1, "int64")
+    q = same_dims(builder, q, {0: single})
+    k = same_dims(builder, k, {0: single, 3: one[3]})
+    v = same_dims(builder, v, {0: single, 1: two[1], 2: two[2]})
+    start_k = same_dims(builder, start_k, {0: start_q.struct_info.dims[0]})  # type: ignore[attr-defined]
+    return call_te(builder, call, _var_len_te, q, k, v, start_q, start_k, **dict(call.attrs))
+
+
+def _var_len_te(
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, start_q: te.Tensor, start_k: te.Tensor, *, scale: Any,
+    causal_mask: Any, window_size: Any,
+) -> te.Tensor:  # fmt: skip
+    bounds = start_q.shape[0]
+    zero, one = const(0, "int64"), const(1, "int64")
+    over = te.reduce_axis((0, bounds), "s")
+    # The sequence of a query is the last one that starts at it or before; past the end there is none.
+    sequence = te.compute(
+        (q.shape[1],),
+        lambda i: te.sum(
+            Select(cast("int64", start_q(over.var)) <= i, one, zero), axis=over
+        ),
+        "sequence",
+    )
+
+    def bound(starts: te.Tensor, i: PrimExpr, more: int) -> PrimExpr:
+        at = sequence(i) - one + const(more, "int64")
+        inside = And(at >= zero, at < bounds)
+        return te.if_then_else(inside, cast("int64", starts(at)), zero)  # type: ignore[no-any-return]
+
+    def seen(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        first, last = bound(start_k, i, 0), bound(start_k, i, 1)
+        visible = And(And(j >= first, j < last), sequence(i) < bounds)
+        if causal_mask is None:
+            return visible
+        back = (i - bound(start_q, i, 0)) - (j - first)
+        if causal_mask == "BottomRight":
+            back = back + (last - first) - (bound(start_q, i, 1) - bound(start_q, i, 0))
+        return And(visible, _seen(back, causal_mask, window_size))
+
+    scores = _scores(q, k, scale, None)
+    shape = scores.shape
+    # A tensor of its own, so that its guarded loads are evaluated once for each pair.
+    flags = te.compute(
+        (shape[2], shape[3]), lambda i, j: cast("int8", seen(zero, zero, i, j)), "seen"
+    )
+
+    def visible(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return flags(i, j).equal(const(1, "int8"))  # type: ignore[no-any-return]
+
+    return _softmax_te(scores, visible, v, _group(q, k), q.dtype)
+
+
+# -- operators ----------------------------------------------------------------------------------------------------------
+
+
+@op("nn.attention", numpy=_attention_numpy, lower=_attention_lower, grad=_GRAD, layout=_LAYOUT)
+def _attention(
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    *,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> StructInfo:
+    """softmax(query key^T * scale) value, for each head.
+
+    query        [batch, s, heads, d]      key, value  [batch, t, key heads, d] and [batch, t, key heads, dv]
+    returns      [batch, s, heads, dv]
+    scale        None: 1 / sqrt(d)
+    causal_mask  "TopLeft": query i sees keys up to i; "BottomRight": up to i + t - s
+    window_size  of the keys that the mask shows, how many of the last ones are seen
+    """
+    _options(scale, causal_mask, window_size)
+    return _attention_info(query, key, value, ("query", "key", "value"))
+
+
+@op("nn.attention_bias", numpy=_attention_numpy, lower=_attention_lower, grad=_GRAD, layout=_LAYOUT)
+def attention_bias(
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr,
+    *,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> StructInfo:
+    """nn.attention with `bias` added to the scores before softmax.
+
+    bias  broadcasts to [batch, heads, s, t]; minus infinity hides a key
+    """
+    _options(scale, causal_mask, window_size)
+    made = _attention_info(query, key, value, ("query", "key", "value"))
+    info = tensor(bias, "bias", FLOAT)
+    q: Any = query.struct_info
+    k: Any = key.struct_info
+    same_dtype((made, info), ("query", "bias"))
+    if info.ndim > 4:
+        raise StructInfoError(f"bias: wanted at most 4 dimensions, got {info.ndim}")
+    if info.dims is not None and q.dims is not None and k.dims is not None:
+        scores = (q.dims[0], q.dims[2], q.dims[1], k.dims[1])
+        broadcast_dims([info.dims, scores], ["bias", "the scores"])
+        for axis, (dim, size) in enumerate(zip(info.dims, scores[4 - len(info.dims) :])):
+            one = isinstance(dim, IntImm) and dim.value == 1
+            if not one and prove_dims(dim, size) is False:
+                raise StructInfoError(
+                    f"bias: dimension {axis}: wanted 1 or {plain_text(size)}, got {plain_text(dim)}"
+                )
+    return made
+
+
+def attention(
+    query: Expr,
+    key: Expr,
+    value: Expr,
+    bias: Expr | None = None,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+    span: Span = UNKNOWN,
+) -> Call:
+    """Attention over [batch, sequence, heads, dimension]; with a `bias`, nn.attention_bias. See those."""
+    options: dict[str, Any] = {"scale": scale, "causal_mask": causal_mask, "window_size": window_size, "span": span}
+    if bias is None:
+        return _attention(query, key, value, **options)
+    return attention_bias(query, key, value, bias, **options)
+
+
+attention.op = _attention.op  # type: ignore[attr-defined]
+object.__setattr__(attention.op, "function", attention)  # type: ignore[attr-defined]
+
+
+@op("nn.attention_var_len", numpy=_var_len_numpy, lower=_var_len_lower, grad=_GRAD, layout=_LAYOUT)
+def attention_var_len(
+    queries: Expr,
+    keys: Expr,
+    values: Expr,
+    seqstart_q: Expr,
+    seqstart_k: Expr,
+    max_seqlen_q: Expr | None = None,
+    max_seqlen_k: Expr | None = None,
+    scale: float | None = None,
+    causal_mask: str | None = None,
+    window_size: int | None = None,
+) -> StructInfo:
+    """nn.attention of several sequences that stand one after another in one batch.
+
+    queries       [1, total, heads, d]       keys, values  [1, total of keys, key heads, d]
+    seqstart_q    integers [sequences + 1], ascending: where the queries of each sequence start, and where the last ends
+    seqstart_k    the same for keys and values
+    max_seqlen_*  the longest of each: a hint, which changes nothing
+    Queries outside every sequence give 0.
+    """
+    _options(scale, causal_mask, window_size)
+    starts = [
+        tensor(x, n, INTEGER, ndim=1)
+        for x, n in ((seqstart_q, "seqstart_q"), (seqstart_k, "seqstart_k"))
+    ]
+    _equal(*starts, 0, 0, "lengths", "seqstart_q and seqstart_k")
+    for x, name in ((max_seqlen_q, "max_seqlen_q"), (max_seqlen_k, "max_seqlen_k")):
+        if x is not None and not isinstance(x.struct_info, PrimStructInfo):
+            tensor(x, name, INTEGER)
+    return _attention_info(queries, keys, values, ("queries", "keys", "values"), one_batch=True)
+

@@ -1,0 +1,779 @@
+"""Operators that read at indices: take, strided_slice, index_tensor, gather_elements, gather_nd.
+
+Negative indices count from the end. An index that is still out of bounds stops the program with an error before anything is
+read, unless `take`'s mode says what it means.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import StructInfoError, VMValueError
+from ...ir.expr import (
+    FloatImm,
+    FloorDiv,
+    IntImm,
+    Max,
+    Min,
+    PrimExpr,
+    Select,
+    cast,
+    const,
+)
+from ...ir.expr import Var as TirVar
+from ...tir import if_then_else
+from ...tir.stmt import Buffer, Stmt, seq
+from ..expr import Call, ExternFunc, PrimValue, TupleGetItem
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+)
+from .broadcast import broadcast_value
+from .faces import (
+    ONE,
+    ZERO,
+    as_scalars,
+    axis_layout,
+    bounded,
+    from_end,
+    inside,
+    least,
+    most,
+    prepared,
+    scalars,
+    simplified,
+    size_analyzer,
+    unravel,
+)
+from .infer import (
+    ANY,
+    INTEGER,
+    axes_of,
+    axis_of,
+    broadcast_dims,
+    check_kind,
+    dims_product,
+    tensor,
+)
+from .infer import tensors as tensor_fields
+from .loops import assert_that, call_checked, for_each, load, require_equal
+from .lower import call_te
+from .manipulate import _fields
+from .names import ops
+from .record import missing, op
+
+__all__ = [
+    "dynamic_strided_slice",
+    "gather_elements",
+    "gather_nd",
+    "index_tensor",
+    "strided_slice",
+    "take",
+]
+
+BY_POSITION = missing("axes are numbered by position")
+
+
+def check_indices(op_name: str, pairs: Any) -> Stmt | None:
+    """A statement that stops the program unless all elements of each index buffer are in bounds of the size beside it."""
+    loops = []
+    for buffer, size in pairs:
+        message = f"{op_name}: an index is out of bounds"
+        loops.append(
+            for_each(
+                buffer.shape,
+                lambda *i, b=buffer, s=size: assert_that(inside(from_end(load(b, *i), s), s), message),
+                "c",
+            )
+        )
+    return seq(*loops) if loops else None
+
+
+# -- take ---------------------------------------------------------------------------------------------------------------
+
+_MODES = ("fast", "wrap", "clip", "nan")
+
+
+def _take_numpy(x: Any, indices: Any, *, axis: int | None = None, mode: str = "fast") -> Any:
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    size = x.shape[axis]
+    wide = np.asarray(indices).astype("int64")
+    if mode == "fast":
+        return np.take(x, bounded(indices, size, "take"), axis)
+    if wide.size and size == 0:
+        raise VMValueError("take: the axis is empty")
+    if mode == "wrap":
+        return np.take(x, wide % max(size, 1), axis)
+    made = np.take(x, np.clip(wide, 0, max(size - 1, 0)), axis)
+    if mode == "nan":
+        outside = ((wide < 0) | (wide >= size)).reshape(
+            (1,) * axis + wide.shape + (1,) * (x.ndim - axis - 1)
+        )
+        made = np.where(outside, np.asarray(np.nan, x.dtype), made)
+    return made
+
+
+def _lower_take(builder: Any, call: Call) -> Expr:
+    x, indices = call.args
+    mode, info = call.attrs["mode"], x.struct_info
+    ndim: int = info.ndim  # type: ignore[attr-defined]
+    axis = call.attrs["axis"]
+    at = None if axis is None else axis_of(axis, ndim)
+
+    def compute(x: te.Tensor, indices: Any) -> te.Tensor:
+        own = indices.shape if isinstance(indices, te.Tensor) else ()
+        size = dims_product(x.shape) if at is None else x.shape[at]
+        before = () if at is None else x.shape[:at]
+        after = () if at is None else x.shape[at + 1 :]
+
+        def value(*i: PrimExpr) -> PrimExpr:
+            where = i[len(before) : len(before) + len(own)]
+            raw = indices(*where) if isinstance(indices, te.Tensor) else indices
+            place = _place(raw, size, mode)
+            if at is None:
+                made = x(*unravel(place, x.shape))
+            else:
+                made = x(*i[:at], place, *i[at + len(own) :])
+            if mode != "nan":
+                return made
+            wide = cast("int64", raw)
+            nan: PrimExpr = FloatImm(x.dtype, float("nan"))
+            return if_then_else(inside(wide, size), made, nan)
+
+        return te.compute((*before, *own, *after), value, "take")
+
+    def check(x: Buffer, *index: Buffer) -> Stmt | None:
+        size = dims_product(x.shape) if at is None else x.shape[at]
+        if mode == "fast":
+            if index:
+                return check_indices("take", [(index[0], size)])
+            return None
+        if isinstance(size, IntImm) and size.value > 0:
+            return None
+        count = dims_product(index[0].shape) if index else ONE
+        return assert_that((size > ZERO) | (count <= ZERO), "take: the axis is empty")
+
+    if isinstance(indices.struct_info, PrimStructInfo):
+        value = indices.struct_info.value
+        size = dims_product(info.dims) if at is None else info.dims[at]  # type: ignore[attr-defined]
+        _require_scalar_inside(builder, value, size, mode)
+    return call_checked(builder, call, compute, check, x, indices)
+
+
+def _require_scalar_inside(builder: Any, index: PrimExpr, size: PrimExpr, mode: str) -> None:
+    if mode == "fast":
+        require_equal(builder, [(_clip(from_end(index, size), size), from_end(index, size))])
+
+
+def _clip(index: PrimExpr, size: PrimExpr) -> PrimExpr:
+    return Max(Min(index, size - 1), ZERO)
+
+
+def _place(index: PrimExpr, size: PrimExpr, mode: str) -> PrimExpr:
+    if mode == "fast":
+        return from_end(index, size)
+    wide = cast("int64", index)
+    return wide % size if mode == "wrap" else _clip(wide, size)
+
+
+def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    x, indices = call.args
+    info: Any = x.struct_info
+    if call.attrs["mode"] in ("clip", "wrap", "nan") or not isinstance(indices.struct_info, TensorStructInfo):
+        raise StructInfoError(f"take: no gradient for mode {call.attrs['mode']!r} or a scalar index")
+    axis = call.attrs["axis"]
+    if axis is None:
+        flat = ops.index_put(ops.zeros_like(ops.flatten(x)), (indices,), gy, accumulate=True)
+        return ops.reshape(flat, ops.shape_of(x) if info.dims is None else ShapeExpr(info.dims)), None
+    at = axis_of(axis, info.ndim)
+    many = indices.struct_info.ndim
+    # The axis to the front, where index_put works; and the same for the gradient.
+    to_front = (at, *(k for k in range(info.ndim) if k != at))
+    rest = [k for k in range(info.ndim - 1 + many) if not at <= k < at + many]
+    gradient = ops.permute_dims(gy, axes=(*range(at, at + many), *rest))
+    zeros = ops.zeros_like(ops.permute_dims(x, axes=to_front))
+    put = ops.index_put(zeros, (indices,), gradient, accumulate=True)
+    return ops.permute_dims(put, axes=tuple(to_front.index(k) for k in range(info.ndim))), None
+
+
+@op("take", numpy=_take_numpy, lower=_lower_take, grad=_take_grad, layout=BY_POSITION)
+def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> StructInfo:
+    """The slices of `x` along `axis` at `indices` (a tensor of integers, or a scalar); without axis, of the flattened `x`.
+
+    mode  what an index out of bounds means: "fast": the program stops with an error (negative ones count from the end);
+          "wrap": it is taken modulo the size; "clip": the nearest one; "nan": the result is NaN
+    """
+    info = tensor(x, "x")
+    where = indices.struct_info
+    if isinstance(where, PrimStructInfo):
+        check_kind(where.dtype, "indices", INTEGER)
+        own: Any = ()
+        many = 0
+    else:
+        index = tensor(indices, "indices", INTEGER)
+        own, many = index.dims, index.ndim
+    if mode not in _MODES:
+        raise StructInfoError(f"mode: wanted one of {', '.join(_MODES)}, got {mode!r}")
+    if mode == "nan" and info.dtype != "void" and not info.dtype.is_float:
+        raise StructInfoError(f'mode: "nan" is for floats, x is {info.dtype}')
+    if axis is None:
+        return TensorStructInfo(own, info.dtype, info.vdevice, many)
+    at = axis_of(axis, info.ndim)
+    if -1 in (info.ndim, many):
+        return TensorStructInfo(None, info.dtype, info.vdevice)
+    if info.dims is None or own is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim - 1 + many)
+    _known_inside(where, info.dims[at], mode)
+    return TensorStructInfo([*info.dims[:at], *own, *info.dims[at + 1 :]], info.dtype, info.vdevice)
+
+
+def _known_inside(where: StructInfo, size: PrimExpr, mode: str) -> None:
+    value = where.value if isinstance(where, PrimStructInfo) else None
+    if mode == "fast" and isinstance(value, IntImm) and isinstance(size, IntImm):
+        if not -size.value <= value.value < size.value:
+            raise StructInfoError(f"indices: {value.value} is out of bounds for size {size.value}")
+
+
+# -- strided_slice ------------------------------------------------------------------------------------------------------
+
+
+def _bounds(
+    size: PrimExpr, begin: PrimExpr, end: PrimExpr, step: PrimExpr, inbound: bool
+) -> tuple[PrimExpr, PrimExpr]:
+    """Where a slice of an axis of `size` starts, and how long it is, as Python's slices have it.
+
+    inbound  begin and end are taken as they are: between 0 and the size
+    """
+    analyzer = size_analyzer(size)
+    if not inbound:
+        begin, end = (_counted(v, size, analyzer) for v in (begin, end))
+        if isinstance(step, IntImm):
+            low, high = (ZERO, size) if step.value > 0 else (const(-1, "int64"), size - 1)
+            begin, end = (most(least(v, high, analyzer), low, analyzer) for v in (begin, end))
+        else:
+            forward = step > ZERO
+            low, high = Select(forward, ZERO, const(-1, "int64")), Select(forward, size, size - 1)
+            begin, end = (Max(Min(v, high), low) for v in (begin, end))
+    if isinstance(step, IntImm):
+        distance = end - begin if step.value > 0 else begin - end
+        by = const(abs(step.value), "int64")
+        length = FloorDiv(distance + (abs(step.value) - 1), by) if abs(step.value) > 1 else distance
+    else:
+        by = Max(Select(step > ZERO, step, ZERO - step), ONE)
+        distance = Select(step > ZERO, end - begin, begin - end)
+        length = FloorDiv(distance + by - 1, by)
+    return simplified(begin), most(simplified(length), ZERO, analyzer)
+
+
+def _counted(v: PrimExpr, size: PrimExpr, analyzer: Any) -> PrimExpr:
+    if analyzer.can_prove(v >= 0):
+        return v
+    if isinstance(v, IntImm):
+        return v + size
+    # Only constants are surely negative or not; symbols are sizes unless they stand alone as scalars.
+    return Select(v < ZERO, v + size, v)
+
+
+def _slice_parts(call: Call) -> tuple[tuple[int, ...], list[tuple[Any, Any, Any]]]:
+    """The axes of a strided_slice, and begin, end and stride of each (None where not known)."""
+    x: Any = call.args[0].struct_info
+    axes = _axes(call.args[1], x.ndim)
+    begin, end = scalars(call.args[2], "begin"), scalars(call.args[3], "end")
+    steps = scalars(call.args[4], "strides") if len(call.args) > 4 else [ONE] * len(axes)
+    return axes, list(zip(begin, end, steps))
+
+
+def _axes(axes: Expr, ndim: int) -> tuple[int, ...]:
+    made = []
+    for v in scalars(axes, "axes"):
+        if not isinstance(v, IntImm):
+            raise StructInfoError(f"axes: wanted constant integers, got {v}")
+        made.append(v.value)
+    if ndim == -1:
+        return tuple(made)
+    return axes_of(tuple(made), ndim, "axes")
+
+
+def _slice_numpy(
+    x: Any, axes: Any, begin: Any, end: Any, strides: Any = None, *, assume_inbound: bool = False
+) -> Any:
+    steps = [1] * len(axes) if strides is None else strides
+    index = [slice(None)] * x.ndim
+    for a, b, e, s in zip(axes, begin, end, steps):
+        b, e, s = int(b), int(e), int(s)
+        if s == 0:
+            raise VMValueError("strided_slice: a stride is 0")
+        size = x.shape[int(a)]
+        if assume_inbound:
+            if not (min(b, b + (e - b)) >= (0 if s > 0 else -1) and max(b, e) <= size):
+                raise VMValueError("strided_slice: begin or end is out of bounds")
+            e = None if s < 0 and e == -1 else e
+        index[int(a)] = slice(b, e, s)
+    return x[tuple(index)].copy()
+
+
+def _lower_slice(builder: Any, call: Call) -> Expr:
+    x, info = call.args[0], call.struct_info
+    own: Any = x.struct_info.dims  # type: ignore[attr-defined]
+    axes, parts = _slice_parts(call)
+    starts: dict[int, tuple[PrimExpr, PrimExpr]] = {}
+    for a, (begin, end, step) in zip(axes, parts):
+        start, length = _bounds(own[a], begin, end, step, call.attrs["assume_inbound"])
+        starts[a] = start, step
+        if not isinstance(step, IntImm):
+            require_equal(builder, [(Select(step.equal(ZERO), ZERO, ONE), ONE)])
+        if call.attrs["assume_inbound"]:
+            _require_inbound(builder, start, step, length, own[a])
+
+    def compute(x: te.Tensor, dims: list[PrimExpr], where: Any, by: Any) -> te.Tensor:
+        def value(*i: PrimExpr) -> PrimExpr:
+            index = list(i)
+            for a, s, k in zip(axes, where, by):
+                index[a] = s + i[a] * k
+            return x(*index)
+
+        return te.compute(tuple(dims), value, "strided_slice")
+
+    return call_te(
+        builder,
+        call,
+        compute,
+        x,
+        ShapeExpr(info.dims),  # type: ignore[attr-defined]
+        [starts[a][0] for a in axes],
+        [starts[a][1] for a in axes],
+    )
+
+
+def _require_inbound(
+    builder: Any, start: PrimExpr, step: PrimExpr, length: PrimExpr, size: PrimExpr
+) -> None:
+    """What was promised is checked when it cannot be proved: the kernel must not read elsewhere."""
+    last = start + (length - 1) * step
+    analyzer = size_analyzer(size, last)
+    if analyzer.can_prove(start >= 0) and analyzer.can_prove(last >= 0):
+        if analyzer.can_prove(start < size) and analyzer.can_prove(last < size):
+            return
+    low, high = Min(start, last), Max(start, last)
+    fits = (length <= ZERO) | ((low >= ZERO) & (high < size))
+    require_equal(builder, [(Select(fits, ONE, ZERO), ONE)])
+
+
+def _slice_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    x = call.args[0]
+    info: Any = x.struct_info
+    made: Any = call.struct_info
+    if info.dims is None or made.dims is None:
+        raise StructInfoError("strided_slice: the gradient needs the shape of x; match_cast it")
+    axes, parts = _slice_parts(call)
+    dims = list(made.dims)
+    for a, (begin, end, step) in zip(axes, parts):
+        start, length = _bounds(info.dims[a], begin, end, step, call.attrs["assume_inbound"])
+        if not isinstance(step, IntImm):
+            raise StructInfoError("strided_slice: the gradient needs constant strides")
+        if step.value < 0:
+            # The same elements from the other side.
+            gy, start = ops.flip(gy, axis=a), start + (length - 1) * step
+        dims[a] = info.dims[a]
+        by = abs(step.value)
+        stop = simplified(start + (length - 1) * by + 1)
+        # An empty slice puts nothing anywhere, wherever it stands.
+        empty = isinstance(length, IntImm) and length.value == 0
+        gy = ops.slice_scatter(
+            ops.zeros(ShapeExpr(dims), info.dtype),
+            gy,
+            PrimValue(ZERO if empty else simplified(start)),
+            PrimValue(ZERO if empty else stop),
+            PrimValue(by),
+            axis=a,
+        )
+    return (gy, *[None] * (len(call.args) - 1))
+
+
+def _slice_arguments(given: dict[str, Any]) -> None:
+    for name in ("axes", "begin", "end", "strides"):
+        try:
+            given[name] = as_scalars(given[name])
+        except StructInfoError as error:
+            raise StructInfoError(f"{name}: {error}") from None
+
+
+@prepared(_slice_arguments)
+@op(
+    "strided_slice",
+    numpy=_slice_numpy,
+    lower=_lower_slice,
+    grad=_slice_grad,
+    layout=BY_POSITION,
+)
+def strided_slice(
+    x: Expr,
+    axes: Expr,
+    begin: Expr,
+    end: Expr,
+    strides: Expr | None = None,
+    assume_inbound: bool = False,
+) -> StructInfo:
+    """``x[..., begin:end:stride, ...]`` along each of `axes`, with the meaning of Python's slices.
+
+    axes, begin, end, strides  tuples of integers, which may be symbolic (but for axes)
+    assume_inbound  begin and end lie within the axis, as the program says: sizes become simpler expressions
+    """
+    info = tensor(x, "x")
+    at = _axes(axes, info.ndim)
+    values = [scalars(begin, "begin"), scalars(end, "end")]
+    if strides is not None:
+        values.append(scalars(strides, "strides"))
+    for name, each in zip(("begin", "end", "strides"), values):
+        if len(each) != len(at):
+            raise StructInfoError(f"{name}: wanted {len(at)} values, one per axis, got {len(each)}")
+    steps = values[2] if strides is not None else [ONE] * len(at)
+    if any(isinstance(s, IntImm) and s.value == 0 for s in steps):
+        raise StructInfoError("strides: a stride is 0")
+    if info.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+    if any(v is None for each in (*values, steps) for v in each):
+        return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+    dims = list(info.dims)
+    for a, b, e, s in zip(at, values[0], values[1], steps):
+        if assume_inbound:
+            _known_inbound(b, e, dims[a])
+        dims[a] = _bounds(dims[a], b, e, s, assume_inbound)[1]  # type: ignore[arg-type]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)
+
+
+def _known_inbound(begin: Any, end: Any, size: Any) -> None:
+    for name, v in (("begin", begin), ("end", end)):
+        if isinstance(v, IntImm) and isinstance(size, IntImm) and not -1 <= v.value <= size.value:
+            raise StructInfoError(
+                f"{name}: {v.value} is out of bounds for size {size.value}, but assume_inbound is set"
+            )
+
+
+def _dynamic_numpy(x: Any, begin: Any, end: Any, strides: Any) -> Any:
+    return _slice_numpy(x, range(len(begin)), begin, end, strides)
+
+
+def _lower_dynamic(builder: Any, call: Call) -> Expr:
+    """The elements of the tensors become symbols, and the slice an ordinary one."""
+    x = call.args[0]
+    ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
+    shifted = []
+    for k, name in enumerate(("b", "e", "s")):
+        values = call.args[k + 1]
+        dims = tuple(TirVar(f"{name}{a}", "int64") for a in range(ndim))
+        shape = builder.emit(ops.tensor_to_shape(values))
+        builder.match_cast(shape, ShapeStructInfo(dims))
+        shifted.append(dims)
+    begin, end, strides = shifted
+    return ops.strided_slice(x, tuple(range(ndim)), begin, end, strides)  # type: ignore[no-any-return]
+
+
+@op(
+    "dynamic_strided_slice",
+    numpy=_dynamic_numpy,
+    lower=_lower_dynamic,
+    grad=missing("where it slices is known only when it runs"),
+    layout=BY_POSITION,
+)
+def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> StructInfo:
+    """As strided_slice over all axes; `begin`, `end` and `strides` are int64 tensors with a value per axis."""
+    info = tensor(x, "x")
+    for value, name in ((begin, "begin"), (end, "end"), (strides, "strides")):
+        given = tensor(value, name, INTEGER, 1)
+        if given.dtype not in ("void", "int64"):
+            raise StructInfoError(f"{name}: wanted int64, got {given.dtype}")
+        count = given.dims[0] if given.dims is not None else None
+        if isinstance(count, IntImm) and info.ndim not in (-1, count.value):
+            raise StructInfoError(f"{name}: wanted {info.ndim} values, one per axis, got {count.value}")
+    return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
+
+
+# -- index_tensor -------------------------------------------------------------------------------------------------------
+
+
+def index_shape(infos: list[TensorStructInfo], what: str) -> tuple[Any, int]:
+    """The shape that index tensors broadcast to (None if that depends on symbols) and its rank."""
+    for k, i in enumerate(infos):
+        check_kind(i.dtype, f"{what}: field {k}", INTEGER)
+    if any(i.ndim == -1 for i in infos):
+        return None, -1
+    ndim = max(i.ndim for i in infos)
+    if any(i.dims is None for i in infos):
+        return None, ndim
+    names = [f"{what}: field {k}" for k in range(len(infos))]
+    return broadcast_dims([i.dims for i in infos], names), ndim  # type: ignore[misc]
+
+
+def index_dims(builder: Any, fields: list[Expr]) -> tuple[PrimExpr, ...]:
+    """The broadcast shape of index tensors when lowering: symbols for it where it depends on symbols."""
+    dims, ndim = index_shape([f.struct_info for f in fields], "indices")  # type: ignore[misc]
+    if dims is not None:
+        return dims  # type: ignore[no-any-return]
+    shape = ops.call_pure_packed(
+        ExternFunc("vm.builtin.broadcast_shape"),
+        *[ops.shape_of(f) for f in fields],
+        sinfo_args=ShapeStructInfo(ndim=ndim),
+    )
+    symbols = tuple(TirVar(f"d{k}", "int64") for k in range(ndim))
+    builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
+    return symbols
+
+
+def _index_tensor_numpy(data: Any, indices: Any) -> Any:
+    return data[tuple(bounded(i, d, "index_tensor") for i, d in zip(indices, data.shape))]
+
+
+def _lower_index_tensor(builder: Any, call: Call) -> Expr:
+    data, fields = call.args[0], _fields(call.args[1])
+    shape = index_dims(builder, fields)
+
+    def compute(data: te.Tensor, indices: list[te.Tensor], dims: list[PrimExpr]) -> te.Tensor:
+        count = len(dims)
+
+        def value(*i: PrimExpr) -> PrimExpr:
+            places = [
+                from_end(broadcast_value(t, i[:count], dims), d)
+                for t, d in zip(indices, data.shape)
+            ]
+            return data(*places, *i[count:])
+
+        return te.compute((*dims, *data.shape[len(indices) :]), value, "index_tensor")
+
+    def check(data: Buffer, *indices: Buffer) -> Stmt | None:
+        return check_indices("index_tensor", zip(indices, data.shape))
+
+    return call_checked(builder, call, compute, check, data, fields, ShapeExpr(shape))
+
+
+def _index_tensor_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data, indices = call.args
+    return ops.index_put(ops.zeros_like(data), indices, gy, accumulate=True), None
+
+
+@op(
+    "index_tensor",
+    numpy=_index_tensor_numpy,
+    lower=_lower_index_tensor,
+    grad=_index_tensor_grad,
+    layout=BY_POSITION,
+)
+def index_tensor(data: Expr, indices: Expr) -> StructInfo:
+    """``data[i0, i1, ...]`` of numpy: `indices` is a tuple of integer tensors that broadcast, for the first axes."""
+    info = tensor(data, "data")
+    infos = tensor_fields(indices, "indices", INTEGER)
+    if not infos:
+        raise StructInfoError("indices: wanted at least one tensor")
+    if info.ndim != -1 and len(infos) > info.ndim:
+        raise StructInfoError(f"indices: {len(infos)} of them for {info.ndim} dimensions")
+    dims, ndim = index_shape(infos, "indices")
+    rest = -1 if -1 in (info.ndim, ndim) else info.ndim - len(infos) + ndim
+    if info.dims is None or dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, rest)
+    return TensorStructInfo([*dims, *info.dims[len(infos) :]], info.dtype, info.vdevice)
+
+
+# -- gather -------------------------------------------------------------------------------------------------------------
+
+
+def fits_beside(small: TensorStructInfo, large: TensorStructInfo, names: tuple[str, str], but: int) -> None:
+    """Raise StructInfoError if a dimension of `small` is certainly larger than that of `large`, but for axis `but`."""
+    if small.dims is None or large.dims is None:
+        return
+    for k, (a, b) in enumerate(zip(small.dims, large.dims)):
+        if k != but and isinstance(a, IntImm) and isinstance(b, IntImm) and a.value > b.value:
+            raise StructInfoError(
+                f"dimension {k}: {names[0]} has {a.value}, more than the {b.value} of {names[1]}"
+            )
+
+
+def same_rank(a: TensorStructInfo, b: TensorStructInfo, names: tuple[str, str]) -> None:
+    """Raise StructInfoError if the ranks certainly differ."""
+    if -1 not in (a.ndim, b.ndim) and a.ndim != b.ndim:
+        raise StructInfoError(f"{names[0]} has {a.ndim} dimensions, {names[1]} has {b.ndim}; wanted the same")
+
+
+def require_within(builder: Any, small: Any, large: Any, but: int) -> None:
+    """Emit a check that no dimension of `small` is larger than that of `large`, but for axis `but`."""
+    pairs = []
+    for k, (a, b) in enumerate(zip(small, large)):
+        if k != but and not size_analyzer(a, b).can_prove(a <= b):
+            pairs.append((Min(a, b), a))
+    require_equal(builder, pairs)
+
+
+def _gather_elements_numpy(data: Any, indices: Any, *, axis: int = 0) -> Any:
+    at = axis % data.ndim
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[at] = bounded(indices, data.shape[at], "gather_elements")
+    return data[tuple(grid)]
+
+
+def _lower_gather_elements(builder: Any, call: Call) -> Expr:
+    data, indices = call.args
+    own: Any = data.struct_info.dims  # type: ignore[attr-defined]
+    at = call.attrs["axis"] % len(own)
+    require_within(builder, indices.struct_info.dims, own, at)  # type: ignore[attr-defined]
+
+    def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        return te.compute(
+            indices.shape,
+            lambda *i: data(*i[:at], from_end(indices(*i), data.shape[at]), *i[at + 1 :]),
+            "gather_elements",
+        )
+
+    def check(data: Buffer, indices: Buffer) -> Stmt | None:
+        return check_indices("gather_elements", [(indices, data.shape[at])])
+
+    return call_checked(builder, call, compute, check, data, indices)
+
+
+def _gather_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data, indices = call.args
+    zeros = ops.zeros_like(data)
+    return ops.scatter_elements(zeros, indices, gy, axis=call.attrs["axis"], reduction="add"), None
+
+
+@op(
+    "gather_elements",
+    numpy=_gather_elements_numpy,
+    lower=_lower_gather_elements,
+    grad=_gather_elements_grad,
+    layout=axis_layout,
+)
+def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> StructInfo:
+    """The element at i, j, ... is ``data[..., indices[i, j, ...], ...]``, replaced at `axis`; the shape is that of `indices`."""
+    info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
+    same_rank(index, info, ("indices", "data"))
+    ndim = info.ndim if info.ndim != -1 else index.ndim
+    if ndim == 0:
+        raise StructInfoError("data: wanted at least one dimension")
+    at = axis_of(axis, ndim)
+    fits_beside(index, info, ("indices", "data"), at)
+    return TensorStructInfo(index.shape, info.dtype, info.vdevice, ndim)
+
+
+def _gather_nd_numpy(data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
+    depth = indices.shape[-1]
+    lead = indices.shape[:-1]
+    places = list(np.indices(lead, sparse=True))[:batch_dims]
+    for k in range(depth):
+        places.append(bounded(indices[..., k], data.shape[batch_dims + k], "gather_nd"))
+    made = data[tuple(np.broadcast_to(p, lead) for p in places)] if places else np.broadcast_to(data, (*lead, *data.shape))
+    return np.array(made)
+
+
+def index_depth(info: TensorStructInfo, name: str) -> int:
+    """How many indices the last dimension of a tensor of indices holds; -1 if that is not known.
+
+    Raises StructInfoError if it is a symbol, as the rank of the result depends on it.
+    """
+    if info.ndim == 0:
+        raise StructInfoError(f"{name}: wanted at least one dimension")
+    if info.dims is None:
+        return -1
+    last = info.dims[-1]
+    if not isinstance(last, IntImm):
+        raise StructInfoError(f"{name}: the last dimension must be constant, got {last}")
+    return last.value
+
+
+def _lower_gather_nd(builder: Any, call: Call) -> Expr:
+    data, indices = call.args
+    own: Any = data.struct_info.dims  # type: ignore[attr-defined]
+    lead: Any = indices.struct_info.dims  # type: ignore[attr-defined]
+    batch, depth = call.attrs["batch_dims"], lead[-1].value
+    require_equal(builder, list(zip(lead[:batch], own[:batch])))
+
+    def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
+        many = indices.ndim - 1
+
+        def value(*i: PrimExpr) -> PrimExpr:
+            places = [
+                from_end(indices(*i[:many], const(k, "int64")), data.shape[batch + k])
+                for k in range(depth)
+            ]
+            return data(*i[:batch], *places, *i[many:])
+
+        dims = (*indices.shape[:-1], *data.shape[batch + depth :])
+        return te.compute(dims, value, "gather_nd")
+
+    def check(data: Buffer, indices: Buffer) -> Stmt | None:
+        return check_columns("gather_nd", indices, data.shape[batch : batch + depth])
+
+    return call_checked(builder, call, compute, check, data, indices)
+
+
+def check_columns(op_name: str, indices: Buffer, sizes: Any) -> Stmt | None:
+    """As `check_indices`, for a tensor of indices whose last dimension has one index for each of `sizes`."""
+    message = f"{op_name}: an index is out of bounds"
+    if not sizes:
+        return None
+
+    def row(*i: PrimExpr) -> list[Stmt]:
+        return [
+            assert_that(inside(from_end(load(indices, *i, const(k, "int64")), d), d), message)
+            for k, d in enumerate(sizes)
+        ]
+
+    return for_each(indices.shape[:-1], row, "c")
+
+
+def _gather_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data, indices = call.args
+    info: Any = indices.struct_info
+    batch = call.attrs["batch_dims"]
+    if batch:
+        if info.dims is None:
+            raise StructInfoError("gather_nd: the gradient needs the shape of indices; match_cast it")
+        lead = info.dims[:-1]
+        columns = []
+        for k in range(batch):
+            count = ops.arange(0, lead[k], 1, info.dtype)
+            column = ops.reshape(count, ShapeExpr([d if j == k else ONE for j, d in enumerate((*lead, ONE))]))
+            columns.append(ops.broadcast_to(column, ShapeExpr([*lead, 1])))
+        indices = ops.concat([*columns, indices], axis=-1)
+    return ops.scatter_nd(ops.zeros_like(data), indices, gy, reduction="add"), None
+
+
+@op(
+    "gather_nd",
+    numpy=_gather_nd_numpy,
+    lower=_lower_gather_nd,
+    grad=_gather_nd_grad,
+    layout=BY_POSITION,
+)
+def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
+    """Slices of `data` at the index tuples in the last dimension of `indices`; the first `batch_dims` dimensions are shared.
+
+    data     [b..., d0, d1, ..., rest...]      indices  [b..., i..., depth], depth constant
+    returns  [b..., i..., rest...]
+    """
+    info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
+    if batch_dims < 0:
+        raise StructInfoError(f"batch_dims: wanted at least 0, got {batch_dims}")
+    depth = index_depth(index, "indices")
+    if index.ndim != -1 and batch_dims > index.ndim - 1:
+        raise StructInfoError(f"batch_dims: {batch_dims} of the {index.ndim} dimensions of indices")
+    if info.ndim != -1 and batch_dims + max(depth, 0) > info.ndim:
+        raise StructInfoError(
+            f"indices: {batch_dims} batch dimensions and {depth} indices for {info.ndim} dimensions of data"
+        )
+    if depth == -1 or info.ndim == -1 or index.ndim == -1:
+        return TensorStructInfo(None, info.dtype, info.vdevice)
+    ndim = index.ndim - 1 + info.ndim - batch_dims - depth
+    if info.dims is None or index.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
+    for k, (a, b) in enumerate(zip(index.dims[:batch_dims], info.dims)):
+        if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+            raise StructInfoError(f"dimension {k}: indices has {a.value}, data has {b.value}")
+    dims = [*index.dims[:-1], *info.dims[batch_dims + depth :]]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)
