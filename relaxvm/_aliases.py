@@ -9,10 +9,10 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 
-__all__ = ["MODULES", "install", "submodules"]
+__all__ = ["MODULES", "install"]
 
 MODULES = {
     "relaxvm.container": "relaxvm.ir",
@@ -67,14 +67,3 @@ def install() -> None:
     if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
         # First: below an aliased package the path finder would load a second copy of the real file.
         sys.meta_path.insert(0, _AliasFinder())
-
-
-def submodules(package: str) -> Callable[[str], ModuleType]:
-    """The `__getattr__` of a package whose aliased submodules are also its attributes."""
-
-    def find(name: str) -> ModuleType:
-        if f"{package}.{name}" not in MODULES:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return importlib.import_module(f"{package}.{name}")
-
-    return find

@@ -34,6 +34,7 @@ from .errors import (
     VMValueError,
     add_note,
 )
+from .lazy import submodules
 from .span import UNKNOWN, Span
 
 __all__ = [
@@ -64,5 +65,6 @@ __all__ = [
     "dtype",
     "float32_to_bfloat16",
     "promote",
+    "submodules",
     "to_numpy_dtype",
 ]

@@ -5,7 +5,7 @@ Not done here: the loop language (`tir`), the graph language (`relax`), proofs (
 (`script`).
 """
 
-from .._aliases import submodules
+from ..base import submodules
 from . import instrument, transform
 from .equal import (
     assert_structural_equal,

@@ -321,7 +321,7 @@ class _Hasher:
         if self.map_free_vars:
             self.bind(n)
             return f"var {self.numbers[n]}"
-        return f"free {getattr(n, 'dtype', '')}"
+        return f"free {_dtype_of(n)}"
 
     def node(self, n: Node, mode: int) -> None:
         cls = type(n)
@@ -329,7 +329,7 @@ class _Hasher:
         if _is_variable(n):
             if mode == _REBIND or (mode == _DEFINE and n not in self.numbers):
                 self.bind(n)
-                self.put(f"define {getattr(n, 'dtype', '')}")
+                self.put(f"define {_dtype_of(n)}")
                 if not isinstance(n, Var):
                     self.stack.append((n.struct_info, _DEFINE))  # type: ignore[attr-defined]
             else:
@@ -415,6 +415,11 @@ class _Hasher:
                 self._feed(inner, item)
         else:
             inner.put(_plain_text(value))
+
+
+def _dtype_of(n: Any) -> str:
+    # Variables of the graph language have struct info; their `dtype` is an expression.
+    return str(n.dtype) if isinstance(n, Var) else ""
 
 
 def _plain_text(value: Any) -> str:

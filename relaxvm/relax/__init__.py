@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .._aliases import submodules
+from ..base import submodules
 from . import expr, op, struct_info
 from .derive import BaseCheckResult
 from .expr import (
@@ -86,13 +86,13 @@ _LAZY = {
     "vm_build": ("relaxvm.relax.vm_build", None),
 }
 
-_alias = submodules(__name__)
+_submodule = submodules(__name__)
 
 
 def __getattr__(name: str) -> Any:
     found = _LAZY.get(name)
     if found is None:
-        return _alias(name)
+        return _submodule(name)
     module = importlib.import_module(found[0])
     value = module if found[1] is None else getattr(module, found[1])
     globals()[name] = value

@@ -6,8 +6,7 @@ Not done here: compiling. Nothing but `base`, numpy and msgpack is imported; llv
 kernels are linked.
 """
 
-from .._aliases import submodules
-from ..base import DataType
+from ..base import DataType, submodules
 from . import bytecode, dims, native, sinfo, trust, vm
 from .arguments import convert
 from .builtin import TABLE, Builtin, Storage, VMAssertionError, VMClosure

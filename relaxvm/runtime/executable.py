@@ -121,7 +121,7 @@ def load_module(path: str | os.PathLike[str], trust: str | None = None) -> Execu
 
     `trust` as in `load`.
     """
-    with open(path, "rb") as file:
+    with fileformat.open_regular(path) as file:
         head = file.read(128)
     if _magic_of(head) == KERNELS_MAGIC:
         return Module.load(path, trust)

@@ -13,8 +13,9 @@ import hashlib
 import mmap as mmap_module
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgpack
 import numpy as np
@@ -35,7 +36,15 @@ from .reader import Decoder, fields_of, list_of
 from .sinfo import info_from_plain, info_to_plain
 from .verify import verify_program
 
-__all__ = ["FORMAT_VERSION", "MAGIC", "pieces", "read", "to_bytes", "write_atomically"]
+__all__ = [
+    "FORMAT_VERSION",
+    "MAGIC",
+    "open_regular",
+    "pieces",
+    "read",
+    "to_bytes",
+    "write_atomically",
+]
 
 FORMAT_VERSION = 1
 MAGIC = "relaxvm.executable"
@@ -149,7 +158,11 @@ def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
 
 def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
     """Write `parts` beside `path`, then put the whole in its place."""
-    target = os.fspath(path)
+    if not isinstance(path, (str, os.PathLike)):
+        raise VMTypeError(f"export: wanted a path, got {type(path).__name__}")
+    target = os.fsdecode(path)
+    if not target or "\0" in target:
+        raise VMValueError(f"export: wanted the path of a file, got {target!r}")
     draft = f"{target}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
     # Not `tempfile`: this way the file gets the mode that the user's umask gives.
     handle = os.open(
@@ -211,8 +224,20 @@ def _copy_of(source: bytes | bytearray | memoryview) -> memoryview:
     return _view(data)
 
 
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """The file opened for reading. Raises LoadError for what is no plain file: a pipe would block."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise VMTypeError(f"load: wanted a path or bytes, got {type(path).__name__}")
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise LoadError(f"wanted the path of a file, got {name!r}")
+    if not stat.S_ISREG(os.stat(name).st_mode):
+        raise LoadError(f"{name}: wanted a plain file, got a folder, pipe or device")
+    return open(name, "rb")
+
+
 def _contents(path: str) -> memoryview:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         _check_size(size, path)
         data = aligned_empty((size,), np.dtype("uint8"))
@@ -226,7 +251,7 @@ def _contents(path: str) -> memoryview:
 
 
 def _mapped(path: str) -> memoryview:
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         _check_size(size, path)
         if not size:

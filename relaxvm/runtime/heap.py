@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from ..base import VMTypeError, VMValueError
 from .check import got
 from .constants import DimProgram
-from .dims import evaluate, format_dim
+from .dims import evaluate
 from .ndarray import NDArray, ShapeTuple
 
 __all__ = ["MakeCode", "MatchCode", "ShapeHeap"]
@@ -244,7 +244,8 @@ def shape_expr_of(slot: Any, program: Any) -> Callable[[ShapeHeap], None]:
     if type(slot) is not int or not 0 <= slot < _MAX_SLOTS:
         raise VMValueError(f"shape_expr: slot {slot} is out of range")
     dim = program.dim
-    origin = f"the computed dimension {format_dim(dim)}"
+    # Slots have no names; the text before it shows the expression in the program's own.
+    origin = "the dimensions it is computed from"
 
     def compute(heap: ShapeHeap) -> None:
         _values(heap, "shape_expr")

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..base import DataType, InternalError, VMTypeError, VMValueError
+from .check import got
 from .dims import Scalar
 from .kernel import Failure, KernelInfo
 from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
@@ -76,13 +77,18 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<kernel {self.info}>"
 
-    def __call__(self, *args: object) -> None:
+    def __call__(self, *args: object, **named: object) -> None:
         """Run on whatever `as_ndarray` accepts, and Python numbers for scalars.
 
         Outputs are written in place. Strided, misaligned or byte-swapped arrays that the kernel
         cannot take work through a copy (outputs are copied back). Raises VMTypeError or
         VMValueError naming kernel, parameter, wanted and got.
         """
+        if named:
+            raise VMTypeError(
+                f"{self.info.name}: kernels take their arguments by position, got "
+                f"{', '.join(named)} by name\n  {self.info}"
+            )
         code = self.call(*args)
         if code is None:
             return
@@ -230,14 +236,14 @@ def _as_scalar(info: KernelInfo, i: int, arg: Any) -> Scalar:
                 return float(value)
             except OverflowError:
                 raise VMValueError(
-                    f"{where_text(info, i)}: {value} is too large for {param.dtype}"
+                    f"{where_text(info, i)}: {got(value)} is too large for {param.dtype}"
                 ) from None
     elif isinstance(value, int):
         if not param.dtype.min_value <= value <= param.dtype.max_value:
             raise VMValueError(
                 f"{where_text(info, i)}: wanted a {param.dtype} ({param.dtype.min_value} to "
                 f"{param.dtype.max_value}), "
-                f"got {value}"
+                f"got {got(value)}"
             )
         return int(value)
     raise_wrong_kind(info, i, arg)

@@ -62,8 +62,9 @@ class Limits:
             number = (int, float) if name == "max_seconds" else (int,)
             if isinstance(value, bool) or not isinstance(value, number):
                 raise VMTypeError(f"{name}: wanted a number, got {type(value).__name__}: {value!r}")
-            if not value >= (1 if name == "max_depth" else 0):
-                raise VMValueError(f"{name}: wanted at least 1, got {value!r}")
+            least = 1 if name == "max_depth" else 0
+            if not value >= least:
+                raise VMValueError(f"{name}: wanted at least {least}, got {value!r}")
 
     @property
     def counted(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ import msgpack
 from ..base import LoadError, VMTypeError, VMValueError
 from . import trust as _trust
 from .device import Device
-from .fileformat import write_atomically
+from .fileformat import open_regular, write_atomically
 from .kernel import KernelSection
 from .kernel_errors import missing_kernel
 from .native import KernelFunction, LinkedKernels, link
@@ -239,7 +238,8 @@ class Module:
 
         Raises LoadError for other files, OSError for those that cannot be read.
         """
-        data = pathlib.Path(path).read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
         try:
             return cls.from_bytes(data, trust)
         except LoadError as error:

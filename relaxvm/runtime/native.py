@@ -77,8 +77,12 @@ def host() -> Host:
 
 @functools.lru_cache(maxsize=1)
 def _llvm() -> Any:
-    import llvmlite.binding as llvm
-
+    try:
+        import llvmlite.binding as llvm
+    except ImportError as error:
+        raise LinkError(
+            f"cannot run the kernels: linking them needs llvmlite: {error}; pip install llvmlite"
+        ) from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm

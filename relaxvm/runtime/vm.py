@@ -73,6 +73,10 @@ class VirtualMachine:
             raise VMValueError(f"exec_mode: wanted 'bytecode', got {exec_mode!r}")
         if profile:
             raise VMValueError("profile: not kept by the VM; use set_instrument or time_evaluator")
+        if functions is not None and not isinstance(functions, Mapping):
+            raise VMTypeError(
+                f"functions: wanted a mapping of names to callables, got {type(functions).__name__}"
+            )
         section = self.executable.kernels
         self.kernels: native.LinkedKernels | None = None
         if section is not None and section.infos:
@@ -193,10 +197,19 @@ class VirtualMachine:
 
         include_return  False makes it return None. Raises VMValueError if `saved_name` is taken.
         """
+        if not isinstance(saved_name, str):
+            raise VMTypeError(
+                f"save_function: wanted a name to save as, got {type(saved_name).__name__}"
+            )
         fn, given = self._bound(func_name, args, kwargs)
         max_depth = self.limits.max_depth
 
-        def call() -> Any:
+        def call(*more: Any, **named: Any) -> Any:
+            if more or named:
+                raise VMTypeError(
+                    f"{saved_name}: wanted no arguments, got {len(more) + len(named)}: it keeps "
+                    f"those that save_function gave {func_name}"
+                )
             result = self._run_carefully(fn, given) if self._careful else run(fn, given, max_depth)
             return self._own(result) if include_return else None
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from .._aliases import submodules
+from ..base import submodules
 from . import ir, relax, tir
 from .ir import ir_module
 from .printer import print_script, read_metadata, show_script

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from .._aliases import submodules
+from ..base import submodules
 from ..ir import (
     EQ,
     GE,
@@ -352,20 +352,14 @@ __all__ = [
     "vectorlow",
 ]
 
-# Rooms inside this one that are large, or build on the rest of it.
-_LAZY = ("transform", "schedule")
-_alias = submodules(__name__)
+# Rooms inside this one that are large, or build on the rest of it: `transform`, `schedule`.
+_submodule = submodules(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        try:
-            return importlib.import_module(f"{__name__}.{name}")
-        except ModuleNotFoundError as error:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from error
     if name == "Schedule":
-        return __getattr__("schedule").Schedule
+        return _submodule("schedule").Schedule  # type: ignore[attr-defined]
     if name == "build":
         # TVM's name for the function of the room above this one.
         return importlib.import_module("relaxvm.target").build
-    return _alias(name)
+    return _submodule(name)

@@ -28,7 +28,7 @@ from relaxvm.script import tir as T
 from relaxvm.tir import PrimFunc
 
 F32 = "float32"
-n, m = Var("n", "int64"), Var("m", "int64")
+N = Var("n", "int64")
 
 
 def tensor(*shape, dtype=F32):
@@ -141,12 +141,12 @@ def test_what_is_legal_stays_the_same_object():
 
 
 def test_equal_operators_share_a_loop_function():
-    mod = module(lambda x: R.exp(R.exp(R.exp(x))), tensor(n, 4))
+    mod = module(lambda x: R.exp(R.exp(R.exp(x))), tensor(N, 4))
     assert kernels(LegalizeOps()(mod)) == ["exp"]
 
 
 def test_variables_and_struct_info_stay():
-    before = module(lambda x: R.exp(x), tensor(n, 4))
+    before = module(lambda x: R.exp(x), tensor(N, 4))
     after = LegalizeOps()(before)
     old, new = before["main"].body.blocks[0].bindings, after["main"].body.blocks[0].bindings
     assert [b.var for b in old] == [b.var for b in new]
@@ -297,7 +297,7 @@ def test_register_legalize_replaces_the_rule_of_an_operator():
 
 
 def test_the_zero_pipeline_ends_legal():
-    mod = get_pipeline("zero")(module(lambda x: R.exp(x) + 1.0, tensor(n, 4)))
+    mod = get_pipeline("zero")(module(lambda x: R.exp(x) + 1.0, tensor(N, 4)))
     verify_stage(mod, "LEGAL")
     assert called(mod) == ["call_tir"] * 2
 
@@ -343,7 +343,7 @@ def composite(x: relax.Expr, keep: bool = False):
 
 
 def test_decomposition_differs_in_training():
-    mod = module(lambda x: R.exp(composite(x)), tensor(n, 4))
+    mod = module(lambda x: R.exp(composite(x)), tensor(N, 4))
     assert called(DecomposeOpsForInference()(mod)) == ["exp", "multiply"]
     assert called(DecomposeOpsForTraining()(mod)) == ["add", "exp", "multiply"]
     for made in (DecomposeOpsForInference()(mod), DecomposeOpsForTraining()(mod)):

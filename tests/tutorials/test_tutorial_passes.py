@@ -298,6 +298,7 @@ def test_an_analyzer_proves_facts_about_indices():
     analyzer = tvm.arith.Analyzer()
     n, i = tir.Var("n", "int64"), tir.Var("i", "int64")
     analyzer.bind(i, tvm.ir.Range(0, 8))
+    analyzer.bind(n, tvm.ir.Range(0, 1 << 20))
     assert analyzer.can_prove(tir.floordiv(i, 8) == 0)
     assert analyzer.can_prove_equal((n + 1) * 2, 2 * n + 2)
     assert tvm.ir.structural_equal(analyzer.simplify(tir.floormod(n * 8 + i, 8)), i)

@@ -68,7 +68,7 @@ def x():
 
 def test_the_listing_names_functions_and_kernels(ex):
     text = ex.as_text()
-    assert "@main" in text
+    assert "main(x: Tensor((n, 4), float32))" in text
     assert "add_one" in text
     assert "ret" in text
     assert "def main" in ex.as_python()

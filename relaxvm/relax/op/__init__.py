@@ -82,6 +82,15 @@ from .linalg import (
     matmul,
     outer,
 )
+from .qdq import (
+    conv2d_integer,
+    dequantize,
+    matmul_integer,
+    qlinear_conv2d,
+    qlinear_matmul,
+    quantize,
+    requantize,
+)
 from .record import Missing, Op, Param, missing, op
 from .scan import (
     cumprod,
@@ -174,10 +183,12 @@ __all__ = [
     "call_tir_inplace",
     "ceil",
     "clip",
+    "conv2d_integer",
     "cos",
     "cosh",
     "cumprod",
     "cumsum",
+    "dequantize",
     "divide",
     "dot",
     "einsum",
@@ -219,6 +230,7 @@ __all__ = [
     "logsumexp",
     "make_closure",
     "matmul",
+    "matmul_integer",
     "max",
     "maximum",
     "mean",
@@ -240,6 +252,10 @@ __all__ = [
     "power",
     "print",
     "prod",
+    "qlinear_conv2d",
+    "qlinear_matmul",
+    "quantize",
+    "requantize",
     "right_shift",
     "round",
     "rsqrt",

@@ -13,11 +13,13 @@ import numpy as np
 from ... import te
 from ...base import StructInfoError, VMValueError
 from ...ir.expr import (
+    And,
     FloatImm,
     FloorDiv,
     IntImm,
     Max,
     Min,
+    Or,
     PrimExpr,
     Select,
     cast,
@@ -159,7 +161,7 @@ def _lower_take(builder: Any, call: Call) -> Expr:
         if isinstance(size, IntImm) and size.value > 0:
             return None
         count = dims_product(index[0].shape) if index else ONE
-        return assert_that((size > ZERO) | (count <= ZERO), "take: the axis is empty")
+        return assert_that(Or(size > ZERO, count <= ZERO), "take: the axis is empty")
 
     if isinstance(indices.struct_info, PrimStructInfo):
         value = indices.struct_info.value
@@ -363,7 +365,7 @@ def _require_inbound(
         if analyzer.can_prove(start < size) and analyzer.can_prove(last < size):
             return
     low, high = Min(start, last), Max(start, last)
-    fits = (length <= ZERO) | ((low >= ZERO) & (high < size))
+    fits = Or(length <= ZERO, And(low >= ZERO, high < size))
     require_equal(builder, [(Select(fits, ONE, ZERO), ONE)])
 
 

@@ -20,8 +20,12 @@ _lock = threading.Lock()
 @functools.lru_cache(maxsize=1)
 def llvm() -> Any:
     """The llvmlite binding with all its targets ready."""
-    import llvmlite.binding as binding
-
+    try:
+        import llvmlite.binding as binding
+    except ImportError as error:
+        raise CodegenError(
+            f"cannot compile: the code generator needs llvmlite: {error}; pip install llvmlite"
+        ) from error
     if not hasattr(binding, "create_pass_builder"):
         raise CodegenError(f"llvmlite {_version()} is too old: wanted 0.44 or later")
     for prepare in ("initialize_all_targets", "initialize_all_asmprinters"):

@@ -28,11 +28,29 @@ from .conv import (
     conv3d,
     conv3d_transpose,
 )
+from .loss import (
+    cross_entropy_with_logits,
+    nll_loss,
+)
+from .norm import (
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
+from .padding import (
+    depth_to_space,
+    pad,
+    pixel_shuffle,
+    space_to_depth,
+)
 
 __all__ = [
     "attention",
     "attention_bias",
     "attention_var_len",
+    "batch_norm",
     "celu",
     "conv1d",
     "conv1d_transpose",
@@ -40,20 +58,30 @@ __all__ = [
     "conv2d_transpose",
     "conv3d",
     "conv3d_transpose",
+    "cross_entropy_with_logits",
+    "depth_to_space",
     "dropout",
     "elu",
     "gelu",
     "gelu_tanh",
+    "group_norm",
     "hardsigmoid",
     "hardswish",
+    "instance_norm",
+    "layer_norm",
     "leakyrelu",
     "log_softmax",
     "mish",
+    "nll_loss",
+    "pad",
+    "pixel_shuffle",
     "prelu",
     "relu",
     "relu6",
+    "rms_norm",
     "selu",
     "silu",
     "softmax",
     "softplus",
+    "space_to_depth",
 ]

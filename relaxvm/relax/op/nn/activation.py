@@ -13,7 +13,7 @@ import numpy as np
 
 from .... import tir
 from ....base import StructInfoError
-from ....ir.expr import GE, GT, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ....ir.expr import GT, IntImm, Max, Min, PrimExpr, Select, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...derive import prove_dims

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....base import DataType, StructInfoError
-from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, IntImm, PrimExpr, cast, const
+from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import all as all_of

@@ -1,0 +1,618 @@
+"""Normalisations: layer_norm, rms_norm, group_norm, instance_norm, batch_norm.
+
+Mean and variance come from two passes; for 16-bit floats all is computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .... import tir
+from ....base import StructInfoError
+from ....ir.expr import FloorDiv, PrimExpr, cast, const
+from ....te import Tensor, compute, reduce_axis
+from ....te import sum as te_sum
+from ...derive import prove_dims
+from ...expr import Call, Tuple, TupleGetItem
+from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ..infer import FLOAT, axes_of, axis_of, dims_product, same_dtype, tensor
+from ..lower import te_lower
+from ..meaning import in_wider
+from ..names import ops as all_ops
+from ..record import missing, op
+from .window import simple, static
+
+__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
+
+
+# -- tensor expressions ---------------------------------------------------------------------------
+
+
+class _Stats:
+    """Sums of `x` over `axes` and, in groups, over the axis `channel`.
+
+    groups  into how many the channels are divided that are summed together; None: they are not summed
+    """
+
+    def __init__(
+        self, x: Tensor, axes: Sequence[int], channel: int = -1, groups: Any = None
+    ) -> None:
+        self.x, self.axes, self.channel = x, set(axes), channel
+        self.groups = groups
+        self.wide = "float32" if x.dtype.bits == 16 else x.dtype
+        self.each = None if groups is None else simple(x.shape[channel] // groups)
+        shape = [groups if k == channel and groups is not None else d for k, d in enumerate(x.shape)]
+        self.shape = tuple(d for k, d in enumerate(shape) if k not in self.axes)
+        sizes = [x.shape[k] for k in sorted(self.axes)]
+        self.count = cast(self.wide, dims_product(sizes if self.each is None else [*sizes, self.each]))
+
+    def of(self, index: Sequence[PrimExpr]) -> list[PrimExpr]:
+        """Where the statistics stand that belong to the element of `x` at `index`."""
+        made = list(index)
+        if self.each is not None:
+            i = made[self.channel]
+            made[self.channel] = FloorDiv(i, cast(i.dtype, self.each))
+        return [i for k, i in enumerate(made) if k not in self.axes]
+
+    def mean(self, value: Callable[[tuple[PrimExpr, ...]], PrimExpr], name: str) -> Tensor:
+        """The mean of ``value(index into x)``."""
+        over = {k: reduce_axis((0, self.x.shape[k]), f"k{k}") for k in sorted(self.axes)}
+        part = None if self.each is None else reduce_axis((0, self.each), "kc")
+
+        def total(*index: PrimExpr) -> PrimExpr:
+            rest = iter(index)
+            at = [over[k].var if k in over else next(rest) for k in range(self.x.ndim)]
+            if part is not None and self.each is not None:
+                c = at[self.channel]
+                at[self.channel] = c * cast(c.dtype, self.each) + part.var
+            axes = [*over.values(), *([] if part is None else [part])]
+            if not axes:
+                return value(tuple(at))
+            return te_sum(value(tuple(at)), axis=axes)  # type: ignore[no-any-return]
+
+        sums = compute(self.shape, total, f"{name}_sum")
+        return compute(self.shape, lambda *i: sums(*i) / self.count, name)  # type: ignore[no-any-return]
+
+    def read(self, index: Sequence[PrimExpr]) -> PrimExpr:
+        """The element of `x`, in the dtype of the statistics."""
+        return cast(self.wide, self.x(*index))
+
+    def mean_and_variance(self) -> tuple[Tensor, Tensor]:
+        """The mean, and the mean of the squared distances from it."""
+        mean = self.mean(self.read, "mean")
+
+        def square(i: Sequence[PrimExpr]) -> PrimExpr:
+            away = self.read(i) - mean(*self.of(i))
+            return away * away
+
+        return mean, self.mean(square, "variance")
+
+
+def _affine(
+    stats: _Stats, value: Callable[[Any], PrimExpr], at: Callable[[Any], list[PrimExpr]],
+    gamma: Tensor | None, beta: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """value(i) * gamma[at(i)] + beta[at(i)], in the dtype of x."""
+
+    def element(*i: PrimExpr) -> PrimExpr:
+        made = value(i)
+        if gamma is not None:
+            made = made * cast(stats.wide, gamma(*at(i)))
+        if beta is not None:
+            made = made + cast(stats.wide, beta(*at(i)))
+        return cast(stats.x.dtype, made)
+
+    return compute(stats.x.shape, element, "normalised")  # type: ignore[no-any-return]
+
+
+def _te_normalise(
+    stats: _Stats, at: Callable[[Any], list[PrimExpr]], gamma: Tensor | None,
+    beta: Tensor | None, epsilon: float,
+) -> Tensor:  # fmt: skip
+    mean, variance = stats.mean_and_variance()
+    small = const(epsilon, stats.wide)
+    factor = compute(stats.shape, lambda *i: tir.rsqrt(variance(*i) + small), "factor")
+
+    def value(i: Any) -> PrimExpr:
+        return (stats.read(i) - mean(*stats.of(i))) * factor(*stats.of(i))
+
+    return _affine(stats, value, at, gamma, beta)
+
+
+# -- numpy ----------------------------------------------------------------------------------------
+
+
+def _spread(x: np.ndarray, axes: Sequence[int], ndim: int) -> np.ndarray:
+    """`x`, whose axes are `axes` of something, with axes of size 1 for the others."""
+    order = np.argsort(axes)
+    sizes = iter(x.shape[k] for k in order)
+    return x.transpose(order).reshape([next(sizes) if k in axes else 1 for k in range(ndim)])
+
+
+def _mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    count = np.asarray(np.prod([x.shape[k] for k in axes], dtype="int64")).astype(x.dtype)
+    return np.sum(x, axis=axes, keepdims=True) / count  # type: ignore[no-any-return]
+
+
+def _numpy_normalise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
+    away = x - _mean(x, axes)
+    return away / np.sqrt(_mean(away * away, axes) + epsilon)  # type: ignore[no-any-return]
+
+
+# -- expressions, for gradients and decompositions ------------------------------------------------
+
+
+def _with_axes(ops: Any, x: Any, axes: Sequence[int], dims: Sequence[Any]) -> Any:
+    """The vector (or more) `x` over `axes` of a tensor of `dims`, ready to broadcast with it."""
+    order = [int(k) for k in np.argsort(axes)]
+    if order != sorted(order):
+        x = ops.permute_dims(x, axes=order)
+    return ops.reshape(x, [d if k in axes else 1 for k, d in enumerate(dims)])
+
+
+def _sum_to(ops: Any, x: Any, axes: Sequence[int]) -> Any:
+    """`x` summed over all axes but `axes`, which come in that order."""
+    ndim = x.struct_info.ndim
+    others = [k for k in range(ndim) if k not in axes]
+    made = ops.sum(x, axis=others) if others else x
+    order = [sorted(axes).index(a) for a in axes]
+    return made if order == sorted(order) else ops.permute_dims(made, axes=order)
+
+
+def _normal_grad(ops: Any, x: Any, g: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any]:
+    """The gradient through (x - mean) / sqrt(variance + epsilon), and its value."""
+    axes = list(axes)
+    away = x - ops.mean(x, axis=axes, keepdims=True)
+    factor = ops.rsqrt(ops.mean(away * away, axis=axes, keepdims=True) + epsilon)
+    y = away * factor
+    along = y * ops.mean(g * y, axis=axes, keepdims=True)
+    return (g - ops.mean(g, axis=axes, keepdims=True) - along) * factor, y
+
+
+def _dims(e: Expr, name: str) -> tuple[Any, ...]:
+    dims = e.struct_info.dims  # type: ignore[attr-defined]
+    if dims is None:
+        raise StructInfoError(f"{name}: wanted known dimensions; match_cast them first")
+    return dims  # type: ignore[no-any-return]
+
+
+# -- layer_norm, rms_norm -------------------------------------------------------------------------
+
+
+def _check_over(x: TensorStructInfo, w: TensorStructInfo, name: str, axes: Any) -> None:
+    """Raise StructInfoError unless `w` has the dimensions that `x` has along `axes`."""
+    same_dtype((x, w), ("data", name))
+    if x.ndim == -1:
+        return
+    at = axes_of(axes, x.ndim, "axes")
+    if w.ndim not in (-1, len(at)):
+        raise StructInfoError(
+            f"{name}: wanted {len(at)} dimensions, one for each of axes {list(at)}, got {w.ndim}"
+        )
+    if x.dims is None or w.dims is None:
+        return
+    for a, have in zip(at, w.dims):
+        if prove_dims(x.dims[a], have) is False:
+            raise StructInfoError(f"{name}: wanted size {x.dims[a]}, as axis {a} of data; got {have}")
+
+
+def _layer_norm_te(
+    data: Tensor, gamma: Tensor, beta: Tensor, axes: Any, epsilon: float, center: bool, scale: bool
+) -> Tensor:
+    at = axes_of(axes, data.ndim, "axes")
+    stats = _Stats(data, at)
+    return _te_normalise(
+        stats, lambda i: [i[a] for a in at], gamma if scale else None, beta if center else None, epsilon
+    )
+
+
+def _layer_norm_numpy(
+    data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, axes: Any, epsilon: float,
+    center: bool, scale: bool,
+) -> np.ndarray:  # fmt: skip
+    at = axes_of(axes, data.ndim, "axes")
+    made = _numpy_normalise(data, at, epsilon)
+    made = made * _spread(gamma, at, data.ndim) if scale else made
+    return made + _spread(beta, at, data.ndim) if center else made
+
+
+def _layer_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+    x, gamma, beta = call.args
+    dims = _dims(x, "data")
+    at = axes_of(call.attrs["axes"], len(dims), "axes")
+    g = gy * _with_axes(ops, gamma, at, dims) if call.attrs["scale"] else gy
+    gx, normal = _normal_grad(ops, x, g, at, call.attrs["epsilon"])
+    ggamma = _sum_to(ops, gy * normal, at) if call.attrs["scale"] else ops.zeros_like(gamma)
+    gbeta = _sum_to(ops, gy, at) if call.attrs["center"] else ops.zeros_like(beta)
+    return gx, ggamma, gbeta
+
+
+def _layer_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
+    """In simpler operators, for training: there they have gradients that share their parts."""
+    x, gamma, beta = call.args
+    info: Any = x.struct_info
+    if not training or info.dims is None:
+        return None
+    at = list(axes_of(call.attrs["axes"], info.ndim, "axes"))
+    ops = all_ops
+    mean = builder.emit(ops.mean(x, axis=at, keepdims=True))
+    away = builder.emit(ops.subtract(x, mean))
+    variance = builder.emit(ops.mean(ops.multiply(away, away), axis=at, keepdims=True))
+    made = ops.multiply(away, ops.rsqrt(ops.add(variance, call.attrs["epsilon"])))
+    if call.attrs["scale"]:
+        made = ops.multiply(builder.emit(made), _with_axes(ops, gamma, at, info.dims))
+    if call.attrs["center"]:
+        made = ops.add(builder.emit(made), _with_axes(ops, beta, at, info.dims))
+    return made  # type: ignore[no-any-return]
+
+
+@op(
+    "nn.layer_norm",
+    numpy=in_wider(_layer_norm_numpy),
+    lower=te_lower(_layer_norm_te),
+    grad=_layer_norm_grad,
+    layout=missing("axes are numbered by position"),
+    decompose=_layer_norm_parts,
+)
+def layer_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    axes: Any = -1,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """(data - mean) / sqrt(variance + epsilon) * gamma + beta, mean and variance over `axes`.
+
+    gamma, beta    of the sizes of `axes`
+    center, scale  whether beta is added; whether gamma is multiplied
+    Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
+    """
+    x = tensor(data, "data", FLOAT)
+    _check_over(x, tensor(gamma, "gamma", FLOAT), "gamma", axes)
+    _check_over(x, tensor(beta, "beta", FLOAT), "beta", axes)
+    return x
+
+
+def _rms_norm_te(data: Tensor, weight: Tensor, axes: Any, epsilon: float) -> Tensor:
+    at = axes_of(axes, data.ndim, "axes")
+    stats = _Stats(data, at)
+    square = stats.mean(lambda i: stats.read(i) * stats.read(i), "square")
+    small = const(epsilon, stats.wide)
+    factor = compute(stats.shape, lambda *i: tir.rsqrt(square(*i) + small), "factor")
+    return _affine(
+        stats,
+        lambda i: stats.read(i) * factor(*stats.of(i)),
+        lambda i: [i[a] for a in at],
+        weight,
+        None,
+    )
+
+
+def _rms_norm_numpy(data: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon: float) -> Any:
+    at = axes_of(axes, data.ndim, "axes")
+    return data / np.sqrt(_mean(data * data, at) + epsilon) * _spread(weight, at, data.ndim)
+
+
+def _rms_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+    x: Any = call.args[0]
+    weight = call.args[1]
+    dims = _dims(x, "data")
+    at = list(axes_of(call.attrs["axes"], len(dims), "axes"))
+    factor = ops.rsqrt(ops.mean(x * x, axis=at, keepdims=True) + call.attrs["epsilon"])
+    normal = x * factor
+    g = gy * _with_axes(ops, weight, at, dims)
+    gx = (g - normal * ops.mean(g * normal, axis=at, keepdims=True)) * factor
+    return gx, _sum_to(ops, gy * normal, at)
+
+
+@op(
+    "nn.rms_norm",
+    numpy=in_wider(_rms_norm_numpy),
+    lower=te_lower(_rms_norm_te),
+    grad=_rms_norm_grad,
+    layout=missing("axes are numbered by position"),
+)
+def rms_norm(data: Expr, weight: Expr, axes: Any = -1, epsilon: float = 1e-5) -> StructInfo:
+    """data / sqrt(mean of data**2 over `axes` + epsilon) * weight.
+
+    weight  of the sizes of `axes`
+    Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
+    """
+    x = tensor(data, "data", FLOAT)
+    _check_over(x, tensor(weight, "weight", FLOAT), "weight", axes)
+    return x
+
+
+# -- group_norm, instance_norm --------------------------------------------------------------------
+
+
+def _check_channels(data: Expr, others: dict[str, Expr], channel_axis: int, axes: Any) -> Any:
+    """The struct info of data, and the size of its channel axis, which each of `others` must have."""
+    x = tensor(data, "data", FLOAT)
+    size: Any = None
+    if x.ndim != -1:
+        at = axis_of(channel_axis, x.ndim, "channel_axis")
+        if axes is not None and at in axes_of(axes, x.ndim, "axes"):
+            raise StructInfoError(f"axes: the channel axis {at} is among them: {axes}")
+        size = None if x.dims is None else x.dims[at]
+    for name, e in others.items():
+        w = tensor(e, name, FLOAT, 1)
+        same_dtype((x, w), ("data", name))
+        if size is not None and w.dims is not None and prove_dims(size, w.dims[0]) is False:
+            raise StructInfoError(f"{name}: wanted size {size}, as the channels; got {w.dims[0]}")
+    return x, size
+
+
+def _grouped_te(
+    data: Tensor, gamma: Tensor, beta: Tensor, channel_axis: int, axes: Any, epsilon: float,
+    center: bool, scale: bool, num_groups: int | None = None,
+) -> Tensor:  # fmt: skip
+    c = axis_of(channel_axis, data.ndim)
+    groups = None if num_groups is None else const(num_groups, data.shape[c].dtype)
+    stats = _Stats(data, axes_of(axes, data.ndim, "axes"), c, groups)
+    return _te_normalise(
+        stats, lambda i: [i[c]], gamma if scale else None, beta if center else None, epsilon
+    )
+
+
+def _grouped_numpy(
+    data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, channel_axis: int, axes: Any,
+    epsilon: float, center: bool, scale: bool, num_groups: int | None = None,
+) -> np.ndarray:  # fmt: skip
+    c = axis_of(channel_axis, data.ndim)
+    at = axes_of(axes, data.ndim, "axes")
+    if num_groups is None:
+        made = _numpy_normalise(data, at, epsilon)
+    else:
+        split = (*data.shape[:c], num_groups, data.shape[c] // num_groups, *data.shape[c + 1 :])
+        over = (c + 1, *(a + (a > c) for a in at))
+        made = _numpy_normalise(data.reshape(split), over, epsilon).reshape(data.shape)
+    made = made * _spread(gamma, (c,), data.ndim) if scale else made
+    return made + _spread(beta, (c,), data.ndim) if center else made
+
+
+def _grouped_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+    x, gamma, beta = call.args
+    dims = _dims(x, "data")
+    attrs = call.attrs
+    c, groups = axis_of(attrs["channel_axis"], len(dims)), attrs.get("num_groups")
+    over = list(axes_of(attrs["axes"], len(dims), "axes"))
+    split = list(dims)
+    if groups is not None:
+        split[c : c + 1] = [const(groups, "int64"), simple(dims[c] // groups)]
+        over = [c + 1, *(a + (a > c) for a in over)]
+    g = gy * _with_axes(ops, gamma, [c], dims) if attrs["scale"] else gy
+    if groups is not None:
+        x, g = ops.reshape(x, split), ops.reshape(g, split)
+    gx, normal = _normal_grad(ops, x, g, over, attrs["epsilon"])
+    if groups is not None:
+        gx, normal = ops.reshape(gx, dims), ops.reshape(normal, dims)
+    ggamma = _sum_to(ops, gy * normal, [c]) if attrs["scale"] else ops.zeros_like(gamma)
+    gbeta = _sum_to(ops, gy, [c]) if attrs["center"] else ops.zeros_like(beta)
+    return gx, ggamma, gbeta
+
+
+@op(
+    "nn.group_norm",
+    numpy=in_wider(_grouped_numpy),
+    lower=te_lower(_grouped_te),
+    grad=_grouped_grad,
+    layout=missing("axes are numbered by position"),
+)
+def group_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    num_groups: int,
+    channel_axis: int,
+    axes: Any,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Normalised over `axes` and the channels of a group, then times gamma plus beta by channel.
+
+    gamma, beta    [size of channel_axis]
+    axes           what is averaged over beside the group's channels
+    Raises StructInfoError if the channels are no multiple of `num_groups`, or shapes do not fit.
+    """
+    x, size = _check_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
+    if num_groups < 1:
+        raise StructInfoError(f"num_groups: wanted 1 or more, got {num_groups}")
+    count = static(size) if size is not None else None
+    if count is not None and count % num_groups:
+        raise StructInfoError(f"num_groups: wanted a divisor of the {count} channels, got {num_groups}")
+    return x  # type: ignore[no-any-return]
+
+
+@op(
+    "nn.instance_norm",
+    numpy=in_wider(_grouped_numpy),
+    lower=te_lower(_grouped_te),
+    grad=_grouped_grad,
+    layout=missing("axes are numbered by position"),
+)
+def instance_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    channel_axis: int,
+    axes: Any,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+) -> StructInfo:
+    """Normalised over `axes` for each sample and channel, then times gamma plus beta by channel.
+
+    gamma, beta    [size of channel_axis]
+    Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
+    """
+    x, _ = _check_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
+    return x  # type: ignore[no-any-return]
+
+
+# -- batch_norm -----------------------------------------------------------------------------------
+
+
+def _batch_norm_te(
+    data: Tensor, gamma: Tensor, beta: Tensor, moving_mean: Tensor, moving_var: Tensor, axis: int,
+    epsilon: float, center: bool, scale: bool, momentum: float, training: bool,
+) -> list[Tensor]:  # fmt: skip
+    c = axis_of(axis, data.ndim)
+    stats = _Stats(data, [k for k in range(data.ndim) if k != c])
+    wide = stats.wide
+    at_channel: Callable[[Any], list[PrimExpr]] = lambda i: [i[c]]  # noqa: E731
+    weights = (gamma if scale else None, beta if center else None)
+    if training:
+        mean, variance = stats.mean_and_variance()
+    else:
+        mean, variance = moving_mean, moving_var
+    small = const(epsilon, wide)
+
+    def value(i: Any) -> PrimExpr:
+        factor = tir.rsqrt(cast(wide, variance(i[c])) + small)
+        return (stats.read(i) - cast(wide, mean(i[c]))) * factor
+
+    def moved(old: Tensor, new: Tensor) -> Callable[..., PrimExpr]:
+        if not training:
+            return lambda i: old(i)
+        keep, take = const(1.0 - momentum, wide), const(momentum, wide)
+        return lambda i: cast(old.dtype, cast(wide, old(i)) * keep + cast(wide, new(i)) * take)
+
+    return [
+        _affine(stats, value, at_channel, *weights),
+        compute(moving_mean.shape, moved(moving_mean, mean), "new_mean"),
+        compute(moving_var.shape, moved(moving_var, variance), "new_var"),
+    ]
+
+
+def _batch_norm_numpy(
+    data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, moving_mean: np.ndarray,
+    moving_var: np.ndarray, *, axis: int, epsilon: float, center: bool, scale: bool,
+    momentum: float, training: bool,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    kind = data.dtype
+    wide = {"float16": np.float32, "float32": np.float64}.get(kind.name, kind)
+    x, gamma, beta, old_mean, old_var = (
+        a.astype(wide) for a in (data, gamma, beta, moving_mean, moving_var)
+    )
+    c = axis_of(axis, x.ndim)
+    over = tuple(k for k in range(x.ndim) if k != c)
+    mean, variance = _spread(old_mean, (c,), x.ndim), _spread(old_var, (c,), x.ndim)
+    new_mean, new_var = old_mean, old_var
+    if training:
+        mean = _mean(x, over)
+        variance = _mean((x - mean) ** 2, over)
+        new_mean = old_mean * (1 - momentum) + mean.reshape(-1) * momentum
+        new_var = old_var * (1 - momentum) + variance.reshape(-1) * momentum
+    made = (x - mean) / np.sqrt(variance + epsilon)
+    made = made * _spread(gamma, (c,), x.ndim) if scale else made
+    made = made + _spread(beta, (c,), x.ndim) if center else made
+    return tuple(a.astype(kind) for a in (made, new_mean, new_var))
+
+
+def _batch_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+    x: Any = call.args[0]
+    _, gamma, beta, moving_mean, moving_var = call.args
+    dims, attrs = _dims(x, "data"), call.attrs
+    c = axis_of(attrs["axis"], len(dims))
+    over = [k for k in range(len(dims)) if k != c]
+    of_out, of_mean, of_var = (TupleGetItem(gy, k) for k in range(3))
+    g: Any = of_out
+    g = g * _with_axes(ops, gamma, [c], dims) if attrs["scale"] else g
+    if attrs["training"] and over:
+        rate = attrs["momentum"]
+        gx, normal = _normal_grad(ops, x, g, over, attrs["epsilon"])
+        # The moving statistics take their share of the batch's mean and variance.
+        away = x - ops.mean(x, axis=over, keepdims=True)
+        spread_mean = _with_axes(ops, of_mean, [c], dims)
+        spread_var = _with_axes(ops, of_var, [c], dims)
+        share = spread_mean * rate + away * spread_var * (2.0 * rate)
+        gx = gx + share / ops.sum(ops.ones_like(x), axis=over, keepdims=True)
+        gmean, gvar = of_mean * (1.0 - rate), of_var * (1.0 - rate)  # type: ignore[operator]
+    else:
+        mean: Any = _with_axes(ops, moving_mean, [c], dims)
+        variance: Any = _with_axes(ops, moving_var, [c], dims)
+        factor = ops.rsqrt(variance + attrs["epsilon"])
+        normal = (x - mean) * factor
+        gx = g * factor
+        gmean = of_mean - _sum_to(ops, gx, [c])  # type: ignore[operator]
+        gvar = of_var - _sum_to(ops, gx * normal * factor * 0.5, [c])  # type: ignore[operator]
+    ggamma = _sum_to(ops, of_out * normal, [c]) if attrs["scale"] else ops.zeros_like(gamma)
+    gbeta = _sum_to(ops, of_out, [c]) if attrs["center"] else ops.zeros_like(beta)
+    return gx, ggamma, gbeta, gmean, gvar
+
+
+def _batch_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
+    """In simpler operators: by the moving statistics for inference, by the batch's for training."""
+    x, gamma, beta, moving_mean, moving_var = call.args
+    info: Any = x.struct_info
+    if info.dims is None:
+        return None
+    ops, attrs, dims = all_ops, call.attrs, info.dims
+    c = axis_of(attrs["axis"], len(dims))
+    over = [k for k in range(len(dims)) if k != c]
+    mean, variance = moving_mean, moving_var
+    if training:
+        mean = builder.emit(ops.mean(x, axis=over))
+        away = builder.emit(ops.subtract(x, _with_axes(ops, mean, [c], dims)))
+        variance = builder.emit(ops.mean(ops.multiply(away, away), axis=over))
+    else:
+        away = builder.emit(ops.subtract(x, _with_axes(ops, mean, [c], dims)))
+    root = ops.sqrt(ops.add(_with_axes(ops, variance, [c], dims), attrs["epsilon"]))
+    made = builder.emit(ops.divide(away, root))
+    if attrs["scale"]:
+        made = builder.emit(ops.multiply(made, _with_axes(ops, gamma, [c], dims)))
+    if attrs["center"]:
+        made = builder.emit(ops.add(made, _with_axes(ops, beta, [c], dims)))
+    if training:
+        rate = attrs["momentum"]
+        moving_mean, moving_var = (
+            builder.emit(ops.add(ops.multiply(old, 1.0 - rate), ops.multiply(new, rate)))
+            for old, new in ((moving_mean, mean), (moving_var, variance))
+        )
+    return Tuple((made, moving_mean, moving_var))
+
+
+@op(
+    "nn.batch_norm",
+    numpy=_batch_norm_numpy,
+    lower=te_lower(_batch_norm_te),
+    grad=_batch_norm_grad,
+    layout=missing("the axis is numbered by position, and the result is a tuple"),
+    decompose=_batch_norm_parts,
+)
+def batch_norm(
+    data: Expr,
+    gamma: Expr,
+    beta: Expr,
+    moving_mean: Expr,
+    moving_var: Expr,
+    axis: int,
+    epsilon: float = 1e-5,
+    center: bool = True,
+    scale: bool = True,
+    momentum: float = 0.1,
+    training: bool = True,
+) -> StructInfo:
+    """(normalised data, moving mean, moving variance): normalised by channel, along `axis`.
+
+    gamma, beta, moving_mean, moving_var  [size of axis]
+    training  True: by the batch's own mean and (biased) variance, of which the moving ones take
+              the share `momentum`; False: by the moving ones, which are given back as they are
+    Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
+    """
+    vectors = {
+        "gamma": gamma,
+        "beta": beta,
+        "moving_mean": moving_mean,
+        "moving_var": moving_var,
+    }
+    x, _ = _check_channels(data, vectors, axis, None)
+    infos = (x, moving_mean.struct_info, moving_var.struct_info)
+    return TupleStructInfo(infos)

@@ -1,0 +1,354 @@
+"""Padding, and moving elements between channels and space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....base import StructInfoError
+from ....ir.expr import GT, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, Select, const
+from ....te import Tensor, compute
+from ....tir import all as all_of
+from ....tir import if_then_else
+from ...expr import Call
+from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ..broadcast import check_number
+from ..infer import ANY, tensor
+from ..lower import te_lower
+from ..record import missing, op
+from .layout import layout_of
+from .window import attribute_layout, normalised, simple, static, te_pad
+
+__all__ = ["depth_to_space", "pad", "pixel_shuffle", "space_to_depth"]
+
+
+# -- pad ------------------------------------------------------------------------------------------
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+_OTHER_NAMES = {"edge": "replicate", "wrap": "circular"}
+
+
+def _widths(pad_width: Any, ndim: int) -> tuple[list[int], list[int]]:
+    """How much comes before and after each axis."""
+    before, after = list(pad_width[::2]), list(pad_width[1::2])
+    if ndim != -1 and len(before) != ndim:
+        raise StructInfoError(
+            f"pad_width: wanted {2 * ndim} ints, two for each dimension; got {len(pad_width)}"
+        )
+    return before, after
+
+
+def _pad_settings(values: dict[str, Any]) -> None:
+    given = values["pad_width"]
+    if isinstance(given, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in given):
+        given = tuple(v for p in given for v in p)
+    if not isinstance(given, (tuple, list)) or len(given) % 2:
+        raise StructInfoError(
+            f"pad_width: wanted (before, after) of each axis, one after the other; got {given!r}"
+        )
+    if not all(type(v) is int and v >= 0 for v in given):
+        raise StructInfoError(f"pad_width: wanted ints >= 0, got {list(given)}")
+    values["pad_width"] = tuple(given)
+    values["pad_mode"] = _OTHER_NAMES.get(values["pad_mode"], values["pad_mode"])
+
+
+def _pad_te(data: Tensor, pad_width: Any, pad_mode: str, pad_value: float) -> Tensor:
+    before, after = _widths(pad_width, data.ndim)
+    fill = const(pad_value, data.dtype)
+    if pad_mode == "constant" or not any(pad_width):
+        made = te_pad(data, before, after, fill)
+        return made if made is not data else compute(data.shape, lambda *i: data(*i), "padded")  # type: ignore[no-any-return]
+
+    def source(i: PrimExpr, size: PrimExpr, b: int) -> PrimExpr:
+        at, zero, one = i - b, const(0, i.dtype), const(1, i.dtype)
+        if pad_mode == "replicate":
+            return Min(Max(at, zero), size - one)
+        if pad_mode == "circular":
+            return FloorMod(at, size)
+        period = Max((size - one) * 2, one)
+        folded = FloorMod(at, period)
+        return Select(LT(folded, size), folded, period - folded)
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        padded = [bool(b or a) for b, a in zip(before, after)]
+        own = [source(i, d, b) if p else i for i, d, b, p in zip(index, data.shape, before, padded)]
+        # A symbolic axis may turn out empty: then there is nothing to repeat.
+        some = [
+            GT(d, const(0, d.dtype))
+            for d, p in zip(data.shape, padded)
+            if p and not isinstance(d, IntImm)
+        ]
+        return if_then_else(all_of(*some), data(*own), fill) if some else data(*own)
+
+    shape = [d + (b + a) for d, b, a in zip(data.shape, before, after)]
+    return compute(tuple(shape), value, "padded")  # type: ignore[no-any-return]
+
+
+def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: float) -> np.ndarray:
+    widths = list(zip(*_widths(pad_width, data.ndim)))
+    filled = np.asarray(pad_value).astype(data.dtype)
+    empty = any(n == 0 and any(w) for n, w in zip(data.shape, widths))
+    if pad_mode == "constant" or empty:
+        return np.pad(data, widths, constant_values=filled)
+    return np.pad(data, widths, mode=_MODES[pad_mode])  # type: ignore[call-overload, no-any-return]
+
+
+def _pad_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    info: Any = call.args[0].struct_info
+    if call.attrs["pad_mode"] != "constant":
+        mode = call.attrs["pad_mode"]
+        raise StructInfoError(f"nn.pad: no gradient for pad_mode {mode!r}; only for 'constant'")
+    before, _ = _widths(call.attrs["pad_width"], info.ndim)
+    if info.dims is None:
+        raise StructInfoError("data: wanted known dimensions; match_cast them first")
+    end = [simple(d + b) for d, b in zip(info.dims, before)]
+    return (ops.strided_slice(gy, axes=list(range(info.ndim)), begin=before, end=end),)
+
+
+def _pad_face(build: Any) -> Any:
+    return normalised(build, _pad_settings)
+
+
+@_pad_face
+@op(
+    "nn.pad",
+    numpy=_pad_numpy,
+    lower=te_lower(_pad_te),
+    grad=_pad_grad,
+    layout=missing("pad_width is numbered by position"),
+)
+def pad(
+    data: Expr, pad_width: Any, pad_mode: str = "constant", pad_value: float = 0.0
+) -> StructInfo:
+    """`data` with more elements around it.
+
+    pad_width  (before, after) of the first axis, then of the next, ...
+    pad_mode   "constant" (`pad_value`), "reflect" (mirrored at the outermost element), "replicate"
+               (the outermost element; also called "edge"), "circular" (from the other side)
+    Raises StructInfoError for another mode, widths that are negative or too few, an empty axis to
+    mirror or repeat, and a value that the dtype does not hold.
+    """
+    info = tensor(data, "data", ANY)
+    values = {"pad_width": pad_width, "pad_mode": pad_mode}
+    _pad_settings(values)
+    if values["pad_mode"] not in _MODES:
+        raise StructInfoError(f"pad_mode: wanted one of {', '.join(_MODES)}, got {pad_mode!r}")
+    if info.dtype.kind != "void" and not info.dtype.is_float:
+        whole = float(pad_value).is_integer()
+        number: Any = int(pad_value) if whole else pad_value
+        number = bool(number) if info.dtype.is_bool and number in (0, 1) else number
+        check_number(number, info.dtype, "pad_value")
+    before, after = _widths(values["pad_width"], info.ndim)
+    if info.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, len(before))
+    for k, (d, b, a) in enumerate(zip(info.dims, before, after)):
+        if values["pad_mode"] != "constant" and (b or a) and static(d) == 0:
+            raise StructInfoError(f"axis {k} of data is empty: there is nothing to {pad_mode}")
+    dims = [simple(d + (b + a)) for d, b, a in zip(info.dims, before, after)]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)
+
+
+# -- between channels and space -------------------------------------------------------------------
+
+
+def _factor(value: Any, name: str) -> None:
+    if type(value) is not int or value < 1:
+        raise StructInfoError(f"{name}: wanted an int >= 1, got {value!r}")
+
+
+def _multiple(dim: Any, of: int, what: str, name: str) -> Any:
+    size = static(dim)
+    if size is not None and size % of:
+        raise StructInfoError(f"data has {size} {what}; wanted a multiple of {of}, as {name} says")
+    return simple(dim // of)
+
+
+def _shuffle_te(data: Tensor, upscale_factor: int) -> Tensor:
+    r = upscale_factor
+    *lead, c, h, w = data.shape
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        *n, k, y, x = i
+        f = const(r, k.dtype)
+        channel = (k * f + FloorMod(y, f)) * f + FloorMod(x, f)
+        return data(*n, channel, FloorDiv(y, f), FloorDiv(x, f))
+
+    return compute((*lead, simple(c // (r * r)), h * r, w * r), value, "shuffled")  # type: ignore[no-any-return]
+
+
+def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:
+    r = upscale_factor
+    *lead, c, h, w = data.shape
+    n = len(lead)
+    split = data.reshape(*lead, c // (r * r), r, r, h, w)
+    order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
+    return split.transpose(order).reshape(*lead, c // (r * r), h * r, w * r)
+
+
+def _shuffle_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    dims = call.args[0].struct_info.dims  # type: ignore[attr-defined]
+    if dims is None:
+        raise StructInfoError("data: wanted known dimensions; match_cast them first")
+    r = call.attrs["upscale_factor"]
+    *lead, c, h, w = dims
+    n = len(lead)
+    split = ops.reshape(gy, [*lead, simple(c // (r * r)), h, r, w, r])
+    moved = ops.permute_dims(split, axes=[*range(n), n, n + 2, n + 4, n + 1, n + 3])
+    return (ops.reshape(moved, dims),)
+
+
+@op(
+    "nn.pixel_shuffle",
+    numpy=_shuffle_numpy,
+    lower=te_lower(_shuffle_te),
+    grad=_shuffle_grad,
+    layout=missing("channels and space are numbered by position"),
+)
+def pixel_shuffle(data: Expr, upscale_factor: int) -> StructInfo:
+    """[..., c * r * r, h, w] -> [..., c, h * r, w * r]: channels become squares of r x r pixels.
+
+    Raises StructInfoError if the channels are no multiple of r * r.
+    """
+    info = tensor(data, "data", ANY)
+    _factor(upscale_factor, "upscale_factor")
+    if info.ndim != -1 and info.ndim < 3:
+        raise StructInfoError(f"data: wanted 3 or more dimensions, got {info.ndim}")
+    if info.dims is None:
+        return info
+    r = upscale_factor
+    *lead, c, h, w = info.dims
+    channels = _multiple(c, r * r, "channels", "upscale_factor")
+    dims = [*lead, channels, simple(h * r), simple(w * r)]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)
+
+
+def _d2s_te(data: Tensor, block_size: int, layout: str, mode: str) -> Tensor:
+    lay, b = layout_of(layout, "NCHW", "layout"), block_size
+    sizes = lay.sizes(data.shape)
+    out = {**sizes, "C": simple(sizes["C"] // (b * b)), "H": sizes["H"] * b, "W": sizes["W"] * b}
+
+    def value(at: dict[str, PrimExpr]) -> PrimExpr:
+        f = const(b, at["H"].dtype)
+        place = FloorMod(at["H"], f) * f + FloorMod(at["W"], f)
+        if mode == "DCR":
+            channel = place * out["C"] + at["C"]
+        else:
+            channel = at["C"] * (f * f) + place
+        source = {**at, "C": channel, "H": FloorDiv(at["H"], f), "W": FloorDiv(at["W"], f)}
+        return data(*lay.index(source))
+
+    return lay.compute(out, value, "depth_to_space")
+
+
+def _d2s_numpy(data: np.ndarray, *, block_size: int, layout: str, mode: str) -> np.ndarray:
+    lay, b = layout_of(layout, "NCHW", "layout"), block_size
+    x = lay.to_plain(data, "NCHW")
+    n, c, h, w = x.shape
+    c //= b * b
+    if mode == "DCR":
+        made = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        made = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return lay.from_plain(made.reshape(n, c, h * b, w * b), "NCHW")
+
+
+def _d2s_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    b, layout = call.attrs["block_size"], call.attrs["layout"]
+    if call.attrs["mode"] == "DCR":
+        return (ops.nn.space_to_depth(gy, block_size=b, layout=layout),)
+    lay = layout_of(layout, "NCHW", "layout")
+    plain = lay.plain_expr(ops, gy, "NCHW")
+    n, c, h, w = plain.struct_info.dims
+    split = ops.reshape(plain, [n, c, simple(h // b), b, simple(w // b), b])
+    moved = ops.permute_dims(split, axes=[0, 1, 3, 5, 2, 4])
+    back = ops.reshape(moved, [n, simple(c * (b * b)), simple(h // b), simple(w // b)])
+    return (lay.from_plain_expr(ops, back, "NCHW"),)
+
+
+@op(
+    "nn.depth_to_space",
+    numpy=_d2s_numpy,
+    lower=te_lower(_d2s_te),
+    grad=_d2s_grad,
+    layout=attribute_layout("layout"),
+)
+def depth_to_space(
+    data: Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
+) -> StructInfo:
+    """[n, c * b * b, h, w] -> [n, c, h * b, w * b]: channels become squares of b x b pixels.
+
+    mode  "DCR": the channel is the last part of a pixel's place in depth; "CRD": the first
+    Raises StructInfoError if the channels are no multiple of b * b.
+    """
+    lay = layout_of(layout, "NCHW", "layout")
+    info = tensor(data, "data", ANY, lay.ndim)
+    _factor(block_size, "block_size")
+    if mode not in ("DCR", "CRD"):
+        raise StructInfoError(f"mode: wanted DCR or CRD, got {mode!r}")
+    if info.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, lay.ndim)
+    sizes, b = lay.sizes(info.dims), block_size
+    sizes["C"] = _multiple(sizes["C"], b * b, "channels", "block_size")
+    sizes["H"], sizes["W"] = sizes["H"] * b, sizes["W"] * b
+    dims = [simple(d) for d in lay.shape(sizes)]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)
+
+
+def _s2d_te(data: Tensor, block_size: int, layout: str) -> Tensor:
+    lay, b = layout_of(layout, "NCHW", "layout"), block_size
+    sizes = lay.sizes(data.shape)
+    out = {
+        "N": sizes["N"],
+        "C": sizes["C"] * (b * b),
+        "H": simple(sizes["H"] // b),
+        "W": simple(sizes["W"] // b),
+    }
+
+    def value(at: dict[str, PrimExpr]) -> PrimExpr:
+        f = const(b, at["H"].dtype)
+        place, channel = FloorDiv(at["C"], sizes["C"]), FloorMod(at["C"], sizes["C"])
+        source = {
+            "N": at["N"],
+            "C": channel,
+            "H": at["H"] * f + FloorDiv(place, f),
+            "W": at["W"] * f + FloorMod(place, f),
+        }
+        return data(*lay.index(source))
+
+    return lay.compute(out, value, "space_to_depth")
+
+
+def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
+    lay, b = layout_of(layout, "NCHW", "layout"), block_size
+    x = lay.to_plain(data, "NCHW")
+    n, c, h, w = x.shape
+    made = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    return lay.from_plain(made.reshape(n, c * b * b, h // b, w // b), "NCHW")
+
+
+@op(
+    "nn.space_to_depth",
+    numpy=_s2d_numpy,
+    lower=te_lower(_s2d_te),
+    grad=lambda ops, call, y, gy: (
+        ops.nn.depth_to_space(gy, block_size=call.attrs["block_size"], layout=call.attrs["layout"]),
+    ),
+    layout=attribute_layout("layout"),
+)
+def space_to_depth(data: Expr, block_size: int, layout: str = "NCHW") -> StructInfo:
+    """[n, c, h * b, w * b] -> [n, c * b * b, h, w]: squares of b x b pixels become channels.
+
+    Raises StructInfoError if height or width is no multiple of b.
+    """
+    lay = layout_of(layout, "NCHW", "layout")
+    info = tensor(data, "data", ANY, lay.ndim)
+    _factor(block_size, "block_size")
+    if info.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, lay.ndim)
+    sizes, b = lay.sizes(info.dims), block_size
+    sizes["H"] = _multiple(sizes["H"], b, "rows", "block_size")
+    sizes["W"] = _multiple(sizes["W"], b, "columns", "block_size")
+    sizes["C"] = sizes["C"] * (b * b)
+    dims = [simple(d) for d in lay.shape(sizes)]
+    return TensorStructInfo(dims, info.dtype, info.vdevice)

@@ -1,0 +1,459 @@
+"""Operators that write at indices: scatter_elements, scatter_nd, index_put, slice_scatter.
+
+Negative indices count from the end; an index that is still out of bounds stops the program with an error before anything is
+written. Where several updates meet, they are applied in row-major order, so the last one wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import StructInfoError
+from ...ir.expr import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
+from ...tir import if_then_else
+from ...tir.stmt import Buffer, Stmt, seq
+from ..derive import prove_dims
+from ..expr import Call
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    StructInfo,
+    TensorStructInfo,
+)
+from .broadcast import unbroadcast
+from .faces import ONE, ZERO, axis_layout, bounded, from_end
+from .index import (
+    _bounds,
+    check_columns,
+    check_indices,
+    fits_beside,
+    index_depth,
+    index_dims,
+    index_shape,
+    require_within,
+    same_rank,
+)
+from .infer import INTEGER, NUMBER, axis_of, check_kind, same_dtype, tensor
+from .infer import tensors as tensor_fields
+from .loops import call_loops, for_each, load, require_equal, store
+from .lower import call_te
+from .manipulate import _fields, _own
+from .names import ops
+from .record import Prim, missing, op
+
+__all__ = ["index_put", "scatter_elements", "scatter_nd", "slice_scatter"]
+
+BY_POSITION = missing("axes are numbered by position")
+_REDUCTIONS = ("update", "add", "mul", "mean", "max", "min")
+_ND_REDUCTIONS = ("update", "add", "mul", "max", "min")
+
+
+def _divided(total: PrimExpr, count: PrimExpr) -> PrimExpr:
+    by = cast(total.dtype, count)
+    return total / by if total.dtype.is_float else FloorDiv(total, by)
+
+
+_COMBINE: dict[str, Callable[[PrimExpr, PrimExpr], PrimExpr]] = {
+    "update": lambda old, new: new,
+    "add": lambda old, new: old + new,
+    "mean": lambda old, new: old + new,
+    "mul": lambda old, new: old * new,
+    "max": Max,
+    "min": Min,
+}
+_AT: dict[str, Any] = {
+    "add": np.add,
+    "mean": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def _put_numpy(data: Any, where: tuple[Any, ...], updates: Any, reduction: str) -> Any:
+    """`data` with `updates` combined in at the index arrays `where`."""
+    made = np.array(data)
+    if reduction == "update":
+        _assign(made, where, updates)
+        return made
+    _AT[reduction].at(made, where, updates)
+    if reduction == "mean":
+        count = np.ones(made.shape, "int64")
+        np.add.at(count, where, 1)
+        divide = np.floor_divide if made.dtype.kind in "iu" else np.divide
+        made = divide(made, count.astype(made.dtype))
+    return made
+
+
+def _assign(made: np.ndarray, where: tuple[Any, ...], updates: Any) -> None:
+    """One after the other, so that the last of several updates of one place wins."""
+    lead = np.broadcast_shapes(*(np.shape(w) for w in where)) if where else ()
+    rest = made.shape[len(where) :]
+    values = np.broadcast_to(updates, (*lead, *rest))
+    for at in np.ndindex(*lead):
+        place = tuple(int(np.broadcast_to(w, lead)[at]) for w in where)
+        made[place] = values[at]
+
+
+def _copy(data: Buffer, out: Buffer) -> Stmt:
+    return for_each(data.shape, lambda *i: store(out, load(data, *i), *i))
+
+
+def _combine(out: Buffer, reduction: str, new: PrimExpr, *place: PrimExpr) -> Stmt:
+    return store(out, _COMBINE[reduction](load(out, *place), new), *place)
+
+
+def _want_reduction(reduction: str, known: tuple[str, ...], info: TensorStructInfo) -> None:
+    if reduction not in known:
+        raise StructInfoError(f"reduction: wanted one of {', '.join(known)}, got {reduction!r}")
+    if reduction != "update":
+        check_kind(info.dtype, f"data (with reduction {reduction!r})", NUMBER)
+
+
+# -- scatter_elements ---------------------------------------------------------------------------------------------------
+
+
+def _scatter_elements_numpy(
+    data: Any, indices: Any, updates: Any, *, axis: int = 0, reduction: str = "update"
+) -> Any:
+    at = axis % data.ndim
+    where = list(np.broadcast_arrays(*np.indices(indices.shape, sparse=True)))
+    where[at] = bounded(indices, data.shape[at], "scatter_elements")
+    return _put_numpy(data, tuple(where), updates, reduction)
+
+
+def _lower_scatter_elements(builder: Any, call: Call) -> Expr:
+    data, indices, updates = call.args
+    own, index, new = (a.struct_info.dims for a in call.args)  # type: ignore[attr-defined]
+    at, reduction = call.attrs["axis"] % len(own), call.attrs["reduction"]
+    require_within(builder, index, own, at)
+    require_equal(builder, list(zip(new, index)))
+
+    def fill(
+        data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer], scratch: Any = ()
+    ) -> Stmt:
+        (made,) = out
+
+        def one(*i: PrimExpr) -> list[Stmt]:
+            place = (*i[:at], from_end(load(indices, *i), data.shape[at]), *i[at + 1 :])
+            stmts = [_combine(made, reduction, load(updates, *i), *place)]
+            stmts += [store(count, load(count, *place) + 1, *place) for count in scratch]
+            return stmts
+
+        checked = check_indices("scatter_elements", [(indices, data.shape[at])])
+        steps = [checked, _copy(data, made), for_each(indices.shape, one)]
+        for count in scratch:
+            steps.insert(1, for_each(count.shape, lambda *i: store(count, ONE, *i)))
+            steps.append(
+                for_each(
+                    count.shape,
+                    lambda *i: store(made, _divided(load(made, *i), load(count, *i)), *i),
+                )
+            )
+        return seq(*steps)
+
+    scratch = [(own, "int64")] if reduction == "mean" else []
+    return call_loops(builder, call, fill, data, indices, updates, scratch=scratch)
+
+
+def _scatter_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    _, indices, updates = call.args
+    axis, reduction = call.attrs["axis"], call.attrs["reduction"]
+    of_updates = ops.gather_elements(gy, indices, axis=axis)
+    if reduction == "add":
+        return gy, None, of_updates
+    if reduction == "update":
+        zeros = ops.zeros_like(updates)
+        return ops.scatter_elements(gy, indices, zeros, axis=axis), None, of_updates
+    raise StructInfoError(f"scatter_elements: no gradient for reduction {reduction!r}")
+
+
+@op(
+    "scatter_elements",
+    numpy=_scatter_elements_numpy,
+    lower=_lower_scatter_elements,
+    grad=_scatter_elements_grad,
+    layout=axis_layout,
+)
+def scatter_elements(
+    data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "update"
+) -> StructInfo:
+    """`data` with ``out[..., indices[i, j, ...], ...]`` (at `axis`) combined with ``updates[i, j, ...]``.
+
+    reduction  "update" (replaced), "add", "mul", "max", "min", or "mean" of the element and all its updates
+    """
+    info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
+    new = tensor(updates, "updates")
+    dtype = same_dtype((info, new), ("data", "updates"))
+    _want_reduction(reduction, _REDUCTIONS, info)
+    same_rank(index, info, ("indices", "data"))
+    same_rank(new, index, ("updates", "indices"))
+    if info.ndim == 0:
+        raise StructInfoError("data: wanted at least one dimension")
+    at = axis_of(axis, info.ndim)
+    fits_beside(index, info, ("indices", "data"), at)
+    if new.dims is not None and index.dims is not None:
+        for k, (a, b) in enumerate(zip(new.dims, index.dims)):
+            if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+                raise StructInfoError(f"dimension {k}: updates has {a.value}, indices has {b.value}")
+    return info if dtype is info.dtype else info.replace(dtype=dtype)
+
+
+# -- scatter_nd ---------------------------------------------------------------------------------------------------------
+
+
+def _scatter_nd_numpy(data: Any, indices: Any, updates: Any, *, reduction: str = "update") -> Any:
+    depth = indices.shape[-1]
+    where = tuple(bounded(indices[..., k], data.shape[k], "scatter_nd") for k in range(depth))
+    if depth == 0:
+        made = np.array(data)
+        for at in np.ndindex(*indices.shape[:-1]):
+            made = updates[at] if reduction == "update" else _AT[reduction](made, updates[at])
+        return np.asarray(made, data.dtype)
+    return _put_numpy(data, where, updates, reduction)
+
+
+def _lower_scatter_nd(builder: Any, call: Call) -> Expr:
+    data, indices, updates = call.args
+    own, index, new = (a.struct_info.dims for a in call.args)  # type: ignore[attr-defined]
+    depth, reduction = index[-1].value, call.attrs["reduction"]
+    require_equal(builder, list(zip(new, (*index[:-1], *own[depth:]))))
+
+    def fill(data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer]) -> Stmt:
+        (made,) = out
+        many = len(indices.shape) - 1
+
+        def one(*i: PrimExpr) -> Stmt:
+            place = [
+                from_end(load(indices, *i[:many], const(k, "int64")), data.shape[k])
+                for k in range(depth)
+            ]
+            return _combine(made, reduction, load(updates, *i), *place, *i[many:])
+
+        checked = check_columns("scatter_nd", indices, data.shape[:depth])
+        return seq(*([checked] if checked else []), _copy(data, made), for_each(updates.shape, one))
+
+    return call_loops(builder, call, fill, data, indices, updates)
+
+
+def _scatter_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    _, indices, updates = call.args
+    reduction = call.attrs["reduction"]
+    of_updates = ops.gather_nd(gy, indices)
+    if reduction == "add":
+        return gy, None, of_updates
+    if reduction == "update":
+        return ops.scatter_nd(gy, indices, ops.zeros_like(updates)), None, of_updates
+    raise StructInfoError(f"scatter_nd: no gradient for reduction {reduction!r}")
+
+
+@op(
+    "scatter_nd",
+    numpy=_scatter_nd_numpy,
+    lower=_lower_scatter_nd,
+    grad=_scatter_nd_grad,
+    layout=BY_POSITION,
+)
+def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "update") -> StructInfo:
+    """`data` with the slices at the index tuples in the last dimension of `indices` combined with `updates`.
+
+    data  [d0, d1, ..., rest...]    indices  [i..., depth], depth constant    updates  [i..., rest...]
+    """
+    info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
+    new = tensor(updates, "updates")
+    dtype = same_dtype((info, new), ("data", "updates"))
+    _want_reduction(reduction, _ND_REDUCTIONS, info)
+    depth = index_depth(index, "indices")
+    if depth != -1 and info.ndim != -1:
+        if depth > info.ndim:
+            raise StructInfoError(f"indices: {depth} indices for {info.ndim} dimensions of data")
+        ndim = index.ndim - 1 + info.ndim - depth
+        if new.ndim not in (-1, ndim):
+            raise StructInfoError(f"updates: wanted {ndim} dimensions, got {new.ndim}")
+        if info.dims is not None and index.dims is not None and new.dims is not None:
+            for k, (a, b) in enumerate(zip(new.dims, (*index.dims[:-1], *info.dims[depth:]))):
+                if prove_dims(a, b) is False:
+                    raise StructInfoError(f"updates: dimension {k}: wanted {b}, got {a}")
+    return info if dtype is info.dtype else info.replace(dtype=dtype)
+
+
+# -- index_put ----------------------------------------------------------------------------------------------------------
+
+
+def _index_put_numpy(data: Any, indices: Any, values: Any, *, accumulate: bool = False) -> Any:
+    where = tuple(bounded(i, d, "index_put") for i, d in zip(indices, data.shape))
+    return _put_numpy(data, where, values, "add" if accumulate else "update")
+
+
+def _lower_index_put(builder: Any, call: Call) -> Expr:
+    data, fields, values = call.args[0], _fields(call.args[1]), call.args[2]
+    own, new = (a.struct_info.dims for a in (data, values))  # type: ignore[attr-defined]
+    lead = index_dims(builder, fields)
+    target = (*lead, *own[len(fields) :])
+    reduction = "add" if call.attrs["accumulate"] else "update"
+    # Values are brought to their full shape by an operator, which checks what it must.
+    if len(new) != len(target) or not all(prove_dims(a, b) for a, b in zip(new, target)):
+        values = builder.emit(ops.broadcast_to(values, ShapeExpr(target)))
+
+    def fill(
+        data: Buffer, indices: list[Buffer], values: Buffer, dims: Any, *, out: list[Buffer]
+    ) -> Stmt:
+        (made,) = out
+        many = len(dims)
+
+        def element(buffer: Buffer, i: Any) -> PrimExpr:
+            skip = many - len(buffer.shape)
+            own = [_own(e, d, t) for e, d, t in zip(i[skip:many], buffer.shape, dims[skip:])]
+            return load(buffer, *own)
+
+        def one(*i: PrimExpr) -> Stmt:
+            place = [from_end(element(b, i), d) for b, d in zip(indices, data.shape)]
+            return _combine(made, reduction, load(values, *i), *place, *i[many:])
+
+        checked = check_indices("index_put", list(zip(indices, data.shape)))
+        return seq(checked, _copy(data, made), for_each(values.shape, one))
+
+    return call_loops(builder, call, fill, data, fields, values, ShapeExpr(lead))
+
+
+def _index_put_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data, indices, values = call.args
+    of_values = unbroadcast(ops, ops.index_tensor(gy, indices), values)
+    if call.attrs["accumulate"]:
+        return gy, None, of_values
+    zeros = ops.zeros_like(values)
+    return ops.index_put(gy, indices, zeros), None, of_values
+
+
+@op(
+    "index_put",
+    numpy=_index_put_numpy,
+    lower=_lower_index_put,
+    grad=_index_put_grad,
+    layout=BY_POSITION,
+)
+def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False) -> StructInfo:
+    """`data` with ``out[i0, i1, ...] = values`` (or ``+=`` with `accumulate`) of numpy.
+
+    indices  a tuple of integer tensors that broadcast, for the first axes; `values` broadcasts to what they select
+    """
+    info, new = tensor(data, "data"), tensor(values, "values")
+    infos = tensor_fields(indices, "indices", INTEGER)
+    if not infos:
+        raise StructInfoError("indices: wanted at least one tensor")
+    if info.ndim != -1 and len(infos) > info.ndim:
+        raise StructInfoError(f"indices: {len(infos)} of them for {info.ndim} dimensions")
+    dtype = same_dtype((info, new), ("data", "values"))
+    if accumulate:
+        check_kind(info.dtype, "data (with accumulate)", NUMBER)
+    dims, ndim = index_shape(infos, "indices")
+    if -1 not in (info.ndim, ndim, new.ndim):
+        wanted = ndim + info.ndim - len(infos)
+        if new.ndim > wanted:
+            raise StructInfoError(f"values: wanted at most {wanted} dimensions, got {new.ndim}")
+        if dims is not None and info.dims is not None and new.dims is not None:
+            target = (*dims, *info.dims[len(infos) :])
+            for k, (a, b) in enumerate(zip(new.dims[::-1], target[::-1])):
+                if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value not in (1, b.value):
+                    raise StructInfoError(
+                        f"values: dimension {-k - 1}: {a.value} does not broadcast to {b.value}"
+                    )
+    return info if dtype is info.dtype else info.replace(dtype=dtype)
+
+
+# -- slice_scatter ------------------------------------------------------------------------------------------------------
+
+
+def _slice_scatter_numpy(
+    input_tensor: Any, src: Any, start: Any, end: Any, step: Any = 1, *, axis: int = 0
+) -> Any:
+    made = np.array(input_tensor)
+    index: list[Any] = [slice(None)] * made.ndim
+    index[axis] = slice(int(start), int(end), int(step))
+    made[tuple(index)] = src
+    return made
+
+
+def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr, PrimExpr]:
+    """Axis, where the slice starts, how long it is, and its step."""
+    info: Any = call.args[0].struct_info
+    at = axis_of(call.attrs["axis"], info.ndim)
+    start, end = (cast("int64", a.struct_info.value) for a in call.args[2:4])  # type: ignore[attr-defined]
+    step = cast("int64", call.args[4].struct_info.value) if len(call.args) > 4 else ONE  # type: ignore[attr-defined]
+    begin, length = _bounds(info.dims[at], start, end, step, False)
+    return at, begin, length, step
+
+
+def _lower_slice_scatter(builder: Any, call: Call) -> Expr:
+    data, src = call.args[:2]
+    own, new = data.struct_info.dims, src.struct_info.dims  # type: ignore[attr-defined]
+    at, begin, length, step = _slice_scatter_place(call)
+    wanted = [length if k == at else d for k, d in enumerate(own)]
+    require_equal(builder, list(zip(new, wanted)))
+
+    def compute(
+        data: te.Tensor, src: te.Tensor, begin: PrimExpr, step: PrimExpr
+    ) -> te.Tensor:
+        def value(*i: PrimExpr) -> PrimExpr:
+            past = i[at] - begin
+            place = FloorDiv(past, step)
+            here = And(past >= ZERO, place < src.shape[at])
+            if not (isinstance(step, IntImm) and step.value == 1):
+                here = And(here, FloorMod(past, step).equal(ZERO))
+            return if_then_else(here, src(*i[:at], place, *i[at + 1 :]), data(*i))
+
+        return te.compute(data.shape, value, "slice_scatter")
+
+    return call_te(builder, call, compute, data, src, begin, step)
+
+
+def _slice_scatter_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    _, src, *place = call.args
+    axis = call.attrs["axis"]
+    start, end, step = (*place, ONE)[:3]
+    axes = (axis,)
+    of_src = ops.strided_slice(gy, axes, (start,), (end,), (step,))
+    rest = ops.slice_scatter(gy, ops.zeros_like(src), *place, axis=axis)
+    return (rest, of_src, *[None] * len(place))
+
+
+@op(
+    "slice_scatter",
+    numpy=_slice_scatter_numpy,
+    lower=_lower_slice_scatter,
+    grad=_slice_scatter_grad,
+    layout=axis_layout,
+)
+def slice_scatter(
+    input_tensor: Expr, src: Expr, start: Prim, end: Prim, step: Prim = 1, axis: int = 0
+) -> StructInfo:
+    """`input_tensor` with ``out[..., start:end:step, ...] = src`` along `axis`; `step` is a positive constant."""
+    info, new = tensor(input_tensor, "input_tensor"), tensor(src, "src")
+    dtype = same_dtype((info, new), ("input_tensor", "src"))
+    same_rank(new, info, ("src", "input_tensor"))
+    if info.ndim == 0:
+        raise StructInfoError("input_tensor: wanted at least one dimension")
+    at = axis_of(axis, info.ndim)
+    place = []
+    for x, name in ((start, "start"), (end, "end"), (step, "step")):
+        value = getattr(x, "struct_info", None)
+        if isinstance(x, int):
+            place.append(const(x, "int64"))
+            continue
+        if not isinstance(value, PrimStructInfo) or not value.dtype.is_int or value.value is None:
+            raise StructInfoError(f"{name}: wanted an integer, constant or of known symbols, got {value}")
+        place.append(cast("int64", value.value))
+    if not isinstance(place[2], IntImm) or place[2].value < 1:
+        raise StructInfoError(f"step: wanted a positive constant, got {place[2]}")
+    if info.dims is not None and new.dims is not None:
+        length = _bounds(info.dims[at], *place, False)[1]  # type: ignore[call-arg]
+        for k, (a, b) in enumerate(zip(new.dims, info.dims)):
+            want = length if k == at else b
+            if isinstance(a, IntImm) and isinstance(want, IntImm) and a.value != want.value:
+                raise StructInfoError(f"src: dimension {k}: wanted {want.value}, got {a.value}")
+    return info if dtype is info.dtype else info.replace(dtype=dtype)

@@ -1,0 +1,264 @@
+"""Operators that order elements: sort, argsort, topk, searchsorted, bucketize.
+
+NaN counts as greater than everything, as in numpy. Sorting is stable in both directions. The work is done by `vm.library.*`,
+which is numpy's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...base import DataType, StructInfoError
+from ...ir.expr import IntImm, Min, PrimExpr, const
+from ..expr import Call, ExternFunc, PrimValue, Tuple, TupleGetItem
+from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from .call import call_dps_packed
+from .faces import axis_layout, size_analyzer
+from .infer import ANY, NUMBER, axis_of, same_dtype, tensor
+from .loops import require_equal
+from .record import missing, op
+
+__all__ = ["argsort", "bucketize", "searchsorted", "sort", "topk"]
+
+_INDICES = missing("gives indices")
+
+
+def _packed(call: Call, name: str, *args: Any) -> Expr:
+    """The library function `name` on `args`, with outputs as `call` has them."""
+    values = Tuple(tuple(a if isinstance(a, Expr) else PrimValue(const(int(a), "int64")) for a in args))
+    return call_dps_packed(ExternFunc(f"vm.library.{name}"), values, call.struct_info, span=call.span)
+
+
+def _index_dtype(dtype: DataType, name: str = "dtype") -> DataType:
+    if not dtype.is_int:
+        raise StructInfoError(f"{name}: wanted an integer dtype, got {dtype}")
+    return dtype
+
+
+def _along(info: TensorStructInfo, axis: int) -> None:
+    if info.ndim == 0:
+        raise StructInfoError("wanted a tensor of at least one dimension")
+    axis_of(axis, info.ndim)
+
+
+def _order(x: Any, axis: int, descending: bool) -> Any:
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    back = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(back, axis)
+
+
+# -- sort, argsort ------------------------------------------------------------------------------------------------------
+
+
+def _sort_numpy(x: Any, *, axis: int = -1, descending: bool = False) -> Any:
+    made = np.sort(x, axis=axis, kind="stable")
+    return np.flip(made, axis).copy() if descending else made
+
+
+def _sort_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    x, axis = call.args[0], call.attrs["axis"]
+    order = ops.argsort(x, axis=axis, descending=call.attrs["descending"], dtype="int64")
+    return (ops.scatter_elements(ops.zeros_like(x), order, gy, axis=axis),)
+
+
+@op(
+    "sort",
+    numpy=_sort_numpy,
+    lower=lambda builder, call: _packed(
+        call, "sort", call.args[0], call.attrs["axis"], call.attrs["descending"]
+    ),
+    grad=_sort_grad,
+    layout=axis_layout,
+)
+def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
+    """`x` sorted along `axis`."""
+    info = tensor(x, "x", ANY)
+    _along(info, axis)
+    return info
+
+
+@op(
+    "argsort",
+    numpy=lambda data, *, axis=-1, descending=False, dtype="int32": _order(
+        data, axis, descending
+    ).astype(str(dtype)),
+    lower=lambda builder, call: _packed(
+        call, "argsort", call.args[0], call.attrs["axis"], call.attrs["descending"]
+    ),
+    grad=_INDICES,
+    layout=axis_layout,
+)
+def argsort(
+    data: Expr, axis: int = -1, descending: bool = False, dtype: DataType = DataType("int32")
+) -> StructInfo:
+    """The indices that sort `data` along `axis`; equal elements keep their order."""
+    info = tensor(data, "data", ANY)
+    _along(info, axis)
+    return info.replace(dtype=_index_dtype(dtype))
+
+
+# -- topk ---------------------------------------------------------------------------------------------------------------
+
+
+def _topk_numpy(
+    data: Any,
+    *,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: Any = "int32",
+) -> Any:
+    size = data.shape[axis]
+    order = np.take(_order(data, axis, largest), np.arange(size if k < 1 else min(k, size)), axis)
+    values, indices = np.take_along_axis(data, order, axis), order.astype(str(dtype))
+    return {"both": (values, indices), "values": values, "indices": indices}[ret_type]
+
+
+def _topk_size(size: PrimExpr, k: int) -> PrimExpr:
+    if k < 1:
+        return size
+    count = const(k, "int64")
+    analyzer = size_analyzer(size)
+    if analyzer.can_prove(size >= count):
+        return count
+    return size if analyzer.can_prove(size <= count) else Min(size, count)
+
+
+_PARTS = {"values": 1, "indices": 2, "both": 3}
+
+
+def _lower_topk(builder: Any, call: Call) -> Expr:
+    attrs = call.attrs
+    return _packed(
+        call, "topk", call.args[0], attrs["axis"], attrs["largest"], _PARTS[attrs["ret_type"]]
+    )
+
+
+def _topk_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    data, attrs = call.args[0], dict(call.attrs)
+    if attrs["ret_type"] == "indices":
+        return (None,)
+    of_values = TupleGetItem(gy, 0) if attrs["ret_type"] == "both" else gy
+    order = ops.topk(data, **{**attrs, "ret_type": "indices", "dtype": DataType("int64")})
+    zeros = ops.zeros_like(data)
+    return (ops.scatter_elements(zeros, order, of_values, axis=attrs["axis"]),)
+
+
+@op(
+    "topk",
+    numpy=_topk_numpy,
+    lower=_lower_topk,
+    grad=_topk_grad,
+    layout=missing("gives a tuple"),
+)
+def topk(
+    data: Expr,
+    k: int = 1,
+    axis: int = -1,
+    ret_type: str = "both",
+    largest: bool = True,
+    dtype: DataType = DataType("int32"),
+) -> StructInfo:
+    """The `k` largest (or smallest) elements along `axis` in order, and their indices; of equal ones the first.
+
+    k         less than 1, or more than there are: all of them
+    ret_type  "both": (values, indices); "values"; "indices"
+    """
+    info = tensor(data, "data", ANY)
+    _along(info, axis)
+    if ret_type not in _PARTS:
+        raise StructInfoError(f"ret_type: wanted both, values or indices, got {ret_type!r}")
+    _index_dtype(dtype)
+    made = info.replace(shape=None)
+    if info.dims is not None:
+        at = axis_of(axis, info.ndim)
+        dims = [_topk_size(d, k) if n == at else d for n, d in enumerate(info.dims)]
+        made = TensorStructInfo(dims, info.dtype, info.vdevice)
+    indices = made.replace(dtype=dtype)
+    if ret_type == "both":
+        return TupleStructInfo((made, indices))
+    return made if ret_type == "values" else indices
+
+
+# -- searchsorted, bucketize --------------------------------------------------------------------------------------------
+
+
+def _searchsorted_numpy(
+    sorted_sequence: Any, values: Any, *, right: bool = False, dtype: Any = "int32"
+) -> Any:
+    side: Any = "right" if right else "left"
+    if sorted_sequence.ndim == 1:
+        return np.asarray(np.searchsorted(sorted_sequence, values, side)).astype(str(dtype))
+    made = np.empty(values.shape, str(dtype))
+    for row in np.ndindex(values.shape[:-1]):
+        made[row] = np.searchsorted(sorted_sequence[row], values[row], side)
+    return made
+
+
+def _lower_searchsorted(builder: Any, call: Call) -> Expr:
+    keys, values = call.args
+    have, want = keys.struct_info.dims, values.struct_info.dims  # type: ignore[attr-defined]
+    if len(have) > 1:
+        require_equal(builder, list(zip(have[:-1], want[:-1])))
+    return _packed(call, "searchsorted", keys, values, call.attrs["right"])
+
+
+@op(
+    "searchsorted",
+    numpy=_searchsorted_numpy,
+    lower=_lower_searchsorted,
+    grad=_INDICES,
+    layout=missing("works along the last axis"),
+)
+def searchsorted(
+    sorted_sequence: Expr, values: Expr, right: bool = False, dtype: DataType = DataType("int32")
+) -> StructInfo:
+    """Where each of `values` would be inserted into the sorted last axis of `sorted_sequence` to keep it sorted.
+
+    right  after equal elements, not before
+    sorted_sequence has one dimension, or the same leading dimensions as `values`.
+    """
+    keys, info = tensor(sorted_sequence, "sorted_sequence", NUMBER), tensor(values, "values", NUMBER)
+    same_dtype((keys, info), ("sorted_sequence", "values"))
+    _index_dtype(dtype)
+    if keys.ndim == 0:
+        raise StructInfoError("sorted_sequence: wanted at least one dimension")
+    if keys.ndim > 1 and info.ndim not in (-1, keys.ndim):
+        raise StructInfoError(
+            f"values: wanted {keys.ndim} dimensions as sorted_sequence has, got {info.ndim}"
+        )
+    if keys.ndim > 1 and keys.dims is not None and info.dims is not None:
+        for n, (a, b) in enumerate(zip(keys.dims[:-1], info.dims[:-1])):
+            if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+                raise StructInfoError(
+                    f"values: dimension {n}: wanted {a.value} as sorted_sequence has, got {b.value}"
+                )
+    return info.replace(dtype=dtype)
+
+
+@op(
+    "bucketize",
+    numpy=lambda input_tensor, boundaries, *, out_int32=False, right=False: np.asarray(
+        np.searchsorted(boundaries, input_tensor, "right" if right else "left")
+    ).astype("int32" if out_int32 else "int64"),
+    lower=lambda builder, call: _packed(
+        call, "searchsorted", call.args[1], call.args[0], call.attrs["right"]
+    ),
+    grad=_INDICES,
+    layout=missing("boundaries have an axis of their own"),
+)
+def bucketize(
+    input_tensor: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False
+) -> StructInfo:
+    """The number of the bucket, among those between the sorted one-dimensional `boundaries`, that each element falls in.
+
+    right  a bucket holds its lower boundary, not its upper one
+    """
+    info = tensor(input_tensor, "input_tensor", NUMBER)
+    keys = tensor(boundaries, "boundaries", NUMBER, 1)
+    same_dtype((info, keys), ("input_tensor", "boundaries"))
+    return info.replace(dtype=DataType("int32" if out_int32 else "int64"))

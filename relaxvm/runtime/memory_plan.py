@@ -1,0 +1,249 @@
+"""What a program will allocate, read off its bytecode before anything runs.
+
+    plan = ex.memory_plan()
+    plan["main"].peak              4096, or 3072 * n + 1024
+    plan["main"].peak_bytes(n=128)
+    print(plan)
+
+A storage lives from its allocation to the last time a register that may refer to it is killed or
+overwritten. The peak is the largest sum of living storages at any instruction, those of called
+functions included; on alternative paths it is the larger one. Not part of it: arguments, constants,
+padding for alignment, and what externs allocate or keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import VMTypeError, VMValueError
+from .formula import Formula, Peak
+from .memory_trace import Trace, Unknown, trace_function
+from .program import FunctionInfo, Program
+from .sinfo import PrimInfo, ShapeInfo, TensorInfo
+
+__all__ = ["FunctionPlan", "MemoryPlan", "StoragePlan", "plan_memory"]
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """A storage of a function: where it is allocated, its bytes, and the tensors in it."""
+
+    instruction: int
+    size: Formula
+    tensors: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int | str:
+        """A number, or a formula in the symbols as text."""
+        constant = self.size.constant
+        return str(self.size) if constant is None else constant
+
+
+@dataclass(frozen=True)
+class FunctionPlan:
+    """The memory of one function.
+
+    storages  in the order they are allocated
+    total     the most it and its callees could hold if nothing were freed before it returns
+    problem   why the peak cannot be known beforehand, or ""
+    """
+
+    name: str
+    storages: tuple[StoragePlan, ...]
+    problem: str
+    _info: FunctionInfo
+    _peak: Peak
+    _total: Formula
+    _late: frozenset[str]
+
+    @property
+    def peak(self) -> int | str | None:
+        """The most bytes alive at once: a number, a formula as text, or None if it is not
+        known.
+        """
+        if self.problem:
+            return None
+        constant = self._peak.constant
+        return str(self._peak) if constant is None else constant
+
+    @property
+    def total(self) -> int | str | None:
+        """The sum of all storages, those of callees included; as `peak`."""
+        if self.problem:
+            return None
+        constant = self._total.constant
+        return str(self._total) if constant is None else constant
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols that the peak depends on."""
+        return () if self.problem else self._peak.symbols
+
+    @property
+    def late_symbols(self) -> tuple[str, ...]:
+        """Those of them that get their value only while the function runs."""
+        return tuple(s for s in self.symbols if s in self._late)
+
+    def peak_bytes(self, **symbols: int) -> int:
+        """The peak for these values of the symbols.
+
+        Raises VMValueError for a missing or unknown symbol, or if the peak is not known.
+        """
+        if self.problem:
+            raise VMValueError(f"{self.name}: the peak is not known: {self.problem}")
+        wanted = self._peak.symbols
+        known = dict.fromkeys([*_entry_symbols(self._info), *wanted])
+        for name, value in symbols.items():
+            if name not in known:
+                raise VMValueError(
+                    f"{self.name}: no symbol {name!r}; it has: {', '.join(known) or 'none'}"
+                )
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise VMTypeError(f"{self.name}: {name}: wanted an int, got {value!r}")
+            if value < 0:
+                raise VMValueError(f"{self.name}: {name}: wanted a size of at least 0, got {value}")
+        missing = [name for name in wanted if name not in symbols]
+        if missing:
+            raise VMValueError(f"{self.name}: values are needed for {', '.join(missing)}")
+        return self._peak.evaluate(symbols)
+
+    def bind(self, args: tuple[Any, ...]) -> dict[str, int] | None:
+        """The symbols' values for a call on these (converted) arguments; None if they do not give
+        all.
+        """
+        found: dict[str, int] = {}
+        for value, info in zip(args, self._info.params):
+            for name, number in _values_of(value, info):
+                found.setdefault(name, number)
+        return found if all(name in found for name in self.symbols) else None
+
+    def __str__(self) -> str:
+        peak = f"not known: {self.problem}" if self.problem else f"peak {self.peak} bytes"
+        lines = [f"{self.name}: {len(self.storages)} storages, {peak}"]
+        rows = [
+            (f"{s.instruction}", str(s.size_bytes), ", ".join(s.tensors[:4]) + _more(s.tensors))
+            for s in self.storages
+        ]
+        if rows:
+            rows.insert(0, ("at", "bytes", "tensors"))
+            wide = [max(len(row[i]) for row in rows) for i in (0, 1)]
+            lines += [f"  {a:>{wide[0]}}  {b:>{wide[1]}}  {c}".rstrip() for a, b, c in rows]
+        return "\n".join(lines)
+
+
+def _more(tensors: tuple[str, ...]) -> str:
+    return f", ... {len(tensors) - 4} more" if len(tensors) > 4 else ""
+
+
+class MemoryPlan(Mapping[str, FunctionPlan]):
+    """The plans of a program's functions, by name."""
+
+    def __init__(self, functions: Mapping[str, FunctionPlan]) -> None:
+        self._functions = dict(functions)
+
+    def __getitem__(self, name: str) -> FunctionPlan:
+        return self._functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._functions)
+
+    def __len__(self) -> int:
+        return len(self._functions)
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._functions.values()))
+
+    def __repr__(self) -> str:
+        peaks = ", ".join(f"{name}: {plan.peak}" for name, plan in self._functions.items())
+        return f"<MemoryPlan {peaks}>"
+
+
+def plan_memory(program: Program) -> MemoryPlan:
+    """The plan of every function of a verified program. About linear in its size."""
+    traces: dict[str, Trace] = {}
+    for info in _callees_first(program):
+        traces[info.name] = trace_function(program, info, traces)
+    plans = {}
+    for info in program.vm_functions:
+        trace = traces.get(info.name) or Trace.unknown(
+            "it calls itself, or a function that does, any number of times"
+        )
+        storages = tuple(StoragePlan(s.pc, s.size, tuple(s.tensors)) for s in trace.sites)
+        late = frozenset(trace.late)
+        plans[info.name] = FunctionPlan(
+            info.name, storages, trace.problem, info, trace.peak, trace.total, late
+        )
+    return MemoryPlan(plans)
+
+
+def _callees_first(program: Program) -> list[FunctionInfo]:
+    """The functions in an order in which callees come before callers; recursive ones left out."""
+    by_name = {info.name: info for info in program.vm_functions}
+    calls = {info.name: called_functions(program, info) for info in program.vm_functions}
+    waiting = {name: len(callees) for name, callees in calls.items()}
+    callers: dict[str, list[str]] = {name: [] for name in by_name}
+    for name, callees in calls.items():
+        for callee in callees:
+            callers[callee].append(name)
+    ready = [name for name, count in waiting.items() if count == 0]
+    order = []
+    while ready:
+        name = ready.pop()
+        order.append(by_name[name])
+        for caller in callers[name]:
+            waiting[caller] -= 1
+            if waiting[caller] == 0:
+                ready.append(caller)
+    return order
+
+
+def called_functions(program: Program, info: FunctionInfo) -> set[str]:
+    """The VM functions that a function calls or makes closures of."""
+    found = set()
+    for instruction in program.instructions(info):
+        args = getattr(instruction, "args", None)
+        if args is None:
+            continue
+        mentioned = [arg.value for arg in args if arg.kind == _FUNCTION]
+        for number in (instruction.func, *mentioned):  # type: ignore[union-attr]
+            callee = program.functions[number]
+            if callee.kind == "vm":
+                found.add(callee.name)
+    return found
+
+
+_FUNCTION = 3
+
+
+def _entry_symbols(info: FunctionInfo) -> list[str]:
+    found = []
+    for param in info.params:
+        for dim in _dims_of(param):
+            if isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str):
+                found.append(dim[0][1:])
+    return found
+
+
+def _dims_of(info: Any) -> tuple[Any, ...]:
+    if type(info) is TensorInfo:
+        return info.shape or ()
+    if type(info) is ShapeInfo:
+        return info.values or ()
+    return (info.value,) if type(info) is PrimInfo and info.value is not None else ()
+
+
+def _values_of(value: Any, info: Any) -> Iterator[tuple[str, int]]:
+    """The symbols that stand alone in `info`, with their values in `value`."""
+    dims = _dims_of(info)
+    sizes: Any = (value,) if type(info) is PrimInfo else getattr(value, "shape", value)
+    if not isinstance(sizes, tuple) or len(sizes) != len(dims):
+        return
+    for dim, size in zip(dims, sizes):
+        alone = isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str)
+        if alone and isinstance(size, int):
+            yield dim[0][1:], size
+
+
+assert Unknown is not None
