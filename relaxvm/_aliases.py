@@ -22,6 +22,7 @@ MODULES = {
     "relaxvm.ir.container": "relaxvm.ir",
     "relaxvm.nd": "relaxvm.runtime.ndarray",
     "relaxvm.ndarray": "relaxvm.runtime.ndarray",
+    "relaxvm.relax.pipeline": "relaxvm.pipeline",
     "relaxvm.relax.transform.transform": "relaxvm.relax.transform",
     "relaxvm.relax.vm": "relaxvm.relax.vm_build",
     "relaxvm.runtime.container": "relaxvm.runtime",

@@ -16,6 +16,7 @@ from .dtype import (
 from .errors import (
     CodegenError,
     DiagnosticError,
+    DTypeError,
     FrontendError,
     InternalError,
     LimitError,
@@ -39,6 +40,7 @@ from .span import UNKNOWN, Span
 
 __all__ = [
     "CodegenError",
+    "DTypeError",
     "DataType",
     "DiagnosticError",
     "FrontendError",

@@ -11,6 +11,8 @@ import re
 
 import numpy as np
 
+from .errors import DTypeError
+
 __all__ = [
     "DataType",
     "bfloat16_to_float32",
@@ -58,7 +60,7 @@ class DataType(str):
         elif isinstance(text, type) and text in (bool, int, float):
             text = {bool: "bool", int: "int64", float: "float64"}[text]
         if not isinstance(text, str):
-            raise TypeError(
+            raise DTypeError(
                 f"wanted the name of a dtype such as 'float32', got {type(text).__name__}: {text!r}"
             )
         name = str(text)
@@ -99,7 +101,7 @@ class DataType(str):
             kind, bits, lanes = match[1], int(match[2]), int(match[3] or 1)
             if bits in _WIDTHS[kind] and 1 <= lanes <= _MAX_LANES:
                 return ("bool", 1, lanes) if (kind, bits) == ("uint", 1) else (kind, bits, lanes)
-        raise ValueError(
+        raise DTypeError(
             f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, "
             f"float32, float64, "
             "handle or void, with an optional lane count such as float32x4"
@@ -172,7 +174,7 @@ def to_numpy_dtype(text: str) -> np.dtype:
     if element.kind == "bfloat":
         return np.dtype("uint16")
     if element.kind in ("handle", "void"):
-        raise TypeError(f"dtype {element} has no array storage")
+        raise DTypeError(f"dtype {element} has no array storage")
     return np.dtype(str(element))
 
 
@@ -199,19 +201,19 @@ def promote(a: DataType, b: DataType) -> DataType:
 
     Floats win over integers, wider over narrower, and among equal widths unsigned over signed;
     bool yields to all.
-    float16 with bfloat16 gives float32. Raises TypeError for handles and for vectors of different
+    float16 with bfloat16 gives float32. Raises DTypeError for handles and for vectors of different
     lanes.
     """
     if a is b:
         return a
     lanes = max(a.lanes, b.lanes)
     if a.lanes != b.lanes and min(a.lanes, b.lanes) != 1:
-        raise TypeError(f"cannot combine vectors of {a.lanes} and {b.lanes} lanes")
+        raise DTypeError(f"cannot combine vectors of {a.lanes} and {b.lanes} lanes")
     x, y = a.element, b.element
     if x is y:
         return x.with_lanes(lanes)
     if x.kind in ("handle", "void") or y.kind in ("handle", "void"):
-        raise TypeError(f"cannot combine {a} with {b}")
+        raise DTypeError(f"cannot combine {a} with {b}")
     if x.is_float or y.is_float:
         if x.is_float and y.is_float:
             best = x if x.bits > y.bits else y if y.bits > x.bits else DataType("float32")

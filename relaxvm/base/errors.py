@@ -9,6 +9,7 @@ from __future__ import annotations
 
 __all__ = [
     "CodegenError",
+    "DTypeError",
     "DiagnosticError",
     "FrontendError",
     "InternalError",
@@ -70,6 +71,10 @@ class DiagnosticError(ParseError):
 
 class FrontendError(RelaxvmError, ValueError):
     """A model of another framework that cannot be imported."""
+
+
+class DTypeError(RelaxvmError, TypeError, ValueError):
+    """A scalar type that does not exist, or types that cannot be combined."""
 
 
 class StructInfoError(RelaxvmError, TypeError, ValueError):

@@ -5,6 +5,8 @@ Not done here: the loop language (`tir`), the graph language (`relax`), proofs (
 (`script`).
 """
 
+from typing import Any
+
 from ..base import submodules
 from . import instrument, transform
 from .equal import (
@@ -63,7 +65,7 @@ from .serialize import load_json, load_msgpack, save_json, save_msgpack
 from .transform import PassContext
 from .walk import Visitor, on, post_order, rewrite, rule, substitute, walk
 
-Array = tuple
+Array: Any = tuple
 """TVM's name for a sequence in the IR."""
 DictAttrs = Map
 """TVM's name for the attributes of a function or module."""

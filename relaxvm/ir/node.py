@@ -41,7 +41,17 @@ else:
         return lambda f: f
 
 
-__all__ = ["Map", "Node", "children", "derived", "make_node", "map_children", "node", "node_types", "type_key"]
+__all__ = [
+    "Map",
+    "Node",
+    "children",
+    "derived",
+    "make_node",
+    "map_children",
+    "node",
+    "node_types",
+    "type_key",
+]
 
 T = TypeVar("T")
 N = TypeVar("N", bound="Node")
@@ -230,13 +240,13 @@ def make_node(type_key: str, **fields: Any) -> Node:
         near = difflib.get_close_matches(type_key, _TYPES, n=3)
         hint = f"; did you mean {', '.join(near)}?" if near else ""
         raise TIRError(f"make_node: no node is saved as {type_key!r}{hint}")
+    if fields.get("span", True) is None:
+        del fields["span"]  # TVM's way to say that there is none
     unknown = [field for field in fields if field not in cls._fields]
     if unknown:
         raise TIRError(
             f"make_node: {type_key} has no {', '.join(unknown)}; it has {', '.join(cls._fields)}"
         )
-    if fields.get("span", True) is None:
-        del fields["span"]
     missing = [field for field in cls._fields if field not in {**fields, **cls._defaults}]
     if missing:
         raise TIRError(f"make_node: {type_key} needs {', '.join(missing)}")

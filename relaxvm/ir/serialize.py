@@ -15,6 +15,7 @@ forward are `LoadError`s; constructors check the rest.
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 from typing import Any
 
@@ -166,6 +167,18 @@ def _load(document: Any) -> Any:
     return reader.value(document["root"], 0)
 
 
+# The rooms whose classes saved IR may name; loaded when a file first needs them.
+_ROOMS = frozenset({"tir", "te", "relax", "target"})
+
+
+def _load_room(name: str) -> bool:
+    room = name.partition(".")[0]
+    if room not in _ROOMS:
+        return False
+    importlib.import_module(f"relaxvm.{room}")
+    return True
+
+
 class _Reader:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
@@ -174,6 +187,8 @@ class _Reader:
         if not isinstance(row, list) or not row or not isinstance(row[0], str):
             raise LoadError("wanted [class, field values...]")
         cls = node_types().get(row[0])
+        if cls is None and _load_room(row[0]):
+            cls = node_types().get(row[0])
         if cls is None:
             raise LoadError(f"unknown class {row[0]!r}")
         if len(row) - 1 != len(cls._fields):
@@ -243,8 +258,10 @@ class _Reader:
         return Map(items)
 
     def read_o(self, item: list[Any], depth: int) -> Op:
+        name = self.text(item)
+        _load_room(name)
         try:
-            return Op.get(self.text(item))
+            return Op.get(name)
         except RelaxvmError as error:
             raise LoadError(str(error)) from None
 

@@ -20,7 +20,7 @@ import contextvars
 import difflib
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base import PassError, RelaxvmError, add_note
@@ -137,8 +137,8 @@ class PassContext:
         self.opt_level = opt_level
         self.required_pass = _names(required_pass, "required_pass")
         self.disabled_pass = _names(disabled_pass, "disabled_pass")
-        self.instruments = list(instruments or ())
-        self.config = _checked_config(config or {})
+        self.instruments = list(_items(instruments, "instruments"))
+        self.config = _checked_config({} if config is None else config)
         self._tokens: list[contextvars.Token[PassContext | None]] = []
 
     @staticmethod
@@ -209,7 +209,15 @@ _current: contextvars.ContextVar[PassContext | None] = contextvars.ContextVar(
 def _names(values: Any, what: str) -> tuple[str, ...]:
     if isinstance(values, str):
         raise PassError(f"PassContext: {what} is a list of names, got the string {values!r}")
-    return tuple(values or ())
+    return _items(values, what)
+
+
+def _items(values: Any, what: str) -> tuple[Any, ...]:
+    if values is None:
+        return ()
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise PassError(f"PassContext: {what} is a list, got {type(values).__name__}: {values!r}")
+    return tuple(values)
 
 
 def _option(key: str) -> _Option:
@@ -224,6 +232,8 @@ def _option(key: str) -> _Option:
 
 
 def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(config, Mapping):
+        raise PassError(f"PassContext: config is a dictionary, got {type(config).__name__}")
     for key, value in config.items():
         option = _option(key)
         if not isinstance(value, option.kind) or (isinstance(value, bool) and option.kind is int):
@@ -590,11 +600,10 @@ def prim_func_pass(
     )
 
 
-# -- passes that any program may want ----------------------------------------------------------------
+# -- passes that any program may want --------------------------------------------------------------
 
 
-@module_pass(opt_level=0, name="PrintIR")
-def PrintIR(
+def _print_ir(
     mod: IRModule, ctx: PassContext, header: str = "", show_meta_data: bool = False
 ) -> IRModule:
     """Print the module, after `header`, and leave it as it is."""
@@ -602,8 +611,7 @@ def PrintIR(
     return mod
 
 
-@module_pass(opt_level=0, name="ApplyPassToFunction")
-def ApplyPassToFunction(
+def _apply_pass_to_function(
     mod: IRModule,
     ctx: PassContext,
     transform: Pass,
@@ -629,3 +637,9 @@ def ApplyPassToFunction(
     made = changed.clone()
     made.update(kept)
     return made
+
+
+PrintIR: Any = module_pass(_print_ir, opt_level=0, name="PrintIR")
+ApplyPassToFunction: Any = module_pass(
+    _apply_pass_to_function, opt_level=0, name="ApplyPassToFunction"
+)

@@ -86,6 +86,8 @@ class BlockBuilder:
         # Functions by structural hash, for `add_func`; the module's own are hashed when it is
         # first asked.
         self._by_hash: dict[int, list[GlobalVar]] | None = None
+        # What legalisation made of which operator, so that the same one is not made twice.
+        self.legalised: dict[Any, Any] = {}
 
     # -- where we are -----------------------------------------------------------------------------
 

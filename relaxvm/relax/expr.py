@@ -225,7 +225,20 @@ class Tuple(Expr):
     @property
     def struct_info(self) -> TupleStructInfo:  # type: ignore[override]
         """Tuple of the fields' struct info"""
-        return TupleStructInfo(tuple(f.struct_info for f in self.fields))
+        # Tuples within tuples with a stack, each once: they may be deep, or share much.
+        found: dict[int, TupleStructInfo] = {}
+        todo = [self]
+        while todo:
+            each = todo[-1]
+            inner = [f for f in each.fields if type(f) is Tuple and id(f) not in found]
+            if inner:
+                todo.extend(inner)
+                continue
+            found[id(each)] = TupleStructInfo(
+                tuple(found[id(f)] if type(f) is Tuple else f.struct_info for f in each.fields)
+            )
+            todo.pop()
+        return found[id(self)]
 
     def __getitem__(self, index: int) -> Expr:
         return self.fields[index]

@@ -7,7 +7,7 @@ kernels are linked.
 """
 
 from ..base import DataType, submodules
-from . import bytecode, dims, native, sinfo, trust, vm
+from . import bytecode, dims, library_vision, native, sinfo, trust, vm
 from .arguments import convert
 from .builtin import TABLE, Builtin, Storage, VMAssertionError, VMClosure
 from .constants import DimProgram

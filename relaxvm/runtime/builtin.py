@@ -85,7 +85,8 @@ class VMClosure:
 # Memory
 
 
-def _size_of(size: object) -> int:
+def storage_size(size: object) -> int:
+    """The bytes that `size` asks for: an int, or a shape whose sizes are multiplied."""
     if isinstance(size, tuple):
         total = 1
         for extent in size:
@@ -104,7 +105,7 @@ def alloc_storage_of(
     size: object, device_index: object = 0, dtype: object = None, scope: object = "global"
 ) -> Callable[[Account | None], Storage]:
     """See `alloc_storage`; the constants are checked here."""
-    size_bytes = _size_of(size)
+    size_bytes = storage_size(size)
     integer(device_index, "alloc_storage: device index")
     if type(scope) is not str:
         raise VMTypeError(f"alloc_storage: scope: wanted a text, got {type(scope).__name__}")

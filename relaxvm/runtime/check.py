@@ -16,7 +16,7 @@ from .dims import Dim, evaluate, format_dim, is_symbol, symbols_of
 from .ndarray import NDArray, ShapeTuple
 from .sinfo import INFO_TYPES, FuncInfo, Info, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
-__all__ = ["as_condition", "got", "shape_text"]
+__all__ = ["as_condition", "got", "shape_text", "short_number"]
 
 _Check = Callable[[Any], Any]
 
@@ -33,18 +33,19 @@ def got(value: object) -> str:
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
     if isinstance(value, (bool, int, float, str)):
-        text = _short(value) if isinstance(value, int) else str(value)[:80]
+        text = short_number(value) if isinstance(value, int) else str(value)[:80]
         return f"{type(value).__name__} {text}"
     return type(value).__name__
 
 
 def shape_text(values: tuple[Any, ...]) -> str:
     """A tuple of what should be ints, for a message; safe whatever it holds."""
-    shown = [_short(v) if isinstance(v, int) else type(v).__name__ for v in values[:12]]
+    shown = [short_number(v) if isinstance(v, int) else type(v).__name__ for v in values[:12]]
     return f"({', '.join(shown)}{', ...' if len(values) > 12 else ',' if len(values) == 1 else ''})"
 
 
-def _short(value: int) -> str:
+def short_number(value: int) -> str:
+    """`value` as text for a message."""
     # str() of a huge int is slow, and refused by Python past some size.
     return str(value) if -(1 << 127) < value < 1 << 127 else "of more than 127 bits"
 

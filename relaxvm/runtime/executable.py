@@ -11,6 +11,7 @@ from typing import Any
 
 from ..base import LoadError, VMValueError
 from . import disasm, fileformat
+from .memory_plan import MemoryPlan, plan_memory
 from .module import KERNELS_MAGIC, Module
 from .program import Program
 from .reader import Decoder
@@ -44,6 +45,11 @@ class Executable(Program):
     def stats(self) -> str:
         """Counts and sizes of what is inside."""
         return disasm.stats(self)
+
+    def memory_plan(self) -> MemoryPlan:
+        """What each function will allocate and its peak, known before anything runs."""
+        self.verify()
+        return plan_memory(self)
 
     def to_bytes(self, sign: bool = True) -> bytes:
         """The file as bytes; with `sign`, carrying this machine's signature if it has a key."""

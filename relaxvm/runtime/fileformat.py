@@ -225,7 +225,7 @@ def _copy_of(source: bytes | bytearray | memoryview) -> memoryview:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file opened for reading. Raises LoadError for what is no plain file: a pipe would block."""
+    """The file opened for reading. Raises LoadError for anything but a file: a pipe would block."""
     if not isinstance(path, (str, os.PathLike)):
         raise VMTypeError(f"load: wanted a path or bytes, got {type(path).__name__}")
     name = os.fsdecode(path)

@@ -5,6 +5,9 @@ file, together with its tensors, and the instructions that would do so are left 
 is shown to code that might keep it (an extern, another function), reference counts tell after the
 call whether it did; then the file is not used again. A storage that reaches the result is never
 prepared: what a call returns shares no memory with later calls.
+
+A storage whose size is known only at run time has an `Arena` in the register file under the same
+conditions: memory that grows to the largest size asked for and serves call after call.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .builtin import Storage
+from ..base import VMError
+from .builtin import Storage, alloc_storage_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
 
-__all__ = ["Frames", "Plan", "plan_frame"]
+__all__ = ["Arena", "Frames", "Plan", "plan_frame", "take_from_arena"]
 
 _SMALL_BYTES = 1 << 16
 _SMALL_TOTAL_BYTES = 1 << 24
@@ -40,11 +44,53 @@ class Plan:
     storages  (register, how to make it, its tensors as (register, how to make it))
     skipped   instructions that have nothing left to do
     watched   registers whose tensors others get to see
+    arenas    instructions that take their storage from an arena, and its memory scope
+    places    where the arenas lie in the register file; (place, scope, whether others get to see it)
     """
 
     storages: list[tuple[int, Any, list[tuple[int, Any]]]] = field(default_factory=list)
     skipped: set[int] = field(default_factory=set)
     watched: list[int] = field(default_factory=list)
+    arenas: dict[int, tuple[str, bool]] = field(default_factory=dict)
+    places: list[tuple[int, str, bool]] = field(default_factory=list)
+
+
+class Arena:
+    """Memory for one storage of a frame, whose size differs from call to call."""
+
+    __slots__ = ("raw", "scope", "size_bytes", "start")
+
+    def __init__(self, scope: str) -> None:
+        self.raw: Any = None
+        self.start = 0
+        self.size_bytes = -1
+        self.scope = scope
+
+
+def take_from_arena(arena: Arena, size: Any) -> Storage:
+    """A storage of `size` bytes (as for ``vm.builtin.alloc_storage``) in the arena, which grows if
+    need be.
+    """
+    size_bytes = storage_size(size)
+    if size_bytes > arena.size_bytes:
+        # The old memory goes first, unless somebody still looks at it.
+        arena.raw, arena.size_bytes = None, -1
+        made = alloc_storage_of(size_bytes, 0, None, arena.scope)(None)
+        arena.raw, arena.start, arena.size_bytes = made.raw, made.start, size_bytes
+    return Storage(arena.raw, arena.start, size_bytes, arena.scope)
+
+
+def _holders(arena: Arena) -> int:
+    return sys.getrefcount(arena.raw)
+
+
+def _holders_if_unseen() -> int:
+    arena = Arena("")
+    arena.raw = bytearray()
+    return _holders(arena)
+
+
+_UNSEEN = _holders_if_unseen()
 
 
 class Frames:
@@ -67,8 +113,13 @@ class Frames:
     def give_back(self, frame: tuple[list[Any], list[int]]) -> None:
         """Keep `frame` for another call, unless somebody kept a tensor of it."""
         registers, counts = frame
-        if len(self._free) < _MAX_KEPT and (not counts or _counts(registers, self._plan) == counts):
-            self._free.append(frame)
+        if len(self._free) >= _MAX_KEPT or (counts and _counts(registers, self._plan) != counts):
+            return
+        for place, _, seen in self._plan.places:
+            arena = registers[place]
+            if seen and arena.raw is not None and _holders(arena) != _UNSEEN:
+                return
+        self._free.append(frame)
 
     def _make(self) -> tuple[list[Any], list[int]]:
         registers = self._template.copy()
@@ -77,6 +128,8 @@ class Frames:
             for tensor_place, make_tensor in tensors:
                 registers[tensor_place] = make_tensor(storage)
             del storage
+        for place, scope, _ in self._plan.places:
+            registers[place] = Arena(scope)
         return registers, _counts(registers, self._plan)
 
 
@@ -93,8 +146,13 @@ def _counts(registers: list[Any], plan: Plan) -> list[int]:
     return found
 
 
-def plan_frame(ops: Sequence[Op], info: FunctionInfo, leaders: list[int]) -> Plan:
-    """Which storages of a function can be prepared. Linear in its size."""
+def plan_frame(
+    ops: Sequence[Op], info: FunctionInfo, leaders: list[int], template: Sequence[Any]
+) -> Plan:
+    """Which storages of a function can be prepared. About linear in its size.
+
+    template  the register file, with constants in their places
+    """
     writes = Counter(op.dst for op in ops if 0 <= op.dst < info.register_file_size)
     loops = _inside_loops(ops)
     returned, shown = _escapes(ops)
@@ -127,7 +185,42 @@ def plan_frame(ops: Sequence[Op], info: FunctionInfo, leaders: list[int]) -> Pla
     for pc, op in enumerate(ops):
         if op.kind == OpKind.KILL and op.args[0] in prepared:
             plan.skipped.add(pc)
+    sized: dict[int, int] = {}
+    for pc, op in enumerate(ops):
+        if op.symbol == _ALLOC_STORAGE and op.size_bytes < 0 and not loops[pc]:
+            alone = writes[op.dst] == 1 and info.num_inputs <= op.dst < info.register_file_size
+            if alone and op.dst not in returned and (op.dst not in shown or _COUNTS_TELL):
+                sized[op.dst] = pc
+    if _mostly_alive_together(ops, sized):
+        for place, pc in sized.items():
+            scope = _scope_of(ops[pc], template)
+            if scope is not None:
+                plan.arenas[pc] = (scope, place in shown)
     return plan
+
+
+def _scope_of(op: Op, template: Sequence[Any]) -> str | None:
+    """The memory scope of an `alloc_storage`, None if its constants are not in order."""
+    given = [template[place] for place in op.args[2:]]
+    try:
+        return alloc_storage_of(0, *given)(None).scope
+    except VMError:
+        # The instruction itself says so when it runs.
+        return None
+
+
+def _mostly_alive_together(ops: Sequence[Op], sized: dict[int, int]) -> bool:
+    """Whether keeping all of them costs at most about twice what the program needs at once."""
+    kills = {op.args[0]: pc for pc, op in enumerate(ops) if op.kind == OpKind.KILL}
+    changes = Counter[int]()
+    for place, pc in sized.items():
+        changes[pc] += 1
+        changes[kills.get(place, len(ops)) + 1] -= 1
+    live = peak = 0
+    for at in sorted(changes):
+        live += changes[at]
+        peak = max(peak, live)
+    return len(sized) <= 2 * peak
 
 
 def _inside_loops(ops: Sequence[Op]) -> list[bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -223,10 +224,15 @@ def run_carefully(
     max_depth: int,
     account: Account | None,
     instrument: Callable[..., Any] | None,
+    recorder: Any = None,
 ) -> Any:
-    """As `run`, charging every instruction to `account` and showing every call to `instrument`."""
+    """As `run`, charging every instruction to `account`, showing every call to `instrument` and
+    timing it for `recorder` (a `profile.Recorder`).
+    """
     stack: list[tuple[Any, ...]] = []
     fn, pc, regs = entry, 0, _registers(entry, args, account)
+    if recorder is not None:
+        recorder.enter(None, -1, entry)
     try:
         while True:
             if account is not None:
@@ -247,8 +253,11 @@ def run_carefully(
                     if len(stack) >= max_depth:
                         raise _too_deep(callee, max_depth)
                     stack.append((fn, pc, regs, shown))
+                    if recorder is not None:
+                        recorder.enter(fn, pc, callee)
                     fn, pc, regs = callee, 0, _registers(callee, given, account)
                     continue
+                began = 0 if recorder is None else perf_counter_ns()
                 if kind == _OP_KERNEL:
                     value = callee.call(*given)
                     if value is not None:
@@ -259,6 +268,8 @@ def run_carefully(
                     value = callee(*given)
                     if kind != _OP_BUILTIN:
                         value = adopt(value)
+                if recorder is not None:
+                    recorder.add(fn, pc, op, began, perf_counter_ns(), given)
                 regs[dst] = value
                 if instrument is not None:
                     instrument(op.function, symbol, False, value, *shown)
@@ -274,6 +285,8 @@ def run_carefully(
                 pc = pc + 1 if as_condition(regs[places[0]]) else target
             else:
                 value = regs[places[0]]
+                if recorder is not None:
+                    recorder.leave()
                 if not stack:
                     return value
                 fn, pc, regs, shown = stack.pop()

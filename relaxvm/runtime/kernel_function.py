@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..base import DataType, InternalError, VMTypeError, VMValueError
-from .check import got
+from .check import short_number
 from .dims import Scalar
 from .kernel import Failure, KernelInfo
 from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
@@ -236,14 +236,15 @@ def _as_scalar(info: KernelInfo, i: int, arg: Any) -> Scalar:
                 return float(value)
             except OverflowError:
                 raise VMValueError(
-                    f"{where_text(info, i)}: {got(value)} is too large for {param.dtype}"
+                    f"{where_text(info, i)}: an int {short_number(value)} is too large for "
+                    f"{param.dtype}"
                 ) from None
     elif isinstance(value, int):
         if not param.dtype.min_value <= value <= param.dtype.max_value:
             raise VMValueError(
                 f"{where_text(info, i)}: wanted a {param.dtype} ({param.dtype.min_value} to "
                 f"{param.dtype.max_value}), "
-                f"got {got(value)}"
+                f"got {short_number(value)}"
             )
         return int(value)
     raise_wrong_kind(info, i, arg)

@@ -15,7 +15,7 @@ from ..base import LinkError, VMTypeError
 from .builtin import TABLE, Builtin, VMClosure, alloc_shaped_tensor_of
 from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .disasm import instruction_text
-from .frame import Frames, Plan, plan_frame
+from .frame import Frames, Plan, plan_frame, take_from_arena
 from .library import LIBRARY
 from .limits import Account
 from .native import KernelFunction
@@ -194,8 +194,12 @@ class _Linker:
             linked.ops.append(op)
         linked.template = self._template
         leaders = leaders_of(instructions)
-        plan = plan_frame(linked.ops, linked.info, leaders) if reuse_memory else Plan()
-        linked.frames = Frames(linked.template, plan) if plan.storages else None
+        plan = Plan()
+        if reuse_memory:
+            plan = plan_frame(linked.ops, linked.info, leaders, self._template)
+        for pc, (scope, seen) in plan.arenas.items():
+            plan.places.append((self._place(("arena", pc), None), scope, seen))
+        linked.frames = Frames(linked.template, plan) if plan.storages or plan.places else None
         linked.blocks = _blocks(linked, leaders, plan)
 
     def _place(self, key: object, value: Any) -> int:
@@ -277,6 +281,7 @@ def _blocks(linked: LinkedFunction, leaders: list[int], plan: Plan) -> tuple[tup
     A call of a VM function ends one, so that the caller can go on at the next.
     """
     ops = linked.ops
+    arenas = dict(zip(plan.arenas, plan.places))
     starts = set(leaders)
     starts.update(
         pc + 1 for pc, op in enumerate(ops) if op.kind in (OpKind.FUNCTION, OpKind.INVOKE)
@@ -290,6 +295,9 @@ def _blocks(linked: LinkedFunction, leaders: list[int], plan: Plan) -> tuple[tup
             if pc in plan.skipped:
                 continue
             made = _step(ops[pc], pc, index)
+            if pc in arenas:
+                size, dst = ops[pc].args[1], ops[pc].dst
+                made = (StepKind.CALL2.value, take_from_arena, dst, arenas[pc][0], size, None)
             steps.append(made)
             linked.positions[id(made)] = pc
         if ops[end - 1].kind in (OpKind.BUILTIN, OpKind.KERNEL, OpKind.EXTERN, OpKind.KILL):

@@ -13,17 +13,20 @@ padding for alignment, and what externs allocate or keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base import VMTypeError, VMValueError
+from ..base import LimitError, VMTypeError, VMValueError
+from .bytecode import ArgKind
+from .dims import is_symbol
 from .formula import Formula, Peak
-from .memory_trace import Trace, Unknown, trace_function
+from .limits import Limits
+from .memory_trace import Trace, trace_function
 from .program import FunctionInfo, Program
-from .sinfo import PrimInfo, ShapeInfo, TensorInfo
+from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
-__all__ = ["FunctionPlan", "MemoryPlan", "StoragePlan", "plan_memory"]
+__all__ = ["FunctionPlan", "MemoryGuard", "MemoryPlan", "StoragePlan", "plan_memory"]
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ class FunctionPlan:
             raise VMValueError(f"{self.name}: values are needed for {', '.join(missing)}")
         return self._peak.evaluate(symbols)
 
-    def bind(self, args: tuple[Any, ...]) -> dict[str, int] | None:
+    def bind(self, args: Sequence[Any]) -> dict[str, int] | None:
         """The symbols' values for a call on these (converted) arguments; None if they do not give
         all.
         """
@@ -206,7 +209,7 @@ def called_functions(program: Program, info: FunctionInfo) -> set[str]:
         args = getattr(instruction, "args", None)
         if args is None:
             continue
-        mentioned = [arg.value for arg in args if arg.kind == _FUNCTION]
+        mentioned = [arg.value for arg in args if arg.kind == ArgKind.FUNCTION]
         for number in (instruction.func, *mentioned):  # type: ignore[union-attr]
             callee = program.functions[number]
             if callee.kind == "vm":
@@ -214,15 +217,14 @@ def called_functions(program: Program, info: FunctionInfo) -> set[str]:
     return found
 
 
-_FUNCTION = 3
-
-
 def _entry_symbols(info: FunctionInfo) -> list[str]:
+    stack = list(reversed(info.params))
     found = []
-    for param in info.params:
-        for dim in _dims_of(param):
-            if isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str):
-                found.append(dim[0][1:])
+    while stack:
+        param = stack.pop()
+        if type(param) is TupleInfo:
+            stack.extend(reversed(param.fields))
+        found += [name for name in map(is_symbol, _dims_of(param)) if name is not None]
     return found
 
 
@@ -236,14 +238,60 @@ def _dims_of(info: Any) -> tuple[Any, ...]:
 
 def _values_of(value: Any, info: Any) -> Iterator[tuple[str, int]]:
     """The symbols that stand alone in `info`, with their values in `value`."""
-    dims = _dims_of(info)
-    sizes: Any = (value,) if type(info) is PrimInfo else getattr(value, "shape", value)
-    if not isinstance(sizes, tuple) or len(sizes) != len(dims):
-        return
-    for dim, size in zip(dims, sizes):
-        alone = isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str)
-        if alone and isinstance(size, int):
-            yield dim[0][1:], size
+    stack = [(value, info)]
+    while stack:
+        value, info = stack.pop()
+        if type(info) is TupleInfo:
+            if isinstance(value, tuple):
+                stack.extend(reversed(list(zip(value, info.fields))))
+            continue
+        dims = _dims_of(info)
+        sizes: Any = (value,) if type(info) is PrimInfo else getattr(value, "shape", value)
+        if isinstance(sizes, tuple) and len(sizes) == len(dims):
+            for dim, size in zip(dims, sizes):
+                name = is_symbol(dim)
+                if name is not None and type(size) is int:
+                    yield name, size
 
 
-assert Unknown is not None
+class MemoryGuard:
+    """Admits calls whose plan stays within a number of bytes.
+
+    fits_if_kept  whether even storages that are kept from call to call stay within it
+    """
+
+    __slots__ = ("_limit", "_limits", "_plan", "_watched", "fits_if_kept")
+
+    def __init__(self, program: Program, limit: int, limits: Limits) -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise VMTypeError(f"memory_limit_bytes: wanted an int, got {type(limit).__name__}")
+        if limit < 0:
+            raise VMValueError(f"memory_limit_bytes: wanted at least 0, got {limit}")
+        self._limit = limit
+        self._limits = limits
+        least = limit if limits.max_bytes is None else min(limit, limits.max_bytes)
+        self._watched = replace(limits, max_bytes=least)
+        self._plan = plan_memory(program)
+        totals = [plan.total for plan in self._plan.values()]
+        self.fits_if_kept = all(type(total) is int and total <= limit for total in totals)
+
+    def admit(self, info: FunctionInfo, args: Sequence[Any]) -> Limits:
+        """The limits to run under. Raises LimitError if the plan says that a call on `args` needs
+        too much.
+        """
+        plan = self._plan[info.name]
+        if plan.problem:
+            return self._watched
+        values = plan.bind(args)
+        if values is None or any(number < 0 for number in values.values()):
+            return self._watched
+        needed = plan._peak.evaluate(values)
+        if needed > self._limit:
+            where = ", ".join(f"{name} = {values[name]}" for name in plan.symbols)
+            formula = f" ({plan.peak} with {where})" if where else ""
+            raise LimitError(
+                f"{info.name}: needs {needed} bytes at once{formula}, more than "
+                f"memory_limit_bytes={self._limit}; nothing was run. "
+                "Give smaller arguments or a larger limit"
+            )
+        return self._limits

@@ -40,6 +40,7 @@ __all__ = [
     "fast_path_problem",
     "make_fast_call",
     "make_generic_call",
+    "object_code",
 ]
 
 RELEASE_GIL_ELEMENTS = 1 << 15
@@ -74,11 +75,11 @@ def _kind_word(param: KernelParam) -> int:
     return (layout.SIGNED if kind == "int" else layout.UNSIGNED) | (64 - param.dtype.bits) << 8
 
 
-def _compile(llvm: Any) -> bytes:
-    """Object code of the native function for any machine of the host's triple."""
+def _compile(llvm: Any, text: str) -> bytes:
+    """Object code of LLVM IR for any machine of the host's triple."""
     target = llvm.Target.from_default_triple()
     machine = target.create_target_machine(opt=2, reloc="pic", codemodel="default")
-    module = parse_ir(llvm, layout.entry_ir())
+    module = parse_ir(llvm, text)
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     module.verify()
@@ -94,18 +95,18 @@ def parse_ir(llvm: Any, text: str) -> Any:
     return llvm.parse_assembly(text, context)
 
 
-def _object_code(llvm: Any) -> bytes:
-    """The function from the cache, if our key vouches for it, else compiled and cached."""
+def object_code(llvm: Any, text: str, stem: str) -> bytes:
+    """`text` compiled: from the cache, if our key vouches for it, else made now and cached."""
     versions = (llvm.llvm_version_info, llvm.get_default_triple(), sys.byteorder)
-    name = hashlib.sha256(repr((layout.entry_ir(), versions)).encode()).hexdigest()[:32]
-    path = config.cache_dir() / f"trampoline-{name}.o"
+    name = hashlib.sha256(repr((text, versions)).encode()).hexdigest()[:32]
+    path = config.cache_dir() / f"{stem}-{name}.o"
     try:
         content = path.read_bytes()
         if trust.vouches(name.encode() + content[32:], content[:32]):
             return content[32:]
     except OSError:
         pass
-    made = _compile(llvm)
+    made = _compile(llvm, text)
     signature = trust.sign(name.encode() + made)
     if signature is not None:
         draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
@@ -216,7 +217,9 @@ def _method() -> tuple[Any, bytes]:
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
     builder = (
-        llvm.JITLibraryBuilder().add_object_img(_object_code(llvm)).export_symbol("relaxvm_call")
+        llvm.JITLibraryBuilder()
+        .add_object_img(object_code(llvm, layout.entry_ir(), "trampoline"))
+        .export_symbol("relaxvm_call")
     )
     library = builder.link(jit, "relaxvm.trampoline")
     method = _MethodDef(b"relaxvm_kernel", library["relaxvm_call"], _METH_FASTCALL, None)

@@ -23,8 +23,10 @@ from .fileformat import pieces, read, write_atomically
 from .interpreter import VMInstrumentReturnKind, run, run_carefully
 from .limits import MAX_DEPTH, Account, Limits
 from .link import LinkedFunction, link_program
+from .memory_plan import MemoryGuard
 from .ndarray import NDArray, wrap_unchecked
 from .nested import map_leaves
+from .profile import ProfileReport, Recorder
 from .program import Program
 from .registry import get_global_func, nearest_names
 from .timing import BenchmarkResult
@@ -44,6 +46,10 @@ class VirtualMachine:
     trust       for a path or bytes, as in `load`
     functions   the externs the program may call, by name; None grants the whole registry
     max_...     limits of one call, see `Limits`
+    memory_limit_bytes  what one call may allocate, by the memory plan of the function called: checked
+                before anything of it runs. A function whose plan is not known beforehand is
+                watched while it runs. With symbolic sizes no memory is kept from call to call.
+    profile     accepted as TVM does; `profile` works without it
 
     Raises LinkError listing every extern that is missing.
     """
@@ -65,14 +71,20 @@ class VirtualMachine:
         max_bytes: int | None = None,
         max_depth: int = MAX_DEPTH,
         max_seconds: float | None = None,
+        memory_limit_bytes: int | None = None,
     ) -> None:
         self.device = _the_device(device)
         self.executable = _the_program(rt_mod, trust)
         self.limits = Limits(max_instructions, max_bytes, max_depth, max_seconds)
         if exec_mode != "bytecode":
             raise VMValueError(f"exec_mode: wanted 'bytecode', got {exec_mode!r}")
-        if profile:
-            raise VMValueError("profile: not kept by the VM; use set_instrument or time_evaluator")
+        if not isinstance(profile, bool):
+            raise VMTypeError(f"profile: wanted a bool, got {type(profile).__name__}")
+        reuse_memory = _reuses_memory(memory_cfg)
+        self._memory: MemoryGuard | None = None
+        if memory_limit_bytes is not None:
+            self._memory = MemoryGuard(self.executable, memory_limit_bytes, self.limits)
+            reuse_memory = reuse_memory and self._memory.fits_if_kept
         if functions is not None and not isinstance(functions, Mapping):
             raise VMTypeError(
                 f"functions: wanted a mapping of names to callables, got {type(functions).__name__}"
@@ -82,7 +94,7 @@ class VirtualMachine:
         if section is not None and section.infos:
             self.kernels = native.link(section, self.executable.trusted)
         self._functions = link_program(
-            self, self.executable, self.kernels or {}, functions, _reuses_memory(memory_cfg)
+            self, self.executable, self.kernels or {}, functions, reuse_memory
         )
         self._constant_roots = frozenset(
             id(_root(value._array)) for value in self.executable.constants if type(value) is NDArray
@@ -90,7 +102,7 @@ class VirtualMachine:
         self._calls: dict[str, Callable[..., Any]] = {}
         self._converters: dict[str, tuple[Converter, ...]] = {}
         self._instrument: Callable[..., Any] | None = None
-        self._careful = self.limits.counted
+        self._careful = self.limits.counted or self._memory is not None
         self._lock = threading.Lock()
         self._inputs: dict[str, tuple[Any, ...]] = {}
         self._outputs: dict[str, Any] = {}
@@ -151,8 +163,13 @@ class VirtualMachine:
         return call
 
     def _run_carefully(self, fn: LinkedFunction, given: Sequence[Any]) -> Any:
-        account = Account(self.limits) if self.limits.counted else None
-        return run_carefully(fn, given, self.limits.max_depth, account, self._instrument)
+        limits, instrument = self.limits, self._instrument
+        if self._memory is not None:
+            limits = self._memory.admit(fn.info, given)
+        if not limits.counted and instrument is None:
+            return run(fn, given, limits.max_depth)
+        account = Account(limits) if limits.counted else None
+        return run_carefully(fn, given, limits.max_depth, account, instrument)
 
     def _own(self, value: Any) -> Any:
         """A result that shares no memory with the program's constants."""
@@ -278,7 +295,21 @@ class VirtualMachine:
         if instrument is not None and not callable(instrument):
             raise VMTypeError(f"set_instrument: wanted a function, got {type(instrument).__name__}")
         self._instrument = instrument
-        self._careful = self.limits.counted or instrument is not None
+        watched = self.limits.counted or self._memory is not None
+        self._careful = watched or instrument is not None
+
+    def profile(self, func_name: str, *args: Any, **kwargs: Any) -> ProfileReport:
+        """Run `func_name` once, instruction by instruction with a clock, and report where the time
+        went.
+
+        `report.result` is what the function returned.
+        """
+        fn, given = self._bound(func_name, args, kwargs)
+        limits = self.limits if self._memory is None else self._memory.admit(fn.info, given)
+        account = Account(limits) if limits.counted else None
+        recorder = Recorder(self.executable)
+        value = run_carefully(fn, given, limits.max_depth, account, self._instrument, recorder)
+        return recorder.report(fn.name, self._own(value))
 
     def time_evaluator(
         self,
@@ -354,6 +385,7 @@ class VMModule:
 
 
 _VM_FUNCTIONS = {
+    "profile": "profile",
     "set_input": "set_input",
     "invoke_stateful": "invoke_stateful",
     "get_output": "get_outputs",

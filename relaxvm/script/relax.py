@@ -40,6 +40,7 @@ __all__ = [
     "dataflow",
     "dtype",
     "emit",
+    "emit_te",
     "func_attr",
     "function",
     "match_cast",
@@ -92,6 +93,13 @@ def output(*values: Any) -> records.Output:
 def emit(value: Any) -> Any:
     """``y = R.emit(e)`` is ``y = e``."""
     return value
+
+
+def emit_te(func: Any, *args: Any, **keywords: Any) -> records.EmitTe:
+    """A call of the loop function that the tensor expression ``func(*args, **keywords)`` describes;
+    the loop function joins the module.
+    """
+    return records.EmitTe(func, args, keywords)
 
 
 def match_cast(value: Any, struct_info: Any) -> records.MatchCastSpec:

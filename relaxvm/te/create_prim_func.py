@@ -171,7 +171,8 @@ class _Builder:
         mapping: dict[Any, Any] = {}
         for axis in op.axis:
             assert axis.dom is not None
-            begin, extent = self.dim(self.index(axis.dom.min)), self.dim(self.index(axis.dom.extent))
+            begin, extent = self.index(axis.dom.min), self.index(axis.dom.extent)
+            begin, extent = self.dim(begin), self.dim(extent)
             dom = Range.from_min_extent(begin, extent)
             loops.append((Var(axis.var.name, extent.dtype), dom))
             iter_vars.append(IterVar(dom, Var(f"v_{axis.var.name}", extent.dtype), "spatial"))

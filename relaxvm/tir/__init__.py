@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..base import submodules
+from ..base import ScheduleError, submodules
 from ..ir import (
     EQ,
     GE,
@@ -238,6 +238,7 @@ __all__ = [
     "Ramp",
     "Range",
     "Select",
+    "ScheduleError",
     "SeqStmt",
     "Shuffle",
     "SizeVar",

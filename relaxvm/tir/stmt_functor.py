@@ -11,7 +11,14 @@ from ..ir.walk import substitute as substitute_nodes
 from ..ir.walk import transform
 from .stmt import PrimFunc, SeqStmt, Stmt
 
-__all__ = ["ir_transform", "post_order_visit", "pre_order_visit", "renew_defs", "stmt_list", "substitute"]
+__all__ = [
+    "ir_transform",
+    "post_order_visit",
+    "pre_order_visit",
+    "renew_defs",
+    "stmt_list",
+    "substitute",
+]
 
 
 def post_order_visit(stmt: Node, fvisit: Callable[[Any], Any]) -> None:

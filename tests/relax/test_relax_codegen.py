@@ -288,7 +288,7 @@ def test_memory_registers_are_written_once():
         if type(i) is CallInstruction
         and ex.functions[i.func].name in ("vm.builtin.alloc_tensor", "vm.builtin.alloc_storage")
     ]
-    assert len(written) == len(set(written)) == 13
+    assert len(written) == len(set(written)) == 12
 
 
 def test_equal_modules_give_equal_code():

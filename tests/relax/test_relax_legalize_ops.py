@@ -145,6 +145,24 @@ def test_equal_operators_share_a_loop_function():
     assert kernels(LegalizeOps()(mod)) == ["exp"]
 
 
+def test_loop_functions_are_shared_only_where_everything_is_the_same():
+    k = Var("n", "int64")
+
+    def make(x, y):
+        parts = [R.sum(x, axis=0), R.sum(x, axis=1), R.sum(y, axis=0), R.sum(x, axis=0, keepdims=True)]
+        parts += [R.add(x, x), R.add(x, 1.0), R.add(x, 2.0), R.add(x, 2.0), R.sum(x, axis=0)]
+        return relax.Tuple(parts)
+
+    mod = module(make, tensor(N, 4), tensor(k, 4))
+    legal = LegalizeOps()(mod)
+    # sum: three attributes' worth (y's is that of x but for the symbol's name); add: with itself, 1.0 and 2.0
+    assert len(kernels(legal)) == 6
+    x, y = np.arange(12, dtype=F32).reshape(3, 4), np.arange(8, dtype=F32).reshape(2, 4)
+    got = [g.numpy() for g in run(mod, x, y)]
+    want = [x.sum(0), x.sum(1), y.sum(0), x.sum(0, keepdims=True), x + x, x + 1, x + 2, x + 2, x.sum(0)]
+    assert all(np.array_equal(g, w) for g, w in zip(got, want))
+
+
 def test_variables_and_struct_info_stay():
     before = module(lambda x: R.exp(x), tensor(N, 4))
     after = LegalizeOps()(before)

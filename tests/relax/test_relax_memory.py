@@ -19,6 +19,7 @@ from relax_vm_helpers import (
 
 from relaxvm import relax, tir
 from relaxvm.base import PassError, VMValueError
+from relaxvm.ir import PassContext
 from relaxvm.relax import (
     Call,
     ExternFunc,
@@ -36,10 +37,11 @@ from relaxvm.relax.transform import CallTIRRewrite, LowerAllocTensor, StaticPlan
 F = gv("f")
 
 
-def plan(fn, kernels=(F,)):
+def plan(fn, kernels=(F,), inplace=False):
     """`fn` after planning, and {tensor's own variable: storage variable} by result variable."""
     functions = {"main": fn, **{k: elementwise(lambda a: a + 1.0, 1) for k in kernels}}
-    mod = StaticPlanBlockMemory()(CallTIRRewrite()(module(functions)))
+    with PassContext(config={"relax.StaticPlanBlockMemory.inplace": inplace}):
+        mod = StaticPlanBlockMemory()(CallTIRRewrite()(module(functions)))
     made = mod["main"]
     storage_of = {}
     for b in bindings_of(made):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from op_table import FLOATS, Case, T, check, check_errors
+from onnx_reference import run_onnx
+from op_table import FLOATS, Case, T, check, check_errors, check_gradients
 
 from relaxvm import relax, tir
 from relaxvm.base import VMError
@@ -30,32 +31,109 @@ CASES = [
     Case(attention, T("n", "m", 2, 4), T("n", "k", 2, 4), T("n", "k", 2, 4), count=20),
     Case(attention, T(1, 3, 4, 4), T(1, 3, 2, 4), T(1, 3, 2, 4), scale=0.25, count=12),
     Case(attention, T(1, 3, 2, 4), T(1, 5, 2, 4), T(1, 5, 2, 4), causal_mask="TopLeft", count=20),
-    Case(attention, T(1, "n", 2, 4), T(1, "k", 1, 4), T(1, "k", 1, 4), causal_mask="BottomRight", count=20),
-    Case(attention, T(1, 5, 1, 4), T(1, "n", 1, 4), T(1, "n", 1, 4), causal_mask="BottomRight", count=12),
-    Case(attention, T(1, 6, 1, 2), T(1, 6, 1, 2), T(1, 6, 1, 2), causal_mask="TopLeft", window_size=2, count=12),
+    Case(
+        attention,
+        T(1, "n", 2, 4),
+        T(1, "k", 1, 4),
+        T(1, "k", 1, 4),
+        causal_mask="BottomRight",
+        count=20,
+    ),
+    Case(
+        attention,
+        T(1, 5, 1, 4),
+        T(1, "n", 1, 4),
+        T(1, "n", 1, 4),
+        causal_mask="BottomRight",
+        count=12,
+    ),
+    Case(
+        attention,
+        T(1, 6, 1, 2),
+        T(1, 6, 1, 2),
+        T(1, 6, 1, 2),
+        causal_mask="TopLeft",
+        window_size=2,
+        count=12,
+    ),
     Case(attention, T(1, 2, 1, 2), T(1, "zero", 1, 2), T(1, "zero", 1, 2), slow=True),
     Case(attention, T(1, 0, 1, 2), T(1, 2, 1, 2), T(1, 2, 1, 2), slow=True),
     Case(attention, T(2, 2, 1, 0), T(2, 3, 1, 0), T(2, 3, 1, 4), count=3),
-    Case(attention, T(1, 2, 1, 2, low=100, high=120), T(1, 3, 1, 2, low=100, high=120), T(1, 3, 1, 2), dtypes=("float32", "float64"), rtol=2e-2),
+    Case(
+        attention,
+        T(1, 2, 1, 2, low=100, high=120),
+        T(1, 3, 1, 2, low=100, high=120),
+        T(1, 3, 1, 2),
+        dtypes=("float32", "float64"),
+        rtol=2e-2,
+    ),
     Case(R.nn.attention_bias, T(2, 3, 2, 4), T(2, 5, 2, 4), T(2, 5, 2, 3), T(2, 2, 3, 5), count=20),
-    Case(R.nn.attention_bias, T("n", 3, 2, 4), T("n", "k", 2, 4), T("n", "k", 2, 3), T(1, 1, 3, "k"), count=20),
-    Case(R.nn.attention_bias, T(1, 3, 2, 4), T(1, 5, 2, 4), T(1, 5, 2, 3), T(3, 5, data=hiding), count=20),
-    Case(R.nn.attention_bias, T(1, 3, 2, 4), T(1, 5, 2, 4), T(1, 5, 2, 3), T(5), causal_mask="BottomRight", count=20, slow=True),
+    Case(
+        R.nn.attention_bias,
+        T("n", 3, 2, 4),
+        T("n", "k", 2, 4),
+        T("n", "k", 2, 3),
+        T(1, 1, 3, "k"),
+        count=20,
+    ),
+    Case(
+        R.nn.attention_bias,
+        T(1, 3, 2, 4),
+        T(1, 5, 2, 4),
+        T(1, 5, 2, 3),
+        T(3, 5, data=hiding),
+        count=20,
+    ),
+    Case(
+        R.nn.attention_bias,
+        T(1, 3, 2, 4),
+        T(1, 5, 2, 4),
+        T(1, 5, 2, 3),
+        T(5),
+        causal_mask="BottomRight",
+        count=20,
+        slow=True,
+    ),
     Case(var_len, *PACKED, T(3, **STARTS), T(3, **STARTS), count=20),
     Case(var_len, *PACKED, T(3, **STARTS), T(3, **STARTS), 3, 3, causal_mask="TopLeft", count=20),
-    Case(var_len, T(1, "n", 4, 4), T(1, "k", 2, 4), T(1, "k", 2, 4), T(3, dtype="int64", data=[0, 1, 3]), T(3, dtype="int32", data=[0, 3, 5]), causal_mask="BottomRight", count=20),
-    Case(var_len, T(1, 6, 1, 4), T(1, 6, 1, 4), T(1, 6, 1, 4), T("n", dtype="int32", data=[0, 0, 5]), T("n", dtype="int32", data=[0, 0, 5]), window_size=2, causal_mask="TopLeft", scale=1.0, count=20),
-]  # fmt: skip
+    Case(
+        var_len,
+        T(1, "n", 4, 4),
+        T(1, "k", 2, 4),
+        T(1, "k", 2, 4),
+        T(3, dtype="int64", data=[0, 1, 3]),
+        T(3, dtype="int32", data=[0, 3, 5]),
+        causal_mask="BottomRight",
+        count=20,
+    ),
+    Case(
+        var_len,
+        T(1, 6, 1, 4),
+        T(1, 6, 1, 4),
+        T(1, 6, 1, 4),
+        T("n", dtype="int32", data=[0, 0, 5]),
+        T("n", dtype="int32", data=[0, 0, 5]),
+        window_size=2,
+        causal_mask="TopLeft",
+        scale=1.0,
+        count=20,
+    ),
+]
 
 
 def test_attention_agrees_with_its_meaning():
-    check(CASES, dtypes=("float32", "bfloat16"))
+    check(CASES, dtypes=("float32",))
+    check(CASES[:3], dtypes=("bfloat16",))
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.slow
 def test_attention_agrees_on_every_dtype(dtype):
     check(CASES, dtypes=(dtype,), slow=True)
+
+
+def test_gradients_of_attention():
+    check_gradients([c for c in CASES if c.op is not var_len and c.rtol is None])
 
 
 def variable(name, *shape, dtype="float32"):
@@ -108,25 +186,15 @@ def test_packed_sequences_are_attended_one_by_one():
 
 
 def test_attention_agrees_with_onnxruntime():
-    ort = pytest.importorskip("onnxruntime", reason="compares with onnxruntime where it is installed")
-    onnx = pytest.importorskip("onnx", reason="builds the onnxruntime model")
-    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    names = ["q", "k", "v"]
-    node = helper.make_node("Attention", names, ["y"], is_causal=1, q_num_heads=4, kv_num_heads=2)
     shapes = [(1, 3, 16), (1, 3, 8), (1, 3, 8)]
-    graph = helper.make_graph(
-        [node],
-        "attention",
-        [helper.make_tensor_value_info(n, kind, s) for n, s in zip(names, shapes)],
-        [helper.make_tensor_value_info("y", kind, (1, 3, 16))],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    variables = [variable(n, 1, 3, h, 4) for n, h in zip(names, (4, 2, 2))]
-    call = attention(*variables, causal_mask="TopLeft")
-    env = values_of(call)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    want = session.run(None, {n: env[v].reshape(s) for n, v, s in zip(names, variables, shapes)})[0]
-    assert np.allclose(evaluate(call, env).reshape(1, 3, 16), want, atol=1e-5)
+    rng = np.random.default_rng(3)
+    arrays = [rng.uniform(-1, 1, s).astype("float32") for s in shapes]
+    attrs = dict(is_causal=1, q_num_heads=4, kv_num_heads=2)
+    want = run_onnx("Attention", arrays, opset=23, **attrs)
+    params = [variable(n, 1, 3, h, 4) for n, h in zip("qkv", (4, 2, 2))]
+    env = {p: a.reshape(1, 3, -1, 4) for p, a in zip(params, arrays)}
+    got = evaluate(attention(*params, causal_mask="TopLeft"), env)
+    assert np.allclose(got.reshape(1, 3, 16), want, atol=1e-5)
 
 
 def test_key_lengths_that_differ_at_run_time_are_refused():
@@ -140,7 +208,9 @@ def test_key_lengths_that_differ_at_run_time_are_refused():
     main = VirtualMachine(relax.build(builder.get(), target="llvm"), cpu())["main"]
     ones = np.ones
     q = ones((1, 2, 1, 4), "float32")
-    assert np.allclose(main(q, ones((1, 3, 1, 4), "float32"), ones((1, 3, 1, 4), "float32")).numpy(), 1)
+    assert np.allclose(
+        main(q, ones((1, 3, 1, 4), "float32"), ones((1, 3, 1, 4), "float32")).numpy(), 1
+    )
     with pytest.raises(VMError):
         main(q, ones((1, 3, 1, 4), "float32"), ones((1, 2, 1, 4), "float32"))
 
@@ -152,20 +222,64 @@ def test_mistakes_in_attention_are_explained():
     starts = variable("starts", 3, dtype="int32")
     n = tir.Var("n", "int64")
     some = variable("some", 2, 5, n, 8)
-    check_errors([
-        (lambda: attention(flat, k, k), "nn.attention: query: wanted 4 dimensions, got 3"),
-        (lambda: attention(whole, k, k), "nn.attention: query: wanted a floating dtype, got int32"),
-        (lambda: attention(q, three, three), "nn.attention: the heads of query are a multiple of those of key, got 4 and 3"),
-        (lambda: attention(q, k, short), "nn.attention: the sequence lengths of key and value differ: 5 and 4"),
-        (lambda: attention(q, variable("k", 2, 5, 4, 6), k), "nn.attention: the head dimensions of query and key differ: 8 and 6"),
-        (lambda: attention(q, variable("k", 3, 5, 4, 8), k), "nn.attention: the batch sizes of query and key differ: 2 and 3"),
-        (lambda: attention(q, some, some), "nn.attention: the numbers of heads are known or equal, got 4 in query and n"),
-        (lambda: attention(q, k, k, causal_mask="Left"), "nn.attention: causal_mask: wanted None, 'TopLeft' or 'BottomRight', got 'Left'"),
-        (lambda: attention(q, k, k, window_size=3), "nn.attention: window_size: it goes with a causal_mask"),
-        (lambda: attention(q, k, k, causal_mask="TopLeft", window_size=0), "nn.attention: window_size: wanted at least 1, got 0"),
-        (lambda: attention(q, k, k, variable("b", 2, 4, 3, 4)), "nn.attention_bias: .*4 in bias and 5"),
-        (lambda: attention(q, k, k, variable("b", 1, 1, 1, 1, 1)), "nn.attention_bias: bias: wanted at most 4 dimensions, got 5"),
-        (lambda: var_len(q, k, k, starts, starts), "nn.attention_var_len: queries: wanted one batch that holds all sequences"),
-        (lambda: var_len(q, k, k, variable("s", 3), starts), "nn.attention_var_len: seqstart_q: wanted an integer dtype"),
-        (lambda: var_len(q, k, k, starts, variable("s", 4, dtype="int32")), "the lengths of seqstart_q and seqstart_k differ: 3 and 4"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: attention(flat, k, k), "nn.attention: query: wanted 4 dimensions, got 3"),
+            (
+                lambda: attention(whole, k, k),
+                "nn.attention: query: wanted a floating dtype, got int32",
+            ),
+            (
+                lambda: attention(q, three, three),
+                "nn.attention: the heads of query are a multiple of those of key, got 4 and 3",
+            ),
+            (
+                lambda: attention(q, k, short),
+                "nn.attention: the sequence lengths of key and value differ: 5 and 4",
+            ),
+            (
+                lambda: attention(q, variable("k", 2, 5, 4, 6), k),
+                "nn.attention: the head dimensions of query and key differ: 8 and 6",
+            ),
+            (
+                lambda: attention(q, variable("k", 3, 5, 4, 8), k),
+                "nn.attention: the batch sizes of query and key differ: 2 and 3",
+            ),
+            (
+                lambda: attention(q, some, some),
+                "nn.attention: the numbers of heads are known or equal, got 4 in query and n",
+            ),
+            (
+                lambda: attention(q, k, k, causal_mask="Left"),
+                "nn.attention: causal_mask: wanted None, 'TopLeft' or 'BottomRight', got 'Left'",
+            ),
+            (
+                lambda: attention(q, k, k, window_size=3),
+                "nn.attention: window_size: it goes with a causal_mask",
+            ),
+            (
+                lambda: attention(q, k, k, causal_mask="TopLeft", window_size=0),
+                "nn.attention: window_size: wanted at least 1, got 0",
+            ),
+            (
+                lambda: attention(q, k, k, variable("b", 2, 4, 3, 4)),
+                "nn.attention_bias: .*4 in bias and 5",
+            ),
+            (
+                lambda: attention(q, k, k, variable("b", 1, 1, 1, 1, 1)),
+                "nn.attention_bias: bias: wanted at most 4 dimensions, got 5",
+            ),
+            (
+                lambda: var_len(q, k, k, starts, starts),
+                "nn.attention_var_len: queries: wanted one batch that holds all sequences",
+            ),
+            (
+                lambda: var_len(q, k, k, variable("s", 3), starts),
+                "nn.attention_var_len: seqstart_q: wanted an integer dtype",
+            ),
+            (
+                lambda: var_len(q, k, k, starts, variable("s", 4, dtype="int32")),
+                "the lengths of seqstart_q and seqstart_k differ: 3 and 4",
+            ),
+        ]
+    )

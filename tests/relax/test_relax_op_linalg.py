@@ -1,4 +1,6 @@
-"""matmul, linear, einsum, dot and outer: against their meanings, dtype by dtype, and their mistakes."""
+"""matmul, linear, einsum, dot and outer: against their meanings, dtype by dtype, and their
+mistakes.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,10 @@ import pytest
 from op_table import FLOATS, INTS, NUMBERS, Case, T, check, check_errors, check_gradients
 
 from relaxvm import relax, tir
-from relaxvm.base import VMError
+from relaxvm.base import StructInfoError, VMError
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
+from relaxvm.relax.op.names import ops
 from relaxvm.runtime import VirtualMachine, cpu
 
 
@@ -31,12 +34,41 @@ CASES = [
     Case(R.matmul, T(2, 0), T(0, 3), dtypes=("float32", "int32")),
     Case(R.matmul, T("zero", 3), T(3, 2), slow=True),
     Case(R.matmul, T(1, 1), T(1, 1), slow=True),
-    Case(R.matmul, T("n", 4), T(4, "m"), out_dtype="float32", dtypes=(*FLOATS, "int8"), count=4),
+    Case(
+        R.matmul,
+        T("n", 4),
+        T(4, "m"),
+        out_dtype="float32",
+        dtypes=(*FLOATS, "int8"),
+        count=4,
+        grad=False,
+    ),
     Case(R.matmul, T("n", 40), T(40, 2), out_dtype="int32", dtypes=("int8", "uint8"), grad=False),
-    Case(R.matmul, T(2, 4, dtype="uint8"), T(4, 2, dtype="int8"), out_dtype="int32", dtypes=("int32",)),
-    Case(R.matmul, T(2, 4), T(4, 2), out_dtype="float16", dtypes=("float32", "float64"), count=4, grad=False),
-    Case(R.matmul, T(2, 200, low=0.9, high=1.1), T(200, 2, low=0.9, high=1.1), dtypes=("float16", "bfloat16")),
-    Case(R.matmul, T("n", 4, info=matrix_of_symbols(2)), T(4, 2, info=matrix_of_symbols(2)), count=4),
+    Case(
+        R.matmul,
+        T(2, 4, dtype="uint8"),
+        T(4, 2, dtype="int8"),
+        out_dtype="int32",
+        dtypes=("int32",),
+    ),
+    Case(
+        R.matmul,
+        T(2, 4),
+        T(4, 2),
+        out_dtype="float16",
+        dtypes=("float32", "float64"),
+        count=4,
+        grad=False,
+    ),
+    Case(
+        R.matmul,
+        T(2, 200, low=0.9, high=1.1),
+        T(200, 2, low=0.9, high=1.1),
+        dtypes=("float16", "bfloat16"),
+    ),
+    Case(
+        R.matmul, T("n", 4, info=matrix_of_symbols(2)), T(4, 2, info=matrix_of_symbols(2)), count=4
+    ),
     Case(R.dot, T("n", 4), T(4, "m"), dtypes=NUMBERS, count=4),
     Case(R.dot, T(4), T(4), dtypes=NUMBERS, count=4),
     Case(R.dot, T(2, 3), T(2, 3, 4), count=4),
@@ -56,7 +88,9 @@ CASES = [
     Case(R.einsum, (T(3, 4, 3),), subscripts="iji->j", count=3),
     Case(R.einsum, (T(2, "n"),), subscripts="ij->", count=6),
     Case(R.einsum, (T(2, 3), T(4)), subscripts="ij,k->ik", count=3),
-    Case(R.einsum, (T(2, 3), T(3, 4), T(4, 2)), subscripts="ij,jk,kl->il", dtypes=NUMBERS, count=20),
+    Case(
+        R.einsum, (T(2, 3), T(3, 4), T(4, 2)), subscripts="ij,jk,kl->il", dtypes=NUMBERS, count=20
+    ),
     Case(R.einsum, (T(2, 3), T(2, 3), T(3)), subscripts="ij,ij,j->i", count=9),
     Case(R.einsum, (T(2, 3, 4, 5), T(5, 2)), subscripts="...ij,jk->...ik", count=5),
     Case(R.einsum, (T(2, 3), T("n", 3, 4)), subscripts="...a,...ab", sizes={"n": 2}, count=3),
@@ -66,9 +100,14 @@ CASES = [
     Case(R.einsum, (T(3, 1), T(4, 2)), subscripts="ij,jk->ik", count=4, slow=True),
     Case(R.einsum, (T(2, 0), T(0, 3)), subscripts="ij,jk->ik"),
     Case(R.einsum, (T(), T(2)), subscripts=",i->i", slow=True),
-    Case(R.einsum, (T(2, "n", 4, info=lambda d: relax.TensorStructInfo(None, d, ndim=3)),), subscripts="abc->cb", count=2),
+    Case(
+        R.einsum,
+        (T(2, "n", 4, info=lambda d: relax.TensorStructInfo(None, d, ndim=3)),),
+        subscripts="abc->cb",
+        count=2,
+    ),
     Case(R.einsum, (T(2, 4), T("n", 2, 4), T("n")), subscripts="bk,nbk,n->b", count=12, slow=True),
-]  # fmt: skip
+]
 
 
 def test_products_agree_with_their_meanings():
@@ -79,6 +118,27 @@ def test_products_agree_with_their_meanings():
 @pytest.mark.slow
 def test_products_agree_on_every_dtype(dtype):
     check(CASES, dtypes=(dtype,), slow=True)
+
+
+def random_einsum(rng):
+    """Two or three operands over four letters of random sizes, and a result of some of them."""
+    sizes = dict(zip("abcd", rng.integers(1, 4, 4).tolist()))
+    terms = [
+        "".join(rng.choice(list("abcd"), rng.integers(0, 4))) for _ in range(rng.integers(1, 4))
+    ]
+    used = sorted(set("".join(terms)))
+    result = rng.permutation(used)[: rng.integers(0, len(used) + 1)] if used else []
+    operands = tuple(T(*(sizes[c] for c in t)) for t in terms)
+    return Case(R.einsum, operands, subscripts=f"{','.join(terms)}->{''.join(result)}", count=27)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.slow
+def test_random_subscripts_agree(seed):
+    rng = np.random.default_rng(seed)
+    cases = [random_einsum(rng) for _ in range(30)]
+    check(cases, dtypes=("float64",))
+    check_gradients(cases)
 
 
 def test_gradients_of_products():
@@ -92,7 +152,10 @@ def variable(name, *shape, dtype="float32"):
 def test_linear_is_matmul_with_the_weight_turned_and_a_bias():
     rng = np.random.default_rng(0)
     x, w, b = variable("x", 2, 3), variable("w", 4, 3), variable("b", 4)
-    values = {v: rng.uniform(-1, 1, [d.value for d in v.struct_info.dims]).astype("float32") for v in (x, w, b)}
+    values = {
+        v: rng.uniform(-1, 1, [d.value for d in v.struct_info.dims]).astype("float32")
+        for v in (x, w, b)
+    }
     call = R.linear(x, w, b)
     assert call.struct_info is relax.TensorStructInfo((2, 4), "float32")
     want = values[x] @ values[w].T + values[b]
@@ -140,30 +203,70 @@ def test_shapes_of_products_with_little_known():
     assert R.einsum((x, y), "...j,jk->...k").struct_info.ndim == -1
 
 
+def test_gradients_of_products_need_ranks():
+    x, y = relax.Var("x", relax.TensorStructInfo(None, "float32")), variable("y", 3, 4)
+    gy = relax.Var("gy", relax.TensorStructInfo(None, "float32"))
+    for call in (R.matmul(x, y), R.dot(x, y), R.einsum((x, y), "...j,jk->...k")):
+        with pytest.raises(StructInfoError, match="its gradient needs operands of known rank"):
+            call.op.grad(ops, call, gy, gy)
+
+
 def test_mistakes_in_products_are_explained():
     a, b, v = variable("a", 2, 3), variable("b", 4, 5), variable("v", 3)
     i = variable("i", 3, 2, dtype="int32")
     scalar, cube = variable("scalar"), variable("cube", 2, 3, 4)
     wide = variable("wide", 5, 4, 2)
-    check_errors([
-        (lambda: R.matmul(a, b), "matmul: inner dimensions differ: the last one of x1 is 3, dimension -2 of x2 is 4"),
-        (lambda: R.matmul(a, scalar), "matmul: x2: wanted at least 1 dimension, got a scalar"),
-        (lambda: R.matmul(a, i), "matmul: the dtypes differ: x1 is float32, x2 is int32"),
-        (lambda: R.matmul(cube, wide), "the shapes do not broadcast"),
-        (lambda: R.matmul(a, v, out_dtype="int32"), "matmul: out_dtype: x1 is float32, so it is a floating"),
-        (lambda: R.matmul(a, v, out_dtype="bool"), "matmul: out_dtype: wanted a number's dtype, got bool"),
-        (lambda: R.linear(v, cube), "linear: weight: wanted 1 or 2 dimensions, got 3"),
-        (lambda: R.dot(a, b), "dot: inner dimensions differ: 3 in x1 and 4 in x2"),
-        (lambda: R.outer(a, v), "outer: x1: wanted 1 dimensions, got 2"),
-        (lambda: R.einsum((a, b), "ij,jk->ik"), "einsum: subscript 'j' is 3 in operand 0 and 4 in operand 1"),
-        (lambda: R.einsum((a,), "ij,jk->ik"), "einsum: subscripts: .* is for 2 operands, got 1"),
-        (lambda: R.einsum((a,), "ijk"), "einsum: operand 0: 'ijk' names 3 axes, it has 2 dimensions"),
-        (lambda: R.einsum((a,), "i->i"), "einsum: operand 0: 'i' names 1 axes, it has 2 dimensions"),
-        (lambda: R.einsum((a,), "ii->i"), "einsum: operand 0: subscript 'i' stands for dimensions of 2 and 3"),
-        (lambda: R.einsum((a,), "ij->ik"), "einsum: subscripts: 'k' of the result is in no operand"),
-        (lambda: R.einsum((a,), "ij->ii"), "einsum: subscripts: the result names 'i' twice"),
-        (lambda: R.einsum((a,), "i1->i"), "einsum: subscripts: wanted letters.*got '1'"),
-        (lambda: R.einsum((cube,), "...i->i"), "einsum: subscripts: the result of .* needs '...'"),
-        (lambda: R.einsum((), "->"), "einsum: operands: wanted at least one tensor"),
-        (lambda: R.einsum((a, i), "ij,ki->jk"), "einsum: the dtypes differ"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (
+                lambda: R.matmul(a, b),
+                "matmul: inner dimensions differ: the last one of x1 is 3, dimension -2 of x2 is 4",
+            ),
+            (lambda: R.matmul(a, scalar), "matmul: x2: wanted at least 1 dimension, got a scalar"),
+            (lambda: R.matmul(a, i), "matmul: the dtypes differ: x1 is float32, x2 is int32"),
+            (lambda: R.matmul(cube, wide), "the shapes do not broadcast"),
+            (
+                lambda: R.matmul(a, v, out_dtype="int32"),
+                "matmul: out_dtype: x1 is float32, so it is a floating",
+            ),
+            (
+                lambda: R.matmul(a, v, out_dtype="bool"),
+                "matmul: out_dtype: wanted a number's dtype, got bool",
+            ),
+            (lambda: R.linear(v, cube), "linear: weight: wanted 1 or 2 dimensions, got 3"),
+            (lambda: R.dot(a, b), "dot: inner dimensions differ: 3 in x1 and 4 in x2"),
+            (lambda: R.outer(a, v), "outer: x1: wanted 1 dimensions, got 2"),
+            (
+                lambda: R.einsum((a, b), "ij,jk->ik"),
+                "einsum: subscript 'j' is 3 in operand 0 and 4 in operand 1",
+            ),
+            (
+                lambda: R.einsum((a,), "ij,jk->ik"),
+                "einsum: subscripts: .* is for 2 operands, got 1",
+            ),
+            (
+                lambda: R.einsum((a,), "ijk"),
+                "einsum: operand 0: 'ijk' names 3 axes, it has 2 dimensions",
+            ),
+            (
+                lambda: R.einsum((a,), "i->i"),
+                "einsum: operand 0: 'i' names 1 axes, it has 2 dimensions",
+            ),
+            (
+                lambda: R.einsum((a,), "ii->i"),
+                "einsum: operand 0: subscript 'i' stands for dimensions of 2 and 3",
+            ),
+            (
+                lambda: R.einsum((a,), "ij->ik"),
+                "einsum: subscripts: 'k' of the result is in no operand",
+            ),
+            (lambda: R.einsum((a,), "ij->ii"), "einsum: subscripts: the result names 'i' twice"),
+            (lambda: R.einsum((a,), "i1->i"), "einsum: subscripts: wanted letters.*got '1'"),
+            (
+                lambda: R.einsum((cube,), "...i->i"),
+                "einsum: subscripts: the result of .* needs '...'",
+            ),
+            (lambda: R.einsum((), "->"), "einsum: operands: wanted at least one tensor"),
+            (lambda: R.einsum((a, i), "ij,ki->jk"), "einsum: the dtypes differ"),
+        ]
+    )

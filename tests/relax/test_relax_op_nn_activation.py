@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from op_table import NUMBERS, Case, T, check, check_errors, check_gradients
+
 from relaxvm import relax
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
@@ -50,7 +50,7 @@ CASES = [
     Case(nn.log_softmax, T(2, "n", 3), axis=0, count=3),
     Case(nn.log_softmax, T(3, 5, low=-2e4, high=2e4), count=5, grad=False),
     Case(nn.dropout, T("n", 4), rate=0.3),
-]  # fmt: skip
+]
 
 
 def test_activations_mean_the_same_to_numpy_the_interpreter_and_llvm():
@@ -71,18 +71,26 @@ def test_mistakes_are_told():
     i = relax.Var("i", relax.TensorStructInfo((2, 3), "int32"))
     b = relax.Var("b", relax.TensorStructInfo((2, 3), "bool"))
     four = relax.Var("a", relax.TensorStructInfo((4,), "float32"))
-    check_errors([
-        (lambda: nn.gelu(i), "nn.gelu: data: wanted a floating dtype, got int32"),
-        (lambda: nn.relu(b), "nn.relu: data: wanted a number's dtype"),
-        (lambda: nn.softmax(x, axis=2), "nn.softmax: axis: wanted -2 to 1 for 2 dimensions, got 2"),
-        (lambda: nn.prelu(x, four), "alpha: wanted T.int64\\(3\\) slopes|alpha: wanted 3 slopes"),
-        (lambda: nn.prelu(x, x), "alpha: wanted 1 dimensions, got 2"),
-        (lambda: nn.dropout(x, rate=1.5), r"rate: wanted a number in \[0, 1\), got 1.5"),
-        (lambda: nn.leakyrelu(x, alpha="a"), "attribute alpha: wanted float"),
-        (lambda: nn.celu(x, alpha=0.0), "alpha: wanted a number other than 0"),
-        (lambda: nn.softplus(x, beta=0.0), "beta: wanted a number other than 0"),
-        (lambda: nn.log_softmax((x, x)), "data: wanted a tensor"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: nn.gelu(i), "nn.gelu: data: wanted a floating dtype, got int32"),
+            (lambda: nn.relu(b), "nn.relu: data: wanted a number's dtype"),
+            (
+                lambda: nn.softmax(x, axis=2),
+                "nn.softmax: axis: wanted -2 to 1 for 2 dimensions, got 2",
+            ),
+            (
+                lambda: nn.prelu(x, four),
+                "alpha: wanted T.int64\\(3\\) slopes|alpha: wanted 3 slopes",
+            ),
+            (lambda: nn.prelu(x, x), "alpha: wanted 1 dimensions, got 2"),
+            (lambda: nn.dropout(x, rate=1.5), r"rate: wanted a number in \[0, 1\), got 1.5"),
+            (lambda: nn.leakyrelu(x, alpha="a"), "attribute alpha: wanted float"),
+            (lambda: nn.celu(x, alpha=0.0), "alpha: wanted a number other than 0"),
+            (lambda: nn.softplus(x, beta=0.0), "beta: wanted a number other than 0"),
+            (lambda: nn.log_softmax((x, x)), "data: wanted a tensor"),
+        ]
+    )
 
 
 def test_far_negative_elu_and_far_positive_softplus_do_not_overflow():

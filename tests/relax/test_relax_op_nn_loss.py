@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from op_table import Case, T, check, check_errors, check_gradients
+
 from relaxvm import relax
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
@@ -23,7 +23,14 @@ CASES = [
     Case(nn.cross_entropy_with_logits, T(2, 3, "n"), T(2, 3, "n"), count=64),
     Case(nn.cross_entropy_with_logits, T("zero", 4), T("zero", 4)),
     *(
-        Case(nn.nll_loss, T("n", 4, 2), classes("n", 2), T(4, low=0.1, high=2.0), reduction=r, count=16)
+        Case(
+            nn.nll_loss,
+            T("n", 4, 2),
+            classes("n", 2),
+            T(4, low=0.1, high=2.0),
+            reduction=r,
+            count=16,
+        )
         for r in ("none", "sum", "mean")
     ),
     Case(nn.nll_loss, T("n", 4), classes("n", dtype="int64"), count=16),
@@ -34,7 +41,7 @@ CASES = [
     Case(nn.nll_loss, T(3, 3), T(3, dtype="int32", data=[0, 9, -1]), reduction="none", grad=False),
     Case(nn.nll_loss, T(2, 3), T(2, dtype="int64", data=[-100, -100]), grad=False),
     Case(nn.nll_loss, T("zero", 3), classes("zero"), grad=False),
-]  # fmt: skip
+]
 
 
 def test_losses_mean_the_same_to_numpy_the_interpreter_and_llvm():
@@ -62,12 +69,17 @@ def test_mistakes_are_told():
     p = relax.Var("p", relax.TensorStructInfo((3, 4), "float32"))
     t = relax.Var("t", relax.TensorStructInfo((3,), "int64"))
     f = relax.Var("f", relax.TensorStructInfo((3,), "float32"))
-    check_errors([
-        (lambda: nn.nll_loss(p, f), "targets: wanted an integer dtype, got float32"),
-        (lambda: nn.nll_loss(p, p), "targets: wanted an integer dtype"),
-        (lambda: nn.nll_loss(p, t, f), "weights: wanted size .*4"),
-        (lambda: nn.nll_loss(p, t, reduction="all"), "reduction: wanted one of none, sum, mean"),
-        (lambda: nn.nll_loss(f, t), "targets: wanted 0 dimensions, got 1"),
-        (lambda: nn.cross_entropy_with_logits(p, f), "labels: wanted 2 dimensions"),
-        (lambda: nn.cross_entropy_with_logits(p, t), "labels: wanted a floating dtype"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: nn.nll_loss(p, f), "targets: wanted an integer dtype, got float32"),
+            (lambda: nn.nll_loss(p, p), "targets: wanted an integer dtype"),
+            (lambda: nn.nll_loss(p, t, f), "weights: wanted size .*4"),
+            (
+                lambda: nn.nll_loss(p, t, reduction="all"),
+                "reduction: wanted one of none, sum, mean",
+            ),
+            (lambda: nn.nll_loss(f, t), "targets: wanted 0 dimensions, got 1"),
+            (lambda: nn.cross_entropy_with_logits(p, f), "labels: wanted 2 dimensions"),
+            (lambda: nn.cross_entropy_with_logits(p, t), "labels: wanted a floating dtype"),
+        ]
+    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from op_table import Case, T, check, check_errors, check_gradients
+
 from relaxvm import relax
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
@@ -32,28 +32,66 @@ CASES = [
     Case(nn.layer_norm, T(2, 3, "n"), T(3, "n"), T(3, "n"), axes=[1, 2], count=16),
     Case(nn.layer_norm, T(2, 3, 4), T(4, 2), T(4, 2), axes=[2, 0], center=False, count=16),
     Case(nn.layer_norm, T(3, 4), T(4), T(4), axes=[1], scale=False, epsilon=1e-3, count=16),
-    Case(nn.layer_norm, FAR, T(64), T(64), axes=-1, dtypes=("float32", "float64"), count=64,
-         rtol=2e-3, atol=2e-3, grad=False),
+    Case(
+        nn.layer_norm,
+        FAR,
+        T(64),
+        T(64),
+        axes=-1,
+        dtypes=("float32", "float64"),
+        count=64,
+        rtol=2e-3,
+        atol=2e-3,
+        grad=False,
+    ),
     Case(nn.layer_norm, T("zero", 4), T(4), T(4), axes=-1),
     Case(nn.layer_norm, T(3, "one"), T("one"), T("one"), axes=-1, grad=False),
     Case(nn.layer_norm, T(3, 4, info=of_rank(2)), T(4), T(4), axes=-1, count=16, grad=False),
     Case(nn.rms_norm, T("n", 4), T(4), axes=-1, count=4),
     Case(nn.rms_norm, T(2, 3, 2), T(3, 2), axes=[-2, -1], epsilon=1e-6, count=6),
     Case(nn.rms_norm, T(2, 64, low=100.0, high=200.0), T(64), count=64, grad=False),
-    Case(nn.group_norm, T("n", 4, 3, 2), T(4), T(4), num_groups=2, channel_axis=1, axes=[2, 3], count=64),
-    Case(nn.group_norm, T(2, 3, 6), T(6), T(6), num_groups=3, channel_axis=-1, axes=[1],
-         scale=False, count=64),
+    Case(
+        nn.group_norm,
+        T("n", 4, 3, 2),
+        T(4),
+        T(4),
+        num_groups=2,
+        channel_axis=1,
+        axes=[2, 3],
+        count=64,
+    ),
+    Case(
+        nn.group_norm,
+        T(2, 3, 6),
+        T(6),
+        T(6),
+        num_groups=3,
+        channel_axis=-1,
+        axes=[1],
+        scale=False,
+        count=64,
+    ),
     Case(nn.group_norm, T(2, 4), T(4), T(4), num_groups=1, channel_axis=1, axes=[], count=64),
     Case(nn.instance_norm, T(2, 3, "n", 2), T(3), T(3), channel_axis=1, axes=[2, 3], count=64),
-    Case(nn.instance_norm, T(2, 4, 3), T(3), T(3), channel_axis=2, axes=[1], center=False, count=64),
+    Case(
+        nn.instance_norm, T(2, 4, 3), T(3), T(3), channel_axis=2, axes=[1], center=False, count=64
+    ),
     Case(nn.batch_norm, T("n", 3, 2), *channels(3), axis=1, count=16),
     Case(nn.batch_norm, T(4, 2, 3), *channels(3), axis=-1, momentum=0.3, scale=False, count=16),
     Case(nn.batch_norm, T(5, 2), *channels(2), axis=1, center=False, count=16),
     Case(nn.batch_norm, T("n", 3, 2), *channels(3), axis=1, training=False, count=4),
     Case(nn.batch_norm, T(0, 3, 2), *channels(3), axis=1, training=False),
-    Case(nn.batch_norm, T("n", "m"), *channels("m"), axis=1, training=False, scale=False,
-         center=False, count=4),
-]  # fmt: skip
+    Case(
+        nn.batch_norm,
+        T("n", "m"),
+        *channels("m"),
+        axis=1,
+        training=False,
+        scale=False,
+        center=False,
+        count=4,
+    ),
+]
 
 
 def test_norms_mean_the_same_to_numpy_the_interpreter_and_llvm():
@@ -76,21 +114,33 @@ def var(name: str, *shape: int, kind: str = "float32") -> relax.Var:
 def test_mistakes_are_told():
     x, four, three, half = var("x", 2, 4), var("g", 4), var("b", 3), var("h", 4, kind="float16")
     image = var("image", 2, 4, 3)
-    check_errors([
-        (lambda: nn.layer_norm(x, three, four, axes=-1), "gamma: wanted size .*4.*as axis 1 of data"),
-        (lambda: nn.layer_norm(x, four, four, axes=[0, 1]), "gamma: wanted 2 dimensions"),
-        (lambda: nn.layer_norm(x, half, four, axes=-1), "the dtypes differ: data is float32"),
-        (lambda: nn.layer_norm(x, four, four, axes=2), "axes: wanted -2 to 1 for 2 dimensions"),
-        (lambda: nn.rms_norm(x, three), "weight: wanted size"),
-        (lambda: nn.group_norm(image, four, four, num_groups=3, channel_axis=1, axes=[2]),
-         "num_groups: wanted a divisor of the 4 channels, got 3"),
-        (lambda: nn.group_norm(image, four, four, num_groups=2, channel_axis=1, axes=[1, 2]),
-         "axes: the channel axis 1 is among them"),
-        (lambda: nn.instance_norm(image, three, four, channel_axis=1, axes=[2]), "gamma: wanted size"),
-        (lambda: nn.batch_norm(x, four, four, four, three, axis=1), "moving_var: wanted size"),
-        (lambda: nn.batch_norm(x, four, four, four, four, axis=5), "wanted -2 to 1"),
-        (lambda: nn.batch_norm(x, four), "missing a required argument|missing"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (
+                lambda: nn.layer_norm(x, three, four, axes=-1),
+                "gamma: wanted size .*4.*as axis 1 of data",
+            ),
+            (lambda: nn.layer_norm(x, four, four, axes=[0, 1]), "gamma: wanted 2 dimensions"),
+            (lambda: nn.layer_norm(x, half, four, axes=-1), "the dtypes differ: data is float32"),
+            (lambda: nn.layer_norm(x, four, four, axes=2), "axes: wanted -2 to 1 for 2 dimensions"),
+            (lambda: nn.rms_norm(x, three), "weight: wanted size"),
+            (
+                lambda: nn.group_norm(image, four, four, num_groups=3, channel_axis=1, axes=[2]),
+                "num_groups: wanted a divisor of the 4 channels, got 3",
+            ),
+            (
+                lambda: nn.group_norm(image, four, four, num_groups=2, channel_axis=1, axes=[1, 2]),
+                "axes: the channel axis 1 is among them",
+            ),
+            (
+                lambda: nn.instance_norm(image, three, four, channel_axis=1, axes=[2]),
+                "gamma: wanted size",
+            ),
+            (lambda: nn.batch_norm(x, four, four, four, three, axis=1), "moving_var: wanted size"),
+            (lambda: nn.batch_norm(x, four, four, four, four, axis=5), "wanted -2 to 1"),
+            (lambda: nn.batch_norm(x, four), "missing a required argument|missing"),
+        ]
+    )
 
 
 def module(training: bool) -> relax.BlockBuilder:

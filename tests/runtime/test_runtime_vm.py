@@ -441,7 +441,7 @@ def test_an_unknown_function_lists_those_that_exist():
         ({"device": []}, "at least one Device"),
         ({"exec_mode": "compiled"}, "wanted 'bytecode'"),
         ({"memory_cfg": "huge"}, "wanted 'naive' or 'pooled'"),
-        ({"profile": True}, "set_instrument"),
+        ({"profile": 1}, "profile: wanted a bool"),
         ({"max_depth": 0}, "max_depth: wanted at least 1"),
         ({"max_depth": None}, "max_depth: wanted a number"),
         ({"max_bytes": -1}, "max_bytes"),

@@ -19,9 +19,9 @@ from relaxvm.script import tir as T
 @I.ir_module
 class MyModule:
     @R.function
-    def main(
-        x: R.Tensor((3, 4), "float32"), y: R.Tensor((3, 4), "float32")
-    ) -> R.Tensor((3, 4), "float32"):
+    def main(x: R.Tensor((3, 4), "float32"), y: R.Tensor((3, 4), "float32")) -> R.Tensor(
+        (3, 4), "float32"
+    ):
         with R.dataflow():
             lv0 = R.multiply(x, y)
             gv0 = R.add(lv0, y)
@@ -273,9 +273,9 @@ def test_equality_finds_the_place_that_differs():
     @I.ir_module
     class Other:
         @R.function
-        def main(
-            a: R.Tensor((3, 4), "float32"), b: R.Tensor((3, 4), "float32")
-        ) -> R.Tensor((3, 4), "float32"):
+        def main(a: R.Tensor((3, 4), "float32"), b: R.Tensor((3, 4), "float32")) -> R.Tensor(
+            (3, 4), "float32"
+        ):
             with R.dataflow():
                 lv = R.multiply(a, b)
                 gv = R.subtract(lv, b)

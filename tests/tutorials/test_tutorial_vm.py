@@ -34,15 +34,15 @@ class Model:
         return z
 
     @R.function
-    def pair(
-        x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("n", 4), "float32")
-    ) -> R.Tuple(R.Tensor(("n", 4), "float32"), R.Tuple(R.Tensor(("n", 4), "float32"))):
+    def pair(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("n", 4), "float32")) -> R.Tuple(
+        R.Tensor(("n", 4), "float32"), R.Tuple(R.Tensor(("n", 4), "float32"))
+    ):
         return (y, (x,))
 
     @R.function
-    def choose(
-        cond: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")
-    ) -> R.Tensor((2, 4), "float32"):
+    def choose(cond: R.Tensor((), "bool"), x: R.Tensor((2, 4), "float32")) -> R.Tensor(
+        (2, 4), "float32"
+    ):
         cls = Model
         if cond:
             w = cls.main(x)

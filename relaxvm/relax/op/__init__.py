@@ -4,7 +4,7 @@ Enters: expressions. Leaves: checked calls. `Op.get("relax.<name>")` finds a rec
 in script text is `relax.op.<name>`. A family is a file of this folder, and it is listed here.
 """
 
-from . import builtin, inspect, memory, nn, vm
+from . import builtin, grad, image, inspect, memory, nn, random, vision, vm
 from .basic import (
     assert_op,
     hint_on_device,
@@ -75,6 +75,9 @@ from .datatype import (
 from .einsum import (
     einsum,
 )
+from .grad import (
+    call_tir_with_grad,
+)
 from .inspect import size
 from .linalg import (
     dot,
@@ -82,23 +85,16 @@ from .linalg import (
     matmul,
     outer,
 )
-from .qdq import (
-    conv2d_integer,
-    dequantize,
-    matmul_integer,
-    qlinear_conv2d,
-    qlinear_matmul,
-    quantize,
-    requantize,
-)
+from .qdq import dequantize, quantize, requantize
+from .qdq_conv import conv2d_integer, qlinear_conv2d
+from .qdq_matmul import matmul_integer, qlinear_matmul
 from .record import Missing, Op, Param, missing, op
 from .scan import (
     cumprod,
     cumsum,
 )
+from .search import argmax, argmin
 from .statistical import (
-    argmax,
-    argmin,
     logsumexp,
     max,
     mean,
@@ -151,6 +147,57 @@ from .unary import (
     tanh,
     trunc,
 )
+from .index import (
+    dynamic_strided_slice,
+    gather_elements,
+    gather_nd,
+    index_tensor,
+    strided_slice,
+    take,
+)
+from .manipulate import (
+    broadcast_to,
+    collapse_sum_like,
+    collapse_sum_to,
+    concat,
+    expand_dims,
+    flatten,
+    permute_dims,
+    reshape,
+    split,
+    squeeze,
+    stack,
+)
+from .random import (
+    multinomial_from_uniform,
+)
+from .rearrange import (
+    flip,
+    layout_transform,
+    meshgrid,
+    one_hot,
+    repeat,
+    reverse_sequence,
+    roll,
+    tile,
+)
+from .scatter import (
+    index_put,
+    scatter_elements,
+    scatter_nd,
+    slice_scatter,
+)
+from .setops import (
+    nonzero,
+    unique,
+)
+from .sorting import (
+    argsort,
+    bucketize,
+    searchsorted,
+    sort,
+    topk,
+)
 
 __all__ = [
     "Missing",
@@ -163,6 +210,7 @@ __all__ = [
     "arange",
     "argmax",
     "argmin",
+    "argsort",
     "asin",
     "asinh",
     "assert_op",
@@ -173,6 +221,8 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "broadcast_to",
+    "bucketize",
     "builtin",
     "call_builtin_with_ctx",
     "call_dps_packed",
@@ -181,8 +231,12 @@ __all__ = [
     "call_pure_packed",
     "call_tir",
     "call_tir_inplace",
+    "call_tir_with_grad",
     "ceil",
     "clip",
+    "collapse_sum_like",
+    "collapse_sum_to",
+    "concat",
     "conv2d_integer",
     "cos",
     "cosh",
@@ -191,29 +245,40 @@ __all__ = [
     "dequantize",
     "divide",
     "dot",
+    "dynamic_strided_slice",
     "einsum",
     "equal",
     "erf",
     "ewise_fma",
     "exp",
+    "expand_dims",
     "expm1",
     "eye",
     "eye_like",
+    "flatten",
+    "flip",
     "floor",
     "floor_divide",
     "floor_mod",
     "full",
     "full_like",
+    "gather_elements",
+    "gather_nd",
+    "grad",
     "greater",
     "greater_equal",
     "hamming_window",
     "hint_on_device",
+    "image",
+    "index_put",
+    "index_tensor",
     "inspect",
     "invoke_closure",
     "invoke_pure_closure",
     "isfinite",
     "isinf",
     "isnan",
+    "layout_transform",
     "left_shift",
     "less",
     "less_equal",
@@ -236,29 +301,42 @@ __all__ = [
     "mean",
     "median",
     "memory",
+    "meshgrid",
     "min",
     "minimum",
     "missing",
     "mod",
+    "multinomial_from_uniform",
     "multiply",
     "negative",
     "nn",
+    "nonzero",
     "not_equal",
     "null_value",
+    "one_hot",
     "ones",
     "ones_like",
     "op",
     "outer",
+    "permute_dims",
     "power",
     "print",
     "prod",
     "qlinear_conv2d",
     "qlinear_matmul",
     "quantize",
+    "random",
+    "repeat",
     "requantize",
+    "reshape",
+    "reverse_sequence",
     "right_shift",
+    "roll",
     "round",
     "rsqrt",
+    "scatter_elements",
+    "scatter_nd",
+    "searchsorted",
     "shape_of",
     "shape_to_tensor",
     "sigmoid",
@@ -266,19 +344,30 @@ __all__ = [
     "sin",
     "sinh",
     "size",
+    "slice_scatter",
+    "sort",
+    "split",
     "sqrt",
     "square",
+    "squeeze",
+    "stack",
     "std",
+    "strided_slice",
     "subtract",
     "sum",
+    "take",
     "tan",
     "tanh",
     "tensor_to_shape",
+    "tile",
     "to_vdevice",
+    "topk",
     "tril",
     "triu",
     "trunc",
+    "unique",
     "variance",
+    "vision",
     "vm",
     "where",
     "wrap_param",

@@ -1,7 +1,10 @@
-"""Scaled dot-product attention: softmax(q k^T * scale + bias) v, with masks, windows and shared key heads.
+"""Scaled dot-product attention: softmax(q k^T * scale + bias) v, with masks, windows and shared key
+heads.
 
-Layout [batch, sequence, heads, dimension]. Fewer heads of keys and values than of queries (grouped queries) are shared: query
-head h reads head h // (query heads // key heads). float16 and bfloat16 are computed in float32 and rounded once. A query that
+Layout [batch, sequence, heads, dimension]. Fewer heads of keys and values than of queries (grouped
+queries) are shared: query
+head h reads head h // (query heads // key heads). float16 and bfloat16 are computed in float32 and
+rounded once. A query that
 sees no key at all gives 0.
 """
 
@@ -15,10 +18,12 @@ from ... import te, tir
 from ...base import UNKNOWN, Span, StructInfoError
 from ...ir.expr import And, IntImm, Max, Mul, PrimExpr, Select, cast, const
 from ..derive import plain_text, prove_dims
-from ..expr import Call
+from ..expr import Call, PrimValue
+from ..expr import const as constant
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
+from .broadcast import unbroadcast
 from .infer import FLOAT, INTEGER, broadcast_dims, same_dtype, tensor
-from .kernel import same_dims
+from .loops import require_equal
 from .lower import call_te
 from .record import missing, op
 from .statistical import te_max, wide_dtype
@@ -26,11 +31,10 @@ from .statistical import te_max, wide_dtype
 __all__ = ["attention", "attention_bias", "attention_var_len"]
 
 _LAYOUT = missing("its layout is fixed")
-_GRAD = missing("write it as einsum and nn.softmax, which have gradients, to train it")
 _MASKS = ("TopLeft", "BottomRight")
 
 
-# -- inference ----------------------------------------------------------------------------------------------------------
+# -- inference -------------------------------------------------------------------------------------
 
 
 def _options(scale: Any, causal_mask: Any, window_size: Any) -> None:
@@ -98,7 +102,7 @@ def _check_groups(heads: PrimExpr, shared: PrimExpr, names: tuple[str, str, str]
         )
 
 
-# -- meaning ------------------------------------------------------------------------------------------------------------
+# -- meaning ---------------------------------------------------------------------------------------
 
 
 def _softmax_times(scores: np.ndarray, visible: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -129,9 +133,15 @@ def _heads_first(x: Any, times: int = 1) -> np.ndarray:
 
 
 def _attention_numpy(
-    query: Any, key: Any, value: Any, bias: Any = None, *, scale: Any = None,
-    causal_mask: Any = None, window_size: Any = None,
-) -> Any:  # fmt: skip
+    query: Any,
+    key: Any,
+    value: Any,
+    bias: Any = None,
+    *,
+    scale: Any = None,
+    causal_mask: Any = None,
+    window_size: Any = None,
+) -> Any:
     dtype = np.asarray(query).dtype
     times = query.shape[2] // key.shape[2] if key.shape[2] else 1
     q, k, v = _heads_first(query), _heads_first(key, times), _heads_first(value, times)
@@ -145,35 +155,55 @@ def _attention_numpy(
 
 
 def _var_len_numpy(
-    queries: Any, keys: Any, values: Any, seqstart_q: Any, seqstart_k: Any,
-    max_seqlen_q: Any = None, max_seqlen_k: Any = None, *, scale: Any = None,
-    causal_mask: Any = None, window_size: Any = None,
-) -> Any:  # fmt: skip
+    queries: Any,
+    keys: Any,
+    values: Any,
+    seqstart_q: Any,
+    seqstart_k: Any,
+    max_seqlen_q: Any = None,
+    max_seqlen_k: Any = None,
+    *,
+    scale: Any = None,
+    causal_mask: Any = None,
+    window_size: Any = None,
+) -> Any:
     shape = (*queries.shape[:3], values.shape[3])
     made = np.zeros(shape, np.asarray(queries).dtype)
     for b in range(len(seqstart_q) - 1):
         q, k = (slice(int(s[b]), int(s[b + 1])) for s in (seqstart_q, seqstart_k))
         made[:, q] = _attention_numpy(
-            queries[:, q], keys[:, k], values[:, k], scale=scale, causal_mask=causal_mask,
+            queries[:, q],
+            keys[:, k],
+            values[:, k],
+            scale=scale,
+            causal_mask=causal_mask,
             window_size=window_size,
-        )  # fmt: skip
+        )
     return made
 
 
-# -- legalisation -------------------------------------------------------------------------------------------------------
+# -- legalisation ----------------------------------------------------------------------------------
 
 
 def _factor(q: te.Tensor, scale: Any, wide: Any) -> PrimExpr:
     if scale is not None:
         return const(scale, wide)
-    one = const(1.0, wide)
-    return one / tir.sqrt(cast(wide, Max(q.shape[3], const(1, q.shape[3].dtype))))
+    return _default_scale(q.shape[3], wide)
+
+
+def _default_scale(size: PrimExpr, dtype: Any) -> PrimExpr:
+    """1 / sqrt(size); 1 for no dimension at all."""
+    return const(1.0, dtype) / tir.sqrt(cast(dtype, Max(size, const(1, size.dtype))))
 
 
 def _group(q: te.Tensor, k: te.Tensor) -> int:
-    heads, shared = q.shape[2], k.shape[2]
+    return _times(q.shape[2], k.shape[2])
+
+
+def _times(heads: PrimExpr, shared: PrimExpr) -> int:
+    """How many query heads read each key head; numbers of heads that are symbols are equal."""
     if isinstance(heads, IntImm) and isinstance(shared, IntImm) and shared.value:
-        return heads.value // shared.value  # type: ignore[no-any-return]
+        return heads.value // shared.value
     return 1
 
 
@@ -184,15 +214,19 @@ def _shared_head(h: PrimExpr, group: int) -> PrimExpr:
 def _softmax_te(
     scores: te.Tensor, seen: Any, v: te.Tensor, group: int, out_dtype: Any
 ) -> te.Tensor:
-    """From scores [batch, heads, s, t], of which `seen`(b, h, i, j) ones count, to [batch, s, heads, d]."""
+    """From scores [batch, heads, s, t], of which `seen`(b, h, i, j) ones count, to [batch, s,
+    heads, d].
+    """
     b, n, s, t = scores.shape
     wide = scores.dtype
     zero = const(0, wide)
     low = const(float("-inf"), wide)
     j = te.reduce_axis((0, t), "j")
     top = te.compute(
-        (b, n, s), lambda b, h, i: te_max(scores(b, h, i, j.var), axis=j, where=seen(b, h, i, j.var)), "top"
-    )  # fmt: skip
+        (b, n, s),
+        lambda b, h, i: te_max(scores(b, h, i, j.var), axis=j, where=seen(b, h, i, j.var)),
+        "top",
+    )
     base = te.compute(
         (b, n, s), lambda b, h, i: Select(top(b, h, i).equal(low), zero, top(b, h, i)), "base"
     )
@@ -216,12 +250,12 @@ def _softmax_te(
 
     def value(b: PrimExpr, i: PrimExpr, h: PrimExpr, d: PrimExpr) -> PrimExpr:
         element = cast(wide, v(_batch_of(v, b), r.var, _shared_head(h, group), d))
-        return te.sum(share(b, h, i, r.var) * element, axis=r)  # type: ignore[no-any-return]
+        return te.sum(share(b, h, i, r.var) * element, axis=r)
 
     made = te.compute((b, s, n, v.shape[3]), value, "attention")
     if made.dtype == out_dtype:
-        return made  # type: ignore[no-any-return]
-    return te.compute(made.shape, lambda *i: cast(out_dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+        return made
+    return te.compute(made.shape, lambda *i: cast(out_dtype, made(*i)), "rounded")
 
 
 def _batch_of(x: te.Tensor, b: PrimExpr) -> PrimExpr:
@@ -238,7 +272,7 @@ def _scores(q: te.Tensor, k: te.Tensor, scale: Any, bias: te.Tensor | None) -> t
 
     def product(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
         left, right = q(b, i, h, d.var), k(b, j, _shared_head(h, group), d.var)
-        return te.sum(cast(wide, left) * cast(wide, right), axis=d)  # type: ignore[no-any-return]
+        return te.sum(cast(wide, left) * cast(wide, right), axis=d)
 
     raw = te.compute(shape, product, "product")
 
@@ -252,7 +286,7 @@ def _scores(q: te.Tensor, k: te.Tensor, scale: Any, bias: te.Tensor | None) -> t
         ]
         return score + cast(wide, bias(*own))
 
-    return te.compute(shape, scaled, "scores")  # type: ignore[no-any-return]
+    return te.compute(shape, scaled, "scores")
 
 
 def _seen(back: PrimExpr, causal_mask: Any, window_size: Any) -> PrimExpr:
@@ -262,9 +296,15 @@ def _seen(back: PrimExpr, causal_mask: Any, window_size: Any) -> PrimExpr:
 
 
 def _attention_te(
-    q: te.Tensor, k: te.Tensor, v: te.Tensor, bias: te.Tensor | None = None, *, scale: Any,
-    causal_mask: Any, window_size: Any,
-) -> te.Tensor:  # fmt: skip
+    q: te.Tensor,
+    k: te.Tensor,
+    v: te.Tensor,
+    bias: te.Tensor | None = None,
+    *,
+    scale: Any,
+    causal_mask: Any,
+    window_size: Any,
+) -> te.Tensor:
     shift = k.shape[1] - q.shape[1] if causal_mask == "BottomRight" else const(0, "int64")
 
     def seen(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
@@ -279,52 +319,55 @@ def _attention_te(
 
 def _attention_lower(builder: Any, call: Call) -> Expr:
     q, k, v, *rest = call.args
-    one, two = q.struct_info.dims, k.struct_info.dims  # type: ignore[attr-defined]
-    k = same_dims(builder, k, {0: one[0], 3: one[3]})
-    v = same_dims(builder, v, {0: one[0], 1: two[1], 2: two[2]})
+    one, two, three = (x.struct_info.dims for x in (q, k, v))  # type: ignore[attr-defined]
+    pairs = [(two[0], one[0]), (two[3], one[3])]
+    pairs += [(three[0], one[0]), (three[1], two[1]), (three[2], two[2])]
     if rest:
-        wanted = (one[0], one[2], one[1], two[1])
         dims = rest[0].struct_info.dims  # type: ignore[attr-defined]
-        known = {
-            axis: wanted[4 - len(dims) + axis]
-            for axis, dim in enumerate(dims)
-            if not (isinstance(dim, IntImm) and dim.value == 1)
-        }
-        rest = [same_dims(builder, rest[0], known)]
+        scores = (one[0], one[2], one[1], two[1])
+        aligned = zip(dims, scores[4 - len(dims) :])
+        pairs += [(d, n) for d, n in aligned if not (isinstance(d, IntImm) and d.value == 1)]
+    require_equal(builder, pairs)
     return call_te(builder, call, _attention_te, q, k, v, *rest, **dict(call.attrs))
 
 
 def _var_len_lower(builder: Any, call: Call) -> Expr:
     q, k, v, start_q, start_k = call.args[:5]
-    one, two = q.struct_info.dims, k.struct_info.dims  # type: ignore[attr-defined]
+    given = (q, k, v, start_q, start_k)
+    one, two, three, starts, others = (x.struct_info.dims for x in given)  # type: ignore[attr-defined]
     single = const(1, "int64")
-    q = same_dims(builder, q, {0: single})
-    k = same_dims(builder, k, {0: single, 3: one[3]})
-    v = same_dims(builder, v, {0: single, 1: two[1], 2: two[2]})
-    start_k = same_dims(builder, start_k, {0: start_q.struct_info.dims[0]})  # type: ignore[attr-defined]
-    return call_te(builder, call, _var_len_te, q, k, v, start_q, start_k, **dict(call.attrs))
+    pairs = [(one[0], single), (two[0], single), (three[0], single), (two[3], one[3])]
+    pairs += [(three[1], two[1]), (three[2], two[2]), (others[0], starts[0])]
+    require_equal(builder, pairs)
+    return call_te(builder, call, _var_len_te, *given, **dict(call.attrs))
 
 
 def _var_len_te(
-    q: te.Tensor, k: te.Tensor, v: te.Tensor, start_q: te.Tensor, start_k: te.Tensor, *, scale: Any,
-    causal_mask: Any, window_size: Any,
-) -> te.Tensor:  # fmt: skip
+    q: te.Tensor,
+    k: te.Tensor,
+    v: te.Tensor,
+    start_q: te.Tensor,
+    start_k: te.Tensor,
+    *,
+    scale: Any,
+    causal_mask: Any,
+    window_size: Any,
+) -> te.Tensor:
     bounds = start_q.shape[0]
     zero, one = const(0, "int64"), const(1, "int64")
     over = te.reduce_axis((0, bounds), "s")
-    # The sequence of a query is the last one that starts at it or before; past the end there is none.
+    # The sequence of a query is the last one that starts at it or before; past the end there is
+    # none.
     sequence = te.compute(
         (q.shape[1],),
-        lambda i: te.sum(
-            Select(cast("int64", start_q(over.var)) <= i, one, zero), axis=over
-        ),
+        lambda i: te.sum(Select(cast("int64", start_q(over.var)) <= i, one, zero), axis=over),
         "sequence",
     )
 
     def bound(starts: te.Tensor, i: PrimExpr, more: int) -> PrimExpr:
         at = sequence(i) - one + const(more, "int64")
         inside = And(at >= zero, at < bounds)
-        return te.if_then_else(inside, cast("int64", starts(at)), zero)  # type: ignore[no-any-return]
+        return te.if_then_else(inside, cast("int64", starts(at)), zero)
 
     def seen(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
         first, last = bound(start_k, i, 0), bound(start_k, i, 1)
@@ -344,15 +387,86 @@ def _var_len_te(
     )
 
     def visible(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        return flags(i, j).equal(const(1, "int8"))  # type: ignore[no-any-return]
+        return flags(i, j).equal(const(1, "int8"))
 
     return _softmax_te(scores, visible, v, _group(q, k), q.dtype)
 
 
-# -- operators ----------------------------------------------------------------------------------------------------------
+# -- gradient --------------------------------------------------------------------------------------
 
 
-@op("nn.attention", numpy=_attention_numpy, lower=_attention_lower, grad=_GRAD, layout=_LAYOUT)
+def _attention_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    """The weights are computed again. 16-bit floats are computed in float32 and rounded once."""
+    infos: list[Any] = [x.struct_info for x in call.args]
+    if any(i.dims is None for i in infos):
+        raise StructInfoError(
+            "the gradient of nn.attention needs known shapes; match_cast them first"
+        )
+    dtype = infos[0].dtype
+    wide = wide_dtype(dtype)
+
+    def up(x: Expr) -> Any:
+        return x if wide is dtype else ops.astype(x, wide)
+
+    q, k, v = map(up, call.args[:3])
+    g = up(gy)
+    (_, rows, heads, size), (batch, columns, shared, _) = infos[0].dims, infos[1].dims
+    group = _times(heads, shared)
+    if group > 1:
+        k, v = (ops.repeat(x, group, axis=2) for x in (k, v))
+    scale = call.attrs["scale"]
+    factor = scale if scale is not None else PrimValue(_default_scale(size, wide))
+    scores = ops.multiply(ops.einsum((q, k), subscripts="bihd,bjhd->bhij"), factor)
+    if len(call.args) > 3:
+        scores = ops.add(scores, up(call.args[3]))
+    seen = _seen_by(ops, rows, columns, call.attrs, wide)
+    hidden = constant(float("-inf"), wide)
+    if seen is not None:
+        scores = ops.where(seen, scores, hidden)
+    # A row that sees nothing has -inf here; a finite stand-in makes its weights 0, not NaN.
+    total = ops.maximum(ops.logsumexp(scores, axis=-1, keepdims=True), float(wide.min_value))
+    weights = ops.exp(ops.subtract(scores, total))
+    of_weights = ops.einsum((g, v), subscripts="bihd,bjhd->bhij")
+    share = ops.sum(ops.multiply(weights, of_weights), axis=-1, keepdims=True)
+    of_scores = ops.multiply(weights, ops.subtract(of_weights, share))
+    products = ops.multiply(of_scores, factor)
+    made = [
+        ops.einsum((products, k), subscripts="bhij,bjhd->bihd"),
+        ops.einsum((products, q), subscripts="bhij,bihd->bjhd"),
+        ops.einsum((weights, g), subscripts="bhij,bihd->bjhd"),
+    ]
+    if group > 1:
+        for at in (1, 2):
+            size = infos[at].dims[3]
+            parts = ops.reshape(made[at], (batch, columns, shared, group, size))
+            made[at] = ops.sum(parts, axis=3)
+    if len(call.args) > 3:
+        made.append(unbroadcast(ops, of_scores, call.args[3]))
+    return tuple(x if wide is dtype else ops.astype(x, dtype) for x in made)
+
+
+def _seen_by(ops: Any, rows: PrimExpr, columns: PrimExpr, attrs: Any, dtype: Any) -> Any:
+    """Which keys each query sees, a bool tensor [rows, columns]; None for all."""
+    if attrs["causal_mask"] is None:
+        return None
+    shift = columns - rows if attrs["causal_mask"] == "BottomRight" else const(0, "int64")
+    ones = ops.ones((rows, columns), dtype)
+    seen = ops.tril(ones, PrimValue(shift))
+    if attrs["window_size"] is not None:
+        seen = ops.subtract(seen, ops.tril(ones, PrimValue(shift - attrs["window_size"])))
+    return ops.greater(seen, 0.5)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@op(
+    "nn.attention",
+    numpy=_attention_numpy,
+    lower=_attention_lower,
+    grad=_attention_grad,
+    layout=_LAYOUT,
+)
 def _attention(
     query: Expr,
     key: Expr,
@@ -364,7 +478,8 @@ def _attention(
 ) -> StructInfo:
     """softmax(query key^T * scale) value, for each head.
 
-    query        [batch, s, heads, d]      key, value  [batch, t, key heads, d] and [batch, t, key heads, dv]
+    query        [batch, s, heads, d]      key, value  [batch, t, key heads, d] and [batch, t, key
+                 heads, dv]
     returns      [batch, s, heads, dv]
     scale        None: 1 / sqrt(d)
     causal_mask  "TopLeft": query i sees keys up to i; "BottomRight": up to i + t - s
@@ -374,7 +489,13 @@ def _attention(
     return _attention_info(query, key, value, ("query", "key", "value"))
 
 
-@op("nn.attention_bias", numpy=_attention_numpy, lower=_attention_lower, grad=_GRAD, layout=_LAYOUT)
+@op(
+    "nn.attention_bias",
+    numpy=_attention_numpy,
+    lower=_attention_lower,
+    grad=_attention_grad,
+    layout=_LAYOUT,
+)
 def attention_bias(
     query: Expr,
     key: Expr,
@@ -419,8 +540,15 @@ def attention(
     window_size: int | None = None,
     span: Span = UNKNOWN,
 ) -> Call:
-    """Attention over [batch, sequence, heads, dimension]; with a `bias`, nn.attention_bias. See those."""
-    options: dict[str, Any] = {"scale": scale, "causal_mask": causal_mask, "window_size": window_size, "span": span}
+    """Attention over [batch, sequence, heads, dimension]; with a `bias`, nn.attention_bias. See
+    those.
+    """
+    options: dict[str, Any] = {
+        "scale": scale,
+        "causal_mask": causal_mask,
+        "window_size": window_size,
+        "span": span,
+    }
     if bias is None:
         return _attention(query, key, value, **options)
     return attention_bias(query, key, value, bias, **options)
@@ -430,7 +558,13 @@ attention.op = _attention.op  # type: ignore[attr-defined]
 object.__setattr__(attention.op, "function", attention)  # type: ignore[attr-defined]
 
 
-@op("nn.attention_var_len", numpy=_var_len_numpy, lower=_var_len_lower, grad=_GRAD, layout=_LAYOUT)
+@op(
+    "nn.attention_var_len",
+    numpy=_var_len_numpy,
+    lower=_var_len_lower,
+    grad=missing("train on nn.attention of padded sequences, which has a gradient"),
+    layout=_LAYOUT,
+)
 def attention_var_len(
     queries: Expr,
     keys: Expr,
@@ -446,7 +580,8 @@ def attention_var_len(
     """nn.attention of several sequences that stand one after another in one batch.
 
     queries       [1, total, heads, d]       keys, values  [1, total of keys, key heads, d]
-    seqstart_q    integers [sequences + 1], ascending: where the queries of each sequence start, and where the last ends
+    seqstart_q    integers [sequences + 1], ascending: where the queries of each sequence start, and
+                  where the last ends
     seqstart_k    the same for keys and values
     max_seqlen_*  the longest of each: a hint, which changes nothing
     Queries outside every sequence give 0.
@@ -461,4 +596,3 @@ def attention_var_len(
         if x is not None and not isinstance(x.struct_info, PrimStructInfo):
             tensor(x, name, INTEGER)
     return _attention_info(queries, keys, values, ("queries", "keys", "values"), one_batch=True)
-

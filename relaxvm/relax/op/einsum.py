@@ -1,7 +1,10 @@
-"""einsum: sums of products by subscripts, as numpy reads them: implicit results, ellipsis, repeated subscripts.
+"""einsum: sums of products by subscripts, as numpy reads them: implicit results, ellipsis, repeated
+subscripts.
 
-A label is a letter, or (for an axis under an ellipsis) how far it stands from the ellipsis' right end. Several operands
-are contracted from the left, two at a time. A dimension that is known to be 1 broadcasts; others of one label must agree.
+A label is a letter, or (for an axis under an ellipsis) how far it stands from the ellipsis' right
+end. Several operands
+are contracted from the left, two at a time. A dimension that is known to be 1 broadcasts; others of
+one label must agree.
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from ..derive import plain_text, prove_dims
 from ..expr import Call, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import NUMBER, same_dtype, tensors
-from .kernel import same_dims
 from .linalg import accumulator, np_accumulate
+from .loops import require_equal
 from .lower import call_te
 from .record import missing, op
 
@@ -30,7 +33,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], list[Label] | None]:
-    """The labels of each operand's axes and of the result's; None where they depend on a rank that is -1 (unknown).
+    """The labels of each operand's axes and of the result's; None where they depend on a rank that
+    is -1 (unknown).
 
     Raises StructInfoError if the subscripts make no sense or do not fit the ranks.
     """
@@ -46,7 +50,8 @@ def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], lis
         bad = next((c for c in rest if c not in _LETTERS), None)
         if bad is not None:
             raise StructInfoError(
-                f"subscripts: wanted letters, one '...' a term, ',' and '->'; got {bad!r} in {subscripts!r}"
+                f"subscripts: wanted letters, one '...' a term, ',' and '->'; got {bad!r} "
+                f"in {subscripts!r}"
             )
     _check_result(terms, right, bool(arrow), subscripts)
     made: list[list[Label]] = []
@@ -129,7 +134,7 @@ def _is_one(dim: PrimExpr) -> bool:
     return isinstance(dim, IntImm) and dim.value == 1
 
 
-# -- meaning, legalisation, gradient ------------------------------------------------------------------------------------
+# -- meaning, legalisation, gradient ---------------------------------------------------------------
 
 
 def _einsum_numpy(operands: Sequence[Any], *, subscripts: str) -> Any:
@@ -147,16 +152,15 @@ def _einsum_lower(builder: Any, call: Call) -> Expr:
     infos: list[Any] = [f.struct_info for f in fields]
     labels, result = parse(str(call.attrs["subscripts"]), [i.ndim for i in infos])
     dims = _label_dims(labels, [i.dims for i in infos])
-    checked = []
-    for field, info, term in zip(fields, infos, labels):
+    for info, term in zip(infos, labels):
         # Repeated subscripts never broadcast; a dimension known to be 1 does so against others.
-        wanted = {
-            axis: dims[label] if term.count(label) == 1 else info.dims[term.index(label)]
-            for axis, label in enumerate(term)
-            if term.count(label) > 1 or not _is_one(info.dims[axis])
-        }
-        checked.append(same_dims(builder, field, wanted))
-    return call_te(builder, call, _einsum_te, checked, labels=labels, result=result)
+        pairs = [
+            (dim, dims[label] if term.count(label) == 1 else info.dims[term.index(label)])
+            for label, dim in zip(term, info.dims)
+            if term.count(label) > 1 or not _is_one(dim)
+        ]
+        require_equal(builder, pairs)
+    return call_te(builder, call, _einsum_te, list(fields), labels=labels, result=result)
 
 
 def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te.Tensor:
@@ -179,7 +183,7 @@ def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te
         own = list(keep)
     if made.dtype is dtype:
         return made
-    return te.compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+    return te.compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")
 
 
 def _contract(
@@ -205,13 +209,15 @@ def _contract(
             product = factor if product is None else product * factor
         if not over:
             return product  # type: ignore[return-value]
-        return te.sum(product, axis=list(over.values()))  # type: ignore[no-any-return]
+        return te.sum(product, axis=list(over.values()))
 
-    return te.compute(tuple(dims[label] for label in keep), value, "einsum")  # type: ignore[no-any-return]
+    return te.compute(tuple(dims[label] for label in keep), value, "einsum")
 
 
 def _einsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
-    """Operand i gets the product of gy and the others, with ones of its own for subscripts that only it has."""
+    """Operand i gets the product of gy and the others, with ones of its own for subscripts that
+    only it has.
+    """
     given: Any = call.args[0]
     fields = given.fields
     infos: list[Any] = [f.struct_info for f in fields]
@@ -264,7 +270,8 @@ def _fresh(letters: Iterator[str]) -> str:
 def einsum(operands: Expr, subscripts: str) -> StructInfo:
     """Sum of products by numpy's subscripts, as in ``einsum((a, b), "ij,jk->ik")``.
 
-    Raises StructInfoError if subscripts do not parse or fit, if dtypes differ, or if dimensions of one letter certainly do.
+    Raises StructInfoError if subscripts do not parse or fit, if dtypes differ, or if dimensions of
+    one letter certainly do.
     """
     infos = tensors(operands, "operands", NUMBER)
     if not infos:

@@ -1,4 +1,5 @@
-"""What operators on shapes and indices share: faces that prepare arguments, scalars in tuples, sizes that
+"""What operators on shapes and indices share: faces that prepare arguments, scalars in tuples,
+sizes that
 are computed from symbols, and indices that count from either end.
 """
 
@@ -55,7 +56,9 @@ ONE = const(1, "int64")
 def prepared(
     prepare: Callable[[dict[str, Any]], None],
 ) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
-    """Decorator over `@op`: the face of an operator, which lets `prepare` change the arguments by name first."""
+    """Decorator over `@op`: the face of an operator, which lets `prepare` change the arguments by
+    name first.
+    """
 
     def wrap(build: Callable[..., Call]) -> Callable[..., Call]:
         signature = inspect.signature(build)
@@ -83,11 +86,13 @@ def prepared(
     return wrap
 
 
-# -- scalars ------------------------------------------------------------------------------------------------------------
+# -- scalars --------------------------------------------------------------------------------------
 
 
 def as_scalars(values: Any) -> Any:
-    """A sequence of numbers and scalar expressions as a tuple expression; one scalar is a tuple of it."""
+    """A sequence of numbers and scalar expressions as a tuple expression; one scalar is a tuple of
+    it.
+    """
     if isinstance(values, (Expr, type(None))) and not isinstance(values, PrimValue):
         return values
     if isinstance(values, (int, PrimExpr, PrimValue)):
@@ -98,7 +103,9 @@ def as_scalars(values: Any) -> Any:
 
 
 def scalars(x: Expr, name: str) -> list[PrimExpr | None]:
-    """The int64 values of an argument that is a tuple of scalars or a shape; None for each that is not known."""
+    """The int64 values of an argument that is a tuple of scalars or a shape; None for each that is
+    not known.
+    """
     info = x.struct_info
     if isinstance(info, ShapeStructInfo) and info.values is not None:
         return list(info.values)
@@ -148,7 +155,7 @@ def is_zero(e: PrimExpr) -> bool:
     return isinstance(e, IntImm) and e.value == 0
 
 
-# -- indices ------------------------------------------------------------------------------------------------------------
+# -- indices --------------------------------------------------------------------------------------
 
 
 def from_end(index: PrimExpr, size: PrimExpr) -> PrimExpr:
@@ -192,7 +199,7 @@ def unravel(flat: PrimExpr, dims: Sequence[PrimExpr]) -> list[PrimExpr]:
     return index[::-1]
 
 
-# -- gradients ----------------------------------------------------------------------------------------------------------
+# -- gradients ------------------------------------------------------------------------------------
 
 
 def dims_of(x: Expr) -> Any:
@@ -214,7 +221,7 @@ def zeros_for(ops: Any, x: Expr) -> Expr:
     return made
 
 
-# -- layout -------------------------------------------------------------------------------------------------------------
+# -- layout ---------------------------------------------------------------------------------------
 
 
 def at_axis(x: Any, axis: int) -> int:
@@ -224,7 +231,9 @@ def at_axis(x: Any, axis: int) -> int:
 
 
 def axis_layout(call: Call, orders: tuple[tuple[int, ...] | None, ...]) -> Layouts | None:
-    """Tensors of one rank and an attribute `axis`: they work in any order of axes, with the axis renumbered."""
+    """Tensors of one rank and an attribute `axis`: they work in any order of axes, with the axis
+    renumbered.
+    """
     found = next((o for o in orders if o is not None), None)
     if found is None:
         return None

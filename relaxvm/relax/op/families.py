@@ -9,7 +9,7 @@ A layout rule is ``(call, orders) -> Layouts | None``: `orders` says for each ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,7 +222,7 @@ def reduce(
     """
 
     def rule(
-        x: Expr, axis: int | Sequence[int] | None = None, keepdims: bool = False
+        x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
     ) -> StructInfo:
         return reduced_info(tensor(x, "x", takes), axis, keepdims)
 

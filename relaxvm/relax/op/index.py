@@ -1,7 +1,7 @@
 """Operators that read at indices: take, strided_slice, index_tensor, gather_elements, gather_nd.
 
-Negative indices count from the end. An index that is still out of bounds stops the program with an error before anything is
-read, unless `take`'s mode says what it means.
+Negative indices count from the end. An index that is still out of bounds stops the program with an
+error before anything is read, unless `take`'s mode says what it means.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ...ir.expr import (
 from ...ir.expr import Var as TirVar
 from ...tir import if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
-from ..expr import Call, ExternFunc, PrimValue, TupleGetItem
+from ..expr import Call, ExternFunc, PrimValue
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -55,7 +55,6 @@ from .faces import (
     unravel,
 )
 from .infer import (
-    ANY,
     INTEGER,
     axes_of,
     axis_of,
@@ -84,21 +83,22 @@ BY_POSITION = missing("axes are numbered by position")
 
 
 def check_indices(op_name: str, pairs: Any) -> Stmt | None:
-    """A statement that stops the program unless all elements of each index buffer are in bounds of the size beside it."""
-    loops = []
-    for buffer, size in pairs:
-        message = f"{op_name}: an index is out of bounds"
-        loops.append(
-            for_each(
-                buffer.shape,
-                lambda *i, b=buffer, s=size: assert_that(inside(from_end(load(b, *i), s), s), message),
-                "c",
-            )
-        )
+    """A statement that stops the program unless all elements of each index buffer are in bounds of
+    the size beside it.
+    """
+    message = f"{op_name}: an index is out of bounds"
+
+    def check(buffer: Buffer, size: PrimExpr) -> Stmt:
+        def one(*i: PrimExpr) -> Stmt:
+            return assert_that(inside(from_end(load(buffer, *i), size), size), message)
+
+        return for_each(buffer.shape, one, "c")
+
+    loops = [check(buffer, size) for buffer, size in pairs]
     return seq(*loops) if loops else None
 
 
-# -- take ---------------------------------------------------------------------------------------------------------------
+# -- take -----------------------------------------------------------------------------------------
 
 _MODES = ("fast", "wrap", "clip", "nan")
 
@@ -189,12 +189,18 @@ def _place(index: PrimExpr, size: PrimExpr, mode: str) -> PrimExpr:
 def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, indices = call.args
     info: Any = x.struct_info
-    if call.attrs["mode"] in ("clip", "wrap", "nan") or not isinstance(indices.struct_info, TensorStructInfo):
-        raise StructInfoError(f"take: no gradient for mode {call.attrs['mode']!r} or a scalar index")
+    if call.attrs["mode"] in ("clip", "wrap", "nan") or not isinstance(
+        indices.struct_info, TensorStructInfo
+    ):
+        raise StructInfoError(
+            f"take: no gradient for mode {call.attrs['mode']!r} or a scalar index"
+        )
     axis = call.attrs["axis"]
     if axis is None:
         flat = ops.index_put(ops.zeros_like(ops.flatten(x)), (indices,), gy, accumulate=True)
-        return ops.reshape(flat, ops.shape_of(x) if info.dims is None else ShapeExpr(info.dims)), None
+        return ops.reshape(
+            flat, ops.shape_of(x) if info.dims is None else ShapeExpr(info.dims)
+        ), None
     at = axis_of(axis, info.ndim)
     many = indices.struct_info.ndim
     # The axis to the front, where index_put works; and the same for the gradient.
@@ -208,9 +214,11 @@ def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 
 @op("take", numpy=_take_numpy, lower=_lower_take, grad=_take_grad, layout=BY_POSITION)
 def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> StructInfo:
-    """The slices of `x` along `axis` at `indices` (a tensor of integers, or a scalar); without axis, of the flattened `x`.
+    """The slices of `x` along `axis` at `indices` (a tensor of integers, or a scalar); without
+    axis, of the flattened `x`.
 
-    mode  what an index out of bounds means: "fast": the program stops with an error (negative ones count from the end);
+    mode  what an index out of bounds means: "fast": the program stops with an error (negative
+          ones count from the end);
           "wrap": it is taken modulo the size; "clip": the nearest one; "nan": the result is NaN
     """
     info = tensor(x, "x")
@@ -244,7 +252,7 @@ def _known_inside(where: StructInfo, size: PrimExpr, mode: str) -> None:
             raise StructInfoError(f"indices: {value.value} is out of bounds for size {size.value}")
 
 
-# -- strided_slice ------------------------------------------------------------------------------------------------------
+# -- strided_slice --------------------------------------------------------------------------------
 
 
 def _bounds(
@@ -272,7 +280,10 @@ def _bounds(
         by = Max(Select(step > ZERO, step, ZERO - step), ONE)
         distance = Select(step > ZERO, end - begin, begin - end)
         length = FloorDiv(distance + by - 1, by)
-    return simplified(begin), most(simplified(length), ZERO, analyzer)
+    length = simplified(length)
+    # What is promised needs no bound; a constant that breaks the promise is an empty slice.
+    known = inbound and not isinstance(length, IntImm)
+    return simplified(begin), length if known else most(length, ZERO, analyzer)
 
 
 def _counted(v: PrimExpr, size: PrimExpr, analyzer: Any) -> PrimExpr:
@@ -280,7 +291,8 @@ def _counted(v: PrimExpr, size: PrimExpr, analyzer: Any) -> PrimExpr:
         return v
     if isinstance(v, IntImm):
         return v + size
-    # Only constants are surely negative or not; symbols are sizes unless they stand alone as scalars.
+    # Only constants are surely negative or not; symbols are sizes unless they stand alone as
+    # scalars.
     return Select(v < ZERO, v + size, v)
 
 
@@ -290,7 +302,20 @@ def _slice_parts(call: Call) -> tuple[tuple[int, ...], list[tuple[Any, Any, Any]
     axes = _axes(call.args[1], x.ndim)
     begin, end = scalars(call.args[2], "begin"), scalars(call.args[3], "end")
     steps = scalars(call.args[4], "strides") if len(call.args) > 4 else [ONE] * len(axes)
+    steps = [_small(s) for s in steps]
     return axes, list(zip(begin, end, steps))
+
+
+_LONGEST = 1 << 40
+
+
+def _small(step: PrimExpr | None) -> PrimExpr | None:
+    """A stride without the values that no axis needs, so that arithmetic does not overflow."""
+    if step is None or (isinstance(step, IntImm) and abs(step.value) <= _LONGEST):
+        return step
+    if isinstance(step, IntImm):
+        return const(_LONGEST if step.value > 0 else -_LONGEST, "int64")
+    return Max(Min(step, const(_LONGEST, "int64")), const(-_LONGEST, "int64"))
 
 
 def _axes(axes: Expr, ndim: int) -> tuple[int, ...]:
@@ -315,9 +340,11 @@ def _slice_numpy(
             raise VMValueError("strided_slice: a stride is 0")
         size = x.shape[int(a)]
         if assume_inbound:
-            if not (min(b, b + (e - b)) >= (0 if s > 0 else -1) and max(b, e) <= size):
+            length = -((b - e) // s)
+            last = b + (length - 1) * s
+            if length < 0 or (length and not (0 <= b < size and 0 <= last < size)):
                 raise VMValueError("strided_slice: begin or end is out of bounds")
-            e = None if s < 0 and e == -1 else e
+            e = None if s < 0 and e < 0 else e
         index[int(a)] = slice(b, e, s)
     return x[tuple(index)].copy()
 
@@ -360,12 +387,13 @@ def _require_inbound(
 ) -> None:
     """What was promised is checked when it cannot be proved: the kernel must not read elsewhere."""
     last = start + (length - 1) * step
-    analyzer = size_analyzer(size, last)
-    if analyzer.can_prove(start >= 0) and analyzer.can_prove(last >= 0):
+    # Only the symbols of the size are known to be sizes; others may be negative.
+    analyzer = size_analyzer(size)
+    if all(analyzer.can_prove(c) for c in (length >= 0, start >= 0, last >= 0)):
         if analyzer.can_prove(start < size) and analyzer.can_prove(last < size):
             return
     low, high = Min(start, last), Max(start, last)
-    fits = Or(length <= ZERO, And(low >= ZERO, high < size))
+    fits = Or(length.equal(ZERO), And(length > ZERO, And(low >= ZERO, high < size)))
     require_equal(builder, [(Select(fits, ONE, ZERO), ONE)])
 
 
@@ -427,7 +455,8 @@ def strided_slice(
     """``x[..., begin:end:stride, ...]`` along each of `axes`, with the meaning of Python's slices.
 
     axes, begin, end, strides  tuples of integers, which may be symbolic (but for axes)
-    assume_inbound  begin and end lie within the axis, as the program says: sizes become simpler expressions
+    assume_inbound  begin and end lie within the axis, as the program says, which makes
+                    sizes simpler expressions
     """
     info = tensor(x, "x")
     at = _axes(axes, info.ndim)
@@ -440,6 +469,7 @@ def strided_slice(
     steps = values[2] if strides is not None else [ONE] * len(at)
     if any(isinstance(s, IntImm) and s.value == 0 for s in steps):
         raise StructInfoError("strides: a stride is 0")
+    steps = [_small(s) for s in steps]
     if info.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
     if any(v is None for each in (*values, steps) for v in each):
@@ -456,7 +486,8 @@ def _known_inbound(begin: Any, end: Any, size: Any) -> None:
     for name, v in (("begin", begin), ("end", end)):
         if isinstance(v, IntImm) and isinstance(size, IntImm) and not -1 <= v.value <= size.value:
             raise StructInfoError(
-                f"{name}: {v.value} is out of bounds for size {size.value}, but assume_inbound is set"
+                f"{name}: {v.value} is out of bounds for size {size.value}, "
+                "but assume_inbound is set"
             )
 
 
@@ -487,7 +518,9 @@ def _lower_dynamic(builder: Any, call: Call) -> Expr:
     layout=BY_POSITION,
 )
 def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> StructInfo:
-    """As strided_slice over all axes; `begin`, `end` and `strides` are int64 tensors with a value per axis."""
+    """As strided_slice over all axes; `begin`, `end` and `strides` are int64 tensors with a value
+    per axis.
+    """
     info = tensor(x, "x")
     for value, name in ((begin, "begin"), (end, "end"), (strides, "strides")):
         given = tensor(value, name, INTEGER, 1)
@@ -495,11 +528,13 @@ def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> Str
             raise StructInfoError(f"{name}: wanted int64, got {given.dtype}")
         count = given.dims[0] if given.dims is not None else None
         if isinstance(count, IntImm) and info.ndim not in (-1, count.value):
-            raise StructInfoError(f"{name}: wanted {info.ndim} values, one per axis, got {count.value}")
+            raise StructInfoError(
+                f"{name}: wanted {info.ndim} values, one per axis, got {count.value}"
+            )
     return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
 
 
-# -- index_tensor -------------------------------------------------------------------------------------------------------
+# -- index_tensor ---------------------------------------------------------------------------------
 
 
 def index_shape(infos: list[TensorStructInfo], what: str) -> tuple[Any, int]:
@@ -516,7 +551,9 @@ def index_shape(infos: list[TensorStructInfo], what: str) -> tuple[Any, int]:
 
 
 def index_dims(builder: Any, fields: list[Expr]) -> tuple[PrimExpr, ...]:
-    """The broadcast shape of index tensors when lowering: symbols for it where it depends on symbols."""
+    """The broadcast shape of index tensors when lowering: symbols for it where it depends on
+    symbols.
+    """
     dims, ndim = index_shape([f.struct_info for f in fields], "indices")  # type: ignore[misc]
     if dims is not None:
         return dims  # type: ignore[no-any-return]
@@ -569,7 +606,9 @@ def _index_tensor_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ..
     layout=BY_POSITION,
 )
 def index_tensor(data: Expr, indices: Expr) -> StructInfo:
-    """``data[i0, i1, ...]`` of numpy: `indices` is a tuple of integer tensors that broadcast, for the first axes."""
+    """``data[i0, i1, ...]`` of numpy: `indices` is a tuple of integer tensors that broadcast, for
+    the first axes.
+    """
     info = tensor(data, "data")
     infos = tensor_fields(indices, "indices", INTEGER)
     if not infos:
@@ -583,11 +622,15 @@ def index_tensor(data: Expr, indices: Expr) -> StructInfo:
     return TensorStructInfo([*dims, *info.dims[len(infos) :]], info.dtype, info.vdevice)
 
 
-# -- gather -------------------------------------------------------------------------------------------------------------
+# -- gather ---------------------------------------------------------------------------------------
 
 
-def fits_beside(small: TensorStructInfo, large: TensorStructInfo, names: tuple[str, str], but: int) -> None:
-    """Raise StructInfoError if a dimension of `small` is certainly larger than that of `large`, but for axis `but`."""
+def fits_beside(
+    small: TensorStructInfo, large: TensorStructInfo, names: tuple[str, str], but: int
+) -> None:
+    """Raise StructInfoError if a dimension of `small` is certainly larger than that of `large`, but
+    for axis `but`.
+    """
     if small.dims is None or large.dims is None:
         return
     for k, (a, b) in enumerate(zip(small.dims, large.dims)):
@@ -600,11 +643,13 @@ def fits_beside(small: TensorStructInfo, large: TensorStructInfo, names: tuple[s
 def same_rank(a: TensorStructInfo, b: TensorStructInfo, names: tuple[str, str]) -> None:
     """Raise StructInfoError if the ranks certainly differ."""
     if -1 not in (a.ndim, b.ndim) and a.ndim != b.ndim:
-        raise StructInfoError(f"{names[0]} has {a.ndim} dimensions, {names[1]} has {b.ndim}; wanted the same")
+        raise StructInfoError(
+            f"{names[0]} has {a.ndim} dimensions, {names[1]} has {b.ndim}; wanted the same"
+        )
 
 
 def require_within(builder: Any, small: Any, large: Any, but: int) -> None:
-    """Emit a check that no dimension of `small` is larger than that of `large`, but for axis `but`."""
+    """Emit a check that no dimension of `small` exceeds that of `large`, but for axis `but`."""
     pairs = []
     for k, (a, b) in enumerate(zip(small, large)):
         if k != but and not size_analyzer(a, b).can_prove(a <= b):
@@ -652,7 +697,9 @@ def _gather_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any,
     layout=axis_layout,
 )
 def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> StructInfo:
-    """The element at i, j, ... is ``data[..., indices[i, j, ...], ...]``, replaced at `axis`; the shape is that of `indices`."""
+    """The element at i, j, ... is ``data[..., indices[i, j, ...], ...]``, replaced at `axis`; the
+    shape is that of `indices`.
+    """
     info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
     same_rank(index, info, ("indices", "data"))
     ndim = info.ndim if info.ndim != -1 else index.ndim
@@ -669,7 +716,11 @@ def _gather_nd_numpy(data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     places = list(np.indices(lead, sparse=True))[:batch_dims]
     for k in range(depth):
         places.append(bounded(indices[..., k], data.shape[batch_dims + k], "gather_nd"))
-    made = data[tuple(np.broadcast_to(p, lead) for p in places)] if places else np.broadcast_to(data, (*lead, *data.shape))
+    made = (
+        data[tuple(np.broadcast_to(p, lead) for p in places)]
+        if places
+        else np.broadcast_to(data, (*lead, *data.shape))
+    )
     return np.array(made)
 
 
@@ -715,7 +766,9 @@ def _lower_gather_nd(builder: Any, call: Call) -> Expr:
 
 
 def check_columns(op_name: str, indices: Buffer, sizes: Any) -> Stmt | None:
-    """As `check_indices`, for a tensor of indices whose last dimension has one index for each of `sizes`."""
+    """As `check_indices`, for a tensor of indices whose last dimension has one index for each of
+    `sizes`.
+    """
     message = f"{op_name}: an index is out of bounds"
     if not sizes:
         return None
@@ -735,12 +788,16 @@ def _gather_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     batch = call.attrs["batch_dims"]
     if batch:
         if info.dims is None:
-            raise StructInfoError("gather_nd: the gradient needs the shape of indices; match_cast it")
+            raise StructInfoError(
+                "gather_nd: the gradient needs the shape of indices; match_cast it"
+            )
         lead = info.dims[:-1]
         columns = []
         for k in range(batch):
             count = ops.arange(0, lead[k], 1, info.dtype)
-            column = ops.reshape(count, ShapeExpr([d if j == k else ONE for j, d in enumerate((*lead, ONE))]))
+            column = ops.reshape(
+                count, ShapeExpr([d if j == k else ONE for j, d in enumerate((*lead, ONE))])
+            )
             columns.append(ops.broadcast_to(column, ShapeExpr([*lead, 1])))
         indices = ops.concat([*columns, indices], axis=-1)
     return ops.scatter_nd(ops.zeros_like(data), indices, gy, reduction="add"), None
@@ -754,7 +811,8 @@ def _gather_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=BY_POSITION,
 )
 def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
-    """Slices of `data` at the index tuples in the last dimension of `indices`; the first `batch_dims` dimensions are shared.
+    """Slices of `data` at the index tuples in the last dimension of `indices`; the first
+    `batch_dims` dimensions are shared.
 
     data     [b..., d0, d1, ..., rest...]      indices  [b..., i..., depth], depth constant
     returns  [b..., i..., rest...]
@@ -767,7 +825,8 @@ def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
         raise StructInfoError(f"batch_dims: {batch_dims} of the {index.ndim} dimensions of indices")
     if info.ndim != -1 and batch_dims + max(depth, 0) > info.ndim:
         raise StructInfoError(
-            f"indices: {batch_dims} batch dimensions and {depth} indices for {info.ndim} dimensions of data"
+            f"indices: {batch_dims} batch dimensions and {depth} indices for {info.ndim} "
+            "dimensions of data"
         )
     if depth == -1 or info.ndim == -1 or index.ndim == -1:
         return TensorStructInfo(None, info.dtype, info.vdevice)

@@ -1,25 +1,47 @@
 """IndexMap: where each element of a tensor goes in another layout.
 
-    IndexMap.from_func(lambda n, c, h, w: (n, c // 4, h, w, c % 4))
+IndexMap.from_func(lambda n, c, h, w: (n, c // 4, h, w, c % 4))
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
+import keyword
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arith import Analyzer
 from ...base import StructInfoError
-from ...ir.expr import Add, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Sub, as_expr, cast, const
+from ...ir.expr import (
+    Add,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mul,
+    PrimExpr,
+    Sub,
+    as_expr,
+    cast,
+    const,
+)
 from ...ir.expr import Var as TirVar
 from ...ir.node import Node, node
-from ...ir.walk import substitute
+from ...ir.walk import substitute, walk
 from ..derive import prove_dims
 
 __all__ = ["IndexMap"]
 
 _Range = tuple[PrimExpr, PrimExpr]
+_MAX_TEXT = 4000
+_OPERATORS: dict[type[ast.operator], Any] = {
+    ast.Add: Add,
+    ast.Sub: Sub,
+    ast.Mult: Mul,
+    ast.FloorDiv: FloorDiv,
+    ast.Mod: FloorMod,
+}
+_SIGNS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
 
 
 @node
@@ -34,7 +56,7 @@ class IndexMap(Node):
     def from_func(
         mapping_function: Callable[..., Any], ndim: int | None = None, index_dtype: str = "int64"
     ) -> IndexMap:
-        """The map that a Python function of the indices is; `ndim` says how many a ``*args`` takes."""
+        """The map that a Python function of indices is; `ndim` says how many ``*args`` takes."""
         names: list[str] = []
         variadic = False
         for p in inspect.signature(mapping_function).parameters.values():
@@ -44,12 +66,62 @@ class IndexMap(Node):
                 names.append(p.name)
         if variadic:
             if ndim is None:
-                raise StructInfoError("index_map: takes any number of indices; the rank must be known")
+                raise StructInfoError(
+                    "index_map: takes any number of indices; the rank must be known"
+                )
             names += [f"i{k}" for k in range(len(names), ndim)]
         indices = tuple(TirVar(n, index_dtype) for n in names)
         made = mapping_function(*indices)
         final = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         return IndexMap(indices, tuple(as_expr(e, index_dtype) for e in final))
+
+    @staticmethod
+    def from_text(text: str) -> IndexMap:
+        """The map that a lambda is as text; nothing of it is run.
+
+        Raises StructInfoError for anything else.
+        """
+        try:
+            if len(text) > _MAX_TEXT:
+                raise ValueError(f"longer than {_MAX_TEXT} characters")
+            node = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise StructInfoError(f"index_map: {text[:80]!r} is no lambda: {error}") from None
+        if not isinstance(node, ast.Lambda):
+            raise StructInfoError(f'index_map: wanted "lambda i, j: (...)", got {text[:80]!r}')
+        names = [a.arg for a in node.args.args]
+        indices = tuple(TirVar(n, "int64") for n in names)
+        env = dict(zip(names, indices))
+        final = node.body.elts if isinstance(node.body, ast.Tuple) else [node.body]
+        try:
+            return IndexMap(indices, tuple(_parsed(e, env) for e in final))
+        except RecursionError:
+            raise StructInfoError(f"index_map: {text[:80]!r} is nested too deeply") from None
+
+    def text(self) -> str:
+        """The map as a lambda, which `from_text` reads."""
+        names: dict[Any, str] = {}
+        for k, v in enumerate(self.initial_indices):
+            plain = v.name.isidentifier() and not keyword.iskeyword(v.name)
+            names[v] = v.name if plain and v.name not in names.values() else f"i{k}_"
+        final = ", ".join(_text_of(e, names) for e in self.final_indices)
+        comma = "," if len(self.final_indices) == 1 else ""
+        head = " ".join(["lambda", ", ".join(names.values())]).strip()
+        return f"{head}: ({final}{comma})"
+
+    @staticmethod
+    def _normalise_(initial_indices: Any, final_indices: Any) -> tuple[Any, ...]:
+        own = tuple(initial_indices)
+        final = tuple(as_expr(e) for e in final_indices)
+        for e in final:
+            for n in walk(e):
+                known = isinstance(n, (IntImm, *_OPERATORS.values())) or n in own
+                if isinstance(n, PrimExpr) and not known:
+                    raise StructInfoError(
+                        f"index_map: an index is made of the old indices and integers by +, -, *, "
+                        f"// and %, got {n} in {e}"
+                    )
+        return own, final
 
     def map_indices(self, indices: Sequence[Any]) -> list[PrimExpr]:
         """Where the element at `indices` goes."""
@@ -58,7 +130,8 @@ class IndexMap(Node):
                 f"index_map: wanted {len(self.initial_indices)} indices, got {len(indices)}"
             )
         given = {v: cast(v.dtype, as_expr(i)) for v, i in zip(self.initial_indices, indices)}
-        return [substitute(e, given) for e in self.final_indices]
+        analyzer = Analyzer(wrap=False)
+        return [analyzer.simplify(substitute(e, given)) for e in self.final_indices]
 
     def map_shape(self, shape: Sequence[Any]) -> list[PrimExpr]:
         """The smallest shape that holds every element of a tensor of `shape`.
@@ -82,7 +155,9 @@ class IndexMap(Node):
         return made
 
     def is_bijective(self, shape: Sequence[Any]) -> bool:
-        """Whether the new places are certainly as many as the elements (each is taken, if none is taken twice)."""
+        """Whether the new places are certainly as many as the elements (each is taken, if none is
+        taken twice).
+        """
         have: PrimExpr = const(1, "int64")
         for d in shape:
             have = have * as_expr(d, "int64")
@@ -92,13 +167,19 @@ class IndexMap(Node):
         return prove_dims(have, want) is True and self._is_one_to_one(shape)
 
     def _is_one_to_one(self, shape: Sequence[Any]) -> bool:
-        """Whether it is known that no place is taken twice: the indices are a permutation, or cut by // and % of one."""
+        """Whether it is known that no place is taken twice: the indices are a permutation, or cut
+        by // and % of one.
+        """
         whole: set[TirVar] = set()
         parts: dict[TirVar, set[tuple[str, int]]] = {}
         for e in self.final_indices:
             if isinstance(e, TirVar):
                 whole.add(e)
-            elif isinstance(e, (FloorDiv, FloorMod)) and isinstance(e.a, TirVar) and isinstance(e.b, IntImm):
+            elif (
+                isinstance(e, (FloorDiv, FloorMod))
+                and isinstance(e.a, TirVar)
+                and isinstance(e.b, IntImm)
+            ):
                 kind = "div" if isinstance(e, FloorDiv) else "mod"
                 parts.setdefault(e.a, set()).add((kind, e.b.value))
         return all(
@@ -106,6 +187,34 @@ class IndexMap(Node):
             or any(("mod", c) in parts.get(v, ()) for kind, c in parts.get(v, ()) if kind == "div")
             for v in self.initial_indices
         )
+
+
+def _parsed(e: ast.expr, names: dict[str, TirVar]) -> PrimExpr:
+    """An index expression from its syntax; `ast.parse` limits how deep it is."""
+    if isinstance(e, ast.Name) and e.id in names:
+        return names[e.id]
+    if isinstance(e, ast.Constant) and type(e.value) is int and abs(e.value) < 1 << 62:
+        return const(e.value, "int64")
+    if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
+        return const(0, "int64") - _parsed(e.operand, names)
+    if isinstance(e, ast.BinOp) and type(e.op) in _OPERATORS:
+        operator: Any = _OPERATORS[type(e.op)]
+        return operator(_parsed(e.left, names), _parsed(e.right, names))  # type: ignore[no-any-return]
+    raise StructInfoError(
+        f"index_map: an index is made of the old indices and integers by +, -, *, // and %, "
+        f"got {ast.unparse(e)[:80]}"
+    )
+
+
+def _text_of(e: PrimExpr, names: dict[Any, str], inner: bool = False) -> str:
+    if isinstance(e, IntImm):
+        return str(e.value)
+    if e in names:
+        return names[e]
+    binary: Any = e
+    sign = _SIGNS[type(e)]
+    made = f"{_text_of(binary.a, names, True)} {sign} {_text_of(binary.b, names, True)}"
+    return f"({made})" if inner else made
 
 
 def _range_of(e: PrimExpr, ranges: dict[Any, _Range], analyzer: Analyzer) -> _Range:
@@ -116,9 +225,7 @@ def _range_of(e: PrimExpr, ranges: dict[Any, _Range], analyzer: Analyzer) -> _Ra
     if isinstance(e, IntImm):
         return cast("int64", e), cast("int64", e)
     if isinstance(e, TirVar):
-        return ranges[e] if e in ranges else (cast("int64", e), cast("int64", e))
-    if isinstance(e, Cast):
-        return _range_of(e.value, ranges, analyzer)
+        return ranges[e]
     if isinstance(e, (Add, Sub, Mul, FloorDiv, FloorMod)):
         (a, b), (c, d) = _range_of(e.a, ranges, analyzer), _range_of(e.b, ranges, analyzer)
         if isinstance(e, Add):
@@ -132,8 +239,9 @@ def _range_of(e: PrimExpr, ranges: dict[Any, _Range], analyzer: Analyzer) -> _Ra
             if c.value > 0 and isinstance(e, FloorDiv):
                 return analyzer.simplify(a // c), analyzer.simplify(b // c)
             if c.value > 0:
-                inside = analyzer.can_prove(a >= 0) and analyzer.can_prove(b < c)
-                return (a, b) if inside else (const(0, "int64"), const(c.value - 1, "int64"))
+                # A block has its full size however few elements there are: shapes must not depend
+                # on whether a dimension is a symbol.
+                return const(0, "int64"), const(c.value - 1, "int64")
         if isinstance(e, Mul) and a is b and isinstance(a, PrimExpr):
             return analyzer.simplify(a * c), analyzer.simplify(a * d)
     raise StructInfoError(f"index_map: cannot tell how large the index {e} may get")

@@ -1,6 +1,7 @@
 """Products of tensors: matmul, linear, dot, outer. `einsum` has a file of its own.
 
-Sums of float16 and bfloat16 products accumulate in float32 and are rounded once; integers wrap in the result's dtype.
+Sums of float16 and bfloat16 products accumulate in float32 and are rounded once; integers wrap in
+the result's dtype.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .infer import NUMBER, broadcast_dims, same_dtype, tensor
-from .kernel import same_dims
+from .loops import require_equal
 from .lower import call_te, te_lower
 from .meaning import value_dtype
 from .names import ops
@@ -45,7 +46,9 @@ def accumulator(dtypes: Sequence[DataType], out: DataType) -> DataType:
     return DataType("float64" if wide == 64 else "float32")
 
 
-def product_dtype(x1: TensorStructInfo, x2: TensorStructInfo, out_dtype: DataType | None) -> DataType:
+def product_dtype(
+    x1: TensorStructInfo, x2: TensorStructInfo, out_dtype: DataType | None
+) -> DataType:
     """The dtype of a sum of products: `out_dtype`, or the one that both operands have."""
     if out_dtype is None:
         return same_dtype((x1, x2), ("x1", "x2"))
@@ -75,7 +78,7 @@ def np_accumulate(arrays: Sequence[Any], out: Any) -> tuple[list[np.ndarray], np
     return [a.astype(wide) for a in arrays], result
 
 
-# -- matmul -------------------------------------------------------------------------------------------------------------
+# -- matmul ----------------------------------------------------------------------------------------
 
 
 def _matmul_numpy(x1: Any, x2: Any, *, out_dtype: Any = None) -> Any:
@@ -89,7 +92,7 @@ def _inner(info: TensorStructInfo, second: bool) -> int:
 
 def _matmul_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
     x1, x2 = call.args
-    one, two = x1.struct_info.ndim, x2.struct_info.ndim  # type: ignore[attr-defined]
+    one, two = _known_ranks(call)
     a = ops.expand_dims(x1, axis=0) if one == 1 else x1
     b = ops.expand_dims(x2, axis=1) if two == 1 else x2
     g = gy
@@ -102,6 +105,14 @@ def _matmul_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
     return _to_shape_of(ops, ga, a, x1), _to_shape_of(ops, gb, b, x2)
 
 
+def _known_ranks(call: Call) -> list[int]:
+    ranks: list[int] = [x.struct_info.ndim for x in call.args]  # type: ignore[attr-defined]
+    if -1 in ranks:
+        short = call.op.short  # type: ignore[attr-defined]
+        raise StructInfoError(f"{short}: its gradient needs operands of known rank")
+    return ranks
+
+
 def _dtype_of(x: Expr) -> str:
     return str(x.struct_info.dtype)  # type: ignore[attr-defined]
 
@@ -109,11 +120,13 @@ def _dtype_of(x: Expr) -> str:
 def _swapped(ops: Any, x: Expr) -> Expr:
     ndim = x.struct_info.ndim  # type: ignore[attr-defined]
     order = [*range(ndim - 2), ndim - 1, ndim - 2]
-    return ops.permute_dims(x, axes=order)  # type: ignore[no-any-return]
+    return ops.permute_dims(x, axes=order)
 
 
 def _to_shape_of(ops: Any, g: Expr, padded: Expr, x: Expr) -> Expr:
-    """`g` summed over broadcast batch axes to the shape of `padded`, and without its axis of size 1 if `x` has none."""
+    """`g` summed over broadcast batch axes to the shape of `padded`, and without its axis of size 1
+    if `x` has none.
+    """
     have: Any = g.struct_info
     want: Any = padded.struct_info
     same = have.dims is not None and want.dims is not None and len(have.dims) == len(want.dims)
@@ -122,13 +135,13 @@ def _to_shape_of(ops: Any, g: Expr, padded: Expr, x: Expr) -> Expr:
     if padded is x:
         return g
     info: Any = x.struct_info
-    return ops.reshape(g, info.shape if info.shape is not None else ops.shape_of(x))  # type: ignore[no-any-return]
+    return ops.reshape(g, info.shape if info.shape is not None else ops.shape_of(x))
 
 
 def _own_index(
     dims: Sequence[PrimExpr], index: Sequence[PrimExpr], out: Sequence[PrimExpr]
 ) -> list[PrimExpr]:
-    """The index into axes `dims` (the last ones of `out`) at `index` of the broadcast axes `out`."""
+    """The index into axes `dims` (the last ones of `out`) at `index` of the axes `out`."""
     start = len(out) - len(dims)
     own: list[PrimExpr] = []
     for dim, i, d in zip(dims, index[start:], out[start:]):
@@ -165,24 +178,22 @@ def matmul_te(
         column = [index[-1]] if b.ndim > 1 else []
         left = element(0, a, [*own_a, *row, k.var])
         right = element(1, b, [*own_b, k.var, *column])
-        return te.sum(left * right, axis=k)  # type: ignore[no-any-return]
+        return te.sum(left * right, axis=k)
 
     made: te.Tensor = te.compute(tuple(dims), value, "matmul")
     if made.dtype is out:
         return made
-    return te.compute(tuple(dims), lambda *i: cast(out, made(*i)), "rounded")  # type: ignore[no-any-return]
+    return te.compute(tuple(dims), lambda *i: cast(out, made(*i)), "rounded")
 
 
-def product_operands(
-    builder: Any, call: Call, a: Expr, b: Expr
-) -> tuple[tuple[PrimExpr, ...], Expr]:
-    """The shape of a matrix product and its second operand, once the program has checked what is not proven."""
+def product_dims(builder: Any, call: Call, a: Expr, b: Expr) -> tuple[PrimExpr, ...]:
+    """The shape of a matrix product; what is not proven to fit, the program checks when it runs."""
     one: Any = a.struct_info
     two: Any = b.struct_info
-    b = same_dims(builder, b, {_inner(two, True): one.dims[-1]})
+    require_equal(builder, [(one.dims[-1], two.dims[_inner(two, True)])])
     info: Any = call.struct_info
     if info.dims is not None:
-        return info.dims, b
+        return info.dims
     batches = one.dims[:-2], two.dims[:-2]
     count = max(map(len, batches))
     shape = ops.call_pure_packed(
@@ -192,7 +203,7 @@ def product_operands(
     )
     symbols = tuple(TirVar(f"d{k}", "int64") for k in range(count))
     builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
-    return (*symbols, *_matrix_dims(one, two)), b
+    return (*symbols, *_matrix_dims(one, two))
 
 
 def _matrix_dims(x1: TensorStructInfo, x2: TensorStructInfo) -> tuple[PrimExpr, ...]:
@@ -202,9 +213,14 @@ def _matrix_dims(x1: TensorStructInfo, x2: TensorStructInfo) -> tuple[PrimExpr, 
 
 
 def matmul_info(
-    x1: TensorStructInfo, x2: TensorStructInfo, dtype: DataType, names: tuple[str, str] = ("x1", "x2")
+    x1: TensorStructInfo,
+    x2: TensorStructInfo,
+    dtype: DataType,
+    names: tuple[str, str] = ("x1", "x2"),
 ) -> TensorStructInfo:
-    """The struct info of a matrix product by numpy's rules. Raises StructInfoError if shapes do not fit."""
+    """The struct info of a matrix product by numpy's rules. Raises StructInfoError if shapes do not
+    fit.
+    """
     for info, name in ((x1, names[0]), (x2, names[1])):
         if info.ndim == 0:
             raise StructInfoError(f"{name}: wanted at least 1 dimension, got a scalar")
@@ -228,17 +244,20 @@ def matmul_info(
 
 def _matmul_lower(builder: Any, call: Call) -> Expr:
     x1, x2 = call.args
-    dims, x2 = product_operands(builder, call, x1, x2)
+    dims = product_dims(builder, call, x1, x2)
     out = _dtype_of(call)
     return call_te(builder, call, matmul_te, ShapeExpr(dims), x1, x2, out_dtype=out)
 
 
 @op("matmul", numpy=_matmul_numpy, lower=_matmul_lower, grad=_matmul_grad, layout=_PAIRS)
-def matmul(x1: Expr, x2: Expr, *, out_dtype: str | DataType | None = None) -> StructInfo:
-    """Matrix product by numpy's rules: the last axis of `x1` against the last but one of `x2`; leading axes broadcast.
+def matmul(x1: Expr, x2: Expr, out_dtype: str | DataType | None = None) -> StructInfo:
+    """Matrix product by numpy's rules: the last axis of `x1` against the last but one of `x2`;
+    leading axes broadcast.
 
-    x1, x2   [..., m, k] and [..., k, n], or [k]; the result is [..., m, n] without the axes that a vector lacks
-    Raises StructInfoError if an operand is a scalar, the inner dimensions differ, or the dtypes do and out_dtype is None.
+    x1, x2   [..., m, k] and [..., k, n], or [k]; the result is [..., m, n] without the axes that a
+             vector lacks
+    Raises StructInfoError if an operand is a scalar, the inner dimensions differ, or the dtypes do
+    and out_dtype is None.
     """
     a, b = tensor(x1, "x1", NUMBER), tensor(x2, "x2", NUMBER)
     return matmul_info(a, b, product_dtype(a, b, as_out_dtype(out_dtype)))
@@ -251,16 +270,18 @@ def linear(
     out_dtype: str | DataType | None = None,
     span: Span = UNKNOWN,
 ) -> Call:
-    """data @ weight.T + bias: `data` [..., k], `weight` [n, k] or [k], `bias` [n]. An expression of several operators."""
+    """data @ weight.T + bias: `data` [..., k], `weight` [n, k] or [k], `bias` [n]. An expression of
+    several operators.
+    """
     info = tensor(weight, "linear: weight", NUMBER)
     if info.ndim not in (-1, 1, 2):
         raise StructInfoError(f"linear: weight: wanted 1 or 2 dimensions, got {info.ndim}")
     turned = ops.permute_dims(weight, span=span)
     product: Call = ops.matmul(data, turned, out_dtype=out_dtype, span=span)
-    return product if bias is None else ops.add(product, bias, span=span)  # type: ignore[no-any-return]
+    return product if bias is None else ops.add(product, bias, span=span)
 
 
-# -- dot and outer ------------------------------------------------------------------------------------------------------
+# -- dot and outer ---------------------------------------------------------------------------------
 
 
 def _dot_numpy(x1: Any, x2: Any) -> Any:
@@ -273,8 +294,8 @@ def _dot_lower(builder: Any, call: Call) -> Expr:
     one: Any = x1.struct_info
     two: Any = x2.struct_info
     if one.ndim == 0 or two.ndim == 0:
-        return ops.multiply(x1, x2)  # type: ignore[no-any-return]
-    x2 = same_dims(builder, x2, {_inner(two, True): one.dims[-1]})
+        return ops.multiply(x1, x2)
+    require_equal(builder, [(one.dims[-1], two.dims[_inner(two, True)])])
     return call_te(builder, call, _dot_te, x1, x2)
 
 
@@ -287,17 +308,17 @@ def _dot_te(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         own = list(index[a.ndim - 1 :])
         own.insert(max(len(own) - 1, 0), k.var)
         left, right = a(*index[: a.ndim - 1], k.var), b(*own)
-        return te.sum(cast(wide, left) * cast(wide, right), axis=k)  # type: ignore[no-any-return]
+        return te.sum(cast(wide, left) * cast(wide, right), axis=k)
 
     made: te.Tensor = te.compute((*a.shape[:-1], *rest), value, "dot")
     if made.dtype is a.dtype:
         return made
-    return te.compute(made.shape, lambda *i: cast(a.dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+    return te.compute(made.shape, lambda *i: cast(a.dtype, made(*i)), "rounded")
 
 
 def _dot_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     x1, x2 = call.args
-    one, two = x1.struct_info.ndim, x2.struct_info.ndim  # type: ignore[attr-defined]
+    one, two = _known_ranks(call)
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     first, second = letters[:one], letters[one : one + two]
     if one and two:
@@ -314,7 +335,8 @@ def _dot_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
 
 @op("dot", numpy=_dot_numpy, lower=_dot_lower, grad=_dot_grad, layout=_PAIRS)
 def dot(x1: Expr, x2: Expr) -> StructInfo:
-    """numpy's dot: sums over the last axis of `x1` and the last but one of `x2`; all other axes stay, x1's first.
+    """numpy's dot: sums over the last axis of `x1` and the last but one of `x2`; all other axes
+    stay, x1's first.
 
     A scalar multiplies. Raises StructInfoError if the dtypes or the inner dimensions differ.
     """

@@ -15,8 +15,8 @@ from ...base import DataType
 from ...ir.expr import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
-from ..expr import Call, Constant
-from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ..expr import Call, Constant, PrimValue, Var
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
 
 __all__ = ["call_te", "elementwise", "in_float32", "scalar_constant", "te_lower", "te_value"]
@@ -44,14 +44,58 @@ def call_te(
 ) -> Call:
     """A `call_tir` that stands for `call`, of the loop function that ``fn(*args, **attrs)`` describes.
 
-    The result is declared as the inference rule gave it where that is known, so that variables keep their struct info.
+    The result is declared as the inference rule gave it where that is known, so that variables keep
+    their struct info. The same `fn` on arguments of the same struct info gives the same function.
     """
-    prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
-    short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
-    gv = builder.add_func(prim_func, te_name or short)
+    key = _key(fn, args, attrs, te_name)
+    found = builder.legalised.get(key) if key is not None else None
+    if found is not None:
+        gv, out_sinfo, tir_vars, _ = found
+        inputs = [a for a in args if _is_tensor(a)]
+    else:
+        prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
+        short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
+        gv = builder.add_func(prim_func, te_name or short)
+        if key is not None:
+            # With the arguments: the identities in the key are theirs as long as they live.
+            builder.legalised[key] = (gv, out_sinfo, tir_vars, args)
     if _known(call.struct_info):
         out_sinfo = call.struct_info
     return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)  # type: ignore[no-any-return]
+
+
+def _is_tensor(a: Any) -> bool:
+    return isinstance(a, (Var, Constant)) and isinstance(a.struct_info, TensorStructInfo)
+
+
+def _key(
+    fn: Callable[..., Any], args: tuple[Any, ...], attrs: dict[str, Any], name: str | None
+) -> Any:
+    """What decides the loop function of ``fn(*args, **attrs)``; None if that cannot be told.
+
+    Struct info, shapes and scalar expressions are interned: they are told apart by identity.
+    """
+    parts: list[Any] = [fn, name]
+    for a in args:
+        if _is_tensor(a):
+            parts.append(id(a.struct_info))
+        elif isinstance(a, (ShapeExpr, PrimExpr)):
+            parts.append(("scalar", id(a)))
+        elif isinstance(a, PrimValue):
+            parts.append(("scalar", id(a.value)))
+        else:
+            return None
+    for k, v in sorted(attrs.items()):
+        if not _is_plain(v):
+            return None
+        parts.append((k, type(v), repr(v)))
+    return tuple(parts)
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether two attribute values that print the same are the same."""
+    items = value if isinstance(value, tuple) else (value,)
+    return all(i is None or isinstance(i, (int, float, str)) for i in items)
 
 
 def _known(info: StructInfo) -> bool:

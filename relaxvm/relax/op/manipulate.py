@@ -1,4 +1,6 @@
-"""Operators that give the same elements another shape: reshape, permute_dims, concat, split, broadcast_to, ..."""
+"""Operators that give the same elements another shape: reshape, permute_dims, concat, split,
+broadcast_to, ...
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def _shaped(info: TensorStructInfo, dims: Any, ndim: int = -1) -> TensorStructIn
     return TensorStructInfo(dims, info.dtype, info.vdevice, ndim)
 
 
-# -- reshape ------------------------------------------------------------------------------------------------------------
+# -- reshape --------------------------------------------------------------------------------------
 
 
 def te_reshape(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
@@ -92,7 +94,9 @@ def _new_shape(given: dict[str, Any]) -> None:
             raise StructInfoError(f"shape: wanted dimensions, -1 or 0, got {e}")
         if isinstance(e, int) and not isinstance(e, bool) and e == 0 and dims != ():
             if dims is None:
-                raise StructInfoError("shape: 0 stands for a dimension of x, whose shape is not known")
+                raise StructInfoError(
+                    "shape: 0 stands for a dimension of x, whose shape is not known"
+                )
             if k >= len(dims):
                 raise StructInfoError(f"shape: 0 in place {k}: x has {len(dims)} dimensions")
             entries[k] = dims[k]
@@ -145,7 +149,11 @@ def reshape(x: Expr, shape: Shape) -> StructInfo:
     dims, ndim = shape_dims(shape)
     if dims is not None and info.dims is not None:
         have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
-        if prove_dims(have, want) is False and isinstance(have, IntImm) and isinstance(want, IntImm):
+        if (
+            prove_dims(have, want) is False
+            and isinstance(have, IntImm)
+            and isinstance(want, IntImm)
+        ):
             raise StructInfoError(f"shape: wanted {have.value} elements, got {want.value}")
     return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
 
@@ -229,9 +237,11 @@ def _lower_squeeze(builder: Any, call: Call) -> Expr:
     layout=BY_POSITION,
 )
 def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
-    """`x` without the dimensions `axis`, which are of size 1; by default all that are known to be 1.
+    """`x` without the dimensions `axis`, which are of size 1; by default all that are known to be
+    1.
 
-    Raises StructInfoError if one certainly is not 1; a symbol is checked when the program runs. With no axis
+    Raises StructInfoError if one certainly is not 1; a symbol is checked when the program runs.
+    With no axis
     given, no dimension may be a symbol: which are 1 must be known.
     """
     info = tensor(x, "x")
@@ -241,7 +251,8 @@ def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
         symbols = [d for d in info.dims if not isinstance(d, IntImm)]  # type: ignore[union-attr]
         if symbols:
             raise StructInfoError(
-                f"axis: the dimension {symbols[0]} may be 1 or not when it runs; say which axes to drop"
+                f"axis: the dimension {symbols[0]} may be 1 or not when it runs; "
+                "say which axes to drop"
             )
         axes = _squeezed(None, info.dims)
     else:
@@ -255,7 +266,7 @@ def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     return _shaped(info, [d for k, d in enumerate(info.dims) if k not in axes])
 
 
-# -- permute_dims -------------------------------------------------------------------------------------------------------
+# -- permute_dims ---------------------------------------------------------------------------------
 
 
 def _permutation(axes: Any, ndim: int) -> tuple[int, ...]:
@@ -300,7 +311,9 @@ def _permute_layout(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
     layout=_permute_layout,
 )
 def permute_dims(x: Expr, axes: tuple[int, ...] | None = None) -> StructInfo:
-    """`x` with its axes in another order (reversed by default): axis k of the result is axis ``axes[k]`` of `x`."""
+    """`x` with its axes in another order (reversed by default): axis k of the result is axis
+    ``axes[k]`` of `x`.
+    """
     info = tensor(x, "x")
     if info.ndim == -1:
         return _shaped(info, None, -1 if axes is None else len(axes))
@@ -310,7 +323,7 @@ def permute_dims(x: Expr, axes: tuple[int, ...] | None = None) -> StructInfo:
     return _shaped(info, [info.dims[a] for a in order])
 
 
-# -- concat, stack, split -----------------------------------------------------------------------------------------------
+# -- concat, stack, split -------------------------------------------------------------------------
 
 
 def _choose(options: list[PrimExpr], ends: list[PrimExpr], index: PrimExpr) -> PrimExpr:
@@ -367,7 +380,9 @@ def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     for f in fields:
         info: Any = f.struct_info
         if info.dims is None:
-            raise StructInfoError("concat: the gradient needs the shapes of the tensors; match_cast them")
+            raise StructInfoError(
+                "concat: the gradient needs the shapes of the tensors; match_cast them"
+            )
         start, end = end, simplified(end + info.dims[at_axis(f, axis)])
         made.append(ops.strided_slice(gy, (axis,), (start,), (end,), assume_inbound=True))
     return (Tuple(made),)
@@ -381,7 +396,9 @@ def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=missing("takes a tuple"),
 )
 def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
-    """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is axis 0."""
+    """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is axis
+    0.
+    """
     infos = tensor_fields(tensors, "tensors")
     if not infos:
         raise StructInfoError("tensors: wanted at least one")
@@ -497,7 +514,10 @@ def _split_numpy(x: Any, *, indices_or_sections: Any, axis: int = 0) -> tuple[An
     size, spec = x.shape[axis], indices_or_sections
     if isinstance(spec, int):
         length = -(-size // spec)
-        return tuple(np.take(x, range(min(k * length, size), min((k + 1) * length, size)), axis) for k in range(spec))
+        return tuple(
+            np.take(x, range(min(k * length, size), min((k + 1) * length, size)), axis)
+            for k in range(spec)
+        )
     return tuple(np.split(x, spec, axis))
 
 
@@ -507,29 +527,21 @@ def _te_split(x: te.Tensor, indices_or_sections: Any, axis: int) -> list[te.Tens
     for k, (start, length) in enumerate(_pieces(x.shape[at], indices_or_sections)):
         dims = [*x.shape[:at], length, *x.shape[at + 1 :]]
         made.append(
-            te.compute(
-                dims, lambda *i, s=start: x(*i[:at], i[at] + s, *i[at + 1 :]), f"split_{k}"
-            )
+            te.compute(dims, lambda *i, s=start: x(*i[:at], i[at] + s, *i[at + 1 :]), f"split_{k}")
         )
     return made
-
-
-def _lower_split(builder: Any, call: Call) -> Expr:
-    made = call_te(builder, call, _te_split, *call.args, **dict(call.attrs))
-    fields = call.struct_info.fields  # type: ignore[attr-defined]
-    # A kernel of one output gives a tensor, not a tuple of it.
-    return Tuple((builder.emit(made),)) if len(fields) == 1 else made
 
 
 @op(
     "split",
     numpy=_split_numpy,
-    lower=_lower_split,
+    lower=te_lower(_te_split),
     grad=lambda ops, call, y, gy: (ops.concat(gy, axis=call.attrs["axis"]),),
     layout=missing("gives a tuple"),
 )
 def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> StructInfo:
-    """`x` cut along `axis` into a tuple: before each of several indices, or into a number of equal sections.
+    """`x` cut along `axis` into a tuple: before each of several indices, or into a number of equal
+    sections.
 
     If the size does not divide, sections are rounded up and the last ones are shorter.
     """
@@ -556,11 +568,13 @@ def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) ->
     return TupleStructInfo(tuple(fields))
 
 
-# -- broadcast_to, collapse_sum_to --------------------------------------------------------------------------------------
+# -- broadcast_to, collapse_sum_to ----------------------------------------------------------------
 
 
 def _fit(x: PrimExpr, target: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
-    """What must be equal at run time for an axis of `x` to broadcast to `target`; None if it surely does."""
+    """What must be equal at run time for an axis of `x` to broadcast to `target`; None if it surely
+    does.
+    """
     if (isinstance(x, IntImm) and x.value == 1) or prove_dims(x, target):
         return None
     if isinstance(x, IntImm):
@@ -682,7 +696,8 @@ def _collapse_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=BY_POSITION,
 )
 def collapse_sum_to(data: Expr, shape: Shape) -> StructInfo:
-    """`data` summed to `shape`, which broadcasts to the shape of `data`: what undoes a broadcast in gradients.
+    """`data` summed to `shape`, which broadcasts to the shape of `data`: what undoes a broadcast in
+    gradients.
 
     The 16-bit floats are summed in float32.
     """

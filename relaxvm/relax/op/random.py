@@ -1,8 +1,10 @@
-"""Random numbers that follow from a seed: random.uniform, random.normal, and choosing by probability.
+"""Random numbers that follow from a seed: random.uniform, random.normal, and choosing by
+probability.
 
-Element k of a tensor (counted in row-major order) is made from ``philox(counter=k, key=seed)`` alone: Philox-4x32-10 of Salmon,
-Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). Beyond that only +, -, *, / and square roots are
-used, which round alike everywhere, so the same seed gives the same bits in numpy, in the interpreter and in native code.
+Element k of a tensor (counted in row-major order) is made from ``philox(counter=k, key=seed)``
+alone: Philox-4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2,
+3" (2011). Beyond that only +, -, *, / and square roots are used, which round alike everywhere, so
+the same seed gives the same bits in numpy, in the interpreter and in native code.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ __all__ = ["multinomial_from_uniform", "normal", "uniform"]
 _RANDOM = missing("does not depend on a tensor smoothly")
 _NO_AXES = missing("elements are numbered in row-major order")
 
-# -- the generator ------------------------------------------------------------------------------------------------------
+# -- the generator --------------------------------------------------------------------------------
 
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -100,30 +102,33 @@ class _Scalar:
     choose = staticmethod(Select)
 
 
-def philox(m: Any, counter: Any, key: Any) -> tuple[Any, Any, Any, Any]:
-    """Philox-4x32-10: four words of 32 bits (in uint64) for a counter and a key of 64 bits."""
+def philox(m: Any, counter: tuple[Any, Any, Any, Any], key: tuple[Any, Any]) -> tuple[Any, ...]:
+    """Philox-4x32-10: four random words for a counter of four words and a key of two.
+
+    Words are of 32 bits, held in uint64.
+    """
     low, shift = m.u64(_LOW), m.u64(32)
-    c = [counter & low, counter >> shift, m.u64(0), m.u64(0)]
-    k0, k1 = m.let(key & low), m.let(key >> shift)
+    c, (k0, k1) = counter, key
     for _ in range(10):
         p0, p1 = m.let(m.u64(_M0) * c[0]), m.let(m.u64(_M1) * c[2])
-        c = [
+        c = (
             m.let((p1 >> shift) ^ c[1] ^ k0),
             m.let(p1 & low),
             m.let((p0 >> shift) ^ c[3] ^ k1),
             m.let(p0 & low),
-        ]
+        )
         k0, k1 = m.let((k0 + m.u64(_W0)) & low), m.let((k1 + m.u64(_W1)) & low)
-    return c[0], c[1], c[2], c[3]
+    return c
 
 
 def _word(m: Any, counter: Any, key: Any) -> Any:
-    """64 random bits."""
-    x0, x1, _, _ = philox(m, counter, key)
-    return m.let((x0 << m.u64(32)) | x1)
+    """64 random bits for a counter and a key of 64 bits."""
+    low, shift, zero = m.u64(_LOW), m.u64(32), m.u64(0)
+    words = philox(m, (counter & low, counter >> shift, zero, zero), (key & low, key >> shift))
+    return m.let((words[0] << shift) | words[1])
 
 
-# -- distributions ------------------------------------------------------------------------------------------------------
+# -- distributions --------------------------------------------------------------------------------
 
 # How many random bits a number in [0, 1) gets: as many as its dtype's significand holds.
 _DIGITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
@@ -138,30 +143,37 @@ def _f(m: Any, value: float) -> Any:
     return np.float64(value) if isinstance(m, _Numpy) else const(value, "float64")
 
 
-# Coefficients of P. J. Algorithm AS241 (Wichura 1988), PPND16: the normal quantile to about 16 digits.
+# Coefficients of P. J. Algorithm AS241 (Wichura 1988), PPND16: the normal quantile to about 16
+# digits.
 _A = (
-    3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
-    4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3,
+    3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3,
+    1.3731693765509461125e4, 4.5921953931549871457e4, 6.7265770927008700853e4,
+    3.3430575583588128105e4, 2.5090809287301226727e3,
 )  # fmt: skip
 _B = (
-    1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
-    2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3,
+    1.0, 4.2313330701600911252e1, 6.8718700749205790830e2,
+    5.3941960214247511077e3, 2.1213794301586595867e4, 3.9307895800092710610e4,
+    2.8729085735721942674e4, 5.2264952788528545610e3,
 )  # fmt: skip
 _C = (
-    1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
-    1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4,
+    1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0,
+    3.64784832476320460504e0, 1.27045825245236838258e0, 2.41780725177450611770e-1,
+    2.27238449892691845833e-2, 7.74545014278341407640e-4,
 )  # fmt: skip
 _D = (
-    1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
-    1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9,
+    1.0, 2.05319162663775882187e0, 1.67638483018380384940e0,
+    6.89767334985100004550e-1, 1.48103976427480074590e-1, 1.51986665636164571966e-2,
+    5.47593808499534494600e-4, 1.05075007164441684324e-9,
 )  # fmt: skip
 _E = (
-    6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0, 2.96560571828504891230e-1,
-    2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
+    6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0,
+    2.96560571828504891230e-1, 2.65321895265761230930e-2, 1.24266094738807843860e-3,
+    2.71155556874348757815e-5, 2.01033439929228813265e-7,
 )  # fmt: skip
 _F = (
-    1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
-    7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15,
+    1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1,
+    1.48753612908506148525e-2, 7.86869131145613259100e-4, 1.84631831751005468180e-5,
+    1.42151175831644588870e-7, 2.04426310338993978564e-15,
 )  # fmt: skip
 
 
@@ -173,7 +185,9 @@ def _polynomial(m: Any, coefficients: tuple[float, ...], x: Any) -> Any:
 
 
 def _log(m: Any, x: Any) -> Any:
-    """The natural logarithm of normal positive float64, from basic operations only, to about 1e-16 relative."""
+    """The natural logarithm of normal positive float64, from basic operations only, to about 1e-16
+    relative.
+    """
     bits = m.let(m.bits(x))
     exponent = m.let(m.f64(bits >> m.u64(52)) - _f(m, 1023.0))
     fraction = m.let(m.from_bits((bits & m.u64((1 << 52) - 1)) | m.u64(1023 << 52)))
@@ -186,7 +200,7 @@ def _log(m: Any, x: Any) -> Any:
 
 
 def normal_quantile(m: Any, p: Any) -> Any:
-    """The z for which a standard normal number is below z with probability `p`, 0 < p < 1 (AS241)."""
+    """The z that a standard normal number is below with probability `p`, 0 < p < 1 (AS241)."""
     q = m.let(p - _f(m, 0.5))
     central = m.let(_f(m, 0.180625) - q * q)
     middle = q * _polynomial(m, _A, central) / _polynomial(m, _B, central)
@@ -217,7 +231,7 @@ def normal_value(m: Any, counter: Any, key: Any, dtype: DataType, mean: float, s
     return _f(m, mean) + m.let(normal_quantile(m, p) * _f(m, std))
 
 
-# -- the operators ------------------------------------------------------------------------------------------------------
+# -- the operators --------------------------------------------------------------------------------
 
 
 def _numpy_of(value: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,7 +240,7 @@ def _numpy_of(value: Callable[..., Any]) -> Callable[..., Any]:
         key = np.asarray(seed).astype("int64").astype("uint64")
         counter = np.arange(math.prod(shape), dtype="uint64")
         with np.errstate(all="ignore"):
-            made = value(_Numpy(), counter, key, dtype, *attrs.values())
+            made = value(_Numpy(), counter, key, dtype, **attrs)
         wide = np.asarray(made, "float64").reshape(tuple(shape))
         # By way of float32: bfloat16 is rounded from it, and float16 does as bfloat16.
         wide = wide if dtype == "float64" else wide.astype("float32")
@@ -248,7 +262,7 @@ def _lower_of(value: Callable[..., Any]) -> Callable[[Any, Call], Expr]:
                 given = load(seed) if isinstance(seed, Buffer) else seed
                 key = m.let(cast("uint64", cast("int64", given)))
                 counter = m.let(cast("uint64", ravel(i, made.shape)))
-                wide = value(m, counter, key, dtype, *attrs.values())
+                wide = value(m, counter, key, dtype, **attrs)
                 if dtype != "float64":
                     wide = cast(dtype, cast("float32", wide))
                 return m.within(store(made, wide, *i))
@@ -290,13 +304,16 @@ def uniform(
     high: float = 1.0,
     dtype: DataType = DataType("float32"),
 ) -> StructInfo:
-    """Numbers spread evenly over [low, high), the same for the same `seed`; rounding may reach `high`.
+    """Numbers spread evenly over [low, high), the same for the same `seed`; rounding may reach
+    `high`.
 
     seed  an integer: a constant, a symbol, or a tensor without dimensions
     """
     info = _random_info(shape, seed, dtype, {"low": low, "high": high})
     if not low <= high or not math.isfinite(high - low):
-        raise StructInfoError(f"high: wanted at least low, {low}, and a finite difference, got {high}")
+        raise StructInfoError(
+            f"high: wanted at least low, {low}, and a finite difference, got {high}"
+        )
     return info
 
 
@@ -314,7 +331,8 @@ def normal(
     std: float = 1.0,
     dtype: DataType = DataType("float32"),
 ) -> StructInfo:
-    """Normally distributed numbers of the given mean and standard deviation, the same for the same `seed`.
+    """Normally distributed numbers of the given mean and standard deviation, the same for the same
+    `seed`.
 
     seed  an integer: a constant, a symbol, or a tensor without dimensions
     """
@@ -324,7 +342,7 @@ def normal(
     return info
 
 
-# -- choosing by probability --------------------------------------------------------------------------------------------
+# -- choosing by probability ----------------------------------------------------------------------
 
 
 def _multinomial_numpy(
@@ -357,9 +375,7 @@ def _lower_multinomial(builder: Any, call: Call) -> Expr:
     dtype = prob.struct_info.dtype  # type: ignore[attr-defined]
     wide = DataType("float32") if dtype.bits == 16 else dtype
 
-    def fill(
-        prob: Buffer, samples: Buffer, *rows: Buffer, out: list[Buffer], scratch: Any
-    ) -> Stmt:
+    def fill(prob: Buffer, samples: Buffer, *rows: Buffer, out: list[Buffer], scratch: Any) -> Stmt:
         (made,), (total, found) = out, scratch
         size = prob.shape[1]
 
@@ -433,6 +449,8 @@ def multinomial_from_uniform(
         a, b = rows.dims[0], samples.dims[0]
         if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
             of_what = "prob" if sample_indices is None else "sample_indices"
-            raise StructInfoError(f"uniform_sample: wanted {a.value} rows as {of_what} has, got {b.value}")
+            raise StructInfoError(
+                f"uniform_sample: wanted {a.value} rows as {of_what} has, got {b.value}"
+            )
     dims = None if samples.dims is None else (samples.dims[0], ONE)
     return TensorStructInfo(dims, dtype, info.vdevice, 2)

@@ -1,4 +1,6 @@
-"""Operators that repeat or reorder elements: repeat, tile, flip, roll, reverse_sequence, meshgrid, one_hot, layout_transform."""
+"""Operators that repeat or reorder elements: repeat, tile, flip, roll, reverse_sequence, meshgrid,
+one_hot, layout_transform.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +43,8 @@ __all__ = [
     "tile",
 ]
 
+MOST = 1 << 40
+"""More than any axis has: larger numbers would only overflow."""
 BY_POSITION = missing("axes are numbered by position")
 
 
@@ -50,7 +54,7 @@ def _sized(info: TensorStructInfo, dims: Any, ndim: int = -1) -> TensorStructInf
     return TensorStructInfo(dims, info.dtype, info.vdevice, ndim)
 
 
-# -- repeat, tile -------------------------------------------------------------------------------------------------------
+# -- repeat, tile ---------------------------------------------------------------------------------
 
 
 def _te_repeat(data: te.Tensor, repeats: int, axis: Any) -> te.Tensor:
@@ -91,10 +95,12 @@ def _known(x: Expr) -> tuple[PrimExpr, ...]:
     layout=axis_layout,
 )
 def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
-    """Every element `repeats` times in a row along `axis`; without an axis, of the flattened tensor."""
+    """Every element `repeats` times in a row along `axis`; without an axis, of the flattened
+    tensor.
+    """
     info = tensor(data, "data")
-    if repeats < 0:
-        raise StructInfoError(f"repeats: wanted at least 0, got {repeats}")
+    if not 0 <= repeats <= MOST:
+        raise StructInfoError(f"repeats: wanted at least 0 and at most 2**40, got {repeats}")
     if axis is None:
         total = None if info.dims is None else (dims_product(info.dims) * repeats,)
         return _sized(info, total, 1)
@@ -142,10 +148,12 @@ def _tile_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=BY_POSITION,
 )
 def tile(data: Expr, repeats: int | tuple[int, ...]) -> StructInfo:
-    """`data` put side by side with itself, ``repeats[k]`` times along axis k; fewer of them count from the last axis."""
+    """`data` put side by side with itself, ``repeats[k]`` times along axis k; fewer of them count
+    from the last axis.
+    """
     info = tensor(data, "data")
     for r in (repeats,) if isinstance(repeats, int) else repeats:
-        if isinstance(r, bool) or not isinstance(r, int) or r < 0:
+        if isinstance(r, bool) or not isinstance(r, int) or not 0 <= r <= MOST:
             raise StructInfoError(f"repeats: wanted ints of at least 0, got {r!r}")
     count = 1 if isinstance(repeats, int) else len(repeats)
     if info.dims is None:
@@ -155,14 +163,16 @@ def tile(data: Expr, repeats: int | tuple[int, ...]) -> StructInfo:
     return _sized(info, [d * t for d, t in zip(own, times)])
 
 
-# -- flip, roll, reverse_sequence ---------------------------------------------------------------------------------------
+# -- flip, roll, reverse_sequence -----------------------------------------------------------------
 
 
 def _te_flip(data: te.Tensor, axis: Any) -> te.Tensor:
     axes = axes_of(axis, data.ndim)
     return te.compute(
         data.shape,
-        lambda *i: data(*(d - 1 - e if k in axes else e for k, (e, d) in enumerate(zip(i, data.shape)))),
+        lambda *i: data(
+            *(d - 1 - e if k in axes else e for k, (e, d) in enumerate(zip(i, data.shape)))
+        ),
         "flip",
     )
 
@@ -212,7 +222,10 @@ def _te_roll(data: te.Tensor, shift: Any, axis: Any) -> te.Tensor:
     return te.compute(
         data.shape,
         lambda *i: data(
-            *((e - shifts[k]) % d if k in shifts else e for k, (e, d) in enumerate(zip(i, data.shape)))
+            *(
+                (e - shifts[k]) % d if k in shifts else e
+                for k, (e, d) in enumerate(zip(i, data.shape))
+            )
         ),
         "roll",
     )
@@ -234,11 +247,12 @@ def _roll_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 def roll(
     data: Expr, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
 ) -> StructInfo:
-    """`data` moved by `shift` places along `axis`, what falls off coming in again; with no axis, as if it were flat."""
+    """`data` moved by `shift` places along `axis`, what falls off coming in again; with no axis, as
+    if it were flat.
+    """
     info = tensor(data, "data")
-    limit = 1 << 40
     for s in (shift,) if isinstance(shift, int) else shift:
-        if isinstance(s, bool) or not isinstance(s, int) or not -limit <= s <= limit:
+        if isinstance(s, bool) or not isinstance(s, int) or not -MOST <= s <= MOST:
             raise StructInfoError(f"shift: wanted ints of at most 2**40, got {s!r}")
     if info.ndim != -1 and axis is not None:
         _shifts(shift, axis, info.ndim)
@@ -299,16 +313,22 @@ def _lengths_within(length: PrimExpr, size: PrimExpr) -> list[Stmt]:
 def reverse_sequence(
     data: Expr, seq_lengths: Expr, seq_axis: int = 1, batch_axis: int = 0
 ) -> StructInfo:
-    """The first ``seq_lengths[b]`` elements along `seq_axis` in reverse order, for each `b` along `batch_axis`.
+    """The first ``seq_lengths[b]`` elements along `seq_axis` in reverse order, for each `b` along
+    `batch_axis`.
 
     A length outside 0 to the size of `seq_axis` stops the program.
     """
     info = tensor(data, "data")
     lengths = tensor(seq_lengths, "seq_lengths", INTEGER, 1)
     if info.ndim != -1:
-        along, batch = axis_of(seq_axis, info.ndim, "seq_axis"), axis_of(batch_axis, info.ndim, "batch_axis")
+        along, batch = (
+            axis_of(seq_axis, info.ndim, "seq_axis"),
+            axis_of(batch_axis, info.ndim, "batch_axis"),
+        )
         if along == batch:
-            raise StructInfoError(f"seq_axis and batch_axis: wanted different axes, got {along} twice")
+            raise StructInfoError(
+                f"seq_axis and batch_axis: wanted different axes, got {along} twice"
+            )
         if info.dims is not None and lengths.dims is not None:
             have, want = lengths.dims[0], info.dims[batch]
             if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
@@ -316,7 +336,7 @@ def reverse_sequence(
     return info
 
 
-# -- meshgrid, one_hot --------------------------------------------------------------------------------------------------
+# -- meshgrid, one_hot ----------------------------------------------------------------------------
 
 
 def _grid_places(count: int, indexing: str) -> list[int]:
@@ -340,8 +360,7 @@ def _te_meshgrid(tensors: list[te.Tensor], indexing: Any) -> list[te.Tensor]:
 
 def _lower_meshgrid(builder: Any, call: Call) -> Expr:
     fields = _fields(call.args[0])
-    made = call_te(builder, call, _te_meshgrid, fields, indexing=call.attrs["indexing"])
-    return Tuple((builder.emit(made),)) if len(fields) == 1 else made
+    return call_te(builder, call, _te_meshgrid, fields, indexing=call.attrs["indexing"])
 
 
 def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, ...]:
@@ -370,7 +389,8 @@ def _meshgrid_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=missing("takes and gives tuples"),
 )
 def meshgrid(tensors: Expr, indexing: str | None = "ij") -> StructInfo:
-    """The coordinates of a grid, one tensor of the grid's shape for each of several tensors of one dimension.
+    """The coordinates of a grid, one tensor of the grid's shape for each of several tensors of one
+    dimension.
 
     indexing  "ij": tensor k runs along axis k; "xy": the first two change places
     """
@@ -393,7 +413,9 @@ def meshgrid(tensors: Expr, indexing: str | None = "ij") -> StructInfo:
     return TupleStructInfo((field,) * len(infos))
 
 
-def _one_hot_numpy(indices: Any, on_value: Any, off_value: Any, *, depth: int, axis: int = -1) -> Any:
+def _one_hot_numpy(
+    indices: Any, on_value: Any, off_value: Any, *, depth: int, axis: int = -1
+) -> Any:
     wide = np.asarray(indices).astype("int64")
     at = axis if axis >= 0 else axis + wide.ndim + 1
     places = np.arange(depth).reshape((depth, *[1] * (wide.ndim - at)))
@@ -424,7 +446,8 @@ def _te_one_hot(
 def one_hot(
     indices: Expr, on_value: Prim, off_value: Prim, depth: int, axis: int = -1
 ) -> StructInfo:
-    """For each index a row of `depth` values along a new dimension `axis`: `on_value` at the index, else `off_value`.
+    """For each index a row of `depth` values along a new dimension `axis`: `on_value` at the index,
+    else `off_value`.
 
     The values' dtype is the result's. An index outside 0 to `depth` - 1 gives a row of `off_value`.
     """
@@ -433,11 +456,13 @@ def one_hot(
     for x, name in ((on_value, "on_value"), (off_value, "off_value")):
         v = x.struct_info
         if not isinstance(v, PrimStructInfo):
-            raise StructInfoError(f"{name}: wanted a scalar value such as R.prim_value(1.0), got {v}")
+            raise StructInfoError(
+                f"{name}: wanted a scalar value such as R.prim_value(1.0), got {v}"
+            )
         values.append(v)
     dtype = same_dtype(values, ("on_value", "off_value"))
-    if depth < 1:
-        raise StructInfoError(f"depth: wanted at least 1, got {depth}")
+    if not 1 <= depth <= MOST:
+        raise StructInfoError(f"depth: wanted at least 1 and at most 2**40, got {depth}")
     if info.ndim == -1:
         return TensorStructInfo(None, dtype, info.vdevice)
     at = axis_of(axis, info.ndim, extra=1)
@@ -446,13 +471,15 @@ def one_hot(
     return TensorStructInfo([*info.dims[:at], depth, *info.dims[at:]], dtype, info.vdevice)
 
 
-# -- layout_transform ---------------------------------------------------------------------------------------------------
+# -- layout_transform -----------------------------------------------------------------------------
 
 
 def _as_map(given: dict[str, Any]) -> None:
     index_map = given["index_map"]
     x = given["x"]
-    if callable(index_map) and not isinstance(index_map, IndexMap):
+    if isinstance(index_map, str):
+        given["index_map"] = IndexMap.from_text(index_map)
+    elif callable(index_map) and not isinstance(index_map, IndexMap):
         ndim = getattr(getattr(x, "struct_info", None), "ndim", -1)
         given["index_map"] = IndexMap.from_func(index_map, ndim=None if ndim == -1 else ndim)
     if isinstance(given["pad_value"], PrimValue):
@@ -461,9 +488,7 @@ def _as_map(given: dict[str, Any]) -> None:
         given["pad_value"] = given["pad_value"].value
 
 
-def _layout_numpy(
-    x: Any, *, index_map: IndexMap, pad_value: Any = None, **separators: Any
-) -> Any:
+def _layout_numpy(x: Any, *, index_map: IndexMap, pad_value: Any = None, **separators: Any) -> Any:
     shape = [int(evaluate_expr(d)) for d in index_map.map_shape(x.shape)]
     made = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
     for at in np.ndindex(x.shape):
@@ -501,22 +526,27 @@ def _lower_layout(builder: Any, call: Call) -> Expr:
 def layout_transform(
     x: Expr,
     index_map: IndexMap,
-    pad_value: float | int | bool | None = None,
+    pad_value: int | float | bool | None = None,
     axis_separators: tuple[int, ...] | None = None,
     input_axis_separators: tuple[int, ...] | None = None,
 ) -> StructInfo:
-    """`x` with the element at `i` moved to ``index_map(i)``, as in ``lambda n, c: (n, c // 4, c % 4)``.
+    """`x` with the element at `i` moved to ``index_map(i)``, as in ``lambda n, c: (n, c // 4, c %
+    4)``.
 
-    pad_value  what stands in places that nothing is moved to; needed if there certainly are such places
-    axis_separators, input_axis_separators  kept for passes that map axes to memory; without meaning here
+    pad_value  what stands in places that nothing is moved to; needed if there certainly are any
+    axis_separators, input_axis_separators  kept for passes that map axes to memory
     """
     info = tensor(x, "x")
     if not isinstance(index_map, IndexMap):
-        raise StructInfoError(f"index_map: wanted a function of indices or an IndexMap, got {index_map!r}")
+        raise StructInfoError(
+            f"index_map: wanted a function of indices or an IndexMap, got {index_map!r}"
+        )
     if info.ndim not in (-1, len(index_map.initial_indices)):
         raise StructInfoError(
             f"index_map: wanted {info.ndim} indices, it takes {len(index_map.initial_indices)}"
         )
+    if isinstance(pad_value, float) and info.dtype != "void" and not info.dtype.is_float:
+        raise StructInfoError(f"pad_value: wanted a number of {info.dtype}, got {pad_value}")
     ndim = len(index_map.final_indices)
     if info.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
@@ -525,6 +555,7 @@ def layout_transform(
         have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
         if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
             raise StructInfoError(
-                f"pad_value: {have.value} elements go to {want.value} places; say what fills the rest"
+                f"pad_value: {have.value} elements go to {want.value} places; "
+                "say what fills the rest"
             )
     return TensorStructInfo(dims, info.dtype, info.vdevice)

@@ -283,6 +283,8 @@ def _attribute(param: Param, value: Any, op_name: str) -> Any:
     if "DataType" in alternatives and isinstance(value, (str, type, np.dtype)):
         if "str" not in alternatives:
             return _dtype(value, f"{op_name}: attribute {param.name}")
+    if "Map" in alternatives and isinstance(value, dict):
+        return Map(value)
     wanted: list[type] = []
     for word in alternatives:
         known = _ATTRIBUTE_TYPES.get(word)

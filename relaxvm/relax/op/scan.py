@@ -1,4 +1,6 @@
-"""Running sums and products: cumsum, cumprod. One pass over the axis; 16-bit floats accumulate in float32."""
+"""Running sums and products: cumsum, cumprod. One pass over the axis; 16-bit floats accumulate in
+float32.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,18 @@ import numpy as np
 from ...base import DataType, StructInfoError
 from ...base import dtype as as_dtype
 from ...ir.expr import Add, Mul, PrimExpr, cast, const
-from ...tir.stmt import Buffer, BufferLoad, BufferStore, Stmt, seq
+from ...tir.stmt import Buffer, Stmt, seq
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import ANY, NUMBER, axis_of, dims_product, tensor
-from .kernel import call_kernel, loops
 from .linalg import accumulator
+from .loops import call_loops, for_each, load, store
 from .meaning import value_dtype
 from .record import missing, op
 
 __all__ = ["cumprod", "cumsum"]
 
+ZERO, ONE = const(0, "int64"), const(1, "int64")
 _NUMBERED = missing("the axis is numbered by position")
 
 
@@ -36,7 +39,11 @@ def _meaning(f: Any, start: int) -> Callable[..., Any]:
         if floats:
             wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
         # Elements take the result's dtype before they are combined if that is an integer.
-        made = f.accumulate(x.astype(out if out.kind != "f" else wide), axis=axis, dtype=wide if out.kind == "f" else out)
+        made = f.accumulate(
+            x.astype(out if out.kind != "f" else wide),
+            axis=axis,
+            dtype=wide if out.kind == "f" else out,
+        )
         if exclusive and made.shape[axis]:
             first = np.full_like(np.take(made, [0], axis), start)
             made = np.concatenate([first, np.delete(made, -1, axis)], axis)
@@ -49,18 +56,17 @@ def _lower(combine: Callable[[PrimExpr, PrimExpr], PrimExpr], start: int) -> Cal
     def lower(builder: Any, call: Call) -> Expr:
         (x,) = call.args
         info: Any = x.struct_info
-        out: DataType = call.struct_info.dtype  # type: ignore[attr-defined]
-        wide = accumulator([info.dtype], out) if out.is_float else out
+        dtype: DataType = call.struct_info.dtype  # type: ignore[attr-defined]
+        wide = accumulator([info.dtype], dtype) if dtype.is_float else dtype
         axis = call.attrs["axis"]
         exclusive = call.attrs["exclusive"]
         axis = None if axis is None else axis_of(axis, info.ndim)
 
-        def body(source: Buffer, result: Buffer, total: Buffer) -> Stmt:
-            zero = const(0, "int64")
-            here = BufferLoad(total, [zero])
-            reset = BufferStore(total, const(start, wide), [zero])
+        def fill(source: Buffer, *, out: list[Buffer], scratch: list[Buffer]) -> Stmt:
+            (result,), (total,) = out, scratch
             scanned = list(range(info.ndim)) if axis is None else [axis]
             rest = [k for k in range(info.ndim) if k not in scanned]
+            here = load(total, ZERO)
 
             def step(outer: tuple[PrimExpr, ...], inner: tuple[PrimExpr, ...]) -> Stmt:
                 at: list[Any] = [None] * info.ndim
@@ -68,24 +74,23 @@ def _lower(combine: Callable[[PrimExpr, PrimExpr], PrimExpr], start: int) -> Cal
                     at[k] = i
                 to = at
                 if axis is None:
-                    flat: PrimExpr = zero
+                    flat: PrimExpr = ZERO
                     for k, i in zip(scanned, inner):
                         flat = flat * source.shape[k] + i
                     to = [flat]
                 # Integers take the result's dtype first, as numpy has it.
-                element = cast(wide, BufferLoad(source, at))
-                add = BufferStore(total, combine(here, element), [zero])
-                put = BufferStore(result, cast(out, here), to)
+                add = store(total, combine(here, cast(wide, load(source, *at))), ZERO)
+                put = store(result, cast(dtype, here), *to)
                 return seq(put, add) if exclusive else seq(add, put)
 
             def row(*outer: PrimExpr) -> Stmt:
                 extents = [source.shape[k] for k in scanned]
-                names = [f"k{k}" for k in scanned]
-                return seq(reset, loops(extents, lambda *inner: step(outer, inner), names))
+                reset = store(total, const(start, wide), ZERO)
+                return seq(reset, for_each(extents, lambda *inner: step(outer, inner), "k"))
 
-            return loops([source.shape[k] for k in rest], row)
+            return for_each([source.shape[k] for k in rest], row)
 
-        return call_kernel(builder, call, body, [x], [((1,), str(wide))])
+        return call_loops(builder, call, fill, x, scratch=[((ONE,), wide)])
 
     return lower
 

@@ -1,7 +1,8 @@
 """Operators that write at indices: scatter_elements, scatter_nd, index_put, slice_scatter.
 
-Negative indices count from the end; an index that is still out of bounds stops the program with an error before anything is
-written. Where several updates meet, they are applied in row-major order, so the last one wins.
+Negative indices count from the end; an index that is still out of bounds stops the program with an
+error before anything is written. Where several updates meet, they are applied in row-major order,
+so the last one wins.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _want_reduction(reduction: str, known: tuple[str, ...], info: TensorStructIn
         check_kind(info.dtype, f"data (with reduction {reduction!r})", NUMBER)
 
 
-# -- scatter_elements ---------------------------------------------------------------------------------------------------
+# -- scatter_elements -----------------------------------------------------------------------------
 
 
 def _scatter_elements_numpy(
@@ -142,23 +143,23 @@ def _lower_scatter_elements(builder: Any, call: Call) -> Expr:
         def one(*i: PrimExpr) -> list[Stmt]:
             place = (*i[:at], from_end(load(indices, *i), data.shape[at]), *i[at + 1 :])
             stmts = [_combine(made, reduction, load(updates, *i), *place)]
-            stmts += [store(count, load(count, *place) + 1, *place) for count in scratch]
+            stmts += [store(c, load(c, *place) + 1, *place) for c in scratch]
             return stmts
 
         checked = check_indices("scatter_elements", [(indices, data.shape[at])])
         steps = [checked, _copy(data, made), for_each(indices.shape, one)]
-        for count in scratch:
+        if scratch:
+            (count,) = scratch
             steps.insert(1, for_each(count.shape, lambda *i: store(count, ONE, *i)))
-            steps.append(
-                for_each(
-                    count.shape,
-                    lambda *i: store(made, _divided(load(made, *i), load(count, *i)), *i),
-                )
-            )
+            steps.append(for_each(count.shape, lambda *i: _average(made, count, *i)))
         return seq(*steps)
 
     scratch = [(own, "int64")] if reduction == "mean" else []
     return call_loops(builder, call, fill, data, indices, updates, scratch=scratch)
+
+
+def _average(made: Buffer, count: Buffer, *i: PrimExpr) -> Stmt:
+    return store(made, _divided(load(made, *i), load(count, *i)), *i)
 
 
 def _scatter_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -183,9 +184,11 @@ def _scatter_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any
 def scatter_elements(
     data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "update"
 ) -> StructInfo:
-    """`data` with ``out[..., indices[i, j, ...], ...]`` (at `axis`) combined with ``updates[i, j, ...]``.
+    """`data` with ``out[..., indices[i, j, ...], ...]`` (at `axis`) combined with ``updates[i, j,
+    ...]``.
 
-    reduction  "update" (replaced), "add", "mul", "max", "min", or "mean" of the element and all its updates
+    reduction  "update" (replaced), "add", "mul", "max", "min", or "mean" of the element and all
+               its updates
     """
     info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
     new = tensor(updates, "updates")
@@ -200,11 +203,13 @@ def scatter_elements(
     if new.dims is not None and index.dims is not None:
         for k, (a, b) in enumerate(zip(new.dims, index.dims)):
             if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
-                raise StructInfoError(f"dimension {k}: updates has {a.value}, indices has {b.value}")
+                raise StructInfoError(
+                    f"dimension {k}: updates has {a.value}, indices has {b.value}"
+                )
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
-# -- scatter_nd ---------------------------------------------------------------------------------------------------------
+# -- scatter_nd -----------------------------------------------------------------------------------
 
 
 def _scatter_nd_numpy(data: Any, indices: Any, updates: Any, *, reduction: str = "update") -> Any:
@@ -260,9 +265,11 @@ def _scatter_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]
     layout=BY_POSITION,
 )
 def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "update") -> StructInfo:
-    """`data` with the slices at the index tuples in the last dimension of `indices` combined with `updates`.
+    """`data` with the slices at the index tuples in the last dimension of `indices` combined with
+    `updates`.
 
-    data  [d0, d1, ..., rest...]    indices  [i..., depth], depth constant    updates  [i..., rest...]
+    data     [d0, d1, ..., rest...]    indices  [i..., depth], depth constant
+    updates  [i..., rest...]
     """
     info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
     new = tensor(updates, "updates")
@@ -282,7 +289,7 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
-# -- index_put ----------------------------------------------------------------------------------------------------------
+# -- index_put ------------------------------------------------------------------------------------
 
 
 def _index_put_numpy(data: Any, indices: Any, values: Any, *, accumulate: bool = False) -> Any:
@@ -322,7 +329,7 @@ def _lower_index_put(builder: Any, call: Call) -> Expr:
 
 
 def _index_put_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    data, indices, values = call.args
+    _, indices, values = call.args
     of_values = unbroadcast(ops, ops.index_tensor(gy, indices), values)
     if call.attrs["accumulate"]:
         return gy, None, of_values
@@ -340,7 +347,8 @@ def _index_put_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False) -> StructInfo:
     """`data` with ``out[i0, i1, ...] = values`` (or ``+=`` with `accumulate`) of numpy.
 
-    indices  a tuple of integer tensors that broadcast, for the first axes; `values` broadcasts to what they select
+    indices  a tuple of integer tensors that broadcast, for the first axes; `values` broadcasts to
+             what they select
     """
     info, new = tensor(data, "data"), tensor(values, "values")
     infos = tensor_fields(indices, "indices", INTEGER)
@@ -366,7 +374,7 @@ def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False)
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
-# -- slice_scatter ------------------------------------------------------------------------------------------------------
+# -- slice_scatter --------------------------------------------------------------------------------
 
 
 def _slice_scatter_numpy(
@@ -396,9 +404,7 @@ def _lower_slice_scatter(builder: Any, call: Call) -> Expr:
     wanted = [length if k == at else d for k, d in enumerate(own)]
     require_equal(builder, list(zip(new, wanted)))
 
-    def compute(
-        data: te.Tensor, src: te.Tensor, begin: PrimExpr, step: PrimExpr
-    ) -> te.Tensor:
+    def compute(data: te.Tensor, src: te.Tensor, begin: PrimExpr, step: PrimExpr) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
             past = i[at] - begin
             place = FloorDiv(past, step)
@@ -432,7 +438,9 @@ def _slice_scatter_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, .
 def slice_scatter(
     input_tensor: Expr, src: Expr, start: Prim, end: Prim, step: Prim = 1, axis: int = 0
 ) -> StructInfo:
-    """`input_tensor` with ``out[..., start:end:step, ...] = src`` along `axis`; `step` is a positive constant."""
+    """`input_tensor` with ``out[..., start:end:step, ...] = src`` along `axis`; `step` is a
+    positive constant.
+    """
     info, new = tensor(input_tensor, "input_tensor"), tensor(src, "src")
     dtype = same_dtype((info, new), ("input_tensor", "src"))
     same_rank(new, info, ("src", "input_tensor"))
@@ -446,7 +454,9 @@ def slice_scatter(
             place.append(const(x, "int64"))
             continue
         if not isinstance(value, PrimStructInfo) or not value.dtype.is_int or value.value is None:
-            raise StructInfoError(f"{name}: wanted an integer, constant or of known symbols, got {value}")
+            raise StructInfoError(
+                f"{name}: wanted an integer, constant or of known symbols, got {value}"
+            )
         place.append(cast("int64", value.value))
     if not isinstance(place[2], IntImm) or place[2].value < 1:
         raise StructInfoError(f"step: wanted a positive constant, got {place[2]}")

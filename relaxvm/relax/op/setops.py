@@ -1,4 +1,5 @@
-"""Operators whose result's shape depends on data: unique, nonzero. A fresh symbol stands for the size.
+"""Operators whose result's shape depends on data: unique, nonzero. A fresh symbol stands for the
+size.
 
 The work is done by `vm.library.*` when the program runs.
 """
@@ -23,14 +24,18 @@ __all__ = ["nonzero", "unique"]
 _BY_DATA = missing("where elements go depends on data")
 
 
-def _call_library(builder: Any, name: str, args: tuple[Any, ...], wanted: StructInfo, loose: StructInfo) -> Expr:
-    """What the library function `name` gives, of `loose` struct info, bound to `wanted` with its fresh symbols."""
+def _call_library(
+    builder: Any, name: str, args: tuple[Any, ...], wanted: StructInfo, loose: StructInfo
+) -> Expr:
+    """What the library function `name` gives, of `loose` struct info, bound to `wanted` with its
+    fresh symbols.
+    """
     values = [a if isinstance(a, Expr) else PrimValue(const(int(a), "int64")) for a in args]
     made = call_pure_packed(ExternFunc(f"vm.library.{name}"), *values, sinfo_args=loose)
     return builder.match_cast(builder.emit(made), wanted)  # type: ignore[no-any-return]
 
 
-# -- nonzero ------------------------------------------------------------------------------------------------------------
+# -- nonzero --------------------------------------------------------------------------------------
 
 
 def _lower_nonzero(builder: Any, call: Call) -> Expr:
@@ -48,7 +53,8 @@ def _lower_nonzero(builder: Any, call: Call) -> Expr:
     layout=_BY_DATA,
 )
 def nonzero(x: Expr) -> StructInfo:
-    """The indices of the elements of `x` that are not zero: int64 [ndim, count], in row-major order.
+    """The indices of the elements of `x` that are not zero: int64 [ndim, count], in row-major
+    order.
 
     A tensor without dimensions counts as one of a single element.
     """
@@ -56,7 +62,7 @@ def nonzero(x: Expr) -> StructInfo:
     return TensorStructInfo(None, "int64", info.vdevice, 2)
 
 
-# -- unique -------------------------------------------------------------------------------------------------------------
+# -- unique ---------------------------------------------------------------------------------------
 
 
 def _unique_numpy(
@@ -88,7 +94,9 @@ def _unique_numpy(
     first = np.asarray(kept, "int64")[order]
     at = {old: new for new, old in enumerate(order)}
     numbers = np.asarray([at[i] for i in inverse], "int64")
-    values = flat[first] if axis is None else np.ascontiguousarray(np.moveaxis(flat[first], 0, axis))
+    values = (
+        flat[first] if axis is None else np.ascontiguousarray(np.moveaxis(flat[first], 0, axis))
+    )
     made = [values]
     made += [first] if return_index else []
     made += [numbers] if return_inverse else []
@@ -144,9 +152,10 @@ def unique(
 
     sorted          in ascending order; else in the order they are met first
     return_index    also where each is met first
-    return_inverse  also the number of each element of `x` (flat, or along `axis`) among the distinct ones
+    return_inverse  also the number of each element (flat, or along `axis`) among the distinct ones
     return_counts   also how often each is met
-    What is added makes the result a tuple; it is int64 of one dimension. NaN is equal to NaN, but not within slices.
+    What is added makes the result a tuple; it is int64 of one dimension. NaN is equal to NaN, but
+    not within slices.
     """
     info = tensor(x, "x")
     if axis is not None:

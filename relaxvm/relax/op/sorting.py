@@ -1,7 +1,7 @@
 """Operators that order elements: sort, argsort, topk, searchsorted, bucketize.
 
-NaN counts as greater than everything, as in numpy. Sorting is stable in both directions. The work is done by `vm.library.*`,
-which is numpy's.
+NaN counts as greater than everything, as in numpy. Sorting is stable in both directions. The work
+is done by `vm.library.*`, which is numpy's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,12 @@ _INDICES = missing("gives indices")
 
 def _packed(call: Call, name: str, *args: Any) -> Expr:
     """The library function `name` on `args`, with outputs as `call` has them."""
-    values = Tuple(tuple(a if isinstance(a, Expr) else PrimValue(const(int(a), "int64")) for a in args))
-    return call_dps_packed(ExternFunc(f"vm.library.{name}"), values, call.struct_info, span=call.span)
+    values = Tuple(
+        tuple(a if isinstance(a, Expr) else PrimValue(const(int(a), "int64")) for a in args)
+    )
+    return call_dps_packed(
+        ExternFunc(f"vm.library.{name}"), values, call.struct_info, span=call.span
+    )
 
 
 def _index_dtype(dtype: DataType, name: str = "dtype") -> DataType:
@@ -50,7 +54,7 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
     return x.shape[axis] - 1 - np.flip(back, axis)
 
 
-# -- sort, argsort ------------------------------------------------------------------------------------------------------
+# -- sort, argsort --------------------------------------------------------------------------------
 
 
 def _sort_numpy(x: Any, *, axis: int = -1, descending: bool = False) -> Any:
@@ -100,7 +104,7 @@ def argsort(
     return info.replace(dtype=_index_dtype(dtype))
 
 
-# -- topk ---------------------------------------------------------------------------------------------------------------
+# -- topk -----------------------------------------------------------------------------------------
 
 
 def _topk_numpy(
@@ -163,7 +167,8 @@ def topk(
     largest: bool = True,
     dtype: DataType = DataType("int32"),
 ) -> StructInfo:
-    """The `k` largest (or smallest) elements along `axis` in order, and their indices; of equal ones the first.
+    """The `k` largest (or smallest) elements along `axis` in order, and their indices; of equal
+    ones the first.
 
     k         less than 1, or more than there are: all of them
     ret_type  "both": (values, indices); "values"; "indices"
@@ -184,7 +189,7 @@ def topk(
     return made if ret_type == "values" else indices
 
 
-# -- searchsorted, bucketize --------------------------------------------------------------------------------------------
+# -- searchsorted, bucketize ----------------------------------------------------------------------
 
 
 def _searchsorted_numpy(
@@ -217,12 +222,16 @@ def _lower_searchsorted(builder: Any, call: Call) -> Expr:
 def searchsorted(
     sorted_sequence: Expr, values: Expr, right: bool = False, dtype: DataType = DataType("int32")
 ) -> StructInfo:
-    """Where each of `values` would be inserted into the sorted last axis of `sorted_sequence` to keep it sorted.
+    """Where each of `values` would be inserted into the sorted last axis of `sorted_sequence` to
+    keep it sorted.
 
     right  after equal elements, not before
     sorted_sequence has one dimension, or the same leading dimensions as `values`.
     """
-    keys, info = tensor(sorted_sequence, "sorted_sequence", NUMBER), tensor(values, "values", NUMBER)
+    keys, info = (
+        tensor(sorted_sequence, "sorted_sequence", NUMBER),
+        tensor(values, "values", NUMBER),
+    )
     same_dtype((keys, info), ("sorted_sequence", "values"))
     _index_dtype(dtype)
     if keys.ndim == 0:
@@ -254,7 +263,8 @@ def searchsorted(
 def bucketize(
     input_tensor: Expr, boundaries: Expr, out_int32: bool = False, right: bool = False
 ) -> StructInfo:
-    """The number of the bucket, among those between the sorted one-dimensional `boundaries`, that each element falls in.
+    """The number of the bucket, among those between the sorted one-dimensional `boundaries`, that
+    each element falls in.
 
     right  a bucket holds its lower boundary, not its upper one
     """

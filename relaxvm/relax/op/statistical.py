@@ -1,7 +1,9 @@
-"""Reductions: sum, mean, prod, max, min, variance, std, logsumexp; median; argmax and argmin.
+"""Reductions: sum, mean, prod, max, min, variance, std, logsumexp; median.
 
-`axis` is an int, several, or None for all; `keepdims` leaves reduced axes with size 1. float16 and bfloat16 accumulate in
-float32 and are rounded once; integers wrap in their own dtype. Over no elements sum is 0, prod 1, max and min the identity
+`axis` is an int, several, or None for all; `keepdims` leaves reduced axes with size 1. float16 and
+bfloat16 accumulate in
+float32 and are rounded once; integers wrap in their own dtype. Over no elements sum is 0, prod 1,
+max and min the identity
 (minus and plus infinity, or the ends of an integer's range), mean, variance and std NaN.
 """
 
@@ -14,19 +16,17 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir.expr import IntImm, Max, Min, PrimExpr, Select, cast, const
 from ..expr import Call
 from ..expr import const as constant
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .families import reduce, reduced_info, te_reduce
-from .infer import FLOAT, NUMBER, axes_of, axis_of, dims_product, tensor
+from .infer import FLOAT, NUMBER, axes_of, dims_product, tensor
 from .lower import call_te, elementwise, te_lower
 from .names import ops as operators
 from .record import missing, op
 
 __all__ = [
-    "argmax",
-    "argmin",
     "logsumexp",
     "max",
     "mean",
@@ -38,12 +38,10 @@ __all__ = [
     "variance",
 ]
 
-Axis = int | tuple[int, ...] | None
 _NUMBERED = missing("axes are numbered by position")
-_INDEX = missing("gives an index")
 
 
-# -- helpers of meanings ------------------------------------------------------------------------------------------------
+# -- helpers of meanings ---------------------------------------------------------------------------
 
 
 def _wide(x: Any) -> np.ndarray:
@@ -54,7 +52,9 @@ def _wide(x: Any) -> np.ndarray:
 
 
 def _reduced(f: Callable[..., Any], dtype: bool = False) -> Callable[..., Any]:
-    """A meaning: the numpy function `f` over axes, in the wider dtype, rounded once to the dtype of x."""
+    """A meaning: the numpy function `f` over axes, in the wider dtype, rounded once to the dtype of
+    x.
+    """
 
     def meaning(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
         x = np.asarray(x)
@@ -113,18 +113,19 @@ def _logsumexp_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any
     return made.astype(np.asarray(x).dtype)
 
 
-# -- helpers of legalisations -------------------------------------------------------------------------------------------
+# -- helpers of legalisations ----------------------------------------------------------------------
 
 
-def _infinite(dtype: DataType, sign: int) -> PrimExpr:
+def infinite(dtype: DataType, sign: int) -> PrimExpr:
     if dtype.is_float:
         return const(sign * float("inf"), dtype)
     return const(dtype.max_value if sign > 0 else dtype.min_value, dtype)
 
 
-te_max = te.comm_reducer(lambda a, b: Max(a, b), lambda d: _infinite(d, -1), "max")
-"""As te.max, but it starts from minus infinity, so that this is the maximum of infinities below 0."""
-te_min = te.comm_reducer(lambda a, b: Min(a, b), lambda d: _infinite(d, 1), "min")
+te_max = te.comm_reducer(lambda a, b: Max(a, b), lambda d: infinite(d, -1), "max")
+"""As te.max, but it starts from minus infinity, so that this is the maximum of infinities below 0.
+"""
+te_min = te.comm_reducer(lambda a, b: Min(a, b), lambda d: infinite(d, 1), "min")
 
 
 def wide_dtype(dtype: DataType) -> DataType:
@@ -157,9 +158,9 @@ def te_over(
             at.append(over[k].var if i is None else i)
             first.append(const(0, over[k].var.dtype) if i is None else i)
         made = value(at, first)
-        return reducer(made, axis=list(over.values())) if over else made  # type: ignore[no-any-return]
+        return reducer(made, axis=list(over.values())) if over else made
 
-    return te.compute(tuple(dims), element, "reduced")  # type: ignore[no-any-return]
+    return te.compute(tuple(dims), element, "reduced")
 
 
 def _count(x: te.Tensor, axis: Any, dtype: DataType) -> PrimExpr:
@@ -213,10 +214,10 @@ def logsumexp_te(x: te.Tensor, *, axis: Any, keepdims: bool) -> te.Tensor:
         for k, d in enumerate(x.shape)
         if keepdims or k not in axes
     ]
-    return te.compute(tuple(dims), value, "logsumexp")  # type: ignore[no-any-return]
+    return te.compute(tuple(dims), value, "logsumexp")
 
 
-# -- helpers of gradients -----------------------------------------------------------------------------------------------
+# -- helpers of gradients --------------------------------------------------------------------------
 
 
 def restored(ops: Any, call: Call, g: Expr) -> Expr:
@@ -227,16 +228,18 @@ def restored(ops: Any, call: Call, g: Expr) -> Expr:
     if call.attrs["keepdims"]:
         return g
     axes = sorted(axes_of(call.attrs["axis"], info.ndim))
-    return ops.expand_dims(g, axis=axes) if axes else g  # type: ignore[no-any-return]
+    return ops.expand_dims(g, axis=axes) if axes else g
 
 
 def _spread(ops: Any, g: Expr, x: Expr) -> Expr:
     info: Any = x.struct_info
-    return ops.broadcast_to(g, info.shape if info.shape is not None else ops.shape_of(x))  # type: ignore[no-any-return]
+    return ops.broadcast_to(g, info.shape if info.shape is not None else ops.shape_of(x))
 
 
 def _number_of_elements(ops: Any, call: Call) -> Expr:
-    """How many elements each result reduces, as a constant or a tensor of the reduction's shape with axes restored."""
+    """How many elements each result reduces, as a constant or a tensor of the reduction's shape
+    with axes restored.
+    """
     x: Any = call.args[0]
     info = x.struct_info
     axes = axes_of(call.attrs["axis"], info.ndim)
@@ -244,7 +247,7 @@ def _number_of_elements(ops: Any, call: Call) -> Expr:
         total = dims_product([info.dims[a] for a in axes])
         if isinstance(total, IntImm):
             return constant(float(total.value), info.dtype)  # type: ignore[return-value]
-    return ops.sum(ops.ones_like(x), axis=call.attrs["axis"], keepdims=True)  # type: ignore[no-any-return]
+    return ops.sum(ops.ones_like(x), axis=call.attrs["axis"], keepdims=True)
 
 
 def _sum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
@@ -302,7 +305,7 @@ def _logsumexp_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (ops.multiply(share, restored(ops, call, gy)),)
 
 
-# -- operators ----------------------------------------------------------------------------------------------------------
+# -- operators -------------------------------------------------------------------------------------
 
 
 sum = reduce(
@@ -338,7 +341,7 @@ min = reduce(
 
 
 @op("mean", numpy=_average(np.mean), lower=te_lower(_mean_te), grad=_mean_grad, layout=_NUMBERED)
-def mean(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+def mean(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> StructInfo:
     """The mean over `axis` of a floating tensor; NaN over no elements."""
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
 
@@ -350,19 +353,25 @@ def mean(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
     grad=_variance_grad,
     layout=_NUMBERED,
 )
-def variance(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
-    """The variance over `axis` of a floating tensor, divided by the number of elements; in two passes."""
+def variance(
+    x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> StructInfo:
+    """The variance over `axis` of a floating tensor, divided by the number of elements; in two
+    passes.
+    """
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
 
 
 @op(
     "std",
     numpy=_average(np.std),
-    lower=te_lower(lambda x, axis, keepdims: variance_te(x, axis=axis, keepdims=keepdims, root=True)),
+    lower=te_lower(
+        lambda x, axis, keepdims: variance_te(x, axis=axis, keepdims=keepdims, root=True)
+    ),
     grad=_std_grad,
     layout=_NUMBERED,
 )
-def std(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
+def std(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> StructInfo:
     """The standard deviation over `axis` of a floating tensor: the root of the variance."""
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
 
@@ -374,12 +383,16 @@ def std(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
     grad=_logsumexp_grad,
     layout=_NUMBERED,
 )
-def logsumexp(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
-    """log(sum(exp(x))) over `axis` of a floating tensor, without overflow; minus infinity over no elements."""
+def logsumexp(
+    x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> StructInfo:
+    """log(sum(exp(x))) over `axis` of a floating tensor, without overflow; minus infinity over no
+    elements.
+    """
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
 
 
-# -- median -------------------------------------------------------------------------------------------------------------
+# -- median ----------------------------------------------------------------------------------------
 
 
 def _median_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
@@ -483,112 +496,17 @@ def _median_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
 
 
 @op("median", numpy=_median_numpy, lower=_median_lower, grad=_median_grad, layout=_NUMBERED)
-def median(x: Expr, axis: Axis = None, keepdims: bool = False) -> StructInfo:
-    """The median over `axis`: the lower of two in the middle; NaN if an element is NaN or there are none.
+def median(
+    x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
+) -> StructInfo:
+    """The median over `axis`: the lower of two in the middle; NaN if an element is NaN. Over
+    nothing NaN (integers: 0).
 
-    For one axis a pair: medians, and their int64 indices along it (-1 over no elements); else the medians alone.
+    For one axis a pair: medians, and their int64 indices along it (-1 over no elements); else the
+    medians alone.
     """
     info = tensor(x, "x", NUMBER)
     values = reduced_info(info, axis, keepdims)
     if not _has_index(axis):
         return values
     return TupleStructInfo((values, values.replace(dtype=DataType("int64"))))
-
-
-# -- argmax and argmin --------------------------------------------------------------------------------------------------
-
-
-def _arg_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
-    def meaning(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
-        x = np.asarray(x)
-        reduced = x.size if axis is None else x.shape[axis]
-        if reduced == 0:
-            return np.full(np.sum(x, axis=axis, keepdims=keepdims).shape, -1, np.int64)
-        if x.ndim == 0:
-            return np.zeros((), np.int64)
-        return np.asarray(f(x, axis=axis, keepdims=keepdims)).astype(np.int64)
-
-    return meaning
-
-
-def _arg_te(better: Callable[[PrimExpr, PrimExpr], PrimExpr], sign: int) -> Callable[..., Any]:
-    def combine(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:
-        (i, a), (j, b) = x, y
-        first = better(b, a)
-        equal = b.equal(a)
-        if a.dtype.is_float:
-            first = Or(first, And(tir.isnan(b), tir.logical_not(tir.isnan(a))))
-            equal = Or(equal, And(tir.isnan(a), tir.isnan(b)))
-        zero = const(0, i.dtype)
-        takes = And(j >= zero, Or(Or(i < zero, first), And(equal, j < i)))
-        return Select(takes, j, i), Select(takes, b, a)
-
-    reducer = te.comm_reducer(
-        combine, lambda i, d: (const(-1, i), _infinite(d, sign)), "arg"
-    )
-
-    def compute(x: te.Tensor, *, axis: int | None, keepdims: bool) -> te.Tensor:
-        axes = axes_of(axis, x.ndim)
-        if not axes:
-            return elementwise(x, lambda v: const(0, "int64"))
-        over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
-        dims = [
-            const(1, d.dtype) if k in over else d
-            for k, d in enumerate(x.shape)
-            if keepdims or k not in over
-        ]
-
-        def value(*index: PrimExpr) -> Any:
-            rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
-            at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
-            place: PrimExpr = const(0, "int64")
-            for a in axes:
-                place = place * cast("int64", x.shape[a]) + cast("int64", over[a].var)
-            return reducer((place, x(*at)), axis=list(over.values()))
-
-        return te.compute(tuple(dims), value, "arg")[0]  # type: ignore[no-any-return]
-
-    return compute
-
-
-def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
-    info = tensor(x, "x", NUMBER)
-    if axis is not None:
-        axis_of(axis, info.ndim)
-    if info.dims is not None:
-        for a in axes_of(axis, info.ndim):
-            if isinstance(info.dims[a], IntImm) and info.dims[a].value == 0:  # type: ignore[attr-defined]
-                raise StructInfoError(f"x: axis {a} has no elements to choose from")
-    return reduced_info(info, axis, keepdims, DataType("int64"))
-
-
-@op(
-    "argmax",
-    numpy=_arg_numpy(np.argmax),
-    lower=te_lower(_arg_te(lambda b, a: b > a, -1)),
-    grad=_INDEX,
-    layout=_NUMBERED,
-)
-def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
-    """The int64 index of the first greatest element along `axis` (None: of x flattened); the first NaN if there is one.
-
-    Raises StructInfoError if the axis is known to be empty; -1 if it turns out to be when the program runs.
-    """
-    return _arg_info(x, axis, keepdims)
-
-
-@op(
-    "argmin",
-    numpy=_arg_numpy(np.argmin),
-    lower=te_lower(_arg_te(lambda b, a: b < a, 1)),
-    grad=_INDEX,
-    layout=_NUMBERED,
-)
-def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
-    """The int64 index of the first least element along `axis` (None: of x flattened); the first NaN if there is one.
-
-    Raises StructInfoError if the axis is known to be empty; -1 if it turns out to be when the program runs.
-    """
-    return _arg_info(x, axis, keepdims)
-
-

@@ -13,8 +13,12 @@ A tensor is planned if it provably does not outlive its function: not returned, 
 handed to a graph function, a closure or a packed function that may keep it. What aliases it (a
 tuple, a field, another name, the result of a branch or of a pure operator) keeps it alive. A freed
 storage serves the next tensor that fits; a static one grows if that is cheaper than a new one. A
-symbolic size is reused for sizes provably equal, or, where the function's attribute
+symbolic size is reused for sizes provably equal or smaller, or, where the function's attribute
 ``tir_var_upper_bound`` ({"n": 1024}) bounds its symbols, planned as the largest it can be.
+
+What both branches of an `If` allocate is allocated once, before it, and free again after it. A
+kernel that may write over an input which nobody reads later does so (`inplace_kernels`): it is
+called as a function of its own with one buffer for both.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from ...arith import Analyzer
 from ...base import PassError
 from ...ir import GlobalVar, IntImm, IRModule, Op, PassContext, PrimExpr, Range, walk
 from ...ir import Var as PrimVar
-from ...ir.transform import function_pass
+from ...ir.transform import module_pass, register_config
 from ...tir import PrimFunc
 from ..expr import (
     Binding,
@@ -40,7 +44,8 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..struct_info import Expr, ShapeExpr
+from ..struct_info import Expr, ShapeExpr, TensorStructInfo
+from .inplace_kernels import overwritable_inputs, write_over
 from .lower_alloc_tensor import size_bytes
 from .lowered_ops import (
     ALLOC_TENSOR,
@@ -76,14 +81,73 @@ remains.
 """
 
 
-@function_pass(opt_level=0)
-def StaticPlanBlockMemory(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
+register_config(
+    "relax.StaticPlanBlockMemory.inplace",
+    bool,
+    True,
+    "let kernels write results over inputs that nobody reads any more",
+)
+
+
+@module_pass(opt_level=0)
+def StaticPlanBlockMemory(mod: IRModule, ctx: PassContext) -> IRModule:
     """Plan which tensors share storage."""
+    kernels = _Kernels(mod, ctx.get("relax.StaticPlanBlockMemory.inplace"))
+    planned = {gv: _plan_function(fn, mod, kernels) for gv, fn in mod.items()}
+    if all(planned[gv] is fn for gv, fn in mod.items()):
+        return mod
+    return mod.clone({**planned, **kernels.made})
+
+
+def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
+    if not isinstance(fn, Function):
+        return fn
     events = linearise(fn)
     if not any(e.kind == BIND and is_op(e.node.value, ALLOC_TENSOR) for e in events):
         return fn
-    plan = _Planner(fn).plan(events, _Lifetimes(events, mod))
-    return _Rewriter(plan).rewrite(fn) if plan else fn
+    planner = _Planner(fn, kernels)
+    plan = planner.plan(events, _Lifetimes(events, mod))
+    return _Rewriter(plan, planner.hoisted(), planner.calls).rewrite(fn) if plan else fn
+
+
+class _Kernels:
+    """What may be written in place, and the functions made for it."""
+
+    def __init__(self, mod: IRModule, enabled: bool) -> None:
+        self.mod = mod
+        self.enabled = enabled
+        self.made: dict[GlobalVar, PrimFunc] = {}
+        self._pairs: dict[PrimFunc, tuple[tuple[int, int], ...]] = {}
+        self._known: dict[tuple[PrimFunc, int, int], GlobalVar] = {}
+        self._names = {gv.name_hint for gv in mod.functions}
+
+    def pairs(self, call: Call) -> tuple[tuple[int, int], ...]:
+        """The arguments (input, output) of a call where the output may be written over the
+        input.
+        """
+        fn = self.mod.get(call.op) if isinstance(call.op, GlobalVar) else None
+        if not self.enabled or not isinstance(fn, PrimFunc) or len(fn.params) != len(call.args):
+            return ()
+        found = self._pairs.get(fn)
+        if found is None:
+            found = self._pairs[fn] = overwritable_inputs(fn)
+        return found
+
+    def inplace(self, gv: GlobalVar, source: int, out: int) -> GlobalVar:
+        """The function that writes `out` over `source`."""
+        fn = self.mod[gv]
+        assert isinstance(fn, PrimFunc)
+        known = self._known.get((fn, source, out))
+        if known is None:
+            name, number = f"{gv.name_hint}_inplace", 0
+            while name in self._names:
+                number += 1
+                name = f"{gv.name_hint}_inplace_{number}"
+            self._names.add(name)
+            made = write_over(fn, source, out, name)
+            known = self._known[fn, source, out] = GlobalVar(name)
+            self.made[known] = made
+        return known
 
 
 # -- how long each tensor lives -------------------------------------------------------------------
@@ -138,12 +202,16 @@ class _Lifetimes:
         self.last_use: dict[Var, int] = {}
         self.scope_of: dict[Var, Scope] = {}
         self.released: dict[int, list[Var]] = {}
+        self.root: dict[Var, Var] = {}
+        self.shared: set[Var] = set()
         tensors = []
         for e in events:
             if e.kind in (BIND, END):
                 self.scope_of[e.node.var] = e.scope
                 if is_op(e.node.value, ALLOC_TENSOR):
                     tensors.append(e.node.var)
+                elif e.kind == BIND and isinstance(e.node.value, Var):
+                    self.root[e.node.var] = self.root.get(e.node.value, e.node.value)
         for position in range(len(events) - 1, -1, -1):
             self._look(position, events[position], mod)
         lives = {
@@ -163,6 +231,7 @@ class _Lifetimes:
                     self.escaped.add(v)
                     continue
                 # The If's variable is another name of its branches' results.
+                self.shared.add(self.root.get(v, v))
                 self._alias(v, owner.var)
                 home = self.scope_of.get(v)
                 if home is not None and home.depth >= e.scope.depth:
@@ -181,6 +250,8 @@ class _Lifetimes:
             if use == _ESCAPE:
                 self.escaped.add(v)
             elif use == _ALIAS:
+                if not isinstance(value, Var):
+                    self.shared.add(self.root.get(v, v))
                 self._alias(v, e.node.var)
 
     def _use(self, v: Var, position: int) -> None:
@@ -200,14 +271,26 @@ class _Lifetimes:
 class _Storage:
     """A storage in the plan. `size` is an int, or an expression for sizes only known at run
     time.
+
+    before  the variable of the `If` before which it is allocated; None: where it is first used
+    merged  the storage of the other branch that stands for this one
     """
 
-    __slots__ = ("alloc", "number", "size")
+    __slots__ = ("alloc", "before", "merged", "number", "size")
 
     def __init__(self, size: int | PrimExpr, alloc: Call, number: int) -> None:
         self.size = size
         self.alloc = alloc
         self.number = number
+        self.before: Var | None = None
+        self.merged: _Storage | None = None
+
+    def final(self) -> _Storage:
+        """The storage that stands for this one."""
+        storage = self
+        while storage.merged is not None:
+            storage = storage.merged
+        return storage
 
     def order(self) -> tuple[Any, int]:
         return (self.size, self.number)
@@ -250,7 +333,12 @@ class _Pool:
 class _Planner:
     """Goes through the events once, taking storages from the pools and giving them back."""
 
-    def __init__(self, fn: Function) -> None:
+    def __init__(self, fn: Function, kernels: _Kernels) -> None:
+        self.kernels = kernels
+        self.calls: dict[Var, tuple[GlobalVar, int]] = {}
+        self.created: list[_Storage] = []
+        self.lifted: list[_Storage] = []
+        self.owner: dict[int, Var] = {}
         self.pools: dict[tuple[Any, ...], _Pool] = {}
         self.analyzer = Analyzer()
         self.bounded = _bind_upper_bounds(fn, self.analyzer)
@@ -261,24 +349,122 @@ class _Planner:
     def plan(self, events: list[Event], lives: _Lifetimes) -> dict[Var, _Storage]:
         chosen: dict[Var, _Storage] = {}
         saved: list[dict[tuple[Any, ...], _Pool]] = []
+        outer: list[list[_Storage]] = []
+        branches: list[list[list[_Storage]]] = []
+        writers = self._writers(events)
         for position, e in enumerate(events):
             if e.kind == BRANCH:
                 # Both branches start from what is free here; what they leave free cannot be relied
                 # on afterwards.
                 saved.append(self.pools)
                 self.pools = _copy_pools(saved[-1])
+                outer.append(self.created)
+                branches.append([])
+                self.created = []
             elif e.kind == RESULT and e.scope.owner is not None:
                 self.pools = _copy_pools(saved[-1])
+                branches[-1].append(self.created)
+                self.created = []
             elif e.kind == END:
                 self.pools = _copy_pools(saved.pop())
+                self.created = outer.pop()
+                self._lift(e.node.var, *branches.pop())
             elif (
                 e.kind == BIND and e.node.var in lives.planned and is_op(e.node.value, ALLOC_TENSOR)
             ):
-                chosen[e.node.var] = self._choose(e.node.var, e.node.value)
+                storage = self._over_an_input(e.node, writers.get(e.node.var), chosen, lives)
+                if storage is None:
+                    storage = self._choose(e.node.var, e.node.value)
+                chosen[e.node.var] = storage
+                self.owner[storage.number] = e.node.var
             for v in lives.released.get(position, ()):
-                if v in chosen:
+                # Else another tensor has been written over it.
+                if v in chosen and self.owner[chosen[v].number] is v:
                     self._pool(chosen[v].alloc).give_back(chosen[v])
         return chosen
+
+    def hoisted(self) -> dict[Var, list[_Storage]]:
+        """By the variable of an `If`: the storages to allocate before it."""
+        found: dict[Var, list[_Storage]] = {}
+        # One that was lifted out of several branches stands where it came to last.
+        for storage in dict.fromkeys(self.lifted):
+            if storage.merged is None and storage.before is not None:
+                found.setdefault(storage.before, []).append(storage)
+        return found
+
+    def _lift(self, var: Var, one: list[_Storage], two: list[_Storage]) -> None:
+        """Pair what the branches of the `If` bound to `var` allocate: each pair becomes one storage
+        of the sequence that the `If` stands in.
+        """
+        free: dict[Any, list[_Storage]] = {}
+        for storage in sorted(one, key=_by_size):
+            free.setdefault(self._kind(storage), []).append(storage)
+        for other in sorted(two, key=_by_size, reverse=True):
+            # The largest with the largest.
+            candidates = free.get(self._kind(other))
+            if not candidates:
+                continue
+            kept = candidates[-1]
+            if isinstance(kept.size, int) and isinstance(other.size, int):
+                if max(kept.size, other.size) > MATCH_RANGE * max(min(kept.size, other.size), 1):
+                    continue
+                kept.size = max(kept.size, other.size)
+            candidates.pop()
+            other.merged = kept
+            kept.before = var
+            self.lifted.append(kept)
+            self.created.append(kept)
+            self._pool(kept.alloc).give_back(kept)
+
+    def _kind(self, storage: _Storage) -> Any:
+        """What storages must have in common to be one."""
+        size = storage.size
+        return id(self._pool(storage.alloc)), 0 if isinstance(size, int) else size
+
+    @staticmethod
+    def _writers(events: list[Event]) -> dict[Var, tuple[int, Binding]]:
+        """The call that writes each allocated tensor first."""
+        found: dict[Var, tuple[int, Binding]] = {}
+        for position, e in enumerate(events):
+            if e.kind == BIND and isinstance(e.node.value, Call):
+                for arg in e.node.value.args:
+                    if isinstance(arg, Var):
+                        found.setdefault(arg, (position, e.node))
+        return found
+
+    def _over_an_input(
+        self,
+        b: Binding,
+        writer: tuple[int, Binding] | None,
+        chosen: dict[Var, _Storage],
+        lives: _Lifetimes,
+    ) -> _Storage | None:
+        """The storage of an input that the call which writes `b.var` may overwrite."""
+        if writer is None or writer[1].var in self.calls:
+            return None
+        position, binding = writer
+        call, alloc = binding.value, b.value
+        assert isinstance(call, Call)
+        assert isinstance(alloc, Call)
+        roots = [lives.root.get(a, a) if isinstance(a, Var) else None for a in call.args]
+        for source, out in self.kernels.pairs(call):
+            tensor = roots[source]
+            if call.args[out] is not b.var or tensor is None or tensor not in chosen:
+                continue
+            # Its last use, under this name only, in no other argument.
+            if tensor not in lives.released.get(position, ()) or tensor in lives.shared:
+                continue
+            if roots.count(tensor) > 1 or self.owner[chosen[tensor].number] is not tensor:
+                continue
+            storage = chosen[tensor]
+            if not _same_tensor(tensor, b.var) or self._pool(alloc) is not self._pool(
+                storage.alloc
+            ):
+                continue
+            assert isinstance(call.op, GlobalVar)
+            self.calls[binding.var] = (self.kernels.inplace(call.op, source, out), out)
+            return storage
+        return None
 
     def _pool(self, alloc: Call) -> _Pool:
         device, scope = alloc.args[2], alloc.args[3]
@@ -296,10 +482,26 @@ class _Planner:
             found = pool.take_static(size)
         elif pool.symbolic.get(size):
             found = pool.symbolic[size].pop()
+        else:
+            found = self._larger(pool, size)
         if found is None:
             self.count += 1
             found = _Storage(size, alloc, self.count)
+            self.created.append(found)
         return found
+
+    def _larger(self, pool: _Pool, size: PrimExpr) -> _Storage | None:
+        """A free storage that is provably large enough."""
+        compared = 0
+        for other, free in pool.symbolic.items():
+            if not free:
+                continue
+            compared += 1
+            if compared > _COMPARED_SIZES:
+                break
+            if self.analyzer.can_prove(other >= size):
+                return free.pop()
+        return None
 
     def _size(self, size: PrimExpr) -> int | PrimExpr:
         """A number if it is one or is bounded by one, else the first expression met that
@@ -333,6 +535,27 @@ class _Planner:
 
 _LARGEST = 1 << 62
 _COMPARED = 32
+_COMPARED_SIZES = 4
+_LARGEST_DIM = 1 << 32
+
+
+def _by_size(storage: _Storage) -> int:
+    return storage.size if isinstance(storage.size, int) else 0
+
+
+def _same_tensor(a: Var, b: Var) -> bool:
+    """Whether two tensors have the same dtype and, written alike, the same shape."""
+    one, two = a.struct_info, b.struct_info
+    if not isinstance(one, TensorStructInfo) or not isinstance(two, TensorStructInfo):
+        return False
+    mine, its = one.dims, two.dims
+    return (
+        one.dtype is two.dtype
+        and mine is not None
+        and its is not None
+        and len(mine) == len(its)
+        and all(x is y for x, y in zip(mine, its))
+    )
 
 
 def _copy_pools(pools: dict[tuple[Any, ...], _Pool]) -> dict[tuple[Any, ...], _Pool]:
@@ -345,6 +568,7 @@ def _bind_upper_bounds(fn: Function, analyzer: Analyzer) -> set[PrimVar]:
     """
     upper = _bounds(fn, "tir_var_upper_bound")
     if not upper:
+        _bind_sizes(fn, analyzer)
         return set()
     lower = _bounds(fn, "tir_var_lower_bound")
     bounded = set()
@@ -360,6 +584,21 @@ def _bind_upper_bounds(fn: Function, analyzer: Analyzer) -> set[PrimVar]:
                 )
                 bounded.add(n)
     return bounded
+
+
+def _bind_sizes(fn: Function, analyzer: Analyzer) -> None:
+    """What is a dimension of a parameter is at least 0."""
+    seen = set()
+    for p in fn.params:
+        info = p.struct_info
+        for dim in (info.dims or ()) if isinstance(info, TensorStructInfo) else ():
+            if isinstance(dim, PrimVar) and dim not in seen:
+                seen.add(dim)
+                most = min(_LARGEST_DIM, int(dim.dtype.max_value))
+                analyzer.bind(
+                    dim,
+                    Range.from_min_extent(IntImm(dim.dtype, 0), IntImm(dim.dtype, most)),
+                )
 
 
 def _bounds(fn: Function, attr: str) -> dict[str, int]:
@@ -384,26 +623,51 @@ def _bounds(fn: Function, attr: str) -> dict[str, int]:
 
 
 class _Rewriter(BindingRewriter):
-    def __init__(self, plan: dict[Var, _Storage]) -> None:
+    def __init__(
+        self,
+        plan: dict[Var, _Storage],
+        hoisted: dict[Var, list[_Storage]],
+        calls: dict[Var, tuple[GlobalVar, int]],
+    ) -> None:
         self.plan = plan
-        self.made: dict[int, Var] = {}
+        self.hoisted = hoisted
+        self.calls = calls
+        self.vars: dict[int, Var] = {}
+        self.made: set[int] = set()
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
+        early = self.hoisted.get(b.var)
+        if early is not None:
+            return [*map(self._allocation, early), b]
+        inplace = self.calls.get(b.var)
+        if inplace is not None:
+            callee, out = inplace
+            assert isinstance(b.value, Call)
+            args = tuple(a for k, a in enumerate(b.value.args) if k != out)
+            return [b.replace(value=b.value.replace(op=callee, args=args))]
         storage = self.plan.get(b.var)
         if storage is None:
             return None
-        call = b.value
+        storage, call = storage.final(), b.value
         assert isinstance(call, Call)
-        out: list[Binding] = []
-        var = self.made.get(storage.number)
+        out_bindings: list[Binding] = []
+        if storage.before is None and storage.number not in self.made:
+            out_bindings.append(self._allocation(storage))
+        out_bindings.append(b.replace(value=tensor_from_storage(self._var(storage), call)))
+        return out_bindings
+
+    def _var(self, storage: _Storage) -> Var:
+        var = self.vars.get(storage.number)
         if var is None:
-            name = "storage" if storage.number == 1 else f"storage_{storage.number - 1}"
-            var = self.made[storage.number] = Var(name, OBJECT, b.span)
-            dtype = storage.alloc.args[1]
-            assert isinstance(dtype, DataTypeImm)
-            size = ShapeExpr((storage.size,))
-            device, scope = storage.alloc.args[2:4]
-            made = alloc_storage(size, device, scope, dtype.value)
-            out.append(VarBinding(var, made, b.span))
-        out.append(b.replace(value=tensor_from_storage(var, call)))
-        return out
+            name = "storage" if not self.vars else f"storage_{len(self.vars)}"
+            var = self.vars[storage.number] = Var(name, OBJECT, storage.alloc.span)
+        return var
+
+    def _allocation(self, storage: _Storage) -> Binding:
+        self.made.add(storage.number)
+        dtype = storage.alloc.args[1]
+        assert isinstance(dtype, DataTypeImm)
+        size = ShapeExpr((storage.size,))
+        device, scope = storage.alloc.args[2:4]
+        made = alloc_storage(size, device, scope, dtype.value)
+        return VarBinding(self._var(storage), made, storage.alloc.span)

@@ -28,6 +28,7 @@ from ...relax import (
     TupleStructInfo,
     Var,
 )
+from ...relax.op.index_map import IndexMap
 from .core import DIM, FREE, Piece, Printer, comma, parens, prints
 from .literal import attr_value, python_float, quote
 from .scalar import ATOM
@@ -194,6 +195,7 @@ def _assert_op(p: Printer, n: Call) -> list[Piece] | None:
 _SPECIAL: dict[str, Any] = {
     "relax.call_tir": _call_out,
     "relax.call_tir_inplace": _call_out,
+    "relax.call_tir_with_grad": _call_out,
     "relax.call_dps_packed": _call_out,
     "relax.call_pure_packed": _call_callee_first,
     "relax.call_inplace_packed": _call_callee_first,
@@ -201,7 +203,12 @@ _SPECIAL: dict[str, Any] = {
     "relax.print": _print,
     "relax.assert_op": _assert_op,
 }
-_DECLARED = {"relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"}
+_DECLARED = {
+    "relax.call_tir",
+    "relax.call_tir_inplace",
+    "relax.call_tir_with_grad",
+    "relax.call_dps_packed",
+}
 
 
 def has_declared_result(n: Any, info: StructInfo) -> bool:
@@ -242,3 +249,8 @@ def _seq(p: Printer, n: SeqExpr, _: int, __: int) -> list[Piece]:
 @prints(Function)
 def _function(p: Printer, n: Function, _: int, __: int) -> list[Piece]:
     return [f"<function of {len(n.params)} parameter{'s' * (len(n.params) != 1)}>"]
+
+
+@prints(IndexMap)
+def _index_map(p: Printer, n: IndexMap, first: int, second: int) -> list[Piece]:
+    return [quote(n.text())]

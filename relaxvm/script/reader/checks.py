@@ -53,7 +53,7 @@ def check_module(
             check_well_formed(module)
             return
         for gv, function in module.items():
-            if gv.name_hint not in skipped:
+            if gv.name_hint in definitions and gv.name_hint not in skipped:
                 check_function(source, definitions[gv.name_hint][0], function)
     except VerifyError as error:
         raise _placed(source, node, error) from error

@@ -190,10 +190,14 @@ class Evaluator:
                 self._no_attribute(node, value)
             if refused is not None:
                 self.fail(node, refused)
-        found = getattr(value, node.attr, MISSING)
+        found = self.attribute(value, node.attr)
         if found is MISSING:
             self._no_attribute(node, value)
         return found
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """``value.name``, or MISSING"""
+        return getattr(value, name, MISSING)
 
     def _no_attribute(self, node: ast.Attribute, value: Any) -> NoReturn:
         what = f"a {type(value).__name__}"

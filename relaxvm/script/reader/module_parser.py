@@ -101,6 +101,8 @@ class _ModuleParser(Evaluator):
         self._return_dtypes()
         functions = self._functions()
         made = {self.names.global_vars[name]: functions[name] for name in self.definitions}
+        if self.names.added is not None:
+            made.update(self.names.added.get().functions)
         module = IRModule(made, self.attrs, self.global_infos)
         if check_well_formed:
             check_module(self.source, self.node, module, self.definitions)

@@ -295,6 +295,16 @@ class MatchCastSpec(Record):
 
 
 @dataclass(eq=False)
+class EmitTe(Record):
+    """``R.emit_te(func, *args, **keywords)``"""
+
+    shown = "R.emit_te"
+    func: Any
+    args: tuple[Any, ...]
+    keywords: dict[str, Any]
+
+
+@dataclass(eq=False)
 class ModuleAttrs(Record):
     """``I.module_attrs({...})``"""
 

@@ -8,7 +8,7 @@ import ast
 from typing import Any
 
 from ...base import ParseError, StructInfoError
-from ...ir import GlobalVar, PrimExpr
+from ...ir import GlobalVar, Node, PrimExpr
 from ...ir import Var as TirVar
 from ...relax import (
     Binding,
@@ -33,6 +33,7 @@ from ...relax.analysis import is_base_of
 from ...tir import Buffer, PrimFunc
 from . import records as rec
 from .evaluate import Evaluator
+from .guards import check_call
 from .outer import MISSING, Outer
 from .proxies import DTypeFunction
 from .source import Source
@@ -184,9 +185,12 @@ class RelaxValues(FunctionParser):
         args = [_widest(a) for a in args]
         keywords = {k: _widest(v) for k, v in keywords.items()}
         if isinstance(func, GlobalVar):
+            infos = keywords.pop("sinfo_args", ())
             if keywords:
                 self.fail(node, f"{func.name_hint} takes its arguments by position")
-            return Call(func, tuple(args), None, (), None, self.span(node))
+            infos = infos if isinstance(infos, (tuple, list)) else (infos,)
+            declared = tuple(as_struct_info(info) for info in infos)
+            return Call(func, tuple(args), None, declared, None, self.span(node))
         if isinstance(func, (PrimFunc, Function)):
             self.fail(node, _FROM_OUTSIDE.format(func.get_attr("global_symbol", "the function")))
         for value in (*args, *keywords.values()):
@@ -194,9 +198,26 @@ class RelaxValues(FunctionParser):
                 name = value.get_attr("global_symbol", "the function")
                 self.fail(node, _FROM_OUTSIDE.format(name))
         made = super().call(node, func, args, keywords)
+        if isinstance(made, rec.EmitTe):
+            made = self._emit_te(node, made)
         if isinstance(made, Call) and not made.span.source:
             made = made.replace(span=self.span(node))
         return made
+
+    def _emit_te(self, node: ast.Call, spec: rec.EmitTe) -> Call:
+        if self.module is None:
+            self.fail(node, "R.emit_te adds a loop function to its module: write it in a class")
+        if isinstance(spec.func, (Node, type)):
+            what = getattr(spec.func, "name_hint", type(spec.func).__name__)
+            self.fail(
+                node,
+                f"R.emit_te: wanted a Python function over te.Tensors, got {what}; "
+                "a loop function of the module is called with R.call_tir",
+            )
+        refused = check_call(spec.func, list(spec.args)) if self.safe else None
+        if refused is not None:
+            self.fail(node, refused)
+        return self.module.builder().call_te(spec.func, *spec.args, **spec.keywords)
 
     def subscript(self, node: ast.Subscript, value: Any, index: Any) -> Any:
         """A field of a tuple; otherwise what Python says."""

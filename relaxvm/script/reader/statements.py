@@ -11,8 +11,9 @@ from typing import Any, ClassVar, NoReturn
 
 from ...base import ParseError
 from ...ir import GlobalVar
+from ...relax import BlockBuilder
 from .evaluate import Evaluator, nearest
-from .outer import Outer
+from .outer import MISSING, Outer
 from .records import MetaVar, Record
 from .source import Source
 
@@ -78,6 +79,16 @@ class ModuleNames:
         # What a call of a loop function gives, by name.
         self.return_dtypes: dict[str, Any] = {}
         self.global_infos: dict[str, Any] = {}
+        # Loop functions that the text of graph functions adds to the module.
+        self.added: BlockBuilder | None = None
+
+    def builder(self) -> BlockBuilder:
+        """Where functions are added that no definition of the class is; it knows their names."""
+        if self.added is None:
+            self.added = BlockBuilder()
+            for name in self.global_vars:
+                self.added.get_unique_name(name)
+        return self.added
 
     def __getattr__(self, name: str) -> GlobalVar:
         found = self.__dict__.get("global_vars", {}).get(name)
@@ -163,6 +174,12 @@ class FunctionParser(Evaluator):
             if isinstance(first.value.value, str):
                 return body[1:]
         return body
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """``value.name``; of the module, only its functions."""
+        if isinstance(value, ModuleNames):
+            return value.global_vars.get(name, MISSING)
+        return super().attribute(value, name)
 
     def misplaced(self, node: ast.AST, record: Any) -> NoReturn:
         """Refuse a record where it means nothing."""

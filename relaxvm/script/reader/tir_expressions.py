@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from typing import Any
 
 from ...base import DataType, TIRError
@@ -26,6 +27,7 @@ from ...tir import (
     PrimFunc,
     Stmt,
 )
+from ...tir import op as tir_op
 from . import records as rec
 from .outer import Outer
 from .proxies import (
@@ -159,6 +161,8 @@ class TIRExpressions(FunctionParser):
                 node,
                 f"{name} is a function from outside; define it in the same class, call it by name",
             )
+        if "dtype" in keywords and getattr(func, "__module__", "") == tir_op.__name__:
+            return self._call_with_dtype(node, func, args, keywords)
         if getattr(func, "takes_regions", False):
             made = super().call(node, func, args, keywords)
         else:
@@ -166,6 +170,23 @@ class TIRExpressions(FunctionParser):
             made = super().call(
                 node, func, converted, {k: self._argument(v) for k, v in keywords.items()}
             )
+        return made
+
+    def _call_with_dtype(
+        self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]
+    ) -> Any:
+        """``T.exp(x, dtype="float32")``, as scripts were once printed: the dtype of the result."""
+        keywords = dict(keywords)
+        wanted = keywords.pop("dtype")
+        names = list(inspect.signature(func).parameters)
+        if names[:1] == ["dtype"]:
+            return self.call(node, func, [wanted, *args], keywords)
+        if "dtype" in names:
+            return super().call(node, func, args, {**keywords, "dtype": wanted})
+        made = self.call(node, func, args, keywords)
+        given = as_dtype(getattr(wanted, "dtype", wanted))
+        if made.dtype is not given:
+            self.fail(node, f"this is {made.dtype}, not {given}; use T.cast to convert it")
         return made
 
     def _argument(self, value: Any) -> Any:

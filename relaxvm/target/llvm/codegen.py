@@ -17,6 +17,7 @@ from ...ir import Call, GlobalVar, IntImm, IRModule, PrimExpr, Var, walk
 from ...runtime.kernel import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc
 from .expr import ExprEmitter
+from .flops import kernel_flops
 from .module import ModuleText
 from .signature import Parameter, Signature, signature_of
 from .stmt import STACK_BYTES, KernelEmitter
@@ -344,5 +345,10 @@ def _wrap(generator: _Generator, function: _Function) -> KernelInfo:
     failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
     generator.add(text.text())
     return KernelInfo(
-        function.gv.name_hint, symbol, signature.kernel_params(), tuple(failures), signature.noalias
+        function.gv.name_hint,
+        symbol,
+        signature.kernel_params(),
+        tuple(failures),
+        signature.noalias,
+        kernel_flops(function.fn.body, signature),
     )

@@ -50,6 +50,7 @@ class _Wrapper:
         self.failures: list[Failure] = []
         self.exits: list[tuple[str, str]] = []
         self._round: list[tuple[str, int]] = []
+        self._lowered: list[PrimExpr] = []
         self.tensors = [
             _Tensor(i, p) for i, p in enumerate(signature.params) if p.buffer is not None
         ]
@@ -105,6 +106,8 @@ class _Wrapper:
     def value(self, e: PrimExpr) -> str:
         """An expression over what is bound, as i64."""
         lowered = lower_intrinsics(e)
+        # What was emitted is remembered by identity: a node must live as long as that memory.
+        self._lowered.append(lowered)
         return self.g.widened(lowered, self.g.evaluate(lowered))
 
     # -- the rounds --------------------------------------------------------------------------------

@@ -5,9 +5,11 @@
     a // 8          a shift                        a % 8        a mask
     sigmoid(x)      from exp(-|x|)                 exp10(x)     pow(10, x)
     rsqrt(x)        1 / sqrt(x)
+    exp(x)          a formula of `tir/math.py` that can be vectorised, and so for tanh, erf, log, sin and
+                    others of float32 and the 16-bit floats; not with {"tir.math_formulas": False}
 
 Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last
-place of the exact value.
+place of the exact value; the formulas are within the bounds that `tir/math.py` states.
 """
 
 from __future__ import annotations
@@ -37,23 +39,37 @@ from ...ir import (
     const,
 )
 from ...ir.expr import GE, call_intrinsic, cast
-from ...ir.transform import prim_func_pass
+from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
+from ..math import FORMULAS, formula
 from ..stmt import Buffer, PrimFunc
 from .rewriter import ScopedRewriter, Steps
 
 __all__ = ["LowerIntrin", "lower_intrinsics"]
 
 
+register_config(
+    "tir.math_formulas",
+    bool,
+    True,
+    "exp, tanh, erf, log, sin and others of float32 become formulas that can be vectorised, "
+    "instead of calls of the C library",
+)
+
+
 @prim_func_pass(opt_level=0)
 def LowerIntrin(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-    """Lower floor division and the derived intrinsics."""
-    return _Lower(fn).on_function(fn)
+    """Lower floor division, the derived intrinsics, and elementary functions of float32."""
+    return _Lower(fn, bool(ctx.get("tir.math_formulas"))).on_function(fn)
 
 
 class _Lower(ScopedRewriter):
+    def __init__(self, fn: PrimFunc, formulas: bool) -> None:
+        super().__init__(fn)
+        self.formulas = formulas
+
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return lower_intrinsics(e, self.analyzer, self._memo)
+        return lower_intrinsics(e, self.analyzer, self._memo, self.formulas)
 
     def on_for(self, stmt: Any) -> Steps:
         self._memo = {}
@@ -63,13 +79,22 @@ class _Lower(ScopedRewriter):
 
 
 def lower_intrinsics(
-    e: PrimExpr, analyzer: Analyzer | None = None, memo: dict[int, tuple[Any, Any]] | None = None
+    e: PrimExpr,
+    analyzer: Analyzer | None = None,
+    memo: dict[int, tuple[Any, Any]] | None = None,
+    formulas: bool = False,
 ) -> PrimExpr:
-    """`e` in terms of operations that code generators know. `analyzer` tells which values are not
-    negative.
+    """`e` in terms of operations that code generators know.
+
+    analyzer  tells which values are not negative
+    formulas  whether elementary functions of float32 are written out, too
     """
 
     def post(n: Any) -> PrimExpr | None:
+        if formulas and type(n) is Call:
+            written = _formula(n)
+            if written is not None:
+                return written
         handler = _HANDLERS.get(type(n))
         return None if handler is None else handler(n, analyzer)
 
@@ -159,6 +184,13 @@ def _rsqrt(x: PrimExpr) -> PrimExpr:
 
 def _exp10(x: PrimExpr) -> PrimExpr:
     return call_intrinsic("pow", const(10.0, x.dtype), x)
+
+
+def _formula(n: Call) -> PrimExpr | None:
+    name = getattr(n.op, "name", "").removeprefix("tir.")
+    if name not in FORMULAS or n.dtype.element == "float64":
+        return None
+    return _in_float32(lambda x: formula(name, x))(n)
 
 
 _CALLS: dict[str, Callable[[Call], PrimExpr]] = {

@@ -186,7 +186,10 @@ def _elu(x: PrimExpr, alpha: float) -> PrimExpr:
     ),
 )
 def elu(data: Expr, alpha: float = 1.0) -> StructInfo:
-    """data where it is positive, else alpha * (exp(data) - 1). Raises StructInfoError if not float."""
+    """data where it is positive, else alpha * (exp(data) - 1).
+
+    Raises StructInfoError if `data` is not float.
+    """
     return tensor(data, "data", FLOAT)
 
 
@@ -272,7 +275,10 @@ def _gelu_tanh_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
         lambda x: (
             x
             * _like(x, 0.5)
-            * (tir.tanh((x + x * x * x * _like(x, _GELU_CUBE)) * _like(x, _GELU_SLOPE)) + _like(x, 1))
+            * (
+                tir.tanh((x + x * x * x * _like(x, _GELU_CUBE)) * _like(x, _GELU_SLOPE))
+                + _like(x, 1)
+            )
         ),
         _gelu_tanh_grad,
     ),
@@ -425,7 +431,7 @@ def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
         one = isinstance(have, IntImm) and have.value == 1
         if not one and prove_dims(have, info.dims[at]) is False:
             raise StructInfoError(
-                f"alpha: wanted {info.dims[at]} slopes, as axis {at} of data is long, or 1; got {have}"
+                f"alpha: wanted {info.dims[at]} slopes, as axis {at} of data has, or 1; got {have}"
             )
     return info
 

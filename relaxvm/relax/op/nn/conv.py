@@ -1,7 +1,7 @@
 """Convolutions and transposed convolutions over one, two and three axes.
 
-All are one formula over the plain axes N, C, O, I and the spatial ones; `Layout` maps them to how the tensors are kept.
-Sums of 16-bit floats are kept in float32.
+All are one formula over the plain axes N, C, O, I and the spatial ones; `Layout` maps them to how
+the tensors are kept. Sums of 16-bit floats are kept in float32.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ....tir import all as all_of
 from ....tir import if_then_else
 from ...derive import prove_dims
 from ...expr import Call
-from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..infer import NUMBER, tensor
 from ..lower import te_lower
 from ..meaning import value_dtype
@@ -107,7 +107,8 @@ def _settings(ndim: int, attrs: dict[str, Any]) -> _Conv:
         for extra, s, d in zip(more, attrs["strides"], attrs["dilation"]):
             if extra and extra >= max(s, d):
                 raise StructInfoError(
-                    f"output_padding: wanted less than the stride ({s}) or the dilation ({d}), got {extra}"
+                    f"output_padding: wanted less than the stride ({s}) or the dilation ({d}), "
+                    f"got {extra}"
                 )
     groups = attrs["groups"]
     if type(groups) is not int or groups < 1:
@@ -129,7 +130,7 @@ def _settings(ndim: int, attrs: dict[str, Any]) -> _Conv:
     )
 
 
-# -- inference ----------------------------------------------------------------------------------------------------------
+# -- inference ---------------------------------------------------------------------------
 
 
 def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructInfo:
@@ -145,7 +146,9 @@ def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructI
         a: positive_dim(d, f"axis {a}: a window of {kernel.get(a)} on data of {have.get(a)}")
         for a, d in conv.sizes(x.dims, w.dims).items()
     }
-    return TensorStructInfo([simple(d) for d in conv.out.shape(sizes, "out_layout")], dtype, x.vdevice)
+    return TensorStructInfo(
+        [simple(d) for d in conv.out.shape(sizes, "out_layout")], dtype, x.vdevice
+    )
 
 
 def _out_dtype(x: DataType, w: DataType, given: Any) -> DataType:
@@ -182,10 +185,12 @@ def _check_channels(conv: _Conv, channels: Any, kernel: dict[str, Any]) -> None:
         many, name = kernel["I"], "input"
     count = static(many)
     if count is not None and count % groups:
-        raise StructInfoError(f"weight has {count} {name} channels; wanted a multiple of groups = {groups}")
+        raise StructInfoError(
+            f"weight has {count} {name} channels; wanted a multiple of groups = {groups}"
+        )
 
 
-# -- legalisation -------------------------------------------------------------------------------------------------------
+# -- legalisation ------------------------------------------------------------------------
 
 
 def _accumulator(dtype: DataType) -> DataType:
@@ -203,7 +208,7 @@ def _te(ndim: int) -> Callable[..., Tensor]:
 
 
 def _group(index: PrimExpr, count: Any, groups: int, each: Any) -> PrimExpr | None:
-    """Where the group begins that channel `index` of `count` belongs to, in the other tensor's channels; None: at 0."""
+    """Where the group of channel `index` of `count` begins in the other tensor's; None: at 0."""
     if groups == 1:
         return None
     first = FloorDiv(index, cast(index.dtype, simple(count // groups)))
@@ -232,7 +237,10 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
             source[axis] = at[axis] * conv.strides[k] + taps[k].var * conv.dilation[k]
             if blocked and (conv.before[k] or conv.after[k]):
                 source[axis] = source[axis] - conv.before[k]
-                inside += [GE(source[axis], const(0, source[axis].dtype)), LT(source[axis], have[axis])]
+                inside += [
+                    GE(source[axis], const(0, source[axis].dtype)),
+                    LT(source[axis], have[axis]),
+                ]
         read = padded(*conv.data.index(source))
         if inside:
             read = if_then_else(all_of(*inside), read, const(0, data.dtype))
@@ -281,7 +289,7 @@ def _rounded(made: Tensor, dtype: DataType) -> Tensor:
     return compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
 
 
-# -- meaning ------------------------------------------------------------------------------------------------------------
+# -- meaning -----------------------------------------------------------------------------
 
 
 def _numpy(ndim: int) -> Callable[..., np.ndarray]:
@@ -289,7 +297,9 @@ def _numpy(ndim: int) -> Callable[..., np.ndarray]:
         conv = _settings(ndim, attrs)
         given = attrs["out_dtype"]
         dtype = data.dtype if given is None else value_dtype(given)
-        wide = {"float16": np.dtype("float32"), "float32": np.dtype("float64")}.get(dtype.name, dtype)
+        wide = {"float16": np.dtype("float32"), "float32": np.dtype("float64")}.get(
+            dtype.name, dtype
+        )
         x = conv.data.to_plain(data, f"NC{conv.spatial}").astype(wide)
         order = "OI" if conv.output_padding is None else "IO"
         w = conv.kernel.to_plain(weight, order + conv.spatial).astype(wide)
@@ -302,7 +312,10 @@ def _numpy(ndim: int) -> Callable[..., np.ndarray]:
 def _numpy_conv(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     groups, kernel = conv.groups, w.shape[2:]
     x = np.pad(x, [(0, 0), (0, 0), *zip(conv.before, conv.after)])
-    size = [(n - (k - 1) * d - 1) // s + 1 for n, k, s, d in zip(x.shape[2:], kernel, conv.strides, conv.dilation)]
+    size = [
+        (n - (k - 1) * d - 1) // s + 1
+        for n, k, s, d in zip(x.shape[2:], kernel, conv.strides, conv.dilation)
+    ]
     x = x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:])
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     made = np.zeros((x.shape[0], groups, w.shape[1], *size), x.dtype)
@@ -330,10 +343,13 @@ def _numpy_transpose(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 
 def _strided(tap: Any, count: Any, dilation: Any, strides: Any) -> list[slice]:
-    return [slice(t * d, t * d + n * s, s) if n else slice(0, 0) for t, n, d, s in zip(tap, count, dilation, strides)]
+    return [
+        slice(t * d, t * d + n * s, s) if n else slice(0, 0)
+        for t, n, d, s in zip(tap, count, dilation, strides)
+    ]
 
 
-# -- gradients ----------------------------------------------------------------------------------------------------------
+# -- gradients ---------------------------------------------------------------------------
 
 
 def _by_ndim(ops: Any, ndim: int, transposed: bool = False) -> Callable[..., Any]:
@@ -344,7 +360,7 @@ def data_gradient(
     ops: Any, gy: Any, weight: Any, dims: Sequence[Any], strides: tuple[int, ...],
     padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
 ) -> Any:  # fmt: skip
-    """The transposed convolution of `gy`, whose spatial dimensions are to be `dims`; plain layouts."""
+    """The transposed convolution of `gy`, of the spatial dimensions `dims`; plain layouts."""
     ndim = len(strides)
     have, kernel = gy.struct_info.dims[2:], weight.struct_info.dims[2:]
     before, after, extra, exact = padding[:ndim], list(padding[ndim:]), [0] * ndim, True
@@ -372,7 +388,7 @@ def _cut(ops: Any, x: Any, dims: Sequence[Any]) -> Any:
 
 
 def _weight_gradient(ops: Any, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv) -> Any:
-    """[channels of gy, channels of x / groups, taps]: where each tap of the kernel meets each element of `x`.
+    """[channels of gy, channels of x / groups, taps]: what each tap of the kernel meets in `x`.
 
     It is a convolution of `x` by `gy` over batch and place, with strides and dilation exchanged.
     """
@@ -383,9 +399,9 @@ def _weight_gradient(ops: Any, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv
         x = ops.permute_dims(x, axes=[1, 0, *axes])
     else:
         each = simple(channels // groups)
-        x = ops.reshape(x, [n, groups, each, *places])
+        x = ops.reshape(x, ShapeExpr([n, groups, each, *places]))
         x = ops.permute_dims(x, axes=[2, 1, 0, *(a + 1 for a in axes)])
-        x = ops.reshape(x, [each, simple(n * groups), *places])
+        x = ops.reshape(x, ShapeExpr([each, simple(n * groups), *places]))
     gy = ops.permute_dims(gy, axes=[1, 0, *axes])
     made = _by_ndim(ops, ndim)(
         x, gy, strides=conv.dilation, padding=conv.padding, dilation=conv.strides, groups=groups
@@ -398,7 +414,9 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
         conv = _settings(ndim, dict(call.attrs))
         data, weight = call.args
         if any(e.struct_info.dims is None for e in (data, weight)):
-            raise StructInfoError("the gradient needs data and weight of known dimensions; match_cast them first")
+            raise StructInfoError(
+                "the gradient needs data and weight of known dimensions; match_cast them first"
+            )
         transposed = conv.output_padding is not None
         plain, order = f"NC{conv.spatial}", ("IO" if transposed else "OI") + conv.spatial
         x = conv.data.plain_expr(ops, data, plain)
@@ -409,18 +427,27 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
         places, taps = x.struct_info.dims[2:], w.struct_info.dims[2:]
         if transposed:
             gx = _by_ndim(ops, ndim)(
-                g, w, strides=conv.strides, padding=conv.padding, dilation=conv.dilation, groups=conv.groups
+                g,
+                w,
+                strides=conv.strides,
+                padding=conv.padding,
+                dilation=conv.dilation,
+                groups=conv.groups,
             )
             gx, gw = _cut(ops, gx, places), _weight_gradient(ops, g, x, taps, conv)
         else:
-            gx = data_gradient(ops, g, w, places, conv.strides, conv.padding, conv.dilation, conv.groups)
+            gx = data_gradient(
+                ops, g, w, places, conv.strides, conv.padding, conv.dilation, conv.groups
+            )
             gw = _weight_gradient(ops, x, g, taps, conv)
-        return conv.data.from_plain_expr(ops, gx, plain), conv.kernel.from_plain_expr(ops, gw, order)
+        return conv.data.from_plain_expr(ops, gx, plain), conv.kernel.from_plain_expr(
+            ops, gw, order
+        )
 
     return rule
 
 
-# -- the operators ------------------------------------------------------------------------------------------------------
+# -- the operators -----------------------------------------------------------------------
 
 
 def _rules(ndim: int) -> dict[str, Any]:
@@ -460,7 +487,8 @@ def conv1d(
     returns  [n, o, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
     padding  1, 1 or 2 ints: (left, right)
 
-    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight` and `groups`.
+    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
+    and `groups`.
     """
     return _info(data, weight, 1, _attributes(locals()))
 
@@ -485,7 +513,8 @@ def conv2d(
     returns  [n, o, ho, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
     padding  1, 2 or 4 ints: (top, left, bottom, right)
 
-    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight` and `groups`.
+    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
+    and `groups`.
     """
     return _info(data, weight, 2, _attributes(locals()))
 
@@ -510,7 +539,8 @@ def conv3d(
     returns  [n, o, do, ho, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
     padding  1, 3 or 6 ints: (front, top, left, back, bottom, right)
 
-    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight` and `groups`.
+    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
+    and `groups`.
     """
     return _info(data, weight, 3, _attributes(locals()))
 
@@ -533,11 +563,12 @@ def conv1d_transpose(
     """Transposed convolution over 1 axis: what the gradient of `conv1d` does to its result.
 
     data     [n, c, w]    weight  [c, o // groups, kw]
-    returns  [n, o, wo], each size (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+    returns  [n, o, wo], each size
+             (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
     padding  1, 1 or 2 ints: (left, right); it is cut off the result
 
-    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is not less than
-    the stride or the dilation.
+    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
+    not less than the stride or the dilation.
     """
     return _info(data, weight, 1, _attributes(locals()))
 
@@ -560,11 +591,12 @@ def conv2d_transpose(
     """Transposed convolution over 2 axes: what the gradient of `conv2d` does to its result.
 
     data     [n, c, h, w]    weight  [c, o // groups, kh, kw]
-    returns  [n, o, ho, wo], each size (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+    returns  [n, o, ho, wo], each size
+             (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
     padding  1, 2 or 4 ints: (top, left, bottom, right); it is cut off the result
 
-    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is not less than
-    the stride or the dilation.
+    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
+    not less than the stride or the dilation.
     """
     return _info(data, weight, 2, _attributes(locals()))
 
@@ -587,10 +619,11 @@ def conv3d_transpose(
     """Transposed convolution over 3 axes: what the gradient of `conv3d` does to its result.
 
     data     [n, c, d, h, w]    weight  [c, o // groups, kd, kh, kw]
-    returns  [n, o, do, ho, wo], each size (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+    returns  [n, o, do, ho, wo], each size
+             (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
     padding  1, 3 or 6 ints: (front, top, left, back, bottom, right); it is cut off the result
 
-    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is not less than
-    the stride or the dilation.
+    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
+    not less than the stride or the dilation.
     """
     return _info(data, weight, 3, _attributes(locals()))

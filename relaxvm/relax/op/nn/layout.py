@@ -1,7 +1,8 @@
 """Layouts of image tensors by name: "NCHW", "NHWC", "OIHW", "NCHW16c", "OIHW16i8o".
 
-An upper-case letter is an axis, a number with a lower-case letter is a block of it: NCHW4c keeps channel c at C = c // 4,
-c = c % 4. A formula over plain axes (n, c, h, w) works in every layout through `Layout.index` and `Layout.axes`.
+An upper-case letter is an axis, a number with a lower-case letter is a block of it: NCHW4c keeps
+channel k at C = k // 4, c = k % 4. A formula over plain axes (n, c, h, w) works in every layout
+through `Layout.index` and `Layout.axes`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from ....base import StructInfoError
 from ....ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, const
 from ....te import Tensor, compute
+from ...struct_info import ShapeExpr
 
 __all__ = ["Layout", "layout_of"]
 
@@ -105,7 +107,7 @@ class Layout:
             for a, i in outer.items()
         }
 
-    # -- numpy ----------------------------------------------------------------------------------------------------------
+    # -- numpy -------------------------------------------------------------------------------
 
     def to_plain(self, x: np.ndarray, order: str) -> np.ndarray:
         """An array of this layout with its axes in `order`, unblocked."""
@@ -130,7 +132,7 @@ class Layout:
             made += [k for k, (letter, b) in enumerate(self.parts) if b and letter.upper() == axis]
         return made
 
-    # -- graph expressions ----------------------------------------------------------------------------------------------
+    # -- graph expressions -------------------------------------------------------------------
 
     def plain_expr(self, ops: Any, x: Any, order: str) -> Any:
         """An expression of this layout with its axes in `order`, unblocked."""
@@ -138,7 +140,9 @@ class Layout:
             return x
         sizes = self.sizes(x.struct_info.dims)
         permuted = ops.permute_dims(x, axes=self._unblocked(order))
-        return ops.reshape(permuted, [sizes[a] for a in order]) if self.blocks else permuted
+        return (
+            ops.reshape(permuted, ShapeExpr([sizes[a] for a in order])) if self.blocks else permuted
+        )
 
     def from_plain_expr(self, ops: Any, x: Any, order: str) -> Any:
         """The reverse of `plain_expr`."""
@@ -147,10 +151,10 @@ class Layout:
         order_of = self._unblocked(order)
         if self.blocks:
             shape = self.shape(dict(zip(order, x.struct_info.dims)))
-            x = ops.reshape(x, [shape[k] for k in order_of])
+            x = ops.reshape(x, ShapeExpr([shape[k] for k in order_of]))
         return ops.permute_dims(x, axes=[int(k) for k in np.argsort(order_of)])
 
-    # -- tensor expressions ---------------------------------------------------------------------------------------------
+    # -- tensor expressions ------------------------------------------------------------------
 
     def compute(self, sizes: Mapping[str, Any], value: Any, name: str) -> Tensor:
         """The tensor of this layout with ``value(positions)`` at each place."""

@@ -201,7 +201,9 @@ def nll_loss(
     """
     p, t = tensor(predictions, "predictions", FLOAT), tensor(targets, "targets", INTEGER)
     if reduction not in _REDUCTIONS:
-        raise StructInfoError(f"reduction: wanted one of {', '.join(_REDUCTIONS)}, got {reduction!r}")
+        raise StructInfoError(
+            f"reduction: wanted one of {', '.join(_REDUCTIONS)}, got {reduction!r}"
+        )
     if p.ndim == 0:
         raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
     if -1 not in (p.ndim, t.ndim) and t.ndim != p.ndim - 1:

@@ -1,6 +1,7 @@
 """Normalisations: layer_norm, rms_norm, group_norm, instance_norm, batch_norm.
 
-Mean and variance come from two passes; for 16-bit floats all is computed in float32 and rounded once.
+Mean and variance come from two passes; for 16-bit floats all is computed in float32 and rounded
+once.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...derive import prove_dims
 from ...expr import Call, Tuple, TupleGetItem
-from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from ..infer import FLOAT, axes_of, axis_of, dims_product, same_dtype, tensor
 from ..lower import te_lower
 from ..meaning import in_wider
@@ -34,7 +35,7 @@ __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"
 class _Stats:
     """Sums of `x` over `axes` and, in groups, over the axis `channel`.
 
-    groups  into how many the channels are divided that are summed together; None: they are not summed
+    groups  into how many groups the channels are summed; None: they are not summed
     """
 
     def __init__(
@@ -44,10 +45,14 @@ class _Stats:
         self.groups = groups
         self.wide = "float32" if x.dtype.bits == 16 else x.dtype
         self.each = None if groups is None else simple(x.shape[channel] // groups)
-        shape = [groups if k == channel and groups is not None else d for k, d in enumerate(x.shape)]
+        shape = [
+            groups if k == channel and groups is not None else d for k, d in enumerate(x.shape)
+        ]
         self.shape = tuple(d for k, d in enumerate(shape) if k not in self.axes)
         sizes = [x.shape[k] for k in sorted(self.axes)]
-        self.count = cast(self.wide, dims_product(sizes if self.each is None else [*sizes, self.each]))
+        self.count = cast(
+            self.wide, dims_product(sizes if self.each is None else [*sizes, self.each])
+        )
 
     def of(self, index: Sequence[PrimExpr]) -> list[PrimExpr]:
         """Where the statistics stand that belong to the element of `x` at `index`."""
@@ -150,7 +155,7 @@ def _with_axes(ops: Any, x: Any, axes: Sequence[int], dims: Sequence[Any]) -> An
     order = [int(k) for k in np.argsort(axes)]
     if order != sorted(order):
         x = ops.permute_dims(x, axes=order)
-    return ops.reshape(x, [d if k in axes else 1 for k, d in enumerate(dims)])
+    return ops.reshape(x, ShapeExpr([d if k in axes else 1 for k, d in enumerate(dims)]))
 
 
 def _sum_to(ops: Any, x: Any, axes: Sequence[int]) -> Any:
@@ -196,7 +201,9 @@ def _check_over(x: TensorStructInfo, w: TensorStructInfo, name: str, axes: Any) 
         return
     for a, have in zip(at, w.dims):
         if prove_dims(x.dims[a], have) is False:
-            raise StructInfoError(f"{name}: wanted size {x.dims[a]}, as axis {a} of data; got {have}")
+            raise StructInfoError(
+                f"{name}: wanted size {x.dims[a]}, as axis {a} of data; got {have}"
+            )
 
 
 def _layer_norm_te(
@@ -205,7 +212,11 @@ def _layer_norm_te(
     at = axes_of(axes, data.ndim, "axes")
     stats = _Stats(data, at)
     return _te_normalise(
-        stats, lambda i: [i[a] for a in at], gamma if scale else None, beta if center else None, epsilon
+        stats,
+        lambda i: [i[a] for a in at],
+        gamma if scale else None,
+        beta if center else None,
+        epsilon,
     )
 
 
@@ -332,7 +343,7 @@ def rms_norm(data: Expr, weight: Expr, axes: Any = -1, epsilon: float = 1e-5) ->
 
 
 def _check_channels(data: Expr, others: dict[str, Expr], channel_axis: int, axes: Any) -> Any:
-    """The struct info of data, and the size of its channel axis, which each of `others` must have."""
+    """The struct info of data, and the size of its channel axis, which `others` must have."""
     x = tensor(data, "data", FLOAT)
     size: Any = None
     if x.ndim != -1:
@@ -388,10 +399,10 @@ def _grouped_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
         over = [c + 1, *(a + (a > c) for a in over)]
     g = gy * _with_axes(ops, gamma, [c], dims) if attrs["scale"] else gy
     if groups is not None:
-        x, g = ops.reshape(x, split), ops.reshape(g, split)
+        x, g = ops.reshape(x, ShapeExpr(split)), ops.reshape(g, ShapeExpr(split))
     gx, normal = _normal_grad(ops, x, g, over, attrs["epsilon"])
     if groups is not None:
-        gx, normal = ops.reshape(gx, dims), ops.reshape(normal, dims)
+        gx, normal = ops.reshape(gx, ShapeExpr(dims)), ops.reshape(normal, ShapeExpr(dims))
     ggamma = _sum_to(ops, gy * normal, [c]) if attrs["scale"] else ops.zeros_like(gamma)
     gbeta = _sum_to(ops, gy, [c]) if attrs["center"] else ops.zeros_like(beta)
     return gx, ggamma, gbeta
@@ -426,7 +437,9 @@ def group_norm(
         raise StructInfoError(f"num_groups: wanted 1 or more, got {num_groups}")
     count = static(size) if size is not None else None
     if count is not None and count % num_groups:
-        raise StructInfoError(f"num_groups: wanted a divisor of the {count} channels, got {num_groups}")
+        raise StructInfoError(
+            f"num_groups: wanted a divisor of the {count} channels, got {num_groups}"
+        )
     return x  # type: ignore[no-any-return]
 
 

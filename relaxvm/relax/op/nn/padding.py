@@ -12,7 +12,7 @@ from ....te import Tensor, compute
 from ....tir import all as all_of
 from ....tir import if_then_else
 from ...expr import Call
-from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..broadcast import check_number
 from ..infer import ANY, tensor
 from ..lower import te_lower
@@ -89,6 +89,8 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
     widths = list(zip(*_widths(pad_width, data.ndim)))
     filled = np.asarray(pad_value).astype(data.dtype)
     empty = any(n == 0 and any(w) for n, w in zip(data.shape, widths))
+    if not data.ndim:
+        return data
     if pad_mode == "constant" or empty:
         return np.pad(data, widths, constant_values=filled)
     return np.pad(data, widths, mode=_MODES[pad_mode])  # type: ignore[call-overload, no-any-return]
@@ -193,9 +195,9 @@ def _shuffle_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
     r = call.attrs["upscale_factor"]
     *lead, c, h, w = dims
     n = len(lead)
-    split = ops.reshape(gy, [*lead, simple(c // (r * r)), h, r, w, r])
+    split = ops.reshape(gy, ShapeExpr([*lead, simple(c // (r * r)), h, r, w, r]))
     moved = ops.permute_dims(split, axes=[*range(n), n, n + 2, n + 4, n + 1, n + 3])
-    return (ops.reshape(moved, dims),)
+    return (ops.reshape(moved, ShapeExpr(dims)),)
 
 
 @op(
@@ -260,9 +262,9 @@ def _d2s_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
     lay = layout_of(layout, "NCHW", "layout")
     plain = lay.plain_expr(ops, gy, "NCHW")
     n, c, h, w = plain.struct_info.dims
-    split = ops.reshape(plain, [n, c, simple(h // b), b, simple(w // b), b])
+    split = ops.reshape(plain, ShapeExpr([n, c, simple(h // b), b, simple(w // b), b]))
     moved = ops.permute_dims(split, axes=[0, 1, 3, 5, 2, 4])
-    back = ops.reshape(moved, [n, simple(c * (b * b)), simple(h // b), simple(w // b)])
+    back = ops.reshape(moved, ShapeExpr([n, simple(c * (b * b)), simple(h // b), simple(w // b)]))
     return (lay.from_plain_expr(ops, back, "NCHW"),)
 
 

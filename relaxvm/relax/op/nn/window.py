@@ -1,4 +1,4 @@
-"""What convolutions and pools share: attributes in their several spellings, and the sizes of sliding windows."""
+"""What convolutions and pools share: attributes in their several spellings, sizes of windows."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def normalised(
 ) -> Callable[..., Call]:
     """The face of an operator that writes its attributes in one form: ``strides=1`` as ``(1, 1)``.
 
-    normalise  changes the bound arguments in place; the inference rule takes every form all the same
+    normalise  changes the bound arguments in place; the inference rule takes every form
     """
     record = build.op  # type: ignore[attr-defined]
     signature = inspect.signature(record.rule)
@@ -160,7 +160,7 @@ def normalised(
 
 
 def attribute_layout(*names: str) -> Callable[[Call, tuple[Any, ...]], Layouts | None]:
-    """A layout rule: the first argument and the result take any order, and these attributes name it."""
+    """A layout rule: the first argument and the result take any order; these attributes name it."""
 
     def rule(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
         order = orders[0] if orders else None

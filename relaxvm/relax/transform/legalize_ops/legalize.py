@@ -11,16 +11,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...base import PassError, add_note
-from ...ir.expr import Var as TirVar
-from ...ir.module import GlobalVar, IRModule
-from ...ir.op import Op as BaseOp
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
-from ..expr import Call, Function
-from ..expr_functor import PyExprMutator
-from ..op.record import Missing, Op
-from ..struct_info import (
+from ....base import PassError, add_note
+from ....ir.expr import Var as TirVar
+from ....ir.module import GlobalVar, IRModule
+from ....ir.op import Op as BaseOp
+from ....ir.transform import PassContext, module_pass
+from ....ir.walk import walk
+from ...expr import Call, Function
+from ...expr_functor import PyExprMutator
+from ...op.record import Missing, Op
+from ...struct_info import (
     Expr,
     PrimStructInfo,
     ShapeStructInfo,
@@ -29,7 +29,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 
-__all__ = ["LegalizeOps", "register_legalize"]
+__all__ = ["LegalizeOps"]
 
 Lower = Callable[[Any, Call], Any]
 _MAX_ROUNDS = 16
@@ -66,19 +66,6 @@ def LegalizeOps(
         f"LegalizeOps: after {_MAX_ROUNDS} rounds there are still operators to legalise: "
         f"{', '.join(sorted(mutator.used))}; do their rules give one another?"
     )
-
-
-def register_legalize(op_name: str, legal_func: Lower | None = None) -> Any:
-    """Make `legal_func`, (builder, call) -> expression, the legalisation of an operator. Also a decorator."""
-
-    def register(f: Lower) -> Lower:
-        record = BaseOp.get(op_name)
-        if not isinstance(record, Op):
-            raise PassError(f"register_legalize: {op_name} is no operator of the graph language")
-        object.__setattr__(record, "lower", f)
-        return f
-
-    return register if legal_func is None else register(legal_func)
 
 
 class _Rules:

@@ -1,0 +1,159 @@
+"""The backward pass of nn.nll_loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .... import te
+from ....base import StructInfoError
+from ....ir.expr import And, PrimExpr, cast, const
+from ...expr import Call
+from ...struct_info import Expr, StructInfo
+from ..infer import FLOAT, INTEGER, same_dtype, tensor
+from ..loops import require_equal
+from ..lower import call_te
+from ..record import missing, op
+from ..statistical import wide_dtype
+from .shapes import fits
+
+__all__ = [
+    "nll_loss_backward",
+]
+
+_SECOND = missing("second derivatives are not taken")
+_NUMBERED = missing("axes are numbered by position")
+ZERO, ONE = const(0, "int64"), const(1, "int64")
+
+
+def _nll_numpy(
+    output_grad: Any,
+    predictions: Any,
+    targets: Any,
+    weights: Any = None,
+    *,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> Any:
+    p = np.asarray(predictions)
+    wide = np.float32 if p.dtype == np.float16 else np.float64
+    at = 0 if p.ndim == 1 else 1
+    classes, t = p.shape[at], np.asarray(targets).astype("int64")
+    share = np.ones(classes, wide) if weights is None else np.asarray(weights).astype(wide)
+    inside = (t >= 0) & (t < classes)
+    kept = t != ignore_index
+    each = np.zeros(t.shape, wide)
+    if classes:
+        each = np.where(inside, share[np.where(inside, t, 0)], 0.0)
+    g = -np.asarray(output_grad).astype(wide) * np.where(kept, each, 0.0)
+    if reduction == "mean":
+        g = g / np.sum(np.where(kept, np.where(inside, each, np.nan), 0.0))
+    one_hot = np.expand_dims(t, at) == np.arange(classes).reshape(
+        [-1 if k == at else 1 for k in range(p.ndim)]
+    )
+    return np.where(one_hot, np.expand_dims(g, at), 0.0).astype(p.dtype)
+
+
+def _nll_te(
+    g: te.Tensor,
+    p: te.Tensor,
+    targets: te.Tensor,
+    weights: te.Tensor | None = None,
+    *,
+    reduction: str,
+    ignore_index: int,
+) -> te.Tensor:
+    wide = wide_dtype(p.dtype)
+    at = 0 if p.ndim == 1 else 1
+    classes = cast("int64", p.shape[at])
+    zero, nan = const(0, wide), const(float("nan"), wide)
+
+    def target(i: tuple[PrimExpr, ...]) -> PrimExpr:
+        return cast("int64", targets(*i))
+
+    def kept(i: tuple[PrimExpr, ...]) -> PrimExpr:
+        return target(i) != const(ignore_index, "int64")
+
+    def share(i: tuple[PrimExpr, ...], outside: PrimExpr) -> PrimExpr:
+        t = target(i)
+        own = const(1, wide) if weights is None else cast(wide, weights(t))
+        made = te.if_then_else(And(t >= ZERO, t < classes), own, outside)
+        return te.if_then_else(kept(i), made, zero)
+
+    total: te.Tensor | None = None
+    if reduction == "mean":
+        shares = te.compute(targets.shape, lambda *i: share(i, nan), "weights")
+        total = shares
+        if targets.ndim:
+            axes = [te.reduce_axis((0, d), f"k{k}") for k, d in enumerate(targets.shape)]
+            total = te.compute(
+                (), lambda: te.sum(shares(*(a.var for a in axes)), axis=axes), "total"
+            )
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        i = tuple(v for k, v in enumerate(index) if k != at)
+        given = cast(wide, g(*i) if g.ndim else g())
+        made = (zero - given) * share(i, zero)
+        if total is not None:
+            made = made / total()
+        chosen = target(i).equal(cast("int64", index[at]))
+        return cast(p.dtype, te.if_then_else(chosen, made, zero))
+
+    return te.compute(p.shape, value, "nll_loss_backward")
+
+
+def _nll_lower(builder: Any, call: Call) -> Expr:
+    g, p, t, *rest = call.args
+    one, two = p.struct_info.dims, t.struct_info.dims  # type: ignore[attr-defined]
+    own = () if len(one) == 1 else (one[0], *one[2:])
+    pairs = list(zip(two, own))
+    if call.attrs["reduction"] == "none":
+        pairs += list(zip(g.struct_info.dims, own))  # type: ignore[attr-defined]
+    pairs += [(w.struct_info.dims[0], one[0 if len(one) == 1 else 1]) for w in rest]  # type: ignore[attr-defined]
+    require_equal(builder, pairs)
+    return call_te(builder, call, _nll_te, *call.args, **dict(call.attrs))
+
+
+@op(
+    "grad.nll_loss_backward",
+    numpy=_nll_numpy,
+    lower=_nll_lower,
+    grad=_SECOND,
+    layout=_NUMBERED,
+)
+def nll_loss_backward(
+    output_grad: Expr,
+    predictions: Expr,
+    targets: Expr,
+    weights: Expr | None = None,
+    reduction: str = "mean",
+    ignore_index: int = -100,
+) -> StructInfo:
+    """The gradient of nn.nll_loss with respect to `predictions`, given that of its result.
+    Arguments are as there.
+    """
+    p, t = tensor(predictions, "predictions", FLOAT), tensor(targets, "targets", INTEGER)
+    g = tensor(output_grad, "output_grad", FLOAT)
+    if reduction not in ("none", "sum", "mean"):
+        raise StructInfoError(f"reduction: wanted one of none, sum, mean, got {reduction!r}")
+    if p.ndim == 0:
+        raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
+    same_dtype((g, p), ("output_grad", "predictions"))
+    rank = p.ndim - 1
+    if p.ndim != -1 and t.ndim not in (-1, rank):
+        raise StructInfoError(f"targets: wanted {rank} dimensions, got {t.ndim}")
+    wanted = rank if reduction == "none" else 0
+    if (p.ndim != -1 or reduction != "none") and g.ndim not in (-1, wanted):
+        raise StructInfoError(f"output_grad: wanted {wanted} dimensions, got {g.ndim}")
+    if p.dims is not None:
+        own = () if p.ndim == 1 else (p.dims[0], *p.dims[2:])
+        for info, name in ((t, "targets"), (g, "output_grad")):
+            if info.dims is not None and len(info.dims) == len(own):
+                fits(info, own, name)
+    if weights is not None:
+        w = tensor(weights, "weights", FLOAT, ndim=1)
+        same_dtype((p, w), ("predictions", "weights"))
+        if w.dims is not None and p.dims is not None:
+            fits(w, (p.dims[0 if p.ndim == 1 else 1],), "weights")
+    return p

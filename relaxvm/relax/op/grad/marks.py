@@ -1,0 +1,56 @@
+"""Marks on the way of gradients: no_grad, start_checkpoint, end_checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...expr import Call
+from ...struct_info import Expr, StructInfo
+from ..families import elementwise_layout
+from ..record import op
+
+__all__ = [
+    "end_checkpoint",
+    "no_grad",
+    "start_checkpoint",
+]
+
+
+def _same(builder: Any, call: Call) -> Expr:
+    return call.args[0]
+
+
+@op(
+    "grad.no_grad",
+    numpy=lambda input: input,
+    lower=_same,
+    grad=lambda ops, call, y, gy: (None,),
+    layout=elementwise_layout,
+)
+def no_grad(input: Expr) -> StructInfo:
+    """`input`, through which no gradient flows."""
+    return input.struct_info
+
+
+@op(
+    "grad.start_checkpoint",
+    numpy=lambda input: input,
+    lower=_same,
+    grad=lambda ops, call, y, gy: (gy,),
+    layout=elementwise_layout,
+)
+def start_checkpoint(input: Expr) -> StructInfo:
+    """`input`, where a part begins that is computed again in the backward pass rather than kept."""
+    return input.struct_info
+
+
+@op(
+    "grad.end_checkpoint",
+    numpy=lambda input: input,
+    lower=_same,
+    grad=lambda ops, call, y, gy: (gy,),
+    layout=elementwise_layout,
+)
+def end_checkpoint(input: Expr) -> StructInfo:
+    """`input`, where a part ends that began at start_checkpoint."""
+    return input.struct_info

@@ -1,0 +1,130 @@
+"""The backward pass of take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .... import te
+from ....base import StructInfoError, VMValueError
+from ....ir.expr import And, PrimExpr, Select, cast, const
+from ....tir.stmt import Buffer, Stmt, seq
+from ...expr import Call
+from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ..infer import FLOAT, INTEGER, axis_of, dims_product, same_dtype, tensor
+from ..loops import assert_that, call_loops, for_each, load, require_equal, store
+from ..record import missing, op
+from ..statistical import wide_dtype
+from .shapes import fits
+
+__all__ = [
+    "take_backward",
+]
+
+_NUMBERED = missing("axes are numbered by position")
+ZERO, ONE = const(0, "int64"), const(1, "int64")
+
+
+_OUTSIDE = "take_backward: an index is out of bounds"
+
+
+def _take_numpy(output_grad: Any, x: Any, indices: Any, *, axis: int | None = None) -> Any:
+    x, i = np.asarray(x), np.asarray(indices).astype("int64")
+    size = x.size if axis is None else x.shape[axis]
+    if np.any((i < -size) | (i >= size)):
+        raise VMValueError(_OUTSIDE)
+    wide = np.float32 if x.dtype == np.float16 else np.float64
+    at = 0 if axis is None else axis % x.ndim
+    made = np.zeros((x.size,) if axis is None else x.shape, wide)
+    rows = np.moveaxis(made, at, 0)
+    g = np.asarray(output_grad).astype(wide)
+    g = np.moveaxis(g, range(at, at + i.ndim), range(i.ndim))
+    np.add.at(rows, i % max(size, 1), g)
+    return made.reshape(x.shape).astype(x.dtype)
+
+
+def _take_dims(x: TensorStructInfo, indices: TensorStructInfo, axis: int | None) -> Any:
+    """The dimensions of the result of take, or None."""
+    if x.dims is None or indices.dims is None:
+        return None
+    if axis is None:
+        return indices.dims
+    at = axis_of(axis, x.ndim)
+    return (*x.dims[:at], *indices.dims, *x.dims[at + 1 :])
+
+
+def _take_lower(builder: Any, call: Call) -> Expr:
+    g, x, indices = call.args
+    info: Any = x.struct_info
+    axis = call.attrs["axis"]
+    wanted = _take_dims(info, indices.struct_info, axis)  # type: ignore[arg-type]
+    require_equal(builder, list(zip(g.struct_info.dims, wanted)))  # type: ignore[attr-defined]
+    wide = wide_dtype(info.dtype)
+    narrow = wide is not info.dtype
+    count = indices.struct_info.ndim  # type: ignore[attr-defined]
+    at = 0 if axis is None else axis_of(axis, info.ndim)
+
+    def fill(
+        g: Buffer, i: Buffer, *, out: list[Buffer], scratch: list[Buffer] | None = None
+    ) -> Stmt:
+        (result,) = out
+        total = scratch[0] if scratch else result
+        dims = result.shape
+        size = dims_product(dims) if axis is None else dims[at]
+
+        def clear(*k: PrimExpr) -> Stmt:
+            return store(total, const(0, wide), *k)
+
+        def add(*k: PrimExpr) -> Stmt:
+            raw = cast("int64", load(i, *k[at : at + count]))
+            index = Select(raw < ZERO, raw + size, raw)
+            check = assert_that(And(index >= ZERO, index < size), _OUTSIDE)
+            to = [*k[:at], index, *k[at + count :]]
+            if axis is None:
+                to, rest = [], index
+                for d in reversed(dims):
+                    to.insert(0, te.floormod(rest, d))
+                    rest = te.floordiv(rest, d)
+            return seq(check, store(total, load(total, *to) + cast(wide, load(g, *k)), *to))
+
+        steps = [for_each(dims, clear), for_each(g.shape, add, "k")]
+        if narrow:
+            steps.append(
+                for_each(dims, lambda *k: store(result, cast(info.dtype, load(total, *k)), *k), "r")
+            )
+        return seq(*steps)
+
+    scratch = [(info.dims, wide)] if narrow else []
+    return call_loops(builder, call, fill, g, indices, scratch=scratch)
+
+
+def _take_backward_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    return ops.take(gy, call.args[2], axis=call.attrs["axis"]), None, None
+
+
+@op(
+    "grad.take_backward",
+    numpy=_take_numpy,
+    lower=_take_lower,
+    grad=_take_backward_grad,
+    layout=_NUMBERED,
+)
+def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> StructInfo:
+    """The gradient of take with respect to `x`, given that of its result: each index adds its part.
+
+    Negative indices count from the end. The program stops with an error at an index out of bounds.
+    """
+    g, info = tensor(output_grad, "output_grad", FLOAT), tensor(x, "x", FLOAT)
+    i = tensor(indices, "indices", INTEGER)
+    same_dtype((g, info), ("output_grad", "x"))
+    if axis is not None:
+        axis_of(axis, info.ndim)
+    if -1 not in (info.ndim, i.ndim, g.ndim):
+        rank = i.ndim if axis is None else info.ndim - 1 + i.ndim
+        if g.ndim != rank:
+            raise StructInfoError(f"output_grad: wanted {rank} dimensions, got {g.ndim}")
+        wanted = _take_dims(info, i, axis)
+        if wanted is not None:
+            fits(g, wanted, "output_grad")
+    return info

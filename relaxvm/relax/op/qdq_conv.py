@@ -1,0 +1,380 @@
+"""Convolutions of quantised images: conv2d_integer sums in int32, which wraps, and qlinear_conv2d
+requantises the sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import DataType, StructInfoError
+from ...ir.expr import And, IntImm, PrimExpr, cast, const
+from ..derive import plain_text, prove_dims
+from ..expr import Call
+from ..struct_info import Expr, StructInfo, TensorStructInfo
+from .infer import FLOAT, INTEGER, tensor
+from .loops import require_equal
+from .lower import call_te
+from .quant_params import (
+    BYTES,
+    check_lengths,
+    distance,
+    np_stored,
+    one_of,
+    quant_at,
+    quant_info,
+    quant_values,
+    same_as,
+    to_stored,
+)
+from .record import missing, op
+
+__all__ = [
+    "conv2d_integer",
+    "qlinear_conv2d",
+]
+
+_ROUNDS = missing("rounds to integers")
+_LAYOUT = missing("the layout is an attribute already")
+_INT32 = DataType("int32")
+
+
+def _window(value: Any, name: str, least: int, count: int) -> tuple[int, ...]:
+    """`count` integers >= `least`, spelt by one, by two (for four: top and left alike bottom and
+    right) or by all.
+    """
+    given = (value,) if isinstance(value, int) else tuple(value)
+    if any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in given):
+        raise StructInfoError(f"{name}: wanted integers of at least {least}, got {value!r}")
+    if len(given) == 1:
+        return given * count
+    if len(given) == 2 and count == 4:
+        return (*given, *given)
+    if len(given) != count:
+        raise StructInfoError(f"{name}: wanted 1, 2 or {count} integers, got {value!r}")
+    return given
+
+
+def _order(layout: str, letters: str, name: str) -> tuple[int, ...]:
+    """Where each of `letters` stands in `layout`."""
+    if sorted(layout) != sorted(letters):
+        raise StructInfoError(
+            f"{name}: wanted the letters of {letters} in some order, got {layout!r}"
+        )
+    return tuple(layout.index(c) for c in letters)
+
+
+def _conv_dims(
+    data: Sequence[PrimExpr], weight: Sequence[PrimExpr], attrs: Any
+) -> tuple[PrimExpr, ...]:
+    """The result's dimensions, in the order NCHW, from data's in NCHW and weight's in OIHW."""
+    strides = _window(attrs["strides"], "strides", 1, 2)
+    padding = _window(attrs["padding"], "padding", 0, 4)
+    dilation = _window(attrs["dilation"], "dilation", 1, 2)
+    made = []
+    for k in range(2):
+        span = (weight[2 + k] - 1) * dilation[k] + 1
+        room = data[2 + k] + (padding[k] + padding[2 + k]) - span
+        if isinstance(room, IntImm) and room.value < 0:
+            raise StructInfoError(
+                f"the window of {plain_text(span)} does not fit the padded data, of "
+                f"{plain_text(data[2 + k] + (padding[k] + padding[2 + k]))}"
+            )
+        made.append(te.floordiv(room, const(strides[k], room.dtype)) + 1)
+    return (data[0], weight[0], *made)
+
+
+def _conv_info(data: Expr, weight: Expr, dtype: DataType, attrs: Any) -> TensorStructInfo:
+    infos = tensor(data, "data", INTEGER, ndim=4), tensor(weight, "weight", INTEGER, ndim=4)
+    for info, name in zip(infos, ("data", "weight")):
+        one_of(info.dtype, BYTES, name)
+    n_order = _order(attrs["data_layout"], "NCHW", "data_layout")
+    k_order = _order(attrs["kernel_layout"], "OIHW", "kernel_layout")
+    groups = attrs["groups"]
+    if groups < 1:
+        raise StructInfoError(f"groups: wanted at least 1, got {groups}")
+    for name, least, count in (("strides", 1, 2), ("padding", 0, 4), ("dilation", 1, 2)):
+        _window(attrs[name], name, least, count)
+    x, w = infos
+    if x.dims is None or w.dims is None:
+        return TensorStructInfo(None, dtype, x.vdevice, 4)
+    d = [x.dims[k] for k in n_order]
+    k = [w.dims[i] for i in k_order]
+    if prove_dims(d[1], k[1] * groups) is False:
+        raise StructInfoError(
+            f"data has {plain_text(d[1])} channels, weight takes {plain_text(k[1])} in each of "
+            f"{groups} groups"
+        )
+    if isinstance(k[0], IntImm) and k[0].value % groups:
+        raise StructInfoError(f"weight: {k[0].value} output channels are not {groups} equal groups")
+    made = _conv_dims(d, k, attrs)
+    return TensorStructInfo([made["NCHW".index(c)] for c in attrs["data_layout"]], dtype, x.vdevice)
+
+
+def _conv_te(
+    x: te.Tensor, w: te.Tensor, zx: te.Tensor | None, zw: te.Tensor | None, attrs: Any
+) -> te.Tensor:
+    """The int32 sums, in NCHW."""
+    n_order, k_order = (
+        _order(attrs["data_layout"], "NCHW", "data_layout"),
+        _order(attrs["kernel_layout"], "OIHW", "kernel_layout"),
+    )
+    strides = _window(attrs["strides"], "strides", 1, 2)
+    padding = _window(attrs["padding"], "padding", 0, 4)
+    dilation = _window(attrs["dilation"], "dilation", 1, 2)
+    d, k = [x.shape[a] for a in n_order], [w.shape[a] for a in k_order]
+    dims = _conv_dims(d, k, attrs)
+    groups = attrs["groups"]
+    each = te.floordiv(k[0], const(groups, k[0].dtype))
+    axes = [te.reduce_axis((0, k[i]), name) for i, name in ((1, "c"), (2, "r"), (3, "s"))]
+
+    def value(n: PrimExpr, o: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        c, r, s = (a.var for a in axes)
+        y = i * strides[0] + r * dilation[0] - padding[0]
+        z = j * strides[1] + s * dilation[1] - padding[1]
+        channel = c if groups == 1 else te.floordiv(o, each) * k[1] + c
+        inside = And(And(y >= 0, y < d[2]), And(z >= 0, z < d[3]))
+        where = dict(zip("NCHW", (n, channel, y, z)))
+        element = x(*(where[letter] for letter in attrs["data_layout"]))
+        zero = const(0, "int32")
+        left = te.if_then_else(inside, distance(element, zx, None), zero)
+        there = dict(zip("OIHW", (o, c, r, s)))
+        right = distance(w(*(there[letter] for letter in attrs["kernel_layout"])), zw, o)
+        return te.sum(left * right, axis=axes)
+
+    return te.compute(dims, value, "conv2d")
+
+
+def _in_layout(made: te.Tensor, layout: str, f: Callable[..., PrimExpr]) -> te.Tensor:
+    """The tensor of f(value, output channel), `made` being in NCHW, in `layout`."""
+    dims = dict(zip("NCHW", made.shape))
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        at = dict(zip(layout, index))
+        return f(made(*(at[c] for c in "NCHW")), at["C"])
+
+    return te.compute(tuple(dims[c] for c in layout), value, "result")
+
+
+def _np_conv(x: Any, w: Any, zx: Any, zw: Any, attrs: Any) -> np.ndarray:
+    """The int32 sums, in NCHW."""
+    x = np.transpose(x, _order(attrs["data_layout"], "NCHW", "data_layout")).astype("int32")
+    w = np.transpose(w, _order(attrs["kernel_layout"], "OIHW", "kernel_layout")).astype("int32")
+    x = x if zx is None else x - quant_values(zx, 4, 1).astype("int32")
+    w = w if zw is None else w - quant_values(zw, 4, 0).astype("int32")
+    strides = _window(attrs["strides"], "strides", 1, 2)
+    top, left, bottom, right = _window(attrs["padding"], "padding", 0, 4)
+    dilation = _window(attrs["dilation"], "dilation", 1, 2)
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    groups, (o, c, r, s) = attrs["groups"], w.shape
+    rows = (x.shape[2] - (r - 1) * dilation[0] - 1) // strides[0] + 1
+    columns = (x.shape[3] - (s - 1) * dilation[1] - 1) // strides[1] + 1
+    made = np.zeros((x.shape[0], o, rows, columns), "int32")
+    for g in range(groups):
+        part = x[:, g * c : (g + 1) * c]
+        own = slice(g * (o // groups), (g + 1) * (o // groups))
+        for i in range(r):
+            for j in range(s):
+                y, z = i * dilation[0], j * dilation[1]
+                seen = part[:, :, y : y + (rows - 1) * strides[0] + 1 : strides[0]]
+                seen = seen[:, :, :, z : z + (columns - 1) * strides[1] + 1 : strides[1]]
+                made[:, own] += np.einsum("nchw,oc->nohw", seen, w[own, :, i, j])
+    return made
+
+
+def _to_layout(made: np.ndarray, layout: str) -> np.ndarray:
+    return np.transpose(made, ["NCHW".index(c) for c in layout])
+
+
+def _conv_integer_numpy(
+    data: Any, weight: Any, zx: Any = None, zw: Any = None, **attrs: Any
+) -> Any:
+    return _to_layout(_np_conv(data, weight, zx, zw, attrs), attrs["data_layout"])
+
+
+def _outputs(builder: Any, call: Call, data: Expr, weight: Expr) -> PrimExpr:
+    """The number of output channels; the program checks that the input channels fit."""
+    attrs = call.attrs
+    d: Any = data.struct_info
+    w: Any = weight.struct_info
+    o, c, _, _ = _order(attrs["kernel_layout"], "OIHW", "kernel_layout")
+    channel = _order(attrs["data_layout"], "NCHW", "data_layout")[1]
+    require_equal(builder, [(d.dims[channel], w.dims[c] * attrs["groups"])])
+    return w.dims[o]
+
+
+def _conv_integer_lower(builder: Any, call: Call) -> Expr:
+    data, weight, *zeros = call.args
+    outputs = _outputs(builder, call, data, weight)
+    check_lengths(builder, zeros[:1], None)
+    check_lengths(builder, zeros[1:], outputs)
+    attrs = dict(call.attrs)
+
+    def compute(x: te.Tensor, w: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+        made = _conv_te(x, w, *(*zeros, None, None)[:2], attrs)
+        layout = attrs["data_layout"]
+        return made if layout == "NCHW" else _in_layout(made, layout, lambda v, c: v)
+
+    return call_te(builder, call, compute, data, weight, *zeros)
+
+
+@op(
+    "conv2d_integer",
+    numpy=_conv_integer_numpy,
+    lower=_conv_integer_lower,
+    grad=missing("its operands are integers"),
+    layout=_LAYOUT,
+)
+def conv2d_integer(
+    data: Expr,
+    weight: Expr,
+    data_zero_point: Expr | None = None,
+    weight_zero_point: Expr | None = None,
+    *,
+    strides: int | tuple[int, ...] = (1, 1),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1, 1),
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+) -> StructInfo:
+    """2-D convolution of (data - data_zero_point) with (weight - weight_zero_point) in int32; both
+    are int8 or uint8.
+
+    data               [n, c, h, w] in the order of data_layout, which is the result's too
+    weight             [o, c // groups, kh, kw] in the order of kernel_layout
+    data_zero_point    a scalar of data's dtype: what padding holds
+    weight_zero_point  of weight's dtype: a scalar or one for each output channel
+    padding            (top, left, bottom, right), (vertical, horizontal) or one number
+    """
+    attrs = {
+        "strides": strides,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "data_layout": data_layout,
+        "kernel_layout": kernel_layout,
+    }
+    made = _conv_info(data, weight, _INT32, attrs)
+    x: Any = data.struct_info
+    w: Any = weight.struct_info
+    if data_zero_point is not None:
+        quant_info(data_zero_point, "data_zero_point", INTEGER)
+        same_as(data_zero_point, x, "data_zero_point", "data")
+    if weight_zero_point is not None:
+        outputs = w.dims[kernel_layout.index("O")] if w.dims is not None else None
+        quant_info(weight_zero_point, "weight_zero_point", INTEGER, outputs, "the output channels")
+        same_as(weight_zero_point, w, "weight_zero_point", "weight")
+    return made
+
+
+def _qlinear_conv_numpy(
+    data: Any,
+    data_scale: Any,
+    data_zero_point: Any,
+    weight: Any,
+    weight_scale: Any,
+    weight_zero_point: Any,
+    y_scale: Any,
+    y_zero_point: Any,
+    bias: Any = None,
+    **attrs: Any,
+) -> Any:
+    total = _np_conv(data, weight, data_zero_point, weight_zero_point, attrs)
+    if bias is not None:
+        total = total + np.asarray(bias).reshape(1, -1, 1, 1)
+    sx, sy = (np.asarray(s).reshape(()).astype("float32") for s in (data_scale, y_scale))
+    factor = sx * quant_values(weight_scale, 4, 1).astype("float32") / sy
+    zero = np.asarray(y_zero_point)
+    value = np.asarray(total.astype("float32") * factor)
+    return _to_layout(np_stored(value, zero.reshape(()), zero.dtype), attrs["data_layout"])
+
+
+def _qlinear_conv_lower(builder: Any, call: Call) -> Expr:
+    x, sx, zx, w, sw, zw, sy, zy, *bias = call.args
+    outputs = _outputs(builder, call, x, w)
+    check_lengths(builder, (sx, zx, sy, zy), None)
+    check_lengths(builder, (sw, zw), outputs)
+    require_equal(builder, [(b.struct_info.dims[0], outputs) for b in bias])  # type: ignore[attr-defined]
+    attrs = dict(call.attrs)
+
+    def compute(
+        x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, *bias: Any
+    ) -> Any:
+        made = _conv_te(x, w, zx, zw, attrs)
+
+        def value(v: PrimExpr, c: PrimExpr) -> PrimExpr:
+            total = v + bias[0](c) if bias else v
+            scales = cast("float32", quant_at(sx, None)) * cast("float32", quant_at(sw, c))
+            factor = scales / cast("float32", quant_at(sy, None))
+            return to_stored(cast("float32", total) * factor, quant_at(zy, None), zy.dtype)
+
+        return _in_layout(made, attrs["data_layout"], value)
+
+    return call_te(builder, call, compute, x, sx, zx, w, sw, zw, sy, zy, *bias)
+
+
+@op(
+    "qlinear_conv2d",
+    numpy=_qlinear_conv_numpy,
+    lower=_qlinear_conv_lower,
+    grad=_ROUNDS,
+    layout=_LAYOUT,
+)
+def qlinear_conv2d(
+    data: Expr,
+    data_scale: Expr,
+    data_zero_point: Expr,
+    weight: Expr,
+    weight_scale: Expr,
+    weight_zero_point: Expr,
+    y_scale: Expr,
+    y_zero_point: Expr,
+    bias: Expr | None = None,
+    *,
+    strides: int | tuple[int, ...] = (1, 1),
+    padding: int | tuple[int, ...] = (0, 0),
+    dilation: int | tuple[int, ...] = (1, 1),
+    groups: int = 1,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "OIHW",
+) -> StructInfo:
+    """conv2d_integer, plus `bias` (int32 [o]), requantised to the dtype of `y_zero_point` (ONNX's
+    QLinearConv).
+
+    Scales and zero points are scalars; those of `weight` may have one element for each output
+    channel.
+    """
+    attrs = {
+        "strides": strides,
+        "padding": padding,
+        "dilation": dilation,
+        "groups": groups,
+        "data_layout": data_layout,
+        "kernel_layout": kernel_layout,
+    }
+    zero = quant_info(y_zero_point, "y_zero_point", INTEGER)
+    one_of(zero.dtype, BYTES, "y_zero_point")
+    made = _conv_info(data, weight, zero.dtype, attrs)
+    x: Any = data.struct_info
+    w: Any = weight.struct_info
+    outputs = w.dims[kernel_layout.index("O")] if w.dims is not None else None
+    quant_info(data_scale, "data_scale", FLOAT)
+    quant_info(data_zero_point, "data_zero_point", INTEGER)
+    same_as(data_zero_point, x, "data_zero_point", "data")
+    quant_info(weight_scale, "weight_scale", FLOAT, outputs, "the output channels")
+    quant_info(weight_zero_point, "weight_zero_point", INTEGER, outputs, "the output channels")
+    same_as(weight_zero_point, w, "weight_zero_point", "weight")
+    quant_info(y_scale, "y_scale", FLOAT)
+    if bias is not None:
+        info = tensor(bias, "bias", INTEGER, ndim=1)
+        one_of(info.dtype, ("int32",), "bias")
+        if info.dims is not None and outputs is not None:
+            if prove_dims(info.dims[0], outputs) is False:
+                raise StructInfoError(
+                    f"bias: wanted {plain_text(outputs)} elements, got {plain_text(info.dims[0])}"
+                )
+    return made

@@ -1,0 +1,211 @@
+"""Matrix products of quantised tensors: matmul_integer sums in int32,
+which wraps, and qlinear_matmul requantises the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import te
+from ...base import DataType
+from ...ir.expr import PrimExpr, cast
+from ..expr import Call
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
+from .infer import FLOAT, INTEGER, tensor
+from .linalg import matmul_info, matmul_te, product_dims
+from .lower import call_te
+from .quant_params import (
+    BYTES,
+    check_lengths,
+    distance,
+    np_stored,
+    one_of,
+    quant_at,
+    quant_info,
+    quant_values,
+    same_as,
+    to_stored,
+)
+from .record import missing, op
+
+__all__ = [
+    "matmul_integer",
+    "qlinear_matmul",
+]
+
+_ROUNDS = missing("rounds to integers")
+_INT32 = DataType("int32")
+
+
+def _products_te(
+    dims: Sequence[PrimExpr], a: te.Tensor, b: te.Tensor, za: te.Tensor | None, zb: te.Tensor | None
+) -> te.Tensor:
+    def prepare(which: int, value: PrimExpr, at: Sequence[PrimExpr]) -> PrimExpr:
+        if which == 0:
+            return distance(value, za, at[-2] if a.ndim > 1 else None)
+        return distance(value, zb, at[-1] if b.ndim > 1 else None)
+
+    return matmul_te(dims, a, b, out_dtype="int32", prepare=prepare)
+
+
+def _np_products(a: Any, b: Any, za: Any = None, zb: Any = None) -> np.ndarray:
+    a, b = np.asarray(a).astype("int32"), np.asarray(b).astype("int32")
+    if za is not None:
+        a = a - quant_values(za, a.ndim, a.ndim - 2).astype("int32")
+    if zb is not None:
+        b = b - quant_values(zb, b.ndim, b.ndim - 1).astype("int32")
+    return np.asarray(np.matmul(a, b))
+
+
+def _row(info: TensorStructInfo) -> PrimExpr | None:
+    return info.dims[-2] if info.dims is not None and info.ndim > 1 else None
+
+
+def _column(info: TensorStructInfo) -> PrimExpr | None:
+    return info.dims[-1] if info.dims is not None and info.ndim > 1 else None
+
+
+def _operands(a: Expr, b: Expr) -> tuple[TensorStructInfo, TensorStructInfo]:
+    infos = tensor(a, "a", INTEGER), tensor(b, "b", INTEGER)
+    for info, name in zip(infos, "ab"):
+        one_of(info.dtype, BYTES, name)
+    return infos
+
+
+def _rows_word(info: TensorStructInfo, word: str) -> str:
+    return "" if info.ndim == 1 else word
+
+
+def _matmul_integer_lower(builder: Any, call: Call) -> Expr:
+    a, b, *zeros = call.args
+    one: Any = a.struct_info
+    two: Any = b.struct_info
+    dims = product_dims(builder, call, a, b)
+    check_lengths(builder, zeros[:1], _row(one))
+    check_lengths(builder, zeros[1:], _column(two))
+
+    def compute(dims: Any, a: te.Tensor, b: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
+        return _products_te(dims, a, b, *(*zeros, None, None)[:2])
+
+    return call_te(builder, call, compute, ShapeExpr(dims), a, b, *zeros)
+
+
+@op(
+    "matmul_integer",
+    numpy=_np_products,
+    lower=_matmul_integer_lower,
+    grad=missing("its operands are integers"),
+    layout=missing("a product pairs axes by position"),
+)
+def matmul_integer(
+    a: Expr, b: Expr, a_zero_point: Expr | None = None, b_zero_point: Expr | None = None
+) -> StructInfo:
+    """Matrix product of (a - a_zero_point) and (b - b_zero_point) in int32; `a` and `b` are int8 or
+    uint8.
+
+    Zero points have their operand's dtype: scalars, or one for each row of `a`, for each column of
+    `b`.
+    """
+    one, two = _operands(a, b)
+    if a_zero_point is not None:
+        quant_info(
+            a_zero_point, "a_zero_point", INTEGER, _row(one), _rows_word(one, "the rows of a")
+        )
+        same_as(a_zero_point, one, "a_zero_point", "a")
+    if b_zero_point is not None:
+        quant_info(
+            b_zero_point, "b_zero_point", INTEGER, _column(two), _rows_word(two, "the columns of b")
+        )
+        same_as(b_zero_point, two, "b_zero_point", "b")
+    return matmul_info(one, two, _INT32, ("a", "b"))
+
+
+def _qlinear_matmul_numpy(
+    a: Any,
+    a_scale: Any,
+    a_zero_point: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero_point: Any,
+    y_scale: Any,
+    y_zero_point: Any,
+) -> Any:
+    total = _np_products(a, b, a_zero_point, b_zero_point)
+    ndim = total.ndim
+    sa = quant_values(a_scale, ndim, ndim - 1 - (np.ndim(b) > 1)).astype("float32")
+    sb = quant_values(b_scale, ndim, ndim - 1).astype("float32")
+    factor = sa * sb / quant_values(y_scale, 1, 0).astype("float32")
+    zero = np.asarray(y_zero_point)
+    value = np.asarray(total.astype("float32") * factor)
+    return np_stored(value, zero.reshape(()), zero.dtype)
+
+
+def _qlinear_matmul_lower(builder: Any, call: Call) -> Expr:
+    a, sa, za, b, sb, zb, sy, zy = call.args
+    row, column = _row(a.struct_info), _column(b.struct_info)  # type: ignore[arg-type]
+    dims = product_dims(builder, call, a, b)
+    check_lengths(builder, (sa, za), row)
+    check_lengths(builder, (sb, zb), column)
+    check_lengths(builder, (sy, zy), None)
+    return call_te(builder, call, _qlinear_matmul_te, ShapeExpr(dims), a, sa, za, b, sb, zb, sy, zy)
+
+
+def _qlinear_matmul_te(
+    dims: Any,
+    a: te.Tensor,
+    sa: te.Tensor,
+    za: te.Tensor,
+    b: te.Tensor,
+    sb: te.Tensor,
+    zb: te.Tensor,
+    sy: te.Tensor,
+    zy: te.Tensor,
+) -> te.Tensor:
+    total = _products_te(dims, a, b, za, zb)
+
+    def value(*i: PrimExpr) -> PrimExpr:
+        row = i[len(dims) - 1 - (b.ndim > 1)] if a.ndim > 1 else None
+        column = i[-1] if b.ndim > 1 else None
+        scales = cast("float32", quant_at(sa, row)) * cast("float32", quant_at(sb, column))
+        factor = scales / cast("float32", quant_at(sy, None))
+        return to_stored(cast("float32", total(*i)) * factor, quant_at(zy, None), zy.dtype)
+
+    return te.compute(tuple(dims), value, "requantized")
+
+
+@op(
+    "qlinear_matmul",
+    numpy=_qlinear_matmul_numpy,
+    lower=_qlinear_matmul_lower,
+    grad=_ROUNDS,
+    layout=missing("a product pairs axes by position"),
+)
+def qlinear_matmul(
+    a: Expr,
+    a_scale: Expr,
+    a_zero_point: Expr,
+    b: Expr,
+    b_scale: Expr,
+    b_zero_point: Expr,
+    y_scale: Expr,
+    y_zero_point: Expr,
+) -> StructInfo:
+    """matmul_integer requantised to `y_scale` and `y_zero_point`, in the dtype of the latter
+    (ONNX's QLinearMatMul).
+
+    The parameters of `a` may have one element for each row, those of `b` for each column.
+    """
+    one, two = _operands(a, b)
+    rows, columns = _rows_word(one, "the rows of a"), _rows_word(two, "the columns of b")
+    quant_info(a_scale, "a_scale", FLOAT, _row(one), rows)
+    quant_info(a_zero_point, "a_zero_point", INTEGER, _row(one), rows)
+    same_as(a_zero_point, one, "a_zero_point", "a")
+    quant_info(b_scale, "b_scale", FLOAT, _column(two), columns)
+    quant_info(b_zero_point, "b_zero_point", INTEGER, _column(two), columns)
+    same_as(b_zero_point, two, "b_zero_point", "b")
+    quant_info(y_scale, "y_scale", FLOAT)
+    zero = quant_info(y_zero_point, "y_zero_point", INTEGER)
+    one_of(zero.dtype, BYTES, "y_zero_point")
+    return matmul_info(one, two, zero.dtype, ("a", "b"))

@@ -1,0 +1,132 @@
+"""What quantised operators share: scales and zero points, rounding, distances from a zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ... import te, tir
+from ...base import DataType, StructInfoError
+from ...ir.expr import IntImm, Max, Min, PrimExpr, cast, const
+from ..derive import plain_text, prove_dims
+from ..struct_info import Expr, TensorStructInfo
+from .infer import tensor
+from .loops import require_equal
+
+__all__ = [
+    "BYTES",
+    "STORED",
+    "check_lengths",
+    "distance",
+    "np_stored",
+    "one_of",
+    "quant_at",
+    "quant_info",
+    "quant_values",
+    "real_dtype",
+    "same_as",
+    "to_stored",
+]
+
+STORED = ("int8", "uint8", "int16", "uint16", "int32")
+BYTES = ("int8", "uint8")
+
+
+# -- parameters: scalars, or vectors along an axis -------------------------------------------------
+
+
+def one_of(dtype: DataType, names: Sequence[str], what: str) -> None:
+    if dtype.kind != "void" and str(dtype) not in names:
+        raise StructInfoError(f"{what}: wanted {', '.join(names)}, got {dtype}")
+
+
+def quant_info(
+    x: Expr, name: str, takes: Any, along: PrimExpr | None = None, axis_word: str = ""
+) -> TensorStructInfo:
+    """The struct info of a scale or zero point: a scalar, or a vector as long as the axis `along`
+    (None: unknown).
+    """
+    info = tensor(x, name, takes)
+    if info.ndim not in (-1, 0, 1):
+        raise StructInfoError(f"{name}: wanted a scalar or a vector, got {info.ndim} dimensions")
+    if info.ndim == 1 and info.dims is not None and not _is_one(info.dims[0]):
+        if axis_word == "":
+            raise StructInfoError(
+                f"{name}: wanted a scalar, got a vector of {plain_text(info.dims[0])}"
+            )
+        if along is not None and prove_dims(info.dims[0], along) is False:
+            raise StructInfoError(
+                f"{name}: wanted a scalar or a vector of {plain_text(along)}, the size of "
+                f"{axis_word}; got {plain_text(info.dims[0])} elements"
+            )
+    return info
+
+
+def _is_one(dim: PrimExpr) -> bool:
+    return isinstance(dim, IntImm) and dim.value == 1
+
+
+def check_lengths(builder: Any, parameters: Sequence[Expr], along: PrimExpr | None) -> None:
+    """Let the program check the lengths of scales and zero points; `along` None: scalars."""
+    infos: list[Any] = [x.struct_info for x in parameters]
+    wanted = const(1, "int64") if along is None else along
+    require_equal(
+        builder, [(i.dims[0], wanted) for i in infos if i.ndim == 1 and not _is_one(i.dims[0])]
+    )
+
+
+def quant_at(x: te.Tensor, i: PrimExpr | None) -> PrimExpr:
+    """The parameter for index `i` of its axis."""
+    if x.ndim == 0:
+        return x()
+    if i is None or _is_one(x.shape[0]):
+        return x(const(0, "int64"))
+    return x(i)
+
+
+def quant_values(x: Any, ndim: int, axis: int) -> np.ndarray:
+    """A parameter shaped to broadcast against a tensor of `ndim` dimensions."""
+    x = np.asarray(x)
+    if x.size == 1 and x.ndim <= 1:
+        return x.reshape(())
+    return x.reshape([-1 if k == axis else 1 for k in range(ndim)]) if x.ndim else x
+
+
+def same_as(zero_point: Expr, info: TensorStructInfo, name: str, of: str) -> None:
+    have = zero_point.struct_info.dtype  # type: ignore[attr-defined]
+    if "void" not in (str(have), str(info.dtype)) and have is not info.dtype:
+        raise StructInfoError(f"{name}: wanted {info.dtype}, the dtype of {of}; got {have}")
+
+
+# -- rounding to stored values ---------------------------------------------------------------------
+
+
+def real_dtype(*dtypes: Any) -> DataType:
+    return DataType("float64" if any(str(d) == "float64" for d in dtypes) else "float32")
+
+
+def to_stored(value: PrimExpr, zero_point: PrimExpr, out: DataType) -> PrimExpr:
+    """`value` rounded, shifted by the zero point and clipped to `out`. NaN gives the zero of a
+    cast, 0, clipped.
+    """
+    wide = DataType("float64") if out.bits == 32 or value.dtype.bits == 64 else DataType("float32")
+    shifted = cast(wide, tir.round(value)) + cast(wide, zero_point)
+    low, high = const(float(out.min_value), wide), const(float(out.max_value), wide)
+    return cast(out, Max(Min(shifted, high), low))
+
+
+def np_stored(value: np.ndarray, zero_point: Any, out: Any) -> np.ndarray:
+    dtype = np.dtype(str(out))
+    exact = dtype.itemsize == 4 or value.dtype == np.float64
+    wide = np.dtype("float64" if exact else "float32")
+    shifted = np.rint(value).astype(wide) + np.asarray(zero_point).astype(wide)
+    limits = np.iinfo(dtype)
+    clipped = np.clip(shifted, wide.type(limits.min), wide.type(limits.max))
+    return np.where(np.isnan(clipped), 0, clipped).astype(dtype)
+
+
+def distance(value: PrimExpr, zero_point: te.Tensor | None, i: PrimExpr | None) -> PrimExpr:
+    wide = cast("int32", value)
+    return wide if zero_point is None else wide - cast("int32", quant_at(zero_point, i))

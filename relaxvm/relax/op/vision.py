@@ -1,0 +1,375 @@
+"""Object detection: all_class_non_max_suppression, non_max_suppression, roi_align.
+
+How many boxes stay depends on the data: the work is done by `vm.library.*` when the program runs,
+and `match_cast` gives the number a symbol.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import tir
+from ...base import StructInfoError
+from ...ir.expr import GE, GT, LT, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir.expr import Var as TirVar
+from ...runtime import library_vision as library
+from ...te import Tensor, compute, reduce_axis
+from ...te import sum as te_sum
+from ..derive import prove_dims
+from ..expr import Call, ExternFunc, PrimValue, Tuple
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .call import call_dps_packed, call_pure_packed
+from .infer import FLOAT, NUMBER, check_kind, same_dtype, tensor
+from .lower import te_lower
+from .names import ops as all_ops
+from .nn.layout import Layout, layout_of
+from .nn.window import greatest, normalised, simple, spread, static
+from .record import Prim, missing, op
+
+__all__ = ["all_class_non_max_suppression", "non_max_suppression", "roi_align"]
+
+_NO_GRAD = missing("which boxes stay is piecewise constant")
+_NO_LAYOUT = missing("its axes have fixed meanings")
+
+
+# -- non-maximum suppression ----------------------------------------------------------------------
+
+
+def _check_boxes(boxes: Expr, scores: Expr) -> tuple[TensorStructInfo, TensorStructInfo]:
+    b, s = tensor(boxes, "boxes", FLOAT, 3), tensor(scores, "scores", FLOAT, 3)
+    same_dtype((b, s), ("boxes", "scores"))
+    if b.dims is not None and static(b.dims[2]) not in (None, 4):
+        raise StructInfoError(f"boxes: wanted [batch, boxes, 4], got {b}")
+    if b.dims is not None and s.dims is not None:
+        for axis, (have, wanted) in enumerate(((s.dims[0], b.dims[0]), (s.dims[2], b.dims[1]))):
+            if prove_dims(have, wanted) is False:
+                raise StructInfoError(
+                    f"scores: wanted {wanted} along axis {2 * axis}, as boxes has, got {have}"
+                )
+    return b, s
+
+
+def _check_number(x: Expr, name: str) -> None:
+    info = x.struct_info
+    if isinstance(info, PrimStructInfo):
+        check_kind(info.dtype, name, NUMBER)
+        return
+    given = tensor(x, name, NUMBER)
+    if given.ndim not in (-1, 0, 1) or (
+        given.ndim == 1 and given.dims is not None and static(given.dims[0]) not in (None, 1)
+    ):
+        raise StructInfoError(f"{name}: wanted one number, got {given}")
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(value).reshape(-1)[0].item()
+
+
+def _run(builder: Any, call: Call, center: int) -> Expr:
+    """[count, 3], where `count` is a fresh symbol."""
+    loose = TensorStructInfo(None, "int64", ndim=2)
+    center_argument = PrimValue(const(center, "int64"))
+    made = call_pure_packed(
+        ExternFunc("vm.library.non_max_suppression"), *call.args, center_argument, sinfo_args=loose
+    )
+    exact = TensorStructInfo((TirVar("kept", "int64"), const(3, "int64")), "int64")
+    return builder.match_cast(builder.emit(made), exact)  # type: ignore[no-any-return]
+
+
+def _all_class_numpy(
+    boxes: Any, scores: Any, most: Any, iou: Any, least: Any, *, output_format: str
+) -> tuple[np.ndarray, ...]:
+    numbers = int(_number(most)), _number(iou), _number(least)
+    if output_format == "tensorflow":
+        return library.combined_values(boxes, scores, *numbers)
+    kept = library.non_max_suppression_values(boxes, scores, *numbers)
+    return kept, np.asarray([len(kept)], "int64")
+
+
+def _all_class_lower(builder: Any, call: Call) -> Expr:
+    if call.attrs["output_format"] == "tensorflow":
+        return call_dps_packed(
+            ExternFunc("vm.library.combined_non_max_suppression"),
+            Tuple(call.args),
+            call.struct_info,
+        )
+    kept = _run(builder, call, 0)
+    count = kept.struct_info.dims[0]  # type: ignore[attr-defined]
+    return Tuple((kept, builder.emit(all_ops.full((1,), PrimValue(count), dtype="int64"))))
+
+
+@op(
+    "vision.all_class_non_max_suppression",
+    numpy=_all_class_numpy,
+    lower=_all_class_lower,
+    grad=_NO_GRAD,
+    layout=_NO_LAYOUT,
+)
+def all_class_non_max_suppression(
+    boxes: Expr,
+    scores: Expr,
+    max_output_boxes_per_class: Prim,
+    iou_threshold: Prim,
+    score_threshold: Prim,
+    output_format: str = "onnx",
+) -> StructInfo:
+    """Of boxes that overlap, the one with the best score, for each class of its own.
+
+    boxes   [batch, boxes, 4], two opposite corners (y, x, y, x)     scores  [batch, classes, boxes]
+    returns "onnx": (int64 [count, 3] of batch, class and box, best first, int64 [1] of count);
+            "tensorflow": (int64 [batch, n, 2] of class and box, scores [batch, n], int64 [batch] of
+            counts), n = classes * boxes, zeros behind the count
+    Raises StructInfoError if the shapes do not fit.
+    """
+    b, s = _check_boxes(boxes, scores)
+    _check_number(max_output_boxes_per_class, "max_output_boxes_per_class")
+    _check_number(iou_threshold, "iou_threshold")
+    _check_number(score_threshold, "score_threshold")
+    if output_format == "onnx":
+        kept = TensorStructInfo(None, "int64", b.vdevice, 2)
+        return TupleStructInfo((kept, TensorStructInfo((1,), "int64", b.vdevice)))
+    if output_format != "tensorflow":
+        raise StructInfoError(f"output_format: wanted onnx or tensorflow, got {output_format!r}")
+    if s.dims is None:
+        shapes: list[Any] = [None, None, None]
+    else:
+        batch, n = s.dims[0], simple(s.dims[1] * s.dims[2])
+        shapes = [(batch, n, 2), (batch, n), (batch,)]
+    kinds = ("int64", s.dtype, "int64")
+    infos = [TensorStructInfo(d, t, b.vdevice, k) for d, t, k in zip(shapes, kinds, (3, 2, 1))]
+    return TupleStructInfo(tuple(infos))
+
+
+@op(
+    "vision.non_max_suppression",
+    numpy=lambda boxes, scores, most, iou, least, *, center_point_box: (
+        library.non_max_suppression_values(
+            boxes, scores, int(_number(most)), _number(iou), _number(least), bool(center_point_box)
+        )
+    ),
+    lower=lambda builder, call: _run(builder, call, call.attrs["center_point_box"]),
+    grad=_NO_GRAD,
+    layout=_NO_LAYOUT,
+)
+def _non_max_suppression(
+    boxes: Expr,
+    scores: Expr,
+    max_output_boxes_per_class: Prim,
+    iou_threshold: Prim,
+    score_threshold: Prim,
+    center_point_box: int = 0,
+) -> StructInfo:
+    """int64 [count, 3]: batch, class and box of what ONNX's NonMaxSuppression keeps.
+
+    boxes   [batch, boxes, 4], two opposite corners (y, x, y, x); with `center_point_box` 1:
+            (x, y, width, height), x and y of the centre
+    scores  [batch, classes, boxes]
+    Raises StructInfoError if the shapes do not fit.
+    """
+    b, _ = _check_boxes(boxes, scores)
+    _check_number(max_output_boxes_per_class, "max_output_boxes_per_class")
+    _check_number(iou_threshold, "iou_threshold")
+    _check_number(score_threshold, "score_threshold")
+    if center_point_box not in (0, 1):
+        raise StructInfoError(f"center_point_box: wanted 0 or 1, got {center_point_box}")
+    return TensorStructInfo(None, "int64", b.vdevice, 2)
+
+
+def non_max_suppression(
+    boxes: Any,
+    scores: Any,
+    max_output_boxes_per_class: Any = 0,
+    iou_threshold: Any = 0.0,
+    score_threshold: Any = float("-inf"),
+    center_point_box: int = 0,
+    **more: Any,
+) -> Call:
+    """ONNX's NonMaxSuppression with its defaults: nothing is kept unless a number is given."""
+    return _non_max_suppression(
+        boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
+        center_point_box, **more,
+    )  # fmt: skip
+
+
+non_max_suppression.op = _non_max_suppression.op  # type: ignore[attr-defined]
+object.__setattr__(_non_max_suppression.op, "function", non_max_suppression)  # type: ignore[attr-defined]
+
+
+# -- roi_align ------------------------------------------------------------------------------------
+
+
+def _roi_layout(layout: Any) -> Layout:
+    made = layout_of(layout, "NCHW", "layout")
+    if made.blocks:
+        raise StructInfoError(f"layout: wanted NCHW or NHWC, got {layout!r}")
+    return made
+
+
+def _roi_numpy(data: np.ndarray, rois: np.ndarray, **attrs: Any) -> np.ndarray:
+    lay = _roi_layout(attrs["layout"])
+    made = library.roi_align_values(
+        lay.to_plain(data, "NCHW"), rois, attrs["pooled_size"], attrs["spatial_scale"],
+        attrs["sample_ratio"], attrs["aligned"], attrs["mode"],
+    )  # fmt: skip
+    return lay.from_plain(made.astype(data.dtype), "NCHW")
+
+
+def _f64(value: Any) -> PrimExpr:
+    return cast("float64", value) if isinstance(value, PrimExpr) else const(value, "float64")
+
+
+def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
+    """With as many samples in each part as `sample_ratio` says."""
+    lay = _roi_layout(attrs["layout"])
+    have, ratio = lay.sizes(data.shape), attrs["sample_ratio"]
+    tall, across = attrs["pooled_size"]
+    index = data.shape[0].dtype
+    sizes = {"N": rois.shape[0], "C": have["C"], "H": const(tall, index), "W": const(across, index)}
+    wide = "float32" if data.dtype.bits < 64 else "float64"
+    shift = _f64(0.5 if attrs["aligned"] else 0.0)
+    zero, one = _f64(0.0), _f64(1.0)
+    corners = compute(
+        rois.shape, lambda r, k: _f64(rois(r, k)) * _f64(attrs["spatial_scale"]) - shift, "corners"
+    )
+
+    def samples(r: PrimExpr, part: PrimExpr, k: PrimExpr, low: int, parts: int) -> PrimExpr:
+        begin = corners(r, const(low, "int64"))
+        length = corners(r, const(low + 2, "int64")) - begin
+        each = (length if attrs["aligned"] else Max(length, one)) / _f64(parts)
+        return begin + _f64(part) * each + (_f64(k) + 0.5) * each / _f64(ratio)
+
+    def around(at: PrimExpr, size: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """The pixel before `at`, the share of the one behind it, and whether it is far outside."""
+        outside = Or(LT(at, _f64(-1.0)), GT(at, _f64(size)))
+        inside = Min(Max(at, zero), _f64(size) - one)
+        low = tir.floor(inside)
+        return cast("int64", low), inside - low, outside
+
+    def sample(at: dict[str, PrimExpr], i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        r = at["N"]
+        y, fy, out_y = around(samples(r, at["H"], i, 2, tall), have["H"])
+        x, fx, out_x = around(samples(r, at["W"], j, 1, across), have["W"])
+        batch = cast(
+            "int64",
+            Min(Max(tir.trunc(_f64(rois(r, const(0, "int64")))), _f64(-1)), _f64(have["N"])),
+        )
+
+        def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
+            zero = const(0, "int64")
+            inside = [
+                condition
+                for v, a in ((batch, "N"), (y, "H"), (x, "W"))
+                for condition in (GE(v, zero), LT(v, cast("int64", have[a])))
+            ]
+            read = data(*lay.index({"N": batch, "C": at["C"], "H": y, "W": x}))
+            return cast(wide, tir.if_then_else(tir.all(*inside), read, const(0, read.dtype)))
+
+        last_y = cast("int64", have["H"]) - 1
+        last_x = cast("int64", have["W"]) - 1
+        down, right = Min(y + 1, last_y), Min(x + 1, last_x)
+        gy, gx = cast(wide, fy), cast(wide, fx)
+        above = pixel(y, x) * (1.0 - gx) + pixel(y, right) * gx
+        below = pixel(down, x) * (1.0 - gx) + pixel(down, right) * gx
+        made = above * (1.0 - gy) + below * gy
+        return Select(Or(out_y, out_x), const(0, wide), made)
+
+    i, j = reduce_axis((0, ratio), "i"), reduce_axis((0, ratio), "j")
+
+    def value(at: dict[str, PrimExpr]) -> PrimExpr:
+        made = sample(at, i.var, j.var)
+        reducer = te_sum if attrs["mode"] == "avg" else greatest
+        return reducer(made, axis=[i, j])  # type: ignore[no-any-return]
+
+    sums = lay.compute(sizes, value, "samples")
+    count = float(ratio * ratio) if attrs["mode"] == "avg" else 1.0
+
+    def finish(*index: PrimExpr) -> PrimExpr:
+        r = lay.axes(index)["N"]
+        first = _f64(rois(r, const(0, "int64")))
+        there = tir.all(GE(tir.trunc(first), zero), LT(tir.trunc(first), _f64(have["N"])))
+        for k in range(1, 5):
+            there = tir.all(there, tir.isfinite(corners(r, const(k, "int64"))))
+        made = sums(*index) / const(count, wide)
+        return cast(data.dtype, Select(there, made, const(float("nan"), wide)))
+
+    return compute(sums.shape, finish, "roi_align")  # type: ignore[no-any-return]
+
+
+_roi_te_lower = te_lower(_roi_te)
+
+
+def _roi_lower(builder: Any, call: Call) -> Expr:
+    attrs = call.attrs
+    if attrs["sample_ratio"] > 0:
+        return _roi_te_lower(builder, call)
+    data, rois = call.args
+    lay = _roi_layout(attrs["layout"])
+    x = lay.plain_expr(all_ops, data, "NCHW")
+    if x is not data:
+        x = builder.emit(x)
+    info: Any = call.struct_info
+    sizes = lay.sizes(info.dims)
+    plain = TensorStructInfo([sizes[a] for a in "NCHW"], info.dtype, info.vdevice)
+    height, width = attrs["pooled_size"]
+    numbers = [height, width, attrs["spatial_scale"], attrs["sample_ratio"]]
+    numbers += [int(attrs["aligned"]), int(attrs["mode"] == "max")]
+    values = [PrimValue(const(v, "float64" if isinstance(v, float) else "int64")) for v in numbers]
+    made = call_dps_packed(ExternFunc("vm.library.roi_align"), Tuple((x, rois, *values)), plain)
+    return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")  # type: ignore[no-any-return]
+
+
+def _roi_settings(values: dict[str, Any]) -> None:
+    values["pooled_size"] = spread(values["pooled_size"], 2, "pooled_size")
+
+
+@(lambda build: normalised(build, _roi_settings))
+@op(
+    "vision.roi_align",
+    numpy=_roi_numpy,
+    lower=_roi_lower,
+    grad=missing("there is no operator that scatters to places given by floats"),
+    layout=_NO_LAYOUT,
+)
+def roi_align(
+    data: Expr,
+    rois: Expr,
+    pooled_size: Any,
+    spatial_scale: float,
+    sample_ratio: int = -1,
+    aligned: bool = False,
+    layout: str = "NCHW",
+    mode: str = "avg",
+) -> StructInfo:
+    """Each region of `rois` as a picture of `pooled_size`, averaged from samples between pixels.
+
+    data   [n, c, h, w], as `layout` orders it      returns  [regions, c, *pooled_size], likewise
+    rois   [regions, 5]: batch, x1, y1, x2, y2; a batch that is not there gives NaN
+    spatial_scale  pixels of data for a unit of rois
+    sample_ratio   samples along each side of a part; 0 or less: as many as it has pixels
+    aligned        pixels' centres, not corners, have whole coordinates; else a side is 1 at least
+    mode           "avg" or "max" of the samples
+    Raises StructInfoError if shapes or dtypes do not fit.
+    """
+    values = {"pooled_size": pooled_size}
+    _roi_settings(values)
+    lay = _roi_layout(layout)
+    info, regions = tensor(data, "data", FLOAT, 4), tensor(rois, "rois", FLOAT, 2)
+    same_dtype((info, regions), ("data", "rois"))
+    if mode not in ("avg", "max"):
+        raise StructInfoError(f"mode: wanted avg or max, got {mode!r}")
+    if regions.dims is not None and static(regions.dims[1]) not in (None, 5):
+        raise StructInfoError(f"rois: wanted [regions, 5], got {regions}")
+    if info.dims is None or regions.dims is None:
+        return TensorStructInfo(None, info.dtype, info.vdevice, 4)
+    sizes = lay.sizes(info.dims)
+    sizes["N"] = regions.dims[0]
+    sizes.update(zip("HW", (const(v, "int64") for v in values["pooled_size"])))
+    return TensorStructInfo(lay.shape(sizes), info.dtype, info.vdevice)

@@ -1,0 +1,199 @@
+"""Which loop functions may write a result over one of their inputs, and the functions that do.
+
+    before:  f(A: T.Buffer(4), B: T.Buffer(4)):  for i in range(4): B[i] = A[i] + 1
+    after:   f_inplace(A: T.Buffer(4)):          for i in range(4): A[i] = A[i] + 1
+
+Allowed if every element of the input that is read after writing has begun is read by the very
+iteration that overwrites it: the one store into the output has, among its operands, loads of the
+input at its own indices only; no two iterations store to the same element; everything else that
+reads the input is in statements that end before. (So is a softmax, which reads its input first.)
+The result has one buffer for both, so nothing aliases and the kernel stays as fast as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...ir import IntImm, Map, PrimExpr, Var, substitute, walk
+from ...tir import (
+    AllocateConst,
+    AttrStmt,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    DeclBuffer,
+    For,
+    LetStmt,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    While,
+)
+from ...tir.analysis import buffer_accesses
+from ...tir.stmt import MatchBufferRegion
+
+__all__ = ["overwritable_inputs", "write_over"]
+
+
+def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
+    """The pairs (input, output) of parameter numbers where the output may be written over the
+    input.
+    """
+    access = buffer_accesses(fn)
+    buffers = [fn.buffer_map.get(p) for p in fn.params]
+    inputs = [(i, b) for i, b in enumerate(buffers) if b is not None and access.get(b) == "r"]
+    outputs = [(j, b) for j, b in enumerate(buffers) if b is not None and access.get(b) == "w"]
+    if not inputs or not outputs or _has_views(fn):
+        return ()
+    stages = _stages(fn.body)
+    found = []
+    for j, out in outputs:
+        write = _the_store(stages, out)
+        if write is None:
+            continue
+        for i, source in inputs:
+            if _same_layout(source, out) and _reads_in_time(stages, write, source):
+                found.append((i, j))
+    return tuple(found)
+
+
+def write_over(fn: PrimFunc, source: int, out: int, name: str) -> PrimFunc:
+    """`fn` under the name `name`, its parameter `out` gone: that result is written over parameter
+    `source`.
+    """
+    kept, gone = fn.buffer_map[fn.params[source]], fn.buffer_map[fn.params[out]]
+    body = substitute(fn.body, {gone: kept})
+    params = tuple(p for k, p in enumerate(fn.params) if k != out)
+    buffers: Mapping[Any, Any] = {p: b for p, b in fn.buffer_map.items() if p is not fn.params[out]}
+    made: PrimFunc = fn.replace(params=params, body=body, buffer_map=Map(buffers))
+    if made.get_attr("global_symbol") is not None:
+        made = made.with_attr("global_symbol", name)
+    return made
+
+
+def _has_views(fn: PrimFunc) -> bool:
+    """Whether memory is seen under a second name, of which nothing is proven here."""
+    return any(
+        isinstance(n, (MatchBufferRegion, DeclBuffer))
+        or (isinstance(n, LetStmt) and n.var.dtype.kind == "handle")
+        for n in walk(fn.body)
+    )
+
+
+def _same_layout(a: Buffer, b: Buffer) -> bool:
+    # Scalar expressions are interned: the same expression is the same object.
+    return (
+        a.dtype is b.dtype
+        and len(a.shape) == len(b.shape)
+        and all(x is y for x, y in zip(a.shape, b.shape))
+        and not a.strides
+        and not b.strides
+        and a.scope() == b.scope()
+    )
+
+
+def _stages(body: Stmt) -> list[Stmt]:
+    """The statements that run one after the other at the top of a body."""
+    while True:
+        if isinstance(body, BlockRealize) and not body.block.iter_vars and body.block.init is None:
+            body = body.block.body
+        elif isinstance(body, (AttrStmt, AllocateConst)):
+            body = body.body
+        elif isinstance(body, SeqStmt):
+            return list(body.seq)
+        else:
+            return [body]
+
+
+class _Store:
+    """The one store into an output: in which stage, and where its indices come from."""
+
+    __slots__ = ("stage", "store")
+
+    def __init__(self, stage: int, store: BufferStore) -> None:
+        self.stage = stage
+        self.store = store
+
+
+def _the_store(stages: list[Stmt], out: Buffer) -> _Store | None:
+    """The only store into `out`, if no two of its iterations write one element."""
+    found: _Store | None = None
+    for number, stage in enumerate(stages):
+        stack: list[tuple[Any, tuple[For, ...], Mapping[Var, PrimExpr]]] = [(stage, (), {})]
+        while stack:
+            s, loops, bound = stack.pop()
+            if isinstance(s, BufferStore):
+                if s.buffer is out:
+                    if found is not None or not _distinct(s, loops, bound):
+                        return None
+                    found = _Store(number, s)
+                continue
+            if isinstance(s, BlockRealize):
+                inner = {iv.var: v for iv, v in zip(s.block.iter_vars, s.iter_values)}
+                children = [c for c in (s.block.init, s.block.body) if c is not None]
+                stack.extend((c, loops, {**bound, **inner}) for c in children)
+                continue
+            if isinstance(s, For):
+                stack.append((s.body, (*loops, s), bound))
+                continue
+            children = [c for c in s._children_() if isinstance(c, Stmt)]
+            if isinstance(s, While) and any(_stores_into(c, out) for c in children):
+                return None
+            stack.extend((c, loops, bound) for c in children)
+    return found
+
+
+def _stores_into(s: Stmt, out: Buffer) -> bool:
+    return any(isinstance(n, BufferStore) and n.buffer is out for n in walk(s))
+
+
+def _distinct(s: BufferStore, loops: tuple[For, ...], bound: Mapping[Var, PrimExpr]) -> bool:
+    """Whether each loop around the store shows its variable alone as an index."""
+    shown = set()
+    for index in s.indices:
+        while isinstance(index, Var) and index in bound:
+            index = bound[index]
+        shown.add(id(index))
+    return all(
+        id(loop.loop_var) in shown or (isinstance(loop.extent, IntImm) and loop.extent.value <= 1)
+        for loop in loops
+    )
+
+
+def _reads_in_time(stages: list[Stmt], write: _Store, source: Buffer) -> bool:
+    """Whether no element of `source` is read after it was overwritten."""
+    if any(_loads_of(stage, source) for stage in stages[write.stage + 1 :]):
+        return False
+    stack: list[Any] = [stages[write.stage]]
+    while stack:
+        s = stack.pop()
+        if s is write.store:
+            own = _loads_of(s.value, source)
+            if any(not _at_same_place(load, s) for load in own):
+                return False
+            if any(_loads_of(index, source) for index in s.indices):
+                return False
+            continue
+        if isinstance(s, BlockRealize):
+            below: list[Any] = [*s.iter_values, s.predicate]
+            below += [b for b in (s.block.init, s.block.body) if b is not None]
+        else:
+            below = list(s._children_())
+        for child in below:
+            if isinstance(child, Stmt):
+                stack.append(child)
+            elif _loads_of(child, source):
+                return False
+    return True
+
+
+def _loads_of(root: Any, source: Buffer) -> list[BufferLoad]:
+    return [n for n in walk(root) if isinstance(n, BufferLoad) and n.buffer is source]
+
+
+def _at_same_place(load: BufferLoad, store: BufferStore) -> bool:
+    return len(load.indices) == len(store.indices) and all(
+        x is y for x, y in zip(load.indices, store.indices)
+    )

@@ -1,0 +1,28 @@
+"""Rules given from outside: ``@register_legalize("relax.exp")``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....base import PassError
+from ....ir.op import Op as BaseOp
+from ...expr import Call
+from ...op.record import Op
+
+__all__ = ["register_legalize"]
+
+Lower = Callable[[Any, Call], Any]
+
+
+def register_legalize(op_name: str, legal_func: Lower | None = None) -> Any:
+    """Make `legal_func`, (builder, call) -> expression, the legalisation of an operator. Also a decorator."""
+
+    def register(f: Lower) -> Lower:
+        record = BaseOp.get(op_name)
+        if not isinstance(record, Op):
+            raise PassError(f"register_legalize: {op_name} is no operator of the graph language")
+        object.__setattr__(record, "lower", f)
+        return f
+
+    return register if legal_func is None else register(legal_func)

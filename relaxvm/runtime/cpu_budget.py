@@ -1,0 +1,81 @@
+"""How many cores this process may keep busy: affinity, hyper-threads and cgroup quotas counted."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import sys
+
+__all__ = ["usable_cores"]
+
+_SYSTEM = pathlib.Path("/")
+
+
+def usable_cores(root: pathlib.Path = _SYSTEM) -> int:
+    """Physical cores allowed by affinity and by the cgroup's quota; at least 1.
+
+    root  where `sys` and `proc` are
+    """
+    try:
+        allowed = sorted(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return max(1, os.cpu_count() or 1)
+    if sys.platform != "linux":
+        return max(1, len(allowed))
+    cores = len({_siblings(root, cpu) for cpu in allowed})
+    quota = _quota(root)
+    return max(1, cores if quota is None else min(cores, int(quota + 0.5)))
+
+
+def _read(path: pathlib.Path) -> str | None:
+    try:
+        return path.read_text()[:65536].strip()
+    except (OSError, ValueError):
+        return None
+
+
+def _siblings(root: pathlib.Path, cpu: int) -> str:
+    """A text that the hyper-threads of one core have in common."""
+    folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+    for name in ("core_cpus_list", "thread_siblings_list"):
+        found = _read(folder / name)
+        if found:
+            return found
+    return f"cpu {cpu}"
+
+
+def _quota(root: pathlib.Path) -> float | None:
+    """CPUs that the least of the cgroup quotas above this process allows; None without any."""
+    base = root / "sys/fs/cgroup"
+    found: list[float] = []
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:
+            continue
+        controllers, place = parts[1].split(","), parts[2].strip("/")
+        if parts[1] == "":
+            for folder in _upwards(base, place):
+                found += _version_2(_read(folder / "cpu.max"))
+        elif "cpu" in controllers:
+            for top in (base / parts[1], base / "cpu"):
+                for folder in _upwards(top, place):
+                    quota = _read(folder / "cpu.cfs_quota_us")
+                    period = _read(folder / "cpu.cfs_period_us")
+                    found += _version_2(f"{quota} {period}")
+    return min(found, default=None)
+
+
+def _upwards(base: pathlib.Path, place: str) -> list[pathlib.Path]:
+    """`base / place` and the folders above it down to `base`; outside of it, `base` alone."""
+    parts = [p for p in place.split("/") if p][:64]
+    if ".." in parts:
+        return [base]
+    return [base.joinpath(*parts[:i]) for i in range(len(parts), -1, -1)]
+
+
+def _version_2(text: str | None) -> list[float]:
+    match = re.fullmatch(r"(\d+) (\d+)", text or "")
+    if match is None or int(match[2]) == 0 or int(match[1]) == 0:
+        return []
+    return [int(match[1]) / int(match[2])]

@@ -1,0 +1,243 @@
+"""Library functions of object detection: `vm.library.non_max_suppression`, `vm.library.roi_align`.
+
+What they compute is also what the operators of `relax.op.vision` mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base import VMTypeError, VMValueError
+from .library import fill, integer_of, library, result_of, values_of
+from .ndarray import NDArray
+
+__all__ = ["non_max_suppression_values", "roi_align_values"]
+
+
+# -- non-maximum suppression ----------------------------------------------------------------------
+
+
+def _corners(boxes: np.ndarray, center: bool) -> np.ndarray:
+    """[..., 4] as (low y, low x, high y, high x)."""
+    if center:
+        x, y, w, h = (boxes[..., k] for k in range(4))
+        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([np.minimum(first, second), np.maximum(first, second)], -1)
+
+
+def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Intersection over union of one box with each of others; 0 if one has no area."""
+    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
+    shared = np.maximum(sides, 0).prod(-1)
+    area, areas = (box[2:] - box[:2]).prod(), (others[:, 2:] - others[:, :2]).prod(-1)
+    union = area + areas - shared
+    real = (area > 0) & (areas > 0) & (union > 0)
+    return np.where(real, shared / np.where(real, union, 1), 0)  # type: ignore[no-any-return]
+
+
+def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float) -> list[int]:
+    """The boxes that stay, best first; of equal scores the first one."""
+    order = np.argsort(-scores, kind="stable")
+    order = order[scores[order] > least]
+    kept: list[int] = []
+    while len(order) and len(kept) < most:
+        best, order = int(order[0]), order[1:]
+        kept.append(best)
+        order = order[~(_overlap(boxes[best], boxes[order]) > iou)]
+    return kept
+
+
+def non_max_suppression_values(
+    boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float, center: bool = False
+) -> np.ndarray:
+    """int64 [count, 3]: batch, class and box of each box that stays.
+
+    boxes  [batch, boxes, 4]     scores  [batch, classes, boxes]
+    most   how many stay of each class     iou, least  what overlaps more goes, as what scores less
+    """
+    with np.errstate(all="ignore"):
+        places = _corners(boxes.astype("float64"), center)
+        made = [
+            (b, c, k)
+            for b in range(scores.shape[0])
+            for c in range(scores.shape[1])
+            for k in _kept(places[b], scores[b, c].astype("float64"), most, iou, least)
+        ]
+    return np.asarray(made, "int64").reshape(-1, 3)
+
+
+def scalar_of(value: Any, what: str) -> float:
+    """A number, given as one or as a tensor of one element."""
+    array = values_of(value, what) if isinstance(value, NDArray) else np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "iuf":
+        raise VMValueError(f"{what}: wanted one number, got shape {array.shape} of {array.dtype}")
+    return array.reshape(-1)[0].item()  # type: ignore[no-any-return]
+
+
+def _checked(boxes: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
+    places = values_of(boxes, "non_max_suppression: boxes")
+    values = values_of(scores, "non_max_suppression: scores")
+    good = places.ndim == values.ndim == 3 and places.shape[2] == 4
+    if not good or places.shape[:2] != (values.shape[0], values.shape[2]):
+        raise VMValueError(
+            "non_max_suppression: wanted boxes [batch, boxes, 4], scores [batch, classes, boxes], "
+            f"got {places.shape} and {values.shape}"
+        )
+    return places, values
+
+
+@library("non_max_suppression")
+def non_max_suppression(
+    boxes: Any, scores: Any, most: Any, iou: Any, least: Any, center: Any
+) -> NDArray:
+    """The boxes that stay: int64 [count, 3]; see `non_max_suppression_values`."""
+    places, values = _checked(boxes, scores)
+    made = non_max_suppression_values(
+        places,
+        values,
+        int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
+        scalar_of(iou, "non_max_suppression: iou_threshold"),
+        scalar_of(least, "non_max_suppression: score_threshold"),
+        bool(integer_of(center, "non_max_suppression: center_point_box")),
+    )
+    return result_of(made)
+
+
+def combined_values(
+    boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What stays, by batch: (class, box) int64 [batch, n, 2], scores [batch, n], counts [batch].
+
+    n = classes * boxes; rows behind the count are 0.
+    """
+    batch, classes, count = scores.shape
+    rows = np.zeros((batch, classes * count, 2), "int64")
+    values = np.zeros((batch, classes * count), scores.dtype)
+    found = non_max_suppression_values(boxes, scores, most, iou, least)
+    counts = np.bincount(found[:, 0], minlength=batch).astype("int64")
+    for b in range(batch):
+        mine = found[found[:, 0] == b]
+        rows[b, : len(mine)] = mine[:, 1:]
+        values[b, : len(mine)] = scores[b, mine[:, 1], mine[:, 2]]
+    return rows, values, counts
+
+
+@library("combined_non_max_suppression")
+def combined_non_max_suppression(
+    boxes: Any, scores: Any, most: Any, iou: Any, least: Any, *outs: Any
+) -> None:
+    """`combined_values` into three outputs."""
+    if len(outs) != 3:
+        raise VMTypeError(f"combined_non_max_suppression: wanted 3 outputs, got {len(outs)}")
+    places, values = _checked(boxes, scores)
+    made = combined_values(
+        places,
+        values,
+        int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
+        scalar_of(iou, "non_max_suppression: iou_threshold"),
+        scalar_of(least, "non_max_suppression: score_threshold"),
+    )
+    for out, value in zip(outs, made):
+        fill(out, value, "combined_non_max_suppression")
+
+
+# -- regions --------------------------------------------------------------------------------------
+
+_MOST_SAMPLES = 1 << 24
+
+
+def roi_align_values(
+    data: np.ndarray, rois: np.ndarray, size: tuple[int, int], scale: float, ratio: int,
+    aligned: bool, mode: str,
+) -> np.ndarray:  # fmt: skip
+    """[regions, c, *size] in float64: averages (or maxima) of samples between the pixels of `data`.
+
+    data   [n, c, h, w]     rois  [regions, 5]: batch, x1, y1, x2, y2, times `scale` pixels
+    ratio  samples along each side of a part; 0 or less: as many as it has pixels, rounded up
+    A region of a batch that is not there gives NaN.
+    """
+    x = data.astype("float64")
+    made = np.empty((len(rois), data.shape[1], *size))
+    for k, roi in enumerate(rois.astype("float64")):
+        batch = int(np.nan_to_num(np.clip(roi[0], -1, len(x)), nan=-1.0))
+        if not (0 <= batch < len(x) and np.isfinite(roi).all()):
+            made[k] = np.nan
+            continue
+        left, top, right, bottom = roi[1:] * scale - (0.5 if aligned else 0.0)
+        wide, high = right - left, bottom - top
+        if not aligned:
+            wide, high = max(wide, 1.0), max(high, 1.0)
+        rows = _samples(top, high, size[0], ratio)
+        columns = _samples(left, wide, size[1], ratio)
+        if rows.size * columns.size > _MOST_SAMPLES:
+            raise VMValueError(
+                f"roi_align: region {k} needs {rows.size} x {columns.size} samples; "
+                "give a sample_ratio, or smaller regions"
+            )
+        values = _between(x[batch], rows.reshape(-1), columns.reshape(-1))
+        values = values.reshape(-1, *rows.shape, *columns.shape)
+        if not (rows.shape[1] and columns.shape[1]):
+            made[k] = 0.0
+        elif mode == "avg":
+            made[k] = values.sum((2, 4)) / float(rows.shape[1] * columns.shape[1])
+        else:
+            made[k] = values.max((2, 4))
+    return made
+
+
+def _samples(begin: float, length: float, parts: int, ratio: int) -> np.ndarray:
+    """[parts, samples]: where the samples of each part lie."""
+    each = length / parts
+    count = ratio if ratio > 0 else max(int(np.ceil(each)), 0)
+    if count * parts > _MOST_SAMPLES:
+        raise VMValueError(f"roi_align: a region needs {count} samples; give a sample_ratio")
+    offsets = (np.arange(count) + 0.5) * each / max(count, 1)
+    return begin + np.arange(parts)[:, None] * each + offsets  # type: ignore[no-any-return]
+
+
+def _between(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """[c, rows, columns]: `x` [c, h, w] between its pixels; 0 more than a pixel outside."""
+    if 0 in x.shape[1:]:
+        return np.zeros((x.shape[0], len(rows), len(columns)))
+    parts = []
+    for at, size in ((rows, x.shape[1]), (columns, x.shape[2])):
+        outside = (at < -1.0) | (at > size)
+        at = np.minimum(np.maximum(at, 0.0), size - 1.0)
+        low = np.floor(at)
+        part = at - low
+        first = low.astype("int64")
+        second = np.minimum(first + 1, size - 1)
+        near, far = np.where(outside, 0, 1 - part), np.where(outside, 0, part)
+        parts.append((first, second, near, far))
+    (y0, y1, fy0, fy1), (x0, x1, fx0, fx1) = parts
+    above = x[:, y0] * fy0[:, None] + x[:, y1] * fy1[:, None]
+    return above[:, :, x0] * fx0 + above[:, :, x1] * fx1  # type: ignore[no-any-return]
+
+
+@library("roi_align")
+def roi_align(
+    data: Any, rois: Any, height: Any, width: Any, scale: Any, ratio: Any, aligned: Any,
+    maximum: Any, out: Any,
+) -> None:  # fmt: skip
+    """`roi_align_values` of data [n, c, h, w] into `out`."""
+    x, regions = values_of(data, "roi_align: data"), values_of(rois, "roi_align: rois")
+    size = integer_of(height, "roi_align: height"), integer_of(width, "roi_align: width")
+    if x.ndim != 4 or regions.ndim != 2 or regions.shape[1] != 5 or min(size) < 1:
+        raise VMValueError(
+            "roi_align: wanted data [n, c, h, w], rois [regions, 5] and a size of 1 or more, "
+            f"got {x.shape}, {regions.shape} and {size}"
+        )
+    with np.errstate(all="ignore"):
+        made = roi_align_values(
+            x,
+            regions,
+            size,
+            scalar_of(scale, "roi_align: scale"),
+            integer_of(ratio, "roi_align: ratio"),
+            bool(integer_of(aligned, "roi_align: aligned")),
+            "max" if integer_of(maximum, "roi_align: maximum") else "avg",
+        )
+    fill(out, made.astype("float32") if out.dtype.kind == "bfloat" else made, "roi_align")

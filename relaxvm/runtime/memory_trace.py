@@ -1,0 +1,673 @@
+"""One function's bytecode followed without running it: which memory each register may refer to.
+
+Paths are followed together: where they meet, a register may refer to what it does on any of them.
+A function that jumps back is not followed, since it may allocate any number of times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .builtin import TABLE
+from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
+from .constants import DimProgram
+from .dims import symbols_of
+from .formula import Formula, Peak
+from .heap import MakeCode, MatchCode
+from .ndarray import NDArray, ShapeTuple
+from .program import FunctionInfo, Program
+from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from .verify import builtin_args
+
+__all__ = ["Site", "Trace", "trace_function"]
+
+_REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
+_MAX_WORK = 2_000_000
+_MAX_SITES = 64
+_MAX_NESTING = 16
+_PREFIX = "vm.builtin."
+_ONE = Formula.of(1)
+_MAX_PEAKS = 4096
+
+
+class Site:
+    """A storage: allocated where, of what size, holding which tensors."""
+
+    __slots__ = ("pc", "size", "tensors")
+
+    def __init__(self, pc: int, size: Formula) -> None:
+        self.pc = pc
+        self.size = size
+        self.tensors: list[str] = []
+
+
+class _Value(NamedTuple):
+    """What is known of a register's value.
+
+    sites     memory it may refer to: numbers of blocks, or -1 - i for that of parameter i
+    dims      its shape (or itself, if it is a shape)
+    items     its elements, if it is a tuple
+    number    itself, if it is an int
+    function  a closure's function and what it captures
+    """
+
+    sites: frozenset[int] = frozenset()
+    dims: tuple[Formula | None, ...] | None = None
+    itemsize: int = 0
+    items: tuple[_Value, ...] | None = None
+    number: Formula | None = None
+    function: tuple[str, tuple[_Value, ...]] | None = None
+
+
+_NOTHING = _Value()
+
+
+class Trace:
+    """What following a function gave. `problem` says why it could not be followed to its end.
+
+    peak      most bytes alive at once         total     all bytes, as if nothing were freed
+    result    bytes that the result keeps      borrowed  parameters that the result may refer to
+    late      symbols that get their values while the function runs
+    """
+
+    __slots__ = ("borrowed", "late", "peak", "problem", "result", "sites", "total")
+
+    def __init__(self) -> None:
+        self.sites: list[Site] = []
+        self.problem = ""
+        self.peak = Peak(())
+        self.total = Formula.of(0)
+        self.result = Formula.of(0)
+        self.borrowed: set[int] = set()
+        self.late: set[str] = set()
+
+    @classmethod
+    def unknown(cls, problem: str) -> Trace:
+        """The trace of what was not followed at all."""
+        made = cls()
+        made.problem = problem
+        return made
+
+
+class _State:
+    """Registers and shape heap slots at one point."""
+
+    __slots__ = ("registers", "slots")
+
+    def __init__(self, registers: dict[int, _Value], slots: dict[tuple[int, int], Formula]) -> None:
+        self.registers = registers
+        self.slots = slots
+
+    def copy(self) -> _State:
+        return _State(dict(self.registers), dict(self.slots))
+
+
+def trace_function(program: Program, info: FunctionInfo, callees: Mapping[str, Trace]) -> Trace:
+    """Follow `info`, whose callees have been followed. About linear in its size."""
+    return _Tracer(program, info, callees).run()
+
+
+class _Tracer:
+    def __init__(self, program: Program, info: FunctionInfo, callees: Mapping[str, Trace]) -> None:
+        self.program = program
+        self.info = info
+        self.callees = callees
+        self.trace = Trace()
+        self.sizes: list[Formula] = []
+        self.state = _State({}, {})
+        self.holders: dict[int, int] = {}
+        self.live: dict[Any, int] = {}
+        self.live_key: tuple[Any, ...] | None = ()
+        self.peaks: dict[Any, int] = {(): 0}
+        self.results: list[Formula] = []
+        self.names: set[str] = set()
+        self.pinned: set[int] = set()
+        self.site_of: dict[int, Site] = {}
+        self.work = 0
+        self.pc = 0
+
+    # -- the walk ---------------------------------------------------------------------------------
+
+    def run(self) -> Trace:
+        for i, param in enumerate(self.info.params):
+            self._set(i, self._parameter(i, param))
+        waiting: dict[int, list[_State]] = {}
+        reached = True
+        for pc, instruction in enumerate(self.program.instructions(self.info)):
+            self.pc = pc
+            for state in waiting.pop(pc, ()):
+                self._join(state, reached)
+                reached = True
+            if not reached:
+                continue
+            if type(instruction) is Call:
+                self._call(instruction)
+            elif type(instruction) is Ret:
+                self._return(instruction)
+                reached = False
+            else:
+                offset = instruction.false_offset if type(instruction) is If else 0
+                if type(instruction) is Goto:
+                    offset = instruction.offset
+                    reached = False
+                if offset < 0:
+                    self._give_up("it jumps back, and may allocate any number of times")
+                else:
+                    self._spend(len(self.state.registers))
+                    waiting.setdefault(pc + offset, []).append(self.state.copy())
+            if self.trace.problem:
+                break
+        return self._finish()
+
+    def _finish(self) -> Trace:
+        trace = self.trace
+        trace.peak = Peak(
+            Formula({**dict(symbolic), (): constant}) for symbolic, constant in self.peaks.items()
+        )
+        trace.result = Peak(self.results).bound()
+        return trace
+
+    def _give_up(self, problem: str) -> None:
+        self.trace.problem = self.trace.problem or problem
+
+    def _spend(self, steps: int) -> None:
+        self.work += steps
+        if self.work > _MAX_WORK:
+            self._give_up("its control flow is too tangled to follow")
+
+    def _parameter(self, i: int, param: Any, depth: int = 0) -> _Value:
+        mine = frozenset((-1 - i,))
+        if type(param) is TensorInfo:
+            itemsize = 0 if param.dtype is None else int(param.dtype.itemsize)
+            return _Value(mine, self._dims(param.shape), itemsize)
+        if type(param) is ShapeInfo:
+            return _Value(dims=self._dims(param.values))
+        if type(param) is PrimInfo:
+            number = None if param.value is None else self._dims((param.value,))
+            return _Value(number=number[0] if number else None)
+        if type(param) is TupleInfo and depth < _MAX_NESTING:
+            fields = tuple(self._parameter(i, field, depth + 1) for field in param.fields)
+            return _Value(mine, items=fields)
+        return _Value(mine)
+
+    def _dims(self, dims: Any) -> tuple[Formula | None, ...] | None:
+        if dims is None:
+            return None
+        made = tuple(Formula.from_dim(dim) for dim in dims)
+        self.names.update(s for f in made if f is not None for s in f.symbols)
+        return made
+
+    # -- registers and memory ---------------------------------------------------------------------
+
+    def _set(self, register: int, value: _Value) -> None:
+        """Put `value` into a register. What only the old value referred to is free."""
+        if register == VOID:
+            return
+        old = self.state.registers.get(register)
+        for site in value.sites:
+            self._hold(site)
+        if old is not None:
+            for site in old.sites:
+                self._drop(site)
+        self.state.registers[register] = value
+
+    def _hold(self, site: int) -> None:
+        count = self.holders.get(site, 0)
+        self.holders[site] = count + 1
+        if count == 0 and site >= 0 and site not in self.pinned:
+            self._add(self.sizes[site], 1)
+
+    def _drop(self, site: int) -> None:
+        self.holders[site] -= 1
+        if not self.holders[site]:
+            del self.holders[site]
+            if site >= 0 and site not in self.pinned:
+                self._add(self.sizes[site], -1)
+
+    def _add(self, size: Formula, sign: int) -> None:
+        for monomial, coefficient in size.terms.items():
+            self.live[monomial] = self.live.get(monomial, 0) + sign * coefficient
+            if monomial:
+                self.live_key = None
+
+    def _note_peak(self) -> None:
+        if self.live_key is None:
+            symbolic = {m: c for m, c in self.live.items() if m and c}
+            self.live_key = tuple(sorted(symbolic.items(), key=repr))
+        constant = self.live.get((), 0)
+        if constant > self.peaks.get(self.live_key, -1):
+            self.peaks[self.live_key] = constant
+        if len(self.peaks) > _MAX_PEAKS:
+            self._give_up("too many different sums of symbolic sizes")
+
+    def _block(self, size: Formula) -> int:
+        """A new block of memory, not referred to yet."""
+        self.sizes.append(size)
+        return len(self.sizes) - 1
+
+    def _allocate(self, dst: int, size: Formula, value: _Value) -> int:
+        """A new block that the new value of `dst` refers to."""
+        site = self._block(size)
+        self.trace.total = self.trace.total + size
+        # The old value of the register is let go only after the new one is made.
+        self._hold(site)
+        self._note_peak()
+        self._set(dst, value._replace(sites=value.sites | {site}))
+        self._drop(site)
+        return site
+
+    def _union(self, values: Sequence[_Value]) -> frozenset[int]:
+        found: frozenset[int] = frozenset().union(*(v.sites for v in values))
+        if len(found) <= _MAX_SITES:
+            return found
+        # Too many to keep apart: they are taken to live until the function returns.
+        self._spend(len(found))
+        for site in found:
+            if site >= 0 and site not in self.pinned:
+                if not self.holders.get(site):
+                    self._add(self.sizes[site], 1)
+                self.pinned.add(site)
+        return frozenset(s for s in found if s < 0)
+
+    def _join(self, other: _State, reached: bool) -> None:
+        """Go on from `other`, and from here too if `reached`."""
+        if not reached:
+            self._restart(other)
+            return
+        mine = self.state
+        self._spend(len(mine.registers) + len(other.registers))
+        renamed = self._exclusive_pairs(mine, other)
+        registers: dict[int, _Value] = {}
+        for register in mine.registers.keys() | other.registers.keys():
+            a = mine.registers.get(register, _NOTHING)
+            b = other.registers.get(register, _NOTHING)
+            registers[register] = _rename(a if a == b else _either(a, b), renamed)
+        slots = {k: f for k, f in mine.slots.items() if other.slots.get(k) == f}
+        self._restart(_State(registers, slots))
+        self._note_peak()
+
+    def _restart(self, state: _State) -> None:
+        self.state = state
+        self.holders = {}
+        self.live = {}
+        self.live_key = None
+        self._spend(len(state.registers))
+        for site in self.pinned:
+            self._add(self.sizes[site], 1)
+        for value in state.registers.values():
+            for site in value.sites:
+                self._hold(site)
+
+    def _exclusive_pairs(self, mine: _State, other: _State) -> dict[int, int]:
+        """Blocks of which only one can exist, as one was made on each path: both get one new
+        name.
+        """
+        alive = [_sites_in(mine), _sites_in(other)]
+        pairs: dict[int, int] = {}
+        taken: set[int] = set()
+        for register, a in mine.registers.items():
+            b = other.registers.get(register)
+            if b is None or a.sites == b.sites:
+                continue
+            one, two = sorted(a.sites - b.sites), sorted(b.sites - a.sites)
+            if len(one) != 1 or len(two) != 1 or min(one[0], two[0]) < 0:
+                continue
+            if one[0] in alive[1] or two[0] in alive[0] or {one[0], two[0]} & self.pinned:
+                continue
+            if one[0] in pairs or two[0] in taken:
+                continue
+            pairs[one[0]] = two[0]
+            taken.add(two[0])
+        renamed = {}
+        for one_site, two_site in pairs.items():
+            a_size, b_size = self.sizes[one_site], self.sizes[two_site]
+            if a_size.at_most(b_size):
+                renamed[one_site] = renamed[two_site] = self._block(b_size)
+            elif b_size.at_most(a_size):
+                renamed[one_site] = renamed[two_site] = self._block(a_size)
+        return renamed
+
+    # -- operands ---------------------------------------------------------------------------------
+
+    def _value(self, arg: Arg) -> _Value:
+        kind, value = arg
+        if kind == _REGISTER:
+            return self.state.registers.get(value, _NOTHING)
+        if kind == _IMMEDIATE:
+            return _Value(number=Formula.of(value))
+        if kind == _FUNCTION:
+            callee = self.program.functions[value]
+            return _Value(function=(callee.name, ()) if callee.kind == "vm" else None)
+        constant = self.program.constants[value]
+        if type(constant) is NDArray:
+            dims = tuple(Formula.of(int(d)) for d in constant.shape)
+            return _Value(dims=dims, itemsize=int(constant.dtype.itemsize))
+        if type(constant) is ShapeTuple:
+            return _Value(dims=tuple(map(Formula.of, constant)))
+        return _Value(number=Formula.of(constant) if type(constant) is int else None)
+
+    def _constant(self, arg: Arg) -> Any:
+        return self.program.constants[arg.value] if arg.kind == _CONSTANT else None
+
+    # -- instructions -----------------------------------------------------------------------------
+
+    def _return(self, instruction: Ret) -> None:
+        value = self._value(instruction.value)
+        total = Formula.of(0)
+        for site in value.sites | self.pinned:
+            if site < 0:
+                self.trace.borrowed.add(-1 - site)
+            else:
+                total = total + self.sizes[site]
+        self.results.append(total)
+
+    def _call(self, call: Call) -> None:
+        callee = self.program.functions[call.func]
+        if callee.kind == "kernel":
+            self._set(call.dst, _NOTHING)
+            return
+        if callee.kind == "vm":
+            self._call_function(callee.name, [self._value(a) for a in call.args], call.dst)
+            return
+        builtin = TABLE.get(callee.name)
+        if builtin is None:
+            # An extern may return (a part of) what it is given.
+            values = [self._value(a) for a in call.args]
+            self._set(call.dst, _Value(self._union(values)))
+            return
+        args = builtin_args(call.args)
+        follow = _FOLLOW.get(callee.name.removeprefix(_PREFIX))
+        if follow is not None:
+            follow(self, args, call.dst)
+        elif builtin.aliases:
+            self._set(call.dst, _Value(self._union([self._value(a) for a in args])))
+        else:
+            self._set(call.dst, _NOTHING)
+
+    def _call_function(self, name: str, values: list[_Value], dst: int) -> None:
+        trace = self.callees.get(name)
+        if trace is None or trace.problem:
+            reason = "it may call itself" if trace is None else trace.problem
+            self._give_up(reason if reason.startswith("in ") else f"in {name}: {reason}")
+            return
+        symbols = self._symbols_for(self.program.function(name), values)
+        for late in trace.late:
+            fresh = self._fresh(late)
+            symbols[late] = Formula.symbol(fresh)
+            self.trace.late.add(fresh)
+        peaks = [f.substitute(symbols) for f in trace.peak.candidates]
+        total, result = trace.total.substitute(symbols), trace.result.substitute(symbols)
+        if total is None or result is None or any(f is None for f in peaks):
+            self._give_up(f"the sizes of what it passes to {name} are not known")
+            return
+        for f in peaks:
+            assert f is not None
+            self._add(f, 1)
+            self._note_peak()
+            self._add(f, -1)
+        self.trace.total = self.trace.total + total
+        given = [values[i] for i in trace.borrowed if i < len(values)]
+        value = _Value(self._union(given))
+        if result.terms:
+            site = self._block(result)
+            value = value._replace(sites=value.sites | {site})
+        self._set(dst, value)
+        self._note_peak()
+
+    def _symbols_for(self, info: FunctionInfo, values: list[_Value]) -> dict[str, Formula]:
+        """What the callee's symbols are in terms of ours."""
+        found: dict[str, Formula] = {}
+        stack = list(zip(info.params, values))
+        while stack:
+            param, value = stack.pop()
+            if type(param) is TupleInfo and value.items is not None:
+                stack.extend(zip(param.fields, value.items))
+                continue
+            wanted: Any = None
+            have: Any = value.dims
+            if type(param) is TensorInfo:
+                wanted = param.shape
+            elif type(param) is ShapeInfo:
+                wanted = param.values
+            elif type(param) is PrimInfo:
+                wanted, have = (param.value,), (value.number,)
+            for dim, size in zip(wanted or (), have or ()):
+                alone = isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str)
+                if alone and size is not None:
+                    found.setdefault(dim[0][1:], size)
+        return found
+
+    def _fresh(self, name: str) -> str:
+        made, number = name, 0
+        while made in self.names:
+            number += 1
+            made = f"{name}_{number}"
+        self.names.add(made)
+        return made
+
+    # -- builtins ---------------------------------------------------------------------------------
+
+    def alloc_storage(self, args: Sequence[Arg], dst: int) -> None:
+        value = self._value(args[0])
+        size = value.number if value.dims is None else _product(value.dims)
+        if size is None:
+            self._give_up(f"the size of the storage at instruction {self.pc} is not known")
+            return
+        self.trace.sites.append(Site(self.pc, size))
+        self.site_of[self._allocate(dst, size, _NOTHING)] = self.trace.sites[-1]
+
+    def alloc_tensor(self, args: Sequence[Arg], dst: int) -> None:
+        storage, shape = self._value(args[0]), self._value(args[2]).dims
+        dtype = self._constant(args[3])
+        for site in storage.sites:
+            if site in self.site_of:
+                shown = ", ".join("?" if d is None else str(d) for d in shape or ())
+                comma = "," if shape is not None and len(shape) == 1 else ""
+                self.site_of[site].tensors.append(f"%{dst}: Tensor(({shown}{comma}), {dtype})")
+        self._set(dst, _Value(storage.sites, shape, int(getattr(dtype, "itemsize", 0))))
+
+    def kill_object(self, args: Sequence[Arg], dst: int) -> None:
+        if args[0].kind == _REGISTER:
+            self._set(args[0].value, _NOTHING)
+
+    def same(self, args: Sequence[Arg], dst: int) -> None:
+        self._set(dst, self._value(args[0]))
+
+    def reshape(self, args: Sequence[Arg], dst: int) -> None:
+        self._set(dst, self._value(args[0])._replace(dims=self._value(args[1]).dims, items=None))
+
+    def shape_of(self, args: Sequence[Arg], dst: int) -> None:
+        self._set(dst, _Value(dims=self._value(args[0]).dims))
+
+    def copy(self, args: Sequence[Arg], dst: int) -> None:
+        value = self._value(args[0])
+        size = None if value.dims is None else _product(value.dims)
+        if size is None or not value.itemsize:
+            self._give_up(f"the size of the copy at instruction {self.pc} is not known")
+            return
+        self._allocate(dst, size.scaled(value.itemsize), value._replace(sites=frozenset()))
+
+    def shape_to_tensor(self, args: Sequence[Arg], dst: int) -> None:
+        dims = self._value(args[0]).dims
+        if dims is None:
+            self._give_up(f"the size of the tensor at instruction {self.pc} is not known")
+            return
+        self._allocate(dst, Formula.of(8 * len(dims)), _Value(dims=(Formula.of(len(dims)),)))
+
+    def make_tuple(self, args: Sequence[Arg], dst: int) -> None:
+        items = [self._value(a) for a in args]
+        self._set(dst, _Value(self._union(items), items=tuple(items)))
+
+    def tuple_getitem(self, args: Sequence[Arg], dst: int) -> None:
+        value, index = self._value(args[0]), self._value(args[1]).number
+        at = None if index is None else index.constant
+        if at is not None and value.items is not None and 0 <= at < len(value.items):
+            self._set(dst, value.items[at])
+        elif at is not None and value.dims is not None and 0 <= at < len(value.dims):
+            self._set(dst, _Value(number=value.dims[at]))
+        else:
+            self._set(dst, _Value(value.sites))
+
+    def make_closure(self, args: Sequence[Arg], dst: int) -> None:
+        first, captured = self._value(args[0]), tuple(self._value(a) for a in args[1:])
+        function = first.function
+        if function is not None:
+            function = (function[0], captured + function[1])
+        self._set(dst, _Value(self._union([first, *captured]), function=function))
+
+    def invoke_closure(self, args: Sequence[Arg], dst: int) -> None:
+        closure, given = self._value(args[0]), self._value(args[1])
+        if closure.function is None or given.items is None:
+            if args[0].kind == _FUNCTION:
+                # An extern or a builtin called as a value.
+                self._give_up(f"the function called at instruction {self.pc} is not followed")
+                return
+            self._give_up(f"the closure called at instruction {self.pc} is known only at run time")
+            return
+        name, captured = closure.function
+        self._call_function(name, [*given.items, *captured], dst)
+
+    # -- symbolic shapes --------------------------------------------------------------------------
+
+    def match_shape(self, args: Sequence[Arg], dst: int) -> None:
+        value, heap = self._value(args[0]), args[1].value
+        pairs = [(a.value, b.value) for a, b in zip(args[3::2], args[4::2])]
+        dims = value.dims
+        known = list(dims) if dims is not None and len(dims) == len(pairs) else [None] * len(pairs)
+        for axis, (code, number) in enumerate(pairs):
+            if code == MatchCode.ASSERT_EQUAL_TO_IMM:
+                known[axis] = Formula.of(number)
+            elif code == MatchCode.STORE_TO_HEAP:
+                known[axis] = self._store(heap, number, known[axis], args[2], axis)
+            elif code == MatchCode.ASSERT_EQUAL_TO_LOAD:
+                known[axis] = self.state.slots.get((heap, number), known[axis])
+        if args[0].kind == _REGISTER and args[0].value in self.state.registers:
+            self.state.registers[args[0].value] = value._replace(dims=tuple(known))
+
+    def match_prim_value(self, args: Sequence[Arg], dst: int) -> None:
+        value, heap, code, number = self._value(args[0]), args[1].value, args[3], args[4].value
+        if code.value == MatchCode.STORE_TO_HEAP:
+            made = self._store(heap, number, value.number, args[2], 0)
+            if args[0].kind == _REGISTER and args[0].value in self.state.registers:
+                self.state.registers[args[0].value] = value._replace(number=made)
+
+    def _store(
+        self, heap: int, slot: int, known: Formula | None, context: Arg, axis: int
+    ) -> Formula:
+        if known is None:
+            name = self._fresh(_symbol_in(self._constant(context), axis) or f"slot{slot}")
+            self.trace.late.add(name)
+            known = Formula.symbol(name)
+        self.state.slots[heap, slot] = known
+        return known
+
+    def shape_expr(self, args: Sequence[Arg], dst: int) -> None:
+        heap, slot, program = args[0].value, args[1].value, self._constant(args[2])
+        made = None
+        if type(program) is DimProgram:
+            known = {
+                name: self.state.slots[heap, int(name)]
+                for name in symbols_of(program.dim)
+                if (heap, int(name)) in self.state.slots
+            }
+            made = Formula.from_dim(program.dim, known)
+        if made is None:
+            self.state.slots.pop((heap, slot), None)
+        else:
+            self.state.slots[heap, slot] = made
+
+    def _loaded(self, heap: int, code: int, number: int) -> Formula | None:
+        if code == MakeCode.USE_IMM:
+            return Formula.of(number)
+        return self.state.slots.get((heap, number))
+
+    def make_shape(self, args: Sequence[Arg], dst: int) -> None:
+        heap = args[0].value
+        pairs = zip(args[1::2], args[2::2])
+        dims = tuple(self._loaded(heap, code.value, number.value) for code, number in pairs)
+        self._set(dst, _Value(dims=dims))
+
+    def make_prim_value(self, args: Sequence[Arg], dst: int) -> None:
+        number = self._loaded(args[0].value, args[1].value, args[2].value)
+        self._set(dst, _Value(number=number))
+
+    def broadcast_shape(self, args: Sequence[Arg], dst: int) -> None:
+        shapes = [self._value(a).dims for a in args]
+        first = shapes[0]
+        self._set(dst, _Value(dims=first if all(s == first for s in shapes) else None))
+
+
+_FOLLOW: dict[str, Callable[[_Tracer, Sequence[Arg], int], None]] = {
+    "alloc_storage": _Tracer.alloc_storage,
+    "alloc_tensor": _Tracer.alloc_tensor,
+    "kill_object": _Tracer.kill_object,
+    "move": _Tracer.same,
+    "check_result": _Tracer.same,
+    "to_device": _Tracer.same,
+    "reshape": _Tracer.reshape,
+    "shape_of": _Tracer.shape_of,
+    "copy": _Tracer.copy,
+    "shape_to_tensor": _Tracer.shape_to_tensor,
+    "make_tuple": _Tracer.make_tuple,
+    "tuple_getitem": _Tracer.tuple_getitem,
+    "make_closure": _Tracer.make_closure,
+    "invoke_closure": _Tracer.invoke_closure,
+    "match_shape": _Tracer.match_shape,
+    "match_prim_value": _Tracer.match_prim_value,
+    "shape_expr": _Tracer.shape_expr,
+    "make_shape": _Tracer.make_shape,
+    "make_prim_value": _Tracer.make_prim_value,
+    "broadcast_shape": _Tracer.broadcast_shape,
+}
+
+
+def _product(dims: Sequence[Formula | None]) -> Formula | None:
+    total = _ONE
+    for dim in dims:
+        if dim is None:
+            return None
+        total = total * dim
+    return total
+
+
+def _sites_in(state: _State) -> set[int]:
+    return {site for value in state.registers.values() for site in value.sites}
+
+
+def _either(a: _Value, b: _Value) -> _Value:
+    """What is known of a value that is `a` or `b`."""
+    dims = None
+    if a.dims is not None and b.dims is not None and len(a.dims) == len(b.dims):
+        dims = tuple(x if x == y else None for x, y in zip(a.dims, b.dims))
+    return _Value(
+        a.sites | b.sites,
+        dims,
+        a.itemsize if a.itemsize == b.itemsize else 0,
+        None,
+        a.number if a.number == b.number else None,
+        None,
+    )
+
+
+def _rename(value: _Value, renamed: dict[int, int]) -> _Value:
+    if not renamed or not any(site in renamed for site in value.sites):
+        return value
+    return value._replace(sites=frozenset(renamed.get(site, site) for site in value.sites))
+
+
+_SHAPE = re.compile(r"(?:Tensor|Shape)\(\(([^()]*)\)")
+_VALUE = re.compile(r"value=([A-Za-z_]\w*)")
+
+
+def _symbol_in(context: Any, axis: int) -> str | None:
+    """The symbol that a check's text shows at `axis`: the name it has in the source."""
+    if not isinstance(context, str):
+        return None
+    shape = _SHAPE.search(context)
+    if shape is None:
+        value = _VALUE.search(context)
+        return None if value is None else value.group(1)
+    names = [name.strip() for name in shape.group(1).split(",")]
+    return names[axis] if axis < len(names) and names[axis].isidentifier() else None

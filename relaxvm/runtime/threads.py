@@ -1,0 +1,176 @@
+"""The thread pool of the process: who works on `T.parallel` loops, and how many.
+
+Kernels call the native `relaxvm_parallel_for` (see `threads_ir`). The first region that wants
+workers calls back here to start them. They are daemon threads that stay in native code without the
+GIL and park when idle. A child made by `fork` has none and starts its own when it needs them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import struct
+import threading
+from typing import Any
+
+from ..base import VMTypeError, VMValueError
+from . import threads_ir as layout
+from .cpu_budget import usable_cores
+from .trampoline import object_code
+
+__all__ = [
+    "MAX_THREADS",
+    "check_num_threads",
+    "parallel_for_address",
+    "pool_size",
+    "set_num_threads",
+    "uses_pool",
+    "worker_count",
+]
+
+MAX_THREADS = 256
+
+_SYMBOL = layout.SYMBOLS[0]
+_lock = threading.Lock()
+_keep: list[object] = []
+_default: int | None = None
+
+
+def check_num_threads(count: object, where: str) -> int:
+    """`count` as a number of threads, 0 for None. Raises VMTypeError or VMValueError."""
+    if count is None:
+        return 0
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise VMTypeError(f"{where}: wanted a number of threads, got {type(count).__name__}")
+    if not 1 <= count <= MAX_THREADS:
+        raise VMValueError(f"{where}: wanted 1 to {MAX_THREADS} threads, got {count}")
+    return int(count)
+
+
+def pool_size() -> int:
+    """The threads that a parallel loop may use, its caller included, where no VM or module says
+    otherwise: the cores this process may use, or what `set_num_threads` said.
+    """
+    global _default
+    if _default is None:
+        _default = min(MAX_THREADS, usable_cores())
+    return _default
+
+
+def set_num_threads(count: int | None) -> int:
+    """Change `pool_size` (None: back to the cores this process may use); returns the former one.
+
+    Kernels that run now keep what they have.
+    """
+    global _default
+    chosen = check_num_threads(count, "set_num_threads")
+    with _lock:
+        former = pool_size()
+        _default = chosen or None
+        if _library.cache_info().currsize:
+            _library().set_word(layout.DEFAULT, pool_size())
+    return former
+
+
+def worker_count() -> int:
+    """The workers started so far in this process; callers of parallel loops are not among them."""
+    return _library().word(layout.STARTED) if _library.cache_info().currsize else 0
+
+
+def uses_pool(code: bytes) -> bool:
+    """Whether object code has parallel loops."""
+    return _SYMBOL.encode() in code
+
+
+def parallel_for_address() -> int:
+    """The address of ``int32 parallel_for(body, ctx, n, budget, work)``.
+
+    Runs ``int32 body(ctx, begin, end)`` over pieces of range(n) and returns 0 or the first number
+    other than 0 that it gave. budget: most threads, 0 for `pool_size()`. work: about how many
+    operations all of it takes; few are not shared out.
+    """
+    with _lock:
+        return _library().addresses[_SYMBOL]
+
+
+class _Pool:
+    """The native part: its functions, and its state as words in memory."""
+
+    def __init__(self, addresses: dict[str, int], parking: str) -> None:
+        self.addresses = addresses
+        self.parking = parking
+        self._state = addresses["relaxvm_pool_state"]
+        self._work = ctypes.CFUNCTYPE(None)(addresses["relaxvm_pool_worker"])
+        self._init = ctypes.CFUNCTYPE(None)(addresses["relaxvm_pool_init"])
+        self._starter = ctypes.CFUNCTYPE(None, ctypes.c_int64)(self._start)
+        self._init()
+        self.set_word(layout.DEFAULT, pool_size())
+        starter = ctypes.cast(self._starter, ctypes.c_void_p).value or 0
+        self.set_word(layout.STARTER, 0 if parking == "serial" else starter)
+
+    def word(self, offset: int) -> int:
+        return int(ctypes.c_int64.from_address(self._state + offset).value)
+
+    def set_word(self, offset: int, value: int) -> None:
+        ctypes.c_int64.from_address(self._state + offset).value = value
+
+    def _start(self, wanted: int) -> None:
+        """Called by the region that has the pool, so by one thread at a time."""
+        started = self.word(layout.STARTED)
+        try:
+            while started < min(wanted, MAX_THREADS - 1):
+                name = f"relaxvm worker {started + 1}"
+                threading.Thread(target=self._work, name=name, daemon=True).start()
+                started += 1
+        except (RuntimeError, MemoryError):
+            # No more threads (a limit, or the interpreter is ending): fewer will do.
+            pass
+        self.set_word(layout.STARTED, started)
+
+    def after_fork(self) -> None:
+        """In a child: nobody works here yet."""
+        kept = [self.word(offset) for offset in (layout.DEFAULT, layout.STARTER)]
+        ctypes.memset(self._state, 0, layout.SIZE)
+        self._init()
+        for offset, value in zip((layout.DEFAULT, layout.STARTER), kept):
+            self.set_word(offset, value)
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> _Pool:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    architecture = llvm.get_default_triple().split("-")[0]
+    usable = struct.calcsize("P") == 8
+    parking = layout.parking_of(architecture) if usable else "serial"
+    pool = _build(llvm, architecture, parking)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=functools.partial(_after_fork, pool))
+    return pool
+
+
+def _build(llvm: Any, architecture: str, parking: str) -> _Pool:
+    """A pool of its own; the process uses the one of `_library`."""
+    code = object_code(llvm, layout.pool_ir(architecture, parking), "threads")
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
+    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    for symbol in layout.SYMBOLS:
+        builder.export_symbol(symbol)
+    library = builder.link(jit, "relaxvm.threads")
+    pool = _Pool({symbol: library[symbol] for symbol in layout.SYMBOLS}, parking)
+    # Parked workers are inside this code until the process ends: never let it go.
+    for kept in (jit, library, pool._starter, pool._work):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        _keep.append(kept)
+    return pool
+
+
+def _after_fork(pool: _Pool) -> None:
+    global _lock
+    # The lock may have been held by a thread that does not exist here.
+    _lock = threading.Lock()
+    pool.after_fork()

@@ -1,0 +1,309 @@
+"""The LLVM IR of the thread pool, and the layout of its state.
+
+One region runs at a time. The caller publishes the job, opens seats in the gate and works itself;
+workers that find a seat help. Nobody waits for a worker that has not sat down, so a region ends
+even if no worker ever comes (after a foreign fork, or while the interpreter exits).
+"""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["GRAIN", "SYMBOLS", "parking_of", "pool_ir"]
+
+GRAIN = 1 << 15
+"""Operations that are worth one thread more: about 10 µs of them."""
+
+SYMBOLS = (
+    "relaxvm_parallel_for",
+    "relaxvm_pool_worker",
+    "relaxvm_pool_init",
+    "relaxvm_pool_state",
+)
+
+# Byte offsets in the state; words that different threads write stand on cache lines of their own.
+LOCK = 0  # i32, 1 while a region has the pool
+EPOCH = 64  # i32, counts regions; idle workers park on it
+GATE = 128  # i64: low half, workers that sit; high half, seats still open
+NEXT = 192  # i64, the first iteration nobody has taken
+FN, CTX, COUNT, CHUNK, FAILURE = 256, 264, 272, 280, 288  # the job
+SLEEPERS, WAITING = 320, 384  # i32, workers that are parked; whether the caller is
+STARTED, DEFAULT, STARTER = 448, 456, 464  # i64, i64, ptr: set from Python
+REGIONS = 472  # i64, regions that the pool ran
+MUTEX, CONDITION = 512, 640  # for pthreads
+SIZE = 768
+
+_PARALLEL_MOST = 1 << 60
+_SPINS = 60
+_FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "powerpc64le": 221, "s390x": 238}
+_RELAX = {"x86_64": "pause", "aarch64": "yield"}
+
+
+def parking_of(architecture: str) -> str:
+    """How threads park on this system: "futex", "pthread", or "serial" where neither is known."""
+    if sys.platform == "linux" and architecture in _FUTEX:
+        return "futex"
+    return "pthread" if sys.platform in ("linux", "darwin") else "serial"
+
+
+def pool_ir(architecture: str, parking: str) -> str:
+    """LLVM IR of the pool. "serial" gives one whose regions run in the caller."""
+    state = f"""
+@relaxvm_pool_state = global [{SIZE // 8} x i64] zeroinitializer, align 64
+"""
+    if parking == "serial":
+        return state + _SERIAL
+    relax = _RELAX.get(architecture)
+    pause = f'call void asm sideeffect "{relax}", ""()' if relax else ""
+    waits = _futex(_FUTEX[architecture]) if parking == "futex" else _PTHREAD
+    return state + waits + _pool(pause)
+
+
+def _at(offset: int) -> str:
+    return f"ptr getelementptr (i8, ptr @relaxvm_pool_state, i64 {offset})"
+
+
+_SERIAL = """
+define i32 @relaxvm_parallel_for(ptr %fn, ptr %ctx, i64 %n, i64 %budget, i64 %work) nounwind {
+  %some = icmp sgt i64 %n, 0
+  br i1 %some, label %run, label %none
+run:
+  %code = call i32 %fn(ptr %ctx, i64 0, i64 %n)
+  ret i32 %code
+none:
+  ret i32 0
+}
+define void @relaxvm_pool_worker() nounwind {
+  ret void
+}
+define void @relaxvm_pool_init() nounwind {
+  ret void
+}
+"""
+
+
+def _futex(number: int) -> str:
+    # 128 is FUTEX_WAIT, 129 FUTEX_WAKE, of one process.
+    return f"""
+declare i64 @syscall(i64, ...)
+define internal void @park(ptr %at, i32 %value) noinline nounwind {{
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %at, i32 128, i32 %value, ptr null,
+                                    ptr null, i32 0)
+  ret void
+}}
+define internal void @wake(ptr %at, i32 %count) noinline nounwind {{
+  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %at, i32 129, i32 %count, ptr null,
+                                    ptr null, i32 0)
+  ret void
+}}
+define void @relaxvm_pool_init() nounwind {{
+  ret void
+}}
+"""
+
+
+_PTHREAD = f"""
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_broadcast(ptr)
+define internal void @park(ptr %at, i32 %value) noinline nounwind {{
+entry:
+  %l = call i32 @pthread_mutex_lock({_at(MUTEX)})
+  %now = load atomic i32, ptr %at seq_cst, align 4
+  %same = icmp eq i32 %now, %value
+  br i1 %same, label %sleep, label %done
+sleep:
+  %w = call i32 @pthread_cond_wait({_at(CONDITION)}, {_at(MUTEX)})
+  br label %done
+done:
+  %u = call i32 @pthread_mutex_unlock({_at(MUTEX)})
+  ret void
+}}
+define internal void @wake(ptr %at, i32 %count) noinline nounwind {{
+  %l = call i32 @pthread_mutex_lock({_at(MUTEX)})
+  %b = call i32 @pthread_cond_broadcast({_at(CONDITION)})
+  %u = call i32 @pthread_mutex_unlock({_at(MUTEX)})
+  ret void
+}}
+define void @relaxvm_pool_init() nounwind {{
+  %m = call i32 @pthread_mutex_init({_at(MUTEX)}, ptr null)
+  %c = call i32 @pthread_cond_init({_at(CONDITION)}, ptr null)
+  ret void
+}}
+"""
+
+
+def _pool(pause: str) -> str:
+    low = GATE if sys.byteorder == "little" else GATE + 4
+    return f"""
+define internal void @drain() noinline nounwind {{
+entry:
+  %fn = load ptr, {_at(FN)}, align 8
+  %ctx = load ptr, {_at(CTX)}, align 8
+  %n = load i64, {_at(COUNT)}, align 8
+  %chunk = load i64, {_at(CHUNK)}, align 8
+  br label %take
+take:
+  %begin = atomicrmw add {_at(NEXT)}, i64 %chunk monotonic
+  %left = icmp slt i64 %begin, %n
+  br i1 %left, label %run, label %done
+run:
+  %up = add i64 %begin, %chunk
+  %over = icmp sgt i64 %up, %n
+  %end = select i1 %over, i64 %n, i64 %up
+  %code = call i32 %fn(ptr %ctx, i64 %begin, i64 %end)
+  %fine = icmp eq i32 %code, 0
+  br i1 %fine, label %take, label %failed
+failed:
+  %kept = cmpxchg {_at(FAILURE)}, i32 0, i32 %code monotonic monotonic
+  store atomic i64 %n, {_at(NEXT)} monotonic, align 8
+  br label %done
+done:
+  ret void
+}}
+
+define i32 @relaxvm_parallel_for(ptr %fn, ptr %ctx, i64 %n, i64 %budget, i64 %work) nounwind {{
+entry:
+  %some = icmp sgt i64 %n, 0
+  br i1 %some, label %sized, label %none
+none:
+  ret i32 0
+sized:
+  %default = load atomic i64, {_at(DEFAULT)} monotonic, align 8
+  %unset = icmp sle i64 %budget, 0
+  %wish = select i1 %unset, i64 %default, i64 %budget
+  %worth = sdiv i64 %work, {GRAIN}
+  %too.many = icmp sgt i64 %wish, %worth
+  %able = select i1 %too.many, i64 %worth, i64 %wish
+  %more.than.n = icmp sgt i64 %able, %n
+  %threads = select i1 %more.than.n, i64 %n, i64 %able
+  %several = icmp sgt i64 %threads, 1
+  %countable = icmp slt i64 %n, {_PARALLEL_MOST}
+  %wanted = and i1 %several, %countable
+  br i1 %wanted, label %try, label %serial
+serial:
+  %alone = call i32 %fn(ptr %ctx, i64 0, i64 %n)
+  ret i32 %alone
+try:
+  %swap = cmpxchg {_at(LOCK)}, i32 0, i32 1 acquire monotonic
+  %mine = extractvalue {{ i32, i1 }} %swap, 1
+  br i1 %mine, label %have, label %serial
+have:
+  %need = sub i64 %threads, 1
+  %started = load atomic i64, {_at(STARTED)} acquire, align 8
+  %starter = load ptr, {_at(STARTER)}, align 8
+  %lacking = icmp slt i64 %started, %need
+  %can.start = icmp ne ptr %starter, null
+  %start.now = and i1 %lacking, %can.start
+  br i1 %start.now, label %start, label %open
+start:
+  call void %starter(i64 %need)
+  br label %open
+open:
+  %pieces = shl i64 %threads, 2
+  %rounded = add i64 %n, %pieces
+  %rounded.less = sub i64 %rounded, 1
+  %chunk = udiv i64 %rounded.less, %pieces
+  store ptr %fn, {_at(FN)}, align 8
+  store ptr %ctx, {_at(CTX)}, align 8
+  store i64 %n, {_at(COUNT)}, align 8
+  store i64 %chunk, {_at(CHUNK)}, align 8
+  store i32 0, {_at(FAILURE)}, align 4
+  store atomic i64 0, {_at(NEXT)} monotonic, align 8
+  %regions = load i64, {_at(REGIONS)}, align 8
+  %regions.more = add i64 %regions, 1
+  store i64 %regions.more, {_at(REGIONS)}, align 8
+  %seats = shl i64 %need, 32
+  store atomic i64 %seats, {_at(GATE)} seq_cst, align 8
+  %former = atomicrmw add {_at(EPOCH)}, i32 1 seq_cst
+  %sleepers = load atomic i32, {_at(SLEEPERS)} seq_cst, align 4
+  %asleep = icmp ne i32 %sleepers, 0
+  br i1 %asleep, label %rouse, label %work.here
+rouse:
+  %need32 = trunc i64 %need to i32
+  call void @wake({_at(EPOCH)}, i32 %need32)
+  br label %work.here
+work.here:
+  call void @drain()
+  %closed = atomicrmw and {_at(GATE)}, i64 4294967295 seq_cst
+  br label %spin
+spin:
+  %turn = phi i64 [ 0, %work.here ], [ %turn.next, %spin.more ]
+  %sitting = load atomic i64, {_at(GATE)} acquire, align 8
+  %empty = icmp eq i64 %sitting, 0
+  br i1 %empty, label %finish, label %spin.more
+spin.more:
+  {pause}
+  %turn.next = add i64 %turn, 1
+  %patient = icmp ult i64 %turn.next, {_SPINS}
+  br i1 %patient, label %spin, label %lie.down
+lie.down:
+  store atomic i32 1, {_at(WAITING)} seq_cst, align 4
+  br label %look
+look:
+  %still = load atomic i64, {_at(GATE)} seq_cst, align 8
+  %gone = icmp eq i64 %still, 0
+  br i1 %gone, label %get.up, label %sleep
+sleep:
+  %still32 = trunc i64 %still to i32
+  call void @park({_at(low)}, i32 %still32)
+  br label %look
+get.up:
+  store atomic i32 0, {_at(WAITING)} seq_cst, align 4
+  br label %finish
+finish:
+  %failure = load atomic i32, {_at(FAILURE)} acquire, align 4
+  store atomic i32 0, {_at(LOCK)} release, align 4
+  ret i32 %failure
+}}
+
+define void @relaxvm_pool_worker() nounwind {{
+entry:
+  br label %again
+again:
+  %epoch = load atomic i32, {_at(EPOCH)} seq_cst, align 4
+  %seen = load atomic i64, {_at(GATE)} seq_cst, align 8
+  br label %try
+try:
+  %gate = phi i64 [ %seen, %again ], [ %other, %sit ]
+  %seats = lshr i64 %gate, 32
+  %full = icmp eq i64 %seats, 0
+  br i1 %full, label %idle, label %sit
+sit:
+  %seated = sub i64 %gate, 4294967295
+  %swap = cmpxchg {_at(GATE)}, i64 %gate, i64 %seated seq_cst seq_cst
+  %other = extractvalue {{ i64, i1 }} %swap, 0
+  %sat = extractvalue {{ i64, i1 }} %swap, 1
+  br i1 %sat, label %work, label %try
+work:
+  call void @drain()
+  %before = atomicrmw sub {_at(GATE)}, i64 1 seq_cst
+  %before32 = trunc i64 %before to i32
+  %last = icmp eq i32 %before32, 1
+  %waiting = load atomic i32, {_at(WAITING)} seq_cst, align 4
+  %waited = icmp ne i32 %waiting, 0
+  %call = and i1 %last, %waited
+  br i1 %call, label %tell, label %again
+tell:
+  call void @wake({_at(low)}, i32 1)
+  br label %again
+idle:
+  %turn = phi i64 [ 0, %try ], [ %turn.next, %idle.more ]
+  %now = load atomic i32, {_at(EPOCH)} monotonic, align 4
+  %new = icmp ne i32 %now, %epoch
+  br i1 %new, label %again, label %idle.more
+idle.more:
+  {pause}
+  %turn.next = add i64 %turn, 1
+  %patient = icmp ult i64 %turn.next, {_SPINS}
+  br i1 %patient, label %idle, label %sleep
+sleep:
+  %up = atomicrmw add {_at(SLEEPERS)}, i32 1 seq_cst
+  call void @park({_at(EPOCH)}, i32 %epoch)
+  %down = atomicrmw sub {_at(SLEEPERS)}, i32 1 seq_cst
+  br label %again
+}}
+"""

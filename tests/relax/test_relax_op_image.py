@@ -1,0 +1,207 @@
+"""image.resize2d and image.grid_sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from op_table import NUMBERS, Case, Sh, T, check, check_errors, check_gradients
+
+from relaxvm import relax
+from relaxvm.relax import op as R
+from relaxvm.relax.op.meaning import evaluate
+
+resize2d, grid_sample = R.image.resize2d, R.image.grid_sample
+MODES = (
+    "half_pixel",
+    "align_corners",
+    "asymmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
+METHODS = ("nearest_neighbor", "linear", "cubic")
+ROUNDINGS = ("round", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "")
+
+
+def grid(*shape: object) -> T:
+    return T(*shape, 2, low=-1.5, high=1.5)
+
+
+CASES = [
+    *(
+        Case(
+            resize2d,
+            T(1, 2, 4, 3),
+            Sh(*size),
+            method=method,
+            coordinate_transformation_mode=mode,
+            count=16,
+        )
+        for method in METHODS
+        for mode in MODES
+        for size in ((7, 5), (2, 1))
+    ),
+    *(
+        Case(
+            resize2d,
+            T(1, 1, 4, 6),
+            Sh(2, 9),
+            method="nearest_neighbor",
+            rounding_method=r,
+            coordinate_transformation_mode=mode,
+        )
+        for r in ROUNDINGS
+        for mode in ("half_pixel", "asymmetric")
+    ),
+    *(
+        Case(
+            resize2d,
+            T(1, 1, 5, 6),
+            Sh(4, 3),
+            roi=(0.1, -0.2, 0.9, 1.2),
+            method=method,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=7.5,
+            count=16,
+        )
+        for method in METHODS
+    ),
+    Case(resize2d, T("n", 2, "m", "k"), Sh(3, "n"), method="linear", count=4, grad=False),
+    Case(resize2d, T("n", "zero", 3, 2), Sh("k", 4), method="cubic", count=4, grad=False),
+    Case(resize2d, T(1, 2, 0, 2), Sh(0, 4)),
+    Case(
+        resize2d,
+        T(1, 3, 4, 2),
+        Sh(5, 4),
+        layout="NHWC",
+        method="cubic",
+        cubic_alpha=-0.5,
+        cubic_exclude=1,
+        count=16,
+    ),
+    Case(resize2d, T(1, 1, 3, 4, 2), Sh(2, 5), layout="NCHW2c", count=4),
+    Case(
+        resize2d,
+        T(1, 1, 3, 4, low=0, high=100),
+        Sh(5, 3),
+        method="nearest_neighbor",
+        dtypes=NUMBERS,
+    ),
+    Case(resize2d, T(1, 1, 3, 4, low=0, high=120), Sh(5, 3), dtypes=("uint8", "int8", "int32")),
+    Case(
+        resize2d,
+        T(1, 1, 3, 4, low=-120, high=120),
+        Sh(5, 3),
+        method="cubic",
+        dtypes=("int8", "int16"),
+    ),
+    Case(
+        resize2d,
+        T(1, 1, 3, 4, dtype="uint8", high=255),
+        Sh(5, 3),
+        out_dtype="float32",
+        dtypes=("float32",),
+    ),
+    *(
+        Case(
+            grid_sample,
+            T("n", 2, 4, 5),
+            grid("n", 3, 2),
+            method=method,
+            padding_mode=padding,
+            align_corners=align,
+            count=16,
+        )
+        for method in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for align in (False, True)
+    ),
+    Case(grid_sample, T(1, "m", "k", 2), grid(1, "n", "m"), layout="NHWC", count=16),
+    Case(grid_sample, T(1, 2, 1, 1), grid(1, 2, 3), padding_mode="reflection", align_corners=True),
+    Case(grid_sample, T(1, 2, "zero", 3), grid(1, 2, 3)),
+    Case(
+        grid_sample,
+        T(1, 1, 3, 3),
+        T(1, 1, 3, 2, data=[[[[np.nan, 0], [np.inf, 0], [1e30, -1e30]]]]),
+    ),
+]
+
+
+def test_images_mean_the_same_to_numpy_the_interpreter_and_llvm():
+    check(CASES, dtypes=("float32", "uint8"))
+
+
+@pytest.mark.slow
+def test_images_of_every_dtype():
+    check(CASES, slow=True)
+
+
+def test_gradients_of_images():
+    check_gradients([c for c in CASES if c.op is resize2d][::3])
+
+
+def value(call: relax.Call, x: relax.Var, data: object) -> np.ndarray:
+    return evaluate(call, {x: np.asarray(data, "float32")})
+
+
+def test_linear_doubling_is_what_paper_and_pencil_say():
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 1, 2), "float32"))
+    got = value(resize2d(x, (1, 4)), x, [[[[0, 4]]]])
+    np.testing.assert_array_equal(got[0, 0, 0], [0, 1, 3, 4])
+
+
+def test_ties_of_nearest_go_as_the_rounding_method_says():
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 1, 4), "float32"))
+    wanted = {"round": [0, 2], "round_prefer_floor": [0, 2], "round_prefer_ceil": [1, 3]}
+    for rounding, want in wanted.items():
+        call = resize2d(x, (1, 2), method="nearest_neighbor", rounding_method=rounding)
+        assert value(call, x, [[[[0, 1, 2, 3]]]])[0, 0, 0].tolist() == want
+
+
+def test_a_grid_of_the_pixels_centres_gives_the_picture():
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 2, 2), "float32"))
+    g = relax.Var("g", relax.TensorStructInfo((1, 2, 2, 2), "float32"))
+    data = np.arange(4, dtype="float32").reshape(1, 1, 2, 2)
+    centres = np.array([[[[-0.5, -0.5], [0.5, -0.5]], [[-0.5, 0.5], [0.5, 0.5]]]], "float32")
+    np.testing.assert_array_equal(evaluate(grid_sample(x, g), {x: data, g: centres}), data)
+
+
+def test_one_number_is_both_height_and_width():
+    x = relax.Var("x", relax.TensorStructInfo((1, 2, 3, 4), "float32"))
+    assert resize2d(x, 5).struct_info == relax.TensorStructInfo((1, 2, 5, 5), "float32")
+
+
+def test_mistakes_are_told():
+    x = relax.Var("x", relax.TensorStructInfo((1, 2, 3, 4), "float32"))
+    empty = relax.Var("e", relax.TensorStructInfo((1, 2, 0, 4), "float32"))
+    three = relax.Var("g", relax.TensorStructInfo((1, 2, 3, 3), "float32"))
+    other = relax.Var("o", relax.TensorStructInfo((2, 2, 3, 2), "float32"))
+    ints = relax.Var("i", relax.TensorStructInfo((1, 2, 3, 2), "int32"))
+    check_errors(
+        [
+            (lambda: resize2d(x, (1, 2, 3)), r"size: wanted \(height, width\), got 3 dimensions"),
+            (
+                lambda: resize2d(x, (2, 2), method="best"),
+                "method: wanted one of nearest_neighbor, linear",
+            ),
+            (
+                lambda: resize2d(x, (2, 2), coordinate_transformation_mode="a"),
+                "wanted one of half_pixel",
+            ),
+            (
+                lambda: resize2d(x, (2, 2), rounding_method="up"),
+                "rounding_method: wanted one of round",
+            ),
+            (lambda: resize2d(x, (2, 2), roi=(1, 2)), "roi: wanted 4 numbers"),
+            (lambda: resize2d(x, (2, 2), layout="NWC"), "layout: wanted the axes NCHW"),
+            (lambda: resize2d(empty, (2, 2)), "size: wanted 0 along H, where data is empty"),
+            (lambda: resize2d(x, (2, 2), out_dtype="bool"), "out_dtype: wanted a number's dtype"),
+            (lambda: grid_sample(x, three), "grid: wanted size 2 along the last axis"),
+            (lambda: grid_sample(x, other), "grid: wanted .*1.* samples, as data has; got .*2"),
+            (lambda: grid_sample(x, ints), "grid: wanted a floating dtype"),
+            (lambda: grid_sample(x, other, method="linear"), "method: wanted one of bilinear"),
+            (
+                lambda: grid_sample(x, other, padding_mode="wrap"),
+                "padding_mode: wanted one of zeros",
+            ),
+        ]
+    )

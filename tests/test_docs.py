@@ -1,0 +1,55 @@
+"""The Python in README.md and docs/ runs, and prints what the text block after it says."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PAGES = ["README.md", "docs/add_an_env_function.md", "docs/add_a_pass.md"]
+_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+_MARK = "---- block"
+
+
+def blocks_of(text):
+    """(Python, what it prints or None) for every block of Python in a page."""
+    found = []
+    for language, body in _BLOCK.findall(text):
+        if language == "python":
+            found.append((body, None))
+        elif language == "text" and found:
+            assert found[-1][1] is None, "one text block after a block of Python"
+            found[-1] = (found[-1][0], body)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_of_a_page_run_and_print_what_they_say(page, tmp_path):
+    blocks = blocks_of((ROOT / page).read_text(encoding="utf-8"))
+    assert blocks
+    program = tmp_path / "page.py"
+    program.write_text("".join(f"print({_MARK!r})\n{code}\n" for code, _ in blocks))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(program)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split(f"{_MARK}\n")[1:]
+    for (code, wanted), got in zip(blocks, printed, strict=True):
+        assert wanted is None or got == wanted, f"after\n{code}"
+
+
+@pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))
+def test_paths_named_in_the_guides_exist(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    for path in re.findall(r"`((?:relaxvm|tests|examples|bench|docs)/[\w/.]+)`", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_links_of_the_readme_lead_somewhere():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([\w/]+\.md)\)", text)
+    assert links
+    for link in links:
+        assert (ROOT / link).exists(), link

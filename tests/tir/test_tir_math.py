@@ -1,0 +1,165 @@
+"""The formulas of elementary functions: their error over the whole of float32, edges, vectors, configuration."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from relaxvm import tir
+from relaxvm.base import TIRError
+from relaxvm.ir import Call, IRModule, Let, PassContext, Var, const, walk
+from relaxvm.target import build
+from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer, interpret
+from relaxvm.tir.math import BOUNDS, FORMULAS, formula
+from relaxvm.tir.transform import LowerIntrin
+
+COUNT = 1_000_000
+LANES = 8
+
+
+def _sigmoid(x):
+    small = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, small) / (1 + small)
+
+
+def _erf(x):
+    return np.frompyfunc(math.erf, 1, 1)(x).astype("float64")
+
+
+EXACT = {
+    "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2, "log10": np.log10,
+    "log1p": np.log1p, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf, "sin": np.sin, "cos": np.cos,
+}  # fmt: skip
+
+
+def kernel(function, dtype="float32", kind="vectorized"):
+    """out[i, j] = function(a[i, j]), the inner loop of 8 vectorized (or serial)."""
+    n, i, j = Var("n", "int64"), Var("i", "int64"), Var("j", "int64")
+    a, out = (decl_buffer((n, LANES), dtype, name) for name in ("a", "out"))
+    body = BufferStore(out, function(a[i, j]), (i, j))
+    body = For(j, const(0, "int64"), const(LANES, "int64"), kind, body)
+    body = For(i, const(0, "int64"), n, "serial", body)
+    handles = [Var(b.name, "handle") for b in (a, out)]
+    return PrimFunc(handles, body, None, dict(zip(handles, (a, out))),
+                    {"global_symbol": "main", "tir.noalias": True})  # fmt: skip
+
+
+def run(fn, x):
+    x = np.ascontiguousarray(x).reshape(-1, LANES)
+    out = np.empty_like(x)
+    build(fn, target="llvm")["main"](x, out)
+    return out.reshape(-1)
+
+
+def samples():
+    """Random bit patterns (NaN, infinities and subnormals among them), ordinary numbers, and the edges."""
+    rng = np.random.default_rng(20240611)
+    bits = rng.integers(0, 1 << 32, COUNT, dtype=np.uint64).astype(np.uint32).view(np.float32)
+    ordinary = np.concatenate([
+        rng.uniform(-110, 110, 100_000), rng.normal(size=100_000), np.exp(rng.uniform(-4, 4, 100_000)),
+        1 + rng.normal(size=20_000) * 1e-3, rng.normal(size=20_000) * 1e-3, rng.normal(size=20_000) * 1e-39,
+        np.arange(-5000, 5000) * (math.pi / 2),
+    ])  # fmt: skip
+    edges = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 1.1754944e-38, -1.1754944e-38,
+                      3.4028235e38, -3.4028235e38, 88.72283, 88.72284, -103.97208, -103.97209, 127.99999, 128, -149.0,
+                      -150.0, 0.625, 0.6250001, 0.785, 0.7853982, 2.0**24, 2.0**62, 2.0**63, 2.0**64])  # fmt: skip
+    values = np.concatenate([bits, ordinary.astype(np.float32), edges.astype(np.float32)])
+    return np.resize(values, -(-len(values) // LANES) * LANES)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return samples()
+
+
+def errors(got, want):
+    """How far `got` (float32) is from `want` (float64), in units in the last place of float32 at `want`."""
+    scale = np.where(np.isfinite(want) & (want != 0), want, 1.0)
+    unit = np.ldexp(1.0, np.maximum(np.frexp(scale)[1] - 24, -149))
+    # What rounds to infinity may be infinite.
+    limit = (2.0 - 2.0**-24) * 2.0**127
+    rounded = np.where(np.abs(want) >= limit, np.copysign(np.inf, want), want)
+    same = (np.isnan(got) & np.isnan(want)) | (got == rounded)
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(got.astype("float64") - want) / unit
+    return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_error_is_within_the_bound_over_all_float32(name, sample):
+    got = run(kernel(lambda v: formula(name, v)), sample)
+    with np.errstate(all="ignore"):
+        want = EXACT[name](sample.astype("float64"))
+        wrong = errors(got, want)
+    worst = int(np.argmax(wrong))
+    assert wrong[worst] <= BOUNDS[name], f"{name}({sample[worst]!r}) = {got[worst]!r}: {wrong[worst]} ulp"
+    zeros = (want == 0) & (got == 0)
+    assert np.array_equal(np.signbit(want[zeros]), np.signbit(got[zeros])), f"{name}: the sign of a zero"
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_interpreter_and_llvm_agree_to_the_bit(name, sample):
+    x = np.concatenate([sample[:40], sample[COUNT : COUNT + 40], sample[-64:]])
+    x = np.resize(x, (len(x) // LANES, LANES))
+    fn = kernel(lambda v: formula(name, v), kind="serial")
+    interpreted, compiled = np.empty_like(x), np.empty_like(x)
+    interpret(fn, x, interpreted)
+    build(fn, target="llvm")["main"](x, compiled)
+    same = (interpreted.view(np.uint32) == compiled.view(np.uint32)) | (np.isnan(interpreted) & np.isnan(compiled))
+    assert same.all(), (x[~same], interpreted[~same], compiled[~same])
+
+
+def test_every_formula_has_a_bound():
+    assert set(FORMULAS) == set(BOUNDS) == set(EXACT)
+
+
+def calls(fn):
+    return {n.op.name.removeprefix("tir.") for n in walk(fn) if isinstance(n, Call)}
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_lowering_writes_formulas_unless_told_not_to(name):
+    mod = IRModule({"main": kernel(getattr(tir, name), kind="serial")})
+    assert name not in calls(LowerIntrin()(mod)["main"])
+    with PassContext(config={"tir.math_formulas": False}):
+        kept = LowerIntrin()(mod)["main"]
+    assert "exp" in calls(kept) if name == "sigmoid" else name in calls(kept)
+
+
+def test_double_keeps_the_c_library():
+    mod = IRModule({"main": kernel(tir.exp, "float64", "serial")})
+    assert calls(LowerIntrin()(mod)["main"]) == {"exp"}
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh", "log", "erf", "sin"])
+def test_16_bit_floats_compute_in_float32_and_round_once(name):
+    x = np.linspace(-4, 4, 64).astype("float16")
+    with np.errstate(all="ignore"):
+        want = EXACT[name](x.astype("float64")).astype("float16")
+    got = run(kernel(getattr(tir, name), "float16"), x)
+    np.testing.assert_allclose(got, want, 1e-3, equal_nan=True)
+
+
+def test_vectors_and_scalars_give_the_same_bits(sample):
+    x = np.resize(sample[:4000], (500, LANES))
+    for name in FORMULAS:
+        vector = run(kernel(lambda v: formula(name, v)), x)
+        scalar = run(kernel(lambda v: formula(name, v), kind="serial"), x)
+        same = (vector.view(np.uint32) == scalar.view(np.uint32)) | (np.isnan(vector) & np.isnan(scalar))
+        assert same.all(), name
+
+
+def test_each_step_is_named_once():
+    x = Var("x", "float32")
+    for name in FORMULAS:
+        names = [n.var for n in walk(formula(name, x)) if isinstance(n, Let)]
+        assert len(names) == len(set(map(id, names))) > 3
+
+
+def test_mistakes():
+    with pytest.raises(TIRError, match="no formula for tan; there are exp, exp2"):
+        formula("tan", Var("x", "float32"))
+    with pytest.raises(TIRError, match="the formula of exp is of float32, got float64"):
+        formula("exp", Var("x", "float64"))
