@@ -22,7 +22,7 @@ def checks_enabled() -> bool:
 
 
 def set_checks(enabled: bool) -> bool:
-    """Turn self-checks on or off; returns the former setting. Node classes made before keep theirs."""
+    """Turn self-checks on or off; returns the former setting. Classes made before keep theirs."""
     global _checks
     former, _checks = _checks, enabled
     return former

@@ -60,14 +60,17 @@ class KernelFunction:
     call: Callable[..., int | None]
     address: int
 
-    def __init__(self, info: KernelInfo, address: int, owner: object) -> None:
+    def __init__(
+        self, info: KernelInfo, address: int, owner: object, num_threads: int = 0
+    ) -> None:
         self.info = info
         self.address = address
         self._owner = owner
         generic = _call_path == "generic" or (
             _call_path == "auto" and fast_path_problem() is not None
         )
-        self.call = (make_generic_call if generic else make_fast_call)(address, info, owner)
+        make = make_generic_call if generic else make_fast_call
+        self.call = make(address, info, owner, num_threads)
 
     @property
     def name(self) -> str:

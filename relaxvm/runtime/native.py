@@ -20,6 +20,7 @@ from typing import Any
 from ..base import InternalError, LinkError, LoadError
 from .kernel import KernelInfo, KernelSection, NativeCode
 from .kernel_function import KernelFunction, call_path, set_call_path
+from .threads import parallel_for_address, uses_pool
 
 __all__ = [
     "Host",
@@ -137,6 +138,8 @@ class _LinkedCode:
             machine, use_jit_link=sys.platform != "win32", suppress_errors=True
         )
         builder = llvm.JITLibraryBuilder().add_object_img(code.object).add_current_process()
+        if uses_pool(code.object):
+            builder.import_symbol("relaxvm_parallel_for", parallel_for_address())
         for symbol in symbols:
             builder.export_symbol(symbol)
         self._library: Any = None
@@ -240,10 +243,11 @@ class LinkedKernels(Mapping[str, "KernelFunction"]):
         return f"<{len(self)} kernels, {self.source} in {self.seconds * 1e3:.1f} ms>"
 
 
-def link(section: KernelSection, trust: bool) -> LinkedKernels:
+def link(section: KernelSection, trust: bool, num_threads: int = 0) -> LinkedKernels:
     """Make the kernels of `section` callable.
 
-    trust  whether its object code may run: the caller made it, or its signature was verified
+    trust        whether its object code may run: the caller made it, or its signature was verified
+    num_threads  most threads of a parallel loop; 0 for the pool's size
 
     Raises LoadError for damaged object code or a portable form that does not give these kernels,
     LinkError if the kernels must be rebuilt and the compiler is not there.
@@ -255,7 +259,7 @@ def link(section: KernelSection, trust: bool) -> LinkedKernels:
     if trust:
         chosen = _best_fit(section.native)
         if chosen is not None:
-            functions = _link_code(section.infos, chosen)
+            functions = _link_code(section.infos, chosen, num_threads)
             return LinkedKernels(functions, "native", time.perf_counter() - start, section, "")
         variants = ", ".join(sorted({f"{c.triple}/{c.cpu}" for c in section.native})) or "none"
         reason = f"no native code fits this machine (the file has: {variants})"
@@ -265,7 +269,7 @@ def link(section: KernelSection, trust: bool) -> LinkedKernels:
         raise InternalError(
             f"the compiler rebuilt kernels that do not fit {host().triple}, cpu {host().cpu}"
         )
-    functions = _link_code(rebuilt.infos, chosen)
+    functions = _link_code(rebuilt.infos, chosen, num_threads)
     return LinkedKernels(functions, "rebuilt", time.perf_counter() - start, rebuilt, reason)
 
 
@@ -275,10 +279,15 @@ def _best_fit(variants: Sequence[NativeCode]) -> NativeCode | None:
     return max(able, key=lambda c: (c.cpu == host().cpu, c.features.count("+")), default=None)
 
 
-def _link_code(infos: Sequence[KernelInfo], code: NativeCode) -> dict[str, KernelFunction]:
+def _link_code(
+    infos: Sequence[KernelInfo], code: NativeCode, num_threads: int
+) -> dict[str, KernelFunction]:
     _reject_malformed(code)
     owner = _LinkedCode(_llvm(), code, [info.symbol for info in infos])
-    return {info.name: KernelFunction(info, owner.addresses[info.symbol], owner) for info in infos}
+    return {
+        info.name: KernelFunction(info, owner.addresses[info.symbol], owner, num_threads)
+        for info in infos
+    }
 
 
 def _rebuild(section: KernelSection, reason: str) -> KernelSection:

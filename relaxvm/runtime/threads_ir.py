@@ -36,7 +36,11 @@ SIZE = 768
 _PARALLEL_MOST = 1 << 60
 _SPINS = 60
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "powerpc64le": 221, "s390x": 238}
-_RELAX = {"x86_64": "pause", "aarch64": "yield"}
+# How to tell the processor of a waiting loop: declaration and call.
+_RELAX = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
 
 
 def parking_of(architecture: str) -> str:
@@ -53,10 +57,9 @@ def pool_ir(architecture: str, parking: str) -> str:
 """
     if parking == "serial":
         return state + _SERIAL
-    relax = _RELAX.get(architecture)
-    pause = f'call void asm sideeffect "{relax}", ""()' if relax else ""
+    declaration, pause = _RELAX.get(architecture, ("", ""))
     waits = _futex(_FUTEX[architecture]) if parking == "futex" else _PTHREAD
-    return state + waits + _pool(pause)
+    return state + declaration + waits + _pool(pause)
 
 
 def _at(offset: int) -> str:

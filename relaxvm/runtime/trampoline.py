@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import secrets
 import struct
@@ -29,6 +30,7 @@ import numpy as np
 from ..base import DataType, VMError, config
 from . import trampoline_ir as layout
 from . import trust
+from .dims import evaluate
 from .kernel import KernelInfo, KernelParam
 from .ndarray import NDArray
 from .trampoline_ir import CODE_COUNT, CODE_WANTS_NDARRAY
@@ -44,13 +46,20 @@ __all__ = [
 ]
 
 RELEASE_GIL_ELEMENTS = 1 << 15
-"""Calls with so many tensor elements run without the GIL; for fewer, switching costs too much."""
+"""Calls with so many tensor elements run without the GIL; for fewer, switching costs too much.
+
+Arithmetic counts as well, see `release_elements`.
+"""
+RELEASE_GIL_FLOPS = 1 << 17
 
 _BFLOAT16 = DataType("bfloat16")
 
 
 class Arg(ctypes.Structure):
-    """The wrapper's view of one argument (40 bytes)."""
+    """The wrapper's view of one argument (40 bytes).
+
+    threads  in the first argument: most threads of a parallel loop, 0 for the pool's size
+    """
 
     _fields_ = [
         ("data", ctypes.c_uint64),
@@ -59,7 +68,7 @@ class Arg(ctypes.Structure):
         ("ndim", ctypes.c_int32),
         ("type_num", ctypes.c_int32),
         ("flags", ctypes.c_int32),
-        ("pad", ctypes.c_int32),
+        ("threads", ctypes.c_int32),
     ]
 
 
@@ -116,6 +125,10 @@ def object_code(llvm: Any, text: str, stem: str) -> bytes:
         except OSError:
             draft.unlink(missing_ok=True)
     return made
+
+
+def _object_code(llvm: Any) -> bytes:
+    return object_code(llvm, layout.entry_ir(), "trampoline")
 
 
 class _MethodDef(ctypes.Structure):
@@ -218,7 +231,7 @@ def _method() -> tuple[Any, bytes]:
     jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
     builder = (
         llvm.JITLibraryBuilder()
-        .add_object_img(object_code(llvm, layout.entry_ir(), "trampoline"))
+        .add_object_img(_object_code(llvm))
         .export_symbol("relaxvm_call")
     )
     library = builder.link(jit, "relaxvm.trampoline")
@@ -229,7 +242,6 @@ def _method() -> tuple[Any, bytes]:
         _keep.append(kept)
     python = ctypes.pythonapi
     values = {
-        "release_elements": RELEASE_GIL_ELEMENTS,
         "NDArray": id(NDArray),
         "ndarray": id(np.ndarray),
         "bfloat16": id(_BFLOAT16),
@@ -238,16 +250,43 @@ def _method() -> tuple[Any, bytes]:
         "Py_True": id(True),
         "Py_False": id(False),
     }
-    for name in layout.RECORD[2:]:
+    for name in layout.RECORD[4:]:
         if name not in values:
             values[name] = ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0
     return method, struct.pack(
-        f"={len(layout.RECORD) - 2}Q", *(values[name] for name in layout.RECORD[2:])
+        f"={len(layout.RECORD) - 4}Q", *(values[name] for name in layout.RECORD[4:])
     )
 
 
-def make_fast_call(address: int, info: KernelInfo, owner: object) -> Callable[..., int | None]:
+_TYPICAL_SIZE = 64
+
+
+@functools.lru_cache(maxsize=4096)
+def release_elements(info: KernelInfo) -> int:
+    """From how many tensor elements on a call of this kernel is worth releasing the GIL.
+
+    A kernel that does much arithmetic per element (told at symbols of 64) is worth it earlier.
+    """
+    if info.flops is None:
+        return RELEASE_GIL_ELEMENTS
+    symbols = dict.fromkeys(info.bound_symbols(), _TYPICAL_SIZE)
+    flops = float(evaluate(info.flops, symbols))
+    if isinstance(info.flops, int):
+        return 0 if flops >= RELEASE_GIL_FLOPS else RELEASE_GIL_ELEMENTS
+    elements = 1
+    for param in info.params:
+        sizes = [max(1, int(evaluate(d, symbols))) for d in param.shape]
+        elements += math.prod(sizes) if param.kind == "tensor" else 0
+    per_element = flops * RELEASE_GIL_ELEMENTS / (elements * RELEASE_GIL_FLOPS)
+    return int(RELEASE_GIL_ELEMENTS / max(1.0, min(per_element, 1e6)))
+
+
+def make_fast_call(
+    address: int, info: KernelInfo, owner: object, num_threads: int = 0
+) -> Callable[..., int | None]:
     """A native callable for the wrapper at `address`, which keeps `owner` (the linked code) alive.
+
+    num_threads  most threads of a parallel loop in it; 0 for the pool's size
 
     Raises VMError where the native entry cannot be used.
     """
@@ -260,7 +299,9 @@ def make_fast_call(address: int, info: KernelInfo, owner: object) -> Callable[..
         method, shared = _method()
     kinds = [_kind_word(p) for p in info.params]
     record = (
-        struct.pack("=2Q", address, len(kinds)) + shared + struct.pack(f"={len(kinds)}Q", *kinds)
+        struct.pack("=4Q", address, len(kinds), num_threads, release_elements(info))
+        + shared
+        + struct.pack(f"={len(kinds)}Q", *kinds)
     )
     make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
         ("PyCFunction_NewEx", ctypes.pythonapi)
@@ -273,7 +314,9 @@ def make_fast_call(address: int, info: KernelInfo, owner: object) -> Callable[..
 _Wrapper = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)
 
 
-def make_generic_call(address: int, info: KernelInfo, owner: object) -> Callable[..., int | None]:
+def make_generic_call(
+    address: int, info: KernelInfo, owner: object, num_threads: int = 0
+) -> Callable[..., int | None]:
     """The same contract as `make_fast_call`, through ctypes and documented attributes only.
 
     Slower, works anywhere.
@@ -304,13 +347,13 @@ def make_generic_call(address: int, info: KernelInfo, owner: object) -> Callable
                     array.ndim,
                     array.dtype.num,
                     array.flags.num,
-                    0,
+                    num_threads,
                 )
             else:
                 payload = _payload_of(args[i], kind, dtype)
                 if payload is None:
                     return -(i + 1)
-                filled[i] = Arg(payload, None, None, -1, 0, 0, 0)
+                filled[i] = Arg(payload, None, None, -1, 0, 0, num_threads)
         code: int = wrapper(ctypes.addressof(filled))
         return code or None
 

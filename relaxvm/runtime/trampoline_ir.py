@@ -30,6 +30,7 @@ LONG_SUBCLASS = 1 << 24
 RECORD = (
     "wrapper",
     "nparams",
+    "num_threads",
     "release_elements",
     "NDArray",
     "ndarray",
@@ -80,7 +81,8 @@ define ptr @relaxvm_call(ptr %self, ptr %args, i64 %nargs) nounwind {{
 entry:{word("nparams", "nparams", "i64")}
   %right.count = icmp eq i64 %nparams, %nargs
   br i1 %right.count, label %begin, label %bad.count
-begin:{word("NDArray", "NDArray")}{word("ndarray", "ndarray")}{word("bfloat16", "bfloat16")}
+begin:{word("num_threads", "threads", "i64")}
+  %threads32 = trunc i64 %threads to i32{word("NDArray", "NDArray")}{word("ndarray", "ndarray")}{word("bfloat16", "bfloat16")}
   %buffer = alloca [40 x i8], i64 %nparams, align 8
   %empty = icmp eq i64 %nparams, 0
   br i1 %empty, label %filled, label %each
@@ -141,7 +143,7 @@ array:
   {field("descr", DESCR_TYPE_NUM, "type.num", "i32")}
   {put(0, "i64", "%data")}{put(8, "ptr", "%dims")}{put(16, "ptr", "%strides")}
   {put(24, "i32", "%ndim")}{put(28, "i32", "%type.num")}{put(32, "i32", "%flags")}
-  {put(36, "i32", "0")}
+  {put(36, "i32", "%threads32")}
   %axes = sext i32 %ndim to i64
   br label %axis
 axis:
@@ -223,7 +225,7 @@ scalar:
                      [ %unsigned.value, %unsigned.convert ], [ %float.bits, %float.convert ],
                      [ %checked, %all.ones ]
   {put(0, "i64", "%payload")}{put(8, "ptr", "null")}{put(16, "ptr", "null")}{put(24, "i32", "-1")}
-  {put(28, "i32", "0")}{put(32, "i32", "0")}{put(36, "i32", "0")}
+  {put(28, "i32", "0")}{put(32, "i32", "0")}{put(36, "i32", "%threads32")}
   br label %next
 next:
   %total.next = phi i64 [ %total.array, %counted ], [ %total, %scalar ]

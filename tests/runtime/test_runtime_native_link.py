@@ -201,7 +201,7 @@ def test_the_cached_entry_is_used_only_if_signed(tmp_path, monkeypatch):
     monkeypatch.setattr(trust, "_keys", {})
     llvm, made = native._llvm(), []
     real = trampoline._compile
-    monkeypatch.setattr(trampoline, "_compile", lambda llvm: made.append(1) or real(llvm))
+    monkeypatch.setattr(trampoline, "_compile", lambda *args: made.append(1) or real(*args))
     first = trampoline._object_code(llvm)
     assert trampoline._object_code(llvm) == first
     assert len(made) == 1

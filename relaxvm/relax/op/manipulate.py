@@ -496,6 +496,9 @@ def stack(tensors: Expr, axis: int | None = 0) -> StructInfo:
     return TensorStructInfo([*dims[:at], len(infos), *dims[at:]], dtype, vdevice)
 
 
+_MOST_SECTIONS = 1 << 16
+
+
 def _pieces(size: PrimExpr, spec: Any) -> list[tuple[PrimExpr, PrimExpr]]:
     """Where each piece of an axis of `size` starts, and how long it is."""
     analyzer = size_analyzer(size)
@@ -547,8 +550,11 @@ def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) ->
     """
     info = tensor(x, "x")
     spec = indices_or_sections
-    if isinstance(spec, int) and spec < 1:
-        raise StructInfoError(f"indices_or_sections: wanted at least one section, got {spec}")
+    if isinstance(spec, int) and not 1 <= spec <= _MOST_SECTIONS:
+        raise StructInfoError(
+            f"indices_or_sections: wanted at least one section and at most {_MOST_SECTIONS}, "
+            f"got {spec}"
+        )
     if isinstance(spec, tuple):
         for e in spec:
             if isinstance(e, bool) or not isinstance(e, int) or e < 0:
