@@ -1,6 +1,8 @@
-"""Python's operators on expressions: ``x + y``, ``-x``, ``x @ w``, ``x > 0``, ``x.astype("float16")``.
+"""Python's operators on expressions: ``x + y``, ``-x``, ``x @ w``, ``x > 0``,
+``x.astype("float16")``.
 
-Each builds the call of the operator of that name, and so do ``x.ndim``, ``x.shape[0]``, ``x.dtype.bits``. ``==`` stays identity: expressions are keys of dictionaries.
+Each builds the call of the operator of that name, and so do ``x.ndim``, ``x.shape[0]``,
+``x.dtype.bits``. ``==`` stays identity: expressions are keys of dictionaries.
 """
 
 from __future__ import annotations
@@ -141,7 +143,9 @@ class Axes:
 
 
 class DtypeParts:
-    """The parts of a tensor's dtype. The dtype itself, as far as it is known, is ``x.struct_info.dtype``."""
+    """The parts of a tensor's dtype. The dtype itself, as far as it is known, is
+    ``x.struct_info.dtype``.
+    """
 
     __slots__ = ("_of",)
 

@@ -7,7 +7,8 @@ kernels are linked.
 """
 
 from ..base import DataType, submodules
-from . import bytecode, dims, library_vision, native, sinfo, trust, vm
+from . import bytecode, dims, native, sinfo, trust, vm
+from . import library_vision as library_vision
 from .arguments import convert
 from .builtin import TABLE, Builtin, Storage, VMAssertionError, VMClosure
 from .constants import DimProgram
@@ -18,6 +19,7 @@ from .heap import MakeCode, MatchCode, ShapeHeap
 from .kernel import Failure, KernelInfo, KernelParam, KernelSection, NativeCode
 from .library import LIBRARY, library
 from .limits import Limits
+from .memory_plan import FunctionPlan, MemoryPlan, StoragePlan
 from .module import Module
 from .native import KernelFunction, LinkedKernels, set_call_path
 from .ndarray import (
@@ -31,6 +33,7 @@ from .ndarray import (
     numpy_storage_dtype,
     tensor,
 )
+from .profile import ProfileReport, ProfileRow
 from .program import FunctionInfo, Program, Provenance
 from .registry import (
     PackedFunc,
@@ -112,7 +115,12 @@ __all__ = [
     "requirements",
     # running
     "BenchmarkResult",
+    "FunctionPlan",
     "Limits",
+    "MemoryPlan",
+    "ProfileReport",
+    "ProfileRow",
+    "StoragePlan",
     "TABLE",
     "Builtin",
     "MakeCode",

@@ -190,7 +190,7 @@ class Peak:
     def __init__(self, candidates: Iterable[Formula]) -> None:
         kept: list[Formula] = []
         distinct = dict.fromkeys(candidates)
-        for f in sorted(distinct, key=lambda f: (-len(f.terms), -sum(f.terms.values()))):
+        for f in sorted(distinct, key=_by_weight):
             # Beyond a few, looking for what another one covers costs more than it saves.
             if len(kept) > _MAX_TERMS or not any(f.at_most(other) for other in kept):
                 kept.append(f)
@@ -228,3 +228,8 @@ class Peak:
 
 
 _SHOWN = 6
+
+
+def _by_weight(f: Formula) -> tuple[bool, int, int]:
+    """What may cover others first; a number last."""
+    return (f.constant is not None, -len(f.terms), -sum(f.terms.values()))

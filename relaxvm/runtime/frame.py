@@ -45,7 +45,7 @@ class Plan:
     skipped   instructions that have nothing left to do
     watched   registers whose tensors others get to see
     arenas    instructions that take their storage from an arena, and its memory scope
-    places    where the arenas lie in the register file; (place, scope, whether others get to see it)
+    places    where the arenas lie: (place in the register file, scope, whether others see it)
     """
 
     storages: list[tuple[int, Any, list[tuple[int, Any]]]] = field(default_factory=list)

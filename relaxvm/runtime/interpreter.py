@@ -26,9 +26,9 @@ from .ops import OpKind, StepKind
 
 __all__ = ["VMInstrumentReturnKind", "adopt", "contiguous", "run", "run_carefully"]
 
-_KERNEL3, _KERNEL2, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = range(8)
-_EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE = range(8, 15)
-assert [kind.value for kind in StepKind] == list(range(15))
+_KERNEL3, _KERNEL2, _KERNEL1, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = range(9)
+_EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE = range(9, 16)
+assert [kind.value for kind in StepKind] == list(range(16))
 _OP_BUILTIN, _OP_KERNEL, _, _, _OP_INVOKE, _OP_KILL, _OP_GOTO, _OP_IF, _ = map(int, OpKind)
 _SHOWN_FRAMES = 16
 _PLAIN = {int, float, bool, str, type(None), ShapeTuple, VMClosure}
@@ -90,6 +90,10 @@ def run(entry: LinkedFunction, args: Sequence[Any], max_depth: int) -> Any:
                     code = f(regs[a], regs[b])
                     if code is not None:
                         d.raise_failure(code, (regs[a], regs[b]))
+                elif op == _KERNEL1:
+                    code = f(regs[a])
+                    if code is not None:
+                        d.raise_failure(code, (regs[a],))
                 elif op == _CALL1:
                     regs[d] = f(regs[a])
                 elif op == _CALL2:

@@ -35,7 +35,7 @@ def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
     area, areas = (box[2:] - box[:2]).prod(), (others[:, 2:] - others[:, :2]).prod(-1)
     union = area + areas - shared
     real = (area > 0) & (areas > 0) & (union > 0)
-    return np.where(real, shared / np.where(real, union, 1), 0)  # type: ignore[no-any-return]
+    return np.where(real, shared / np.where(real, union, 1), 0)
 
 
 def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float) -> list[int]:
@@ -74,7 +74,7 @@ def scalar_of(value: Any, what: str) -> float:
     array = values_of(value, what) if isinstance(value, NDArray) else np.asarray(value)
     if array.size != 1 or array.dtype.kind not in "iuf":
         raise VMValueError(f"{what}: wanted one number, got shape {array.shape} of {array.dtype}")
-    return array.reshape(-1)[0].item()  # type: ignore[no-any-return]
+    return array.reshape(-1)[0].item()
 
 
 def _checked(boxes: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -195,7 +195,7 @@ def _samples(begin: float, length: float, parts: int, ratio: int) -> np.ndarray:
     if count * parts > _MOST_SAMPLES:
         raise VMValueError(f"roi_align: a region needs {count} samples; give a sample_ratio")
     offsets = (np.arange(count) + 0.5) * each / max(count, 1)
-    return begin + np.arange(parts)[:, None] * each + offsets  # type: ignore[no-any-return]
+    return begin + np.arange(parts)[:, None] * each + offsets
 
 
 def _between(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -214,7 +214,7 @@ def _between(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray
         parts.append((first, second, near, far))
     (y0, y1, fy0, fy1), (x0, x1, fx0, fx1) = parts
     above = x[:, y0] * fy0[:, None] + x[:, y1] * fy1[:, None]
-    return above[:, :, x0] * fx0 + above[:, :, x1] * fx1  # type: ignore[no-any-return]
+    return above[:, :, x0] * fx0 + above[:, :, x1] * fx1
 
 
 @library("roi_align")

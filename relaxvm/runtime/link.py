@@ -272,7 +272,7 @@ class _Linker:
 
 
 _CALLS = {0: StepKind.CALL0, 1: StepKind.CALL1, 2: StepKind.CALL2, 3: StepKind.CALL3}
-_KERNEL_CALLS = {2: StepKind.KERNEL2, 3: StepKind.KERNEL3}
+_KERNEL_CALLS = {1: StepKind.KERNEL1, 2: StepKind.KERNEL2, 3: StepKind.KERNEL3}
 
 
 def _blocks(linked: LinkedFunction, leaders: list[int], plan: Plan) -> tuple[tuple[Step, ...], ...]:

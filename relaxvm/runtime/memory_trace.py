@@ -535,7 +535,9 @@ class _Tracer:
         value, heap = self._value(args[0]), args[1].value
         pairs = [(a.value, b.value) for a, b in zip(args[3::2], args[4::2])]
         dims = value.dims
-        known = list(dims) if dims is not None and len(dims) == len(pairs) else [None] * len(pairs)
+        known: list[Formula | None] = [None] * len(pairs)
+        if dims is not None and len(dims) == len(pairs):
+            known = list(dims)
         for axis, (code, number) in enumerate(pairs):
             if code == MatchCode.ASSERT_EQUAL_TO_IMM:
                 known[axis] = Formula.of(number)

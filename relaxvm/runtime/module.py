@@ -18,6 +18,7 @@ from .kernel_errors import missing_kernel
 from .native import KernelFunction, LinkedKernels, link
 from .reader import Decoder, fields_of
 from .registry import get_global_func
+from .threads import check_num_threads
 from .timing import BenchmarkResult, check_options, measure
 
 __all__ = ["KERNELS_MAGIC", "Module"]
@@ -47,7 +48,16 @@ class Module:
     Linking happens on first use.
     """
 
-    __slots__ = ("_linked", "_lock", "entry_name", "producer", "section", "sources", "trusted")
+    __slots__ = (
+        "_linked",
+        "_lock",
+        "_num_threads",
+        "entry_name",
+        "producer",
+        "section",
+        "sources",
+        "trusted",
+    )
 
     def __init__(
         self,
@@ -69,6 +79,7 @@ class Module:
         self.trusted = trusted
         self.producer = producer
         self._linked: LinkedKernels | None = None
+        self._num_threads = 0
         self._lock = threading.Lock()
 
     @property
@@ -80,8 +91,22 @@ class Module:
         if self._linked is None:
             with self._lock:
                 if self._linked is None:
-                    self._linked = link(self.section, self.trusted)
+                    self._linked = link(self.section, self.trusted, self._num_threads)
         return self._linked
+
+    @property
+    def num_threads(self) -> int | None:
+        """Most threads of a parallel loop in the kernels; None: `threads.pool_size()`.
+
+        Setting it concerns functions fetched from now on.
+        """
+        return self._num_threads or None
+
+    @num_threads.setter
+    def num_threads(self, count: int | None) -> None:
+        chosen = check_num_threads(count, "Module.num_threads")
+        with self._lock:
+            self._num_threads, self._linked = chosen, None
 
     def __getitem__(self, name: str) -> KernelFunction:
         return self.get_function(name)

@@ -48,19 +48,20 @@ class StepKind(IntEnum):
 
     KERNEL3 = 0
     KERNEL2 = 1
-    CALL1 = 2
-    CALL2 = 3
-    KERNEL = 4
-    CALL = 5
-    CALL0 = 6
-    CALL3 = 7
-    EXTERN = 8
-    KILL = 9
-    RET = 10
-    FUNCTION = 11
-    IF = 12
-    GOTO = 13
-    INVOKE = 14
+    KERNEL1 = 2
+    CALL1 = 3
+    CALL2 = 4
+    KERNEL = 5
+    CALL = 6
+    CALL0 = 7
+    CALL3 = 8
+    EXTERN = 9
+    KILL = 10
+    RET = 11
+    FUNCTION = 12
+    IF = 13
+    GOTO = 14
+    INVOKE = 15
 
 
 Step = tuple[int, Any, Any, Any, Any, Any]

@@ -266,11 +266,7 @@ class ProfileReport:
             share = f"{100 * self.calls_ns / self.wall_ns:.1f}%"
             cells.append(("sum", "", str(count), _us(self.calls_ns), share, *[""] * 6))
         wide = [max(len(row[i]) for row in cells) for i in range(len(_HEADS))]
-        return "\n".join(
-            "  ".join(c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, wide)))
-            .rstrip()
-            for row in cells
-        )  # fmt: skip
+        return "\n".join(_padded(row, wide) for row in cells)
 
     def __str__(self) -> str:
         between = self.wall_ns - self.calls_ns
@@ -370,6 +366,12 @@ class ProfileReport:
 
 _HEADS = ("name", "kind", "count", "us", "share", "us/call", "bytes", "GB/s", "FLOP", "GFLOP/s",
           "of roof")  # fmt: skip
+
+
+def _padded(row: tuple[str, ...], wide: list[int]) -> str:
+    """The cells of a line: texts to the left, numbers to the right."""
+    padded = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, wide))]
+    return "  ".join(padded).rstrip()
 
 
 def _cells(row: ProfileRow, aggregate: bool) -> tuple[str, ...]:

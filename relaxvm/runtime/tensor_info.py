@@ -13,7 +13,9 @@ __all__ = ["broadcast_shape", "tensor_property"]
 
 
 def broadcast_shape(*shapes: object) -> ShapeTuple:
-    """numpy's broadcast of several shapes. Raises VMValueError, before any kernel runs, if there is none."""
+    """numpy's broadcast of several shapes. Raises VMValueError, before any kernel runs, if there is
+    none.
+    """
     result: list[int] = []
     for shape in shapes:
         if not isinstance(shape, tuple) or not all(type(extent) is int for extent in shape):
@@ -57,7 +59,9 @@ _OF_AXIS: dict[str, Callable[[NDArray, int], int]] = {
 
 
 def tensor_property(x: object, name: object, axis: object = None) -> int:
-    """One number about a tensor: its rank, a dimension or stride (in elements) of `axis`, a part of its dtype."""
+    """One number about a tensor: its rank, a dimension or stride (in elements) of `axis`, a part of
+    its dtype.
+    """
     if not isinstance(x, NDArray):
         raise VMTypeError(f"tensor_{name}: wanted a tensor, got {got(x)}")
     plain = _PROPERTIES.get(name) if isinstance(name, str) else None

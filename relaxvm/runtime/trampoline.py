@@ -230,9 +230,7 @@ def _method() -> tuple[Any, bytes]:
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
     builder = (
-        llvm.JITLibraryBuilder()
-        .add_object_img(_object_code(llvm))
-        .export_symbol("relaxvm_call")
+        llvm.JITLibraryBuilder().add_object_img(_object_code(llvm)).export_symbol("relaxvm_call")
     )
     library = builder.link(jit, "relaxvm.trampoline")
     method = _MethodDef(b"relaxvm_kernel", library["relaxvm_call"], _METH_FASTCALL, None)
@@ -270,6 +268,15 @@ def release_elements(info: KernelInfo) -> int:
     if info.flops is None:
         return RELEASE_GIL_ELEMENTS
     symbols = dict.fromkeys(info.bound_symbols(), _TYPICAL_SIZE)
+    try:
+        return _release_elements(info, symbols)
+    except VMError:
+        # Too large a number, at sizes that no caller asked for.
+        return RELEASE_GIL_ELEMENTS
+
+
+def _release_elements(info: KernelInfo, symbols: dict[str, int]) -> int:
+    assert info.flops is not None
     flops = float(evaluate(info.flops, symbols))
     if isinstance(info.flops, int):
         return 0 if flops >= RELEASE_GIL_FLOPS else RELEASE_GIL_ELEMENTS

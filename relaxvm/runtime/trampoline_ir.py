@@ -82,7 +82,8 @@ entry:{word("nparams", "nparams", "i64")}
   %right.count = icmp eq i64 %nparams, %nargs
   br i1 %right.count, label %begin, label %bad.count
 begin:{word("num_threads", "threads", "i64")}
-  %threads32 = trunc i64 %threads to i32{word("NDArray", "NDArray")}{word("ndarray", "ndarray")}{word("bfloat16", "bfloat16")}
+  %threads32 = trunc i64 %threads to i32
+  {word("NDArray", "NDArray")}{word("ndarray", "ndarray")}{word("bfloat16", "bfloat16")}
   %buffer = alloca [40 x i8], i64 %nparams, align 8
   %empty = icmp eq i64 %nparams, 0
   br i1 %empty, label %filled, label %each

@@ -29,6 +29,7 @@ from .nested import map_leaves
 from .profile import ProfileReport, Recorder
 from .program import Program
 from .registry import get_global_func, nearest_names
+from .threads import check_num_threads
 from .timing import BenchmarkResult
 from .timing import time_evaluator as make_evaluator
 from .verify import verify_program
@@ -46,9 +47,10 @@ class VirtualMachine:
     trust       for a path or bytes, as in `load`
     functions   the externs the program may call, by name; None grants the whole registry
     max_...     limits of one call, see `Limits`
-    memory_limit_bytes  what one call may allocate, by the memory plan of the function called: checked
-                before anything of it runs. A function whose plan is not known beforehand is
-                watched while it runs. With symbolic sizes no memory is kept from call to call.
+    memory_limit_bytes  what one call may allocate, by the memory plan of the function called:
+                checked before anything of it runs. A function whose plan is not known beforehand
+                is watched while it runs. With symbolic sizes no memory is kept between calls.
+    num_threads  most threads of a parallel loop in its kernels; None: `threads.pool_size()`
     profile     accepted as TVM does; `profile` works without it
 
     Raises LinkError listing every extern that is missing.
@@ -72,6 +74,7 @@ class VirtualMachine:
         max_depth: int = MAX_DEPTH,
         max_seconds: float | None = None,
         memory_limit_bytes: int | None = None,
+        num_threads: int | None = None,
     ) -> None:
         self.device = _the_device(device)
         self.executable = _the_program(rt_mod, trust)
@@ -89,10 +92,11 @@ class VirtualMachine:
             raise VMTypeError(
                 f"functions: wanted a mapping of names to callables, got {type(functions).__name__}"
             )
+        threads = check_num_threads(num_threads, "VirtualMachine: num_threads")
         section = self.executable.kernels
         self.kernels: native.LinkedKernels | None = None
         if section is not None and section.infos:
-            self.kernels = native.link(section, self.executable.trusted)
+            self.kernels = native.link(section, self.executable.trusted, threads)
         self._functions = link_program(
             self, self.executable, self.kernels or {}, functions, reuse_memory
         )

@@ -10,8 +10,8 @@ library prevent. Largest error over all float32, in units in the last place of t
     expm1   1.2     log10  0.51     erf      1.5
                     log1p  0.51
 
-Subnormal, infinite and NaN arguments and the signs of zeros are as IEEE 754 wants them; subnormal results
-are within the same bounds. `tests/tir/test_tir_math.py` samples 10**6 bit patterns of each.
+Subnormal, infinite and NaN arguments and the signs of zeros are as IEEE 754 wants them; subnormal
+results are within the same bounds. `tests/tir/test_tir_math.py` samples 10**6 bit patterns of each.
 The formulas rely on every operation being rounded to its dtype: no reassociation.
 """
 
@@ -120,7 +120,8 @@ class _Formula:
 # Adding it rounds a small float32 to an integer, which then stands in the low bits.
 _ROUND = 12582912.0
 _ROUND_BITS = 0x4B400000
-# ln 2 in two parts; the first has few bits, so that its product with an integer below 2**9 is exact.
+# ln 2 in two parts; the first has few bits, so that its product with an integer below 2**9 is
+# exact.
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
 # (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2, within 3.2e-9 of exp(r)
 _EXP = (
@@ -148,7 +149,9 @@ def _nearest(f: _Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 
 def _powers_of_two(f: _Formula, n: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-    """Two powers whose product is 2**n, which itself may not be a normal number; and 1 / the second."""
+    """Two powers whose product is 2**n, which itself may not be a normal number; and 1 / the
+    second.
+    """
 
     def power(e: PrimExpr) -> PrimExpr:
         return f.bits(_F32, f.left(Add(e, f.const(127, _I32)), 23))
@@ -273,7 +276,7 @@ def _erf(f: _Formula, x: PrimExpr) -> PrimExpr:
     return Select(GT(size, f.const(1.0)), large, small)
 
 
-# -- logarithms: in float64, where the arguments and their logarithms are normal numbers ------------
+# -- logarithms: in float64, where the arguments and their logarithms are normal numbers -----------
 
 # (log((1 + s) / (1 - s)) / s - 2) / s**2 by s**2 for |s| <= 0.172, within 4.9e-12 of the logarithm
 _LOG = (0.6666666562226001, 0.4000034090620333, 0.2853691923296881, 0.23589992355416273)
@@ -282,7 +285,9 @@ _ONE_BITS = 0x3FF0000000000000
 
 
 def _split(f: _Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """k and f of a positive float64 x = 2**k (1 + f), where 1 + f lies between the roots of 1/2 and of 2."""
+    """k and f of a positive float64 x = 2**k (1 + f), where 1 + f lies between the roots of 1/2 and
+    of 2.
+    """
     moved = f.let("moved", Sub(f.bits(_I64, x), f.const(_SQRT_HALF_BITS, _I64)))
     k = f.let("k", f.right(moved, 52))
     scaled = Sub(f.bits(_I64, x), f.left(k, 52))
@@ -331,7 +336,7 @@ def _log1p(f: _Formula, x: PrimExpr) -> PrimExpr:
     return Select(EQ(x, f.const(0.0)), x, _log_edges(f, made, x, -1.0))
 
 
-# -- sine and cosine: the argument is reduced exactly in integers -----------------------------------
+# -- sine and cosine: the argument is reduced exactly in integers ----------------------------------
 
 # (sin(x) - x) / x**3 and (cos(x) - 1) / x**2 by x**2 for |x| <= pi/4, within 5e-12 and 7e-14
 _SIN = (
@@ -361,16 +366,26 @@ _TWO_OVER_PI = (
 
 
 def _quadrant(f: _Formula, size: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """q (mod 4) and r with size = q pi/2 + r, |r| <= pi/4: uint32 and float64. `size` is not negative.
+    """q (mod 4) and r with size = q pi/2 + r, |r| <= pi/4: uint32 and float64. `size` is not
+    negative.
 
-    Only those 96 bits of 2/pi are multiplied that reach into the last two bits of the quotient before
-    the point and the 62 after it.
+    Only those 96 bits of 2/pi are multiplied that reach into the last two bits of the quotient
+    before the point and the 62 after it.
     """
     bits = f.let("bits", f.bits(_U32, size))
     exponent = f.let("exponent", f.right(bits, 23))
-    mantissa = f.let("mantissa", f.to(_U64, f.bit_or(f.bit_and(bits, 0x7FFFFF), f.const(1 << 23, _U32))))
-    start = f.let("start", Sub(f.let("bounded", Select(LT(exponent, f.const(126, _U32)), f.const(126, _U32), exponent)),
-                               f.const(120, _U32)))  # fmt: skip
+    mantissa = f.let(
+        "mantissa", f.to(_U64, f.bit_or(f.bit_and(bits, 0x7FFFFF), f.const(1 << 23, _U32)))
+    )
+    start = f.let(
+        "start",
+        Sub(
+            f.let(
+                "bounded", Select(LT(exponent, f.const(126, _U32)), f.const(126, _U32), exponent)
+            ),
+            f.const(120, _U32),
+        ),
+    )
     word = f.let("word", f.right(start, 5))
     shift = f.let("shift", f.to(_U64, f.bit_and(start, 31)))
     words = []
@@ -450,7 +465,8 @@ BOUNDS: dict[str, float] = {
 
 
 def formula(name: str, x: PrimExpr) -> PrimExpr:
-    """The formula of the function `name` (see `FORMULAS`) of the float32 expression `x`, a scalar or vector.
+    """The formula of the function `name` (see `FORMULAS`) of the float32 expression `x`, a scalar
+    or vector.
 
     Raises TIRError for another function or dtype.
     """

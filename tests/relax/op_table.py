@@ -1,8 +1,9 @@
-"""The op table: each operator contributes cases, and every case is held to the operator's numpy meaning.
+"""The op table: each operator contributes cases, and every case is held to the operator's numpy
+meaning.
 
     CASES = [
         Case(R.exp, T("n", 4)),                              # one tensor, every float dtype
-        Case(R.add, T(2, 3), T(3), dtypes=NUMBERS),          # a list of dtypes; T() without dtype takes the case's
+        Case(R.add, T(2, 3), T(3), dtypes=NUMBERS),          # a list of dtypes; T() takes the case's
         Case(R.take, T(5, 4), T(2, dtype="int32", low=0, high=4), axis=0),
         Case(R.reshape, T("n", 4), Sh("n", 2, 2)),           # a shape argument with symbols
     ]
@@ -10,7 +11,8 @@
     check_gradients(CASES)     # against finite differences, in float64
     check_errors([(lambda: R.exp(int_var), "wanted a floating dtype")])
 
-Symbols are strings; `SIZES` says what they are at run time (a case may say otherwise: ``sizes={"n": 0}``).
+Symbols are strings; `SIZES` says what they are at run time (a case may say otherwise: ``sizes={"n":
+0}``).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from relax_vm_helpers import build_interpreted
 
 from relaxvm import relax, tir
 from relaxvm.base import StructInfoError, dtype, to_numpy_dtype
@@ -32,7 +35,6 @@ from relaxvm.relax.op.meaning import evaluate, from_storage, to_storage
 from relaxvm.relax.op.names import ops
 from relaxvm.relax.transform import LegalizeOps
 from relaxvm.runtime import VirtualMachine, array, cpu
-from relax_vm_helpers import build_interpreted
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 SIGNED = ("int8", "int16", "int32", "int64")
@@ -60,7 +62,8 @@ class T:
         self.shape = shape
         self.dtype = dtype
         self.low, self.high, self.data, self.special = low, high, data, special
-        # The struct info the variable is declared with, if less is to be known of it than its shape.
+        # The struct info the variable is declared with, if less is to be known of it than
+        # its shape.
         self.info = info
 
     def elements(self, rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.ndarray:
@@ -73,7 +76,9 @@ class T:
             return rng.integers(0, 2, shape).astype(bool)
         if dtype(kind).is_int:
             low = (-9 if dtype(kind).is_signed else 0) if self.low is None else self.low
-            return rng.integers(low, (9 if self.high is None else self.high) + 1, shape).astype(as_numpy)
+            return rng.integers(low, (9 if self.high is None else self.high) + 1, shape).astype(
+                as_numpy
+            )
         low, high = -3.0 if self.low is None else self.low, 3.0 if self.high is None else self.high
         values = rng.uniform(low, high, shape)
         if self.special and values.size:
@@ -100,7 +105,8 @@ class Sym:
 class Case:
     """An operator, its arguments and attributes; one test for each of `dtypes`.
 
-    Arguments are `T`, `Sh`, `Sym`, tuples of them, or values passed on as they are. ``Dtype`` stands for the case's dtype.
+    Arguments are `T`, `Sh`, `Sym`, tuples of them, or values passed on as they are. ``Dtype``
+    stands for the case's dtype.
     sizes  what symbols are at run time, beside `SIZES`
     grad   whether `check_gradients` looks at it (default: where the operator has a rule)
     rtol, atol  instead of the tolerance of the dtype; `count` is how many elements a result sums up
@@ -211,8 +217,12 @@ def _flat(args: Any) -> Any:
             yield a
 
 
-def instances(cases: Sequence[Case], dtypes: Sequence[str] | None = None, slow: bool = False) -> list[Instance]:
-    """The cases at each of their dtypes (only those in `dtypes`, if given; cases marked slow only if `slow`)."""
+def instances(
+    cases: Sequence[Case], dtypes: Sequence[str] | None = None, slow: bool = False
+) -> list[Instance]:
+    """The cases at each of their dtypes (only those in `dtypes`, if given; cases marked slow only
+    if `slow`).
+    """
     return [
         Instance(c, d)
         for c in cases
@@ -222,7 +232,7 @@ def instances(cases: Sequence[Case], dtypes: Sequence[str] | None = None, slow: 
     ]
 
 
-# -- the checks ---------------------------------------------------------------------------------------------------------
+# -- the checks ------------------------------------------------------------------------------------
 
 
 def check(
@@ -233,7 +243,9 @@ def check(
     slow: bool = False,
     batch: int = 60,
 ) -> None:
-    """Every case: inferred struct info, interpreted TIR and LLVM against the meaning. Fails listing all that differ."""
+    """Every case: inferred struct info, interpreted TIR and LLVM against the meaning. Fails listing
+    all that differ.
+    """
     todo = instances(cases, dtypes, slow)
     assert todo, "no case is left"
     wrong: list[str] = []
@@ -325,7 +337,9 @@ TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 4e-6, "float64": 1e
 
 
 def tolerance(kind: str, count: int = 1) -> float:
-    """How far two right results of `kind` may differ, relatively, that sum up `count` elements each."""
+    """How far two right results of `kind` may differ, relatively, that sum up `count` elements
+    each.
+    """
     return TOLERANCE.get(str(kind), 0.0) * math.sqrt(max(1, count))
 
 
@@ -357,19 +371,26 @@ def _array_differences(case: Case, have: np.ndarray, want: np.ndarray, kind: str
         rtol = tolerance(kind, case.count) if case.rtol is None else max(case.rtol, tolerance(kind))
         atol = tolerance(kind, case.count) if case.atol is None else max(case.atol, tolerance(kind))
         with np.errstate(all="ignore"):
-            same = np.isclose(have.astype("float64"), want.astype("float64"), rtol, atol, equal_nan=True)
+            same = np.isclose(
+                have.astype("float64"), want.astype("float64"), rtol, atol, equal_nan=True
+            )
     else:
         same = (have == want) | ((have != have) & (want != want))
     if not np.all(same):
         at = tuple(int(i) for i in np.argwhere(~same)[0]) if want.ndim else ()
-        yield f"{int(np.sum(~same))} of {same.size} elements, first at {at}: {have[at]!r}, wanted {want[at]!r}"
+        yield (
+            f"{int(np.sum(~same))} of {same.size} elements, first at {at}: {have[at]!r}, "
+            f"wanted {want[at]!r}"
+        )
 
 
-# -- gradients ----------------------------------------------------------------------------------------------------------
+# -- gradients -------------------------------------------------------------------------------------
 
 
 def check_gradients(cases: Sequence[Case], step: float = 1e-5, tol: float = 1e-4) -> None:
-    """The gradient rule of every case that has one, in float64, against central differences of the meaning."""
+    """The gradient rule of every case that has one, in float64, against central differences of the
+    meaning.
+    """
     wrong: list[str] = []
     checked = 0
     for case in cases:
@@ -412,10 +433,15 @@ def _gradient_differences(case: Case, step: float, tol: float):
                 yield f"argument {i}: shape {np.shape(got)}, wanted {want.shape}"
             elif not np.allclose(got, want, tol, tol):
                 at = np.unravel_index(np.argmax(np.abs(got - want)), want.shape)
-                yield f"argument {i}: at {tuple(map(int, at))}: {got[at]}, finite differences say {want[at]}"
+                yield (
+                    f"argument {i}: at {tuple(map(int, at))}: {got[at]}, "
+                    f"finite differences say {want[at]}"
+                )
 
 
-def _numeric_gradient(env: dict[Any, Any], var: Any, loss: Callable[[], float], step: float) -> np.ndarray:
+def _numeric_gradient(
+    env: dict[Any, Any], var: Any, loss: Callable[[], float], step: float
+) -> np.ndarray:
     base = np.array(env[var], dtype="float64")
     want = np.zeros(base.shape)
     for at in itertools.product(*map(range, base.shape)):
@@ -430,10 +456,12 @@ def _numeric_gradient(env: dict[Any, Any], var: Any, loss: Callable[[], float], 
     return want
 
 
-# -- mistakes -----------------------------------------------------------------------------------------------------------
+# -- mistakes --------------------------------------------------------------------------------------
 
 
-def check_errors(mistakes: Sequence[tuple[Callable[[], Any], str]], kind: type = StructInfoError) -> None:
+def check_errors(
+    mistakes: Sequence[tuple[Callable[[], Any], str]], kind: type = StructInfoError
+) -> None:
     """Each function must raise `kind` with a message that matches the pattern beside it."""
     for make, pattern in mistakes:
         with pytest.raises(kind, match=pattern):

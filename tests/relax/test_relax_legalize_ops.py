@@ -83,7 +83,7 @@ def legal_identity(x: relax.Expr):
     return x.struct_info
 
 
-# -- what it makes ------------------------------------------------------------------------------------------------------
+# -- what it makes ---------------------------------------------------------------------------------
 
 
 def test_operators_become_calls_of_loop_functions():
@@ -149,17 +149,33 @@ def test_loop_functions_are_shared_only_where_everything_is_the_same():
     k = Var("n", "int64")
 
     def make(x, y):
-        parts = [R.sum(x, axis=0), R.sum(x, axis=1), R.sum(y, axis=0), R.sum(x, axis=0, keepdims=True)]
+        parts = [
+            R.sum(x, axis=0),
+            R.sum(x, axis=1),
+            R.sum(y, axis=0),
+            R.sum(x, axis=0, keepdims=True),
+        ]
         parts += [R.add(x, x), R.add(x, 1.0), R.add(x, 2.0), R.add(x, 2.0), R.sum(x, axis=0)]
         return relax.Tuple(parts)
 
     mod = module(make, tensor(N, 4), tensor(k, 4))
     legal = LegalizeOps()(mod)
-    # sum: three attributes' worth (y's is that of x but for the symbol's name); add: with itself, 1.0 and 2.0
+    # sum: three attributes' worth (y's is that of x but for the symbol's name); add: with
+    # itself, 1.0 and 2.0
     assert len(kernels(legal)) == 6
     x, y = np.arange(12, dtype=F32).reshape(3, 4), np.arange(8, dtype=F32).reshape(2, 4)
     got = [g.numpy() for g in run(mod, x, y)]
-    want = [x.sum(0), x.sum(1), y.sum(0), x.sum(0, keepdims=True), x + x, x + 1, x + 2, x + 2, x.sum(0)]
+    want = [
+        x.sum(0),
+        x.sum(1),
+        y.sum(0),
+        x.sum(0, keepdims=True),
+        x + x,
+        x + 1,
+        x + 2,
+        x + 2,
+        x.sum(0),
+    ]
     assert all(np.array_equal(g, w) for g, w in zip(got, want))
 
 
@@ -184,7 +200,7 @@ def test_names_in_the_module_are_not_taken_twice():
     assert sorted(gv.name_hint for gv in after) == ["exp", "exp1"]
 
 
-# -- what is not known --------------------------------------------------------------------------------------------------
+# -- what is not known -----------------------------------------------------------------------------
 
 
 def test_a_tensor_of_known_rank_gets_symbols():
@@ -210,7 +226,9 @@ def test_branches_and_inner_functions_are_legalised():
     @I.ir_module
     class Mod:
         @RS.function
-        def main(c: RS.Tensor((), "bool"), x: RS.Tensor((3,), "float32")) -> RS.Tensor((3,), "float32"):
+        def main(c: RS.Tensor((), "bool"), x: RS.Tensor((3,), "float32")) -> RS.Tensor(
+            (3,), "float32"
+        ):
             if c:
                 y = RS.exp(x)
                 z = RS.add(y, x)
@@ -225,7 +243,7 @@ def test_branches_and_inner_functions_are_legalised():
     np.testing.assert_allclose(run(Mod, np.bool_(True), x).numpy(), np.exp(x) + x, 1e-6)
 
 
-# -- options ------------------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 def test_skipped_operators_stay():
@@ -255,7 +273,9 @@ def test_a_custom_rule_may_call_a_packed_function_or_other_operators():
         return R.multiply(x, x)
 
     mod = module(lambda x: R.exp(x), tensor(4))
-    assert called(LegalizeOps(customize_legalize_map={"relax.exp": packed})(mod)) == ["call_dps_packed"]
+    assert called(LegalizeOps(customize_legalize_map={"relax.exp": packed})(mod)) == [
+        "call_dps_packed"
+    ]
     legal = LegalizeOps(customize_legalize_map={"relax.exp": others})(mod)
     assert sorted(kernels(legal)) == ["add", "multiply"]
     assert run(legal, np.full(4, 3, F32)).numpy().tolist() == [36.0] * 4
@@ -269,7 +289,9 @@ def test_rules_that_give_one_another_are_found():
         return R.exp(call.args[0])
 
     mod = module(lambda x: R.exp(x), tensor(4))
-    with pytest.raises(PassError, match=r"still operators to legalise: relax\.(exp|log); do their rules"):
+    with pytest.raises(
+        PassError, match=r"still operators to legalise: relax\.(exp|log); do their rules"
+    ):
         LegalizeOps(customize_legalize_map={"relax.exp": back, "relax.log": forth})(mod)
 
 
@@ -288,7 +310,11 @@ def test_options_are_checked():
     for options, kind, message in (
         ({"skip_ops": ["relax.exq"]}, TIRError, "did you mean relax.exp"),
         ({"customize_legalize_map": {"relax.exp": 3}}, PassError, r"a function \(builder, call\)"),
-        ({"customize_legalize_map": {"exp": lambda b, c: c}}, TIRError, "no operation is named 'exp'"),
+        (
+            {"customize_legalize_map": {"exp": lambda b, c: c}},
+            TIRError,
+            "no operation is named 'exp'",
+        ),
         ({"skip_ops": [3]}, PassError, "named by a string such as 'relax.add'"),
     ):
         with pytest.raises(kind, match=message):
@@ -309,7 +335,9 @@ def test_register_legalize_replaces_the_rule_of_an_operator():
         assert kernels(LegalizeOps()(mod)) == ["negative"]
     finally:
         register_legalize("relax.test.legal_identity", old)
-    assert kernels(LegalizeOps()(module(lambda x: legal_identity(x), tensor(2)))) == ["legal_identity"]
+    assert kernels(LegalizeOps()(module(lambda x: legal_identity(x), tensor(2)))) == [
+        "legal_identity"
+    ]
     with pytest.raises(PassError, match="no operator of the graph language"):
         register_legalize("tir.exp", old)
 
@@ -329,14 +357,15 @@ def test_time_per_operator_does_not_grow_with_the_function():
 
         return module(make, tensor(4))
 
-    # Not a clock test: 3000 operators in one function must simply come to an end without deep recursion.
+    # Not a clock test: 3000 operators in one function must simply come to an end without deep
+    # recursion.
     started = time.perf_counter()
     legal = LegalizeOps()(chain(3000))
     assert time.perf_counter() >= started
     assert len(called(legal)) == 3000
 
 
-# -- decomposition ------------------------------------------------------------------------------------------------------
+# -- decomposition ---------------------------------------------------------------------------------
 
 
 def _decompose(builder, call, training):
@@ -386,7 +415,7 @@ def test_one_function_can_be_chosen():
         DecomposeOpsForInference(func_name="exp")(legal)
 
 
-# -- operators in script ------------------------------------------------------------------------------------------------
+# -- operators in script ---------------------------------------------------------------------------
 
 
 def test_python_operators_in_script():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from op_table import (
     ALL,
     FLOATS,
@@ -18,6 +17,7 @@ from op_table import (
     check_errors,
     check_gradients,
 )
+
 from relaxvm import relax
 from relaxvm.ir import Var
 from relaxvm.relax import op as R
@@ -131,10 +131,13 @@ def test_mistakes():
         (lambda: R.eye(2.0), "n: wanted an integer dtype, got float32"),
         (lambda: R.eye_like(x), "x: wanted 2 dimensions, got 1"),
         (lambda: R.tril(x), "x: wanted at least 2 dimensions, got 1"),
-        (lambda: R.triu(relax.Var("x", relax.TensorStructInfo((2, 2), "float32")), 1.5), "k: wanted an integer dtype"),
+        (
+            lambda: R.triu(relax.Var("x", relax.TensorStructInfo((2, 2), "float32")), 1.5),
+            "k: wanted an integer dtype",
+        ),
         (lambda: R.hamming_window(0), "window_size: wanted at least 1, got 0"),
         (lambda: R.hamming_window(5, dtype="int8"), "dtype: wanted a floating dtype, got int8"),
-    ]  # fmt: skip
+    ]
     check_errors(mistakes)
 
 

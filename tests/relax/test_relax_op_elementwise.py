@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from op_table import (
     ALL,
     BITS,
@@ -17,16 +16,35 @@ from op_table import (
     check_errors,
     check_gradients,
 )
+
 from relaxvm import relax
 from relaxvm.relax import op as R
 
 # name -> range in which the function is defined and smooth
 DOMAINS = {
-    "acos": (-0.9, 0.9), "acosh": (1.2, 4.0), "asin": (-0.9, 0.9), "asinh": (-3, 3), "atan": (-3, 3),
-    "atanh": (-0.9, 0.9), "cos": (-3, 3), "cosh": (-3, 3), "erf": (-3, 3), "exp": (-3, 3), "expm1": (-3, 3),
-    "log": (0.1, 3), "log10": (0.1, 3), "log1p": (-0.9, 3), "log2": (0.1, 3), "rsqrt": (0.1, 3),
-    "sigmoid": (-3, 3), "sin": (-3, 3), "sinh": (-3, 3), "sqrt": (0.1, 3), "tan": (-1.2, 1.2), "tanh": (-3, 3),
-}  # fmt: skip
+    "acos": (-0.9, 0.9),
+    "acosh": (1.2, 4.0),
+    "asin": (-0.9, 0.9),
+    "asinh": (-3, 3),
+    "atan": (-3, 3),
+    "atanh": (-0.9, 0.9),
+    "cos": (-3, 3),
+    "cosh": (-3, 3),
+    "erf": (-3, 3),
+    "exp": (-3, 3),
+    "expm1": (-3, 3),
+    "log": (0.1, 3),
+    "log10": (0.1, 3),
+    "log1p": (-0.9, 3),
+    "log2": (0.1, 3),
+    "rsqrt": (0.1, 3),
+    "sigmoid": (-3, 3),
+    "sin": (-3, 3),
+    "sinh": (-3, 3),
+    "sqrt": (0.1, 3),
+    "tan": (-1.2, 1.2),
+    "tanh": (-3, 3),
+}
 OF_NUMBERS = ("abs", "ceil", "floor", "negative", "round", "sign", "square", "trunc")
 QUESTIONS = ("isfinite", "isinf", "isnan", "logical_not")
 
@@ -88,7 +106,9 @@ def test_every_function_on_every_dtype():
 
 
 def test_gradients():
-    check_gradients([*CASES, Case(R.abs, T(5, low=0.5)), Case(R.negative, T(5)), Case(R.square, T(5))])
+    check_gradients(
+        [*CASES, Case(R.abs, T(5, low=0.5)), Case(R.negative, T(5)), Case(R.square, T(5))]
+    )
 
 
 def test_rounded_values_have_no_gradient():
@@ -109,13 +129,20 @@ def test_mistakes():
     def var(dtype, *shape):
         return relax.Var("a", relax.TensorStructInfo(shape, dtype))
 
-    mistakes = [(lambda f=f: named(f)(var("int32", 2)), rf"^{f}: x: wanted a floating dtype, got int32")
-                for f in DOMAINS]  # fmt: skip
-    mistakes += [(lambda f=f: named(f)(var("bool", 2)), rf"^{f}: x: wanted a number's dtype .*got bool")
-                 for f in OF_NUMBERS]  # fmt: skip
+    mistakes = [
+        (lambda f=f: named(f)(var("int32", 2)), rf"^{f}: x: wanted a floating dtype, got int32")
+        for f in DOMAINS
+    ]
+    mistakes += [
+        (lambda f=f: named(f)(var("bool", 2)), rf"^{f}: x: wanted a number's dtype .*got bool")
+        for f in OF_NUMBERS
+    ]
     mistakes += [
         (lambda: R.bitwise_not(var("float32", 2)), "wanted an integer dtype or bool, got float32"),
-        (lambda: R.exp(relax.ShapeExpr((1, 2))), r"exp: x: wanted a tensor, got R.Shape\(\[1, 2\]\)"),
+        (
+            lambda: R.exp(relax.ShapeExpr((1, 2))),
+            r"exp: x: wanted a tensor, got R.Shape\(\[1, 2\]\)",
+        ),
         (lambda: R.exp(2.0), "exp: x: wanted a tensor, got"),
         (lambda: R.exp(relax.Tuple(())), "wanted a tensor, got R.Tuple"),
         (lambda: R.exp(), "exp: missing a required argument: 'x'"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from op_table import (
     ALL,
     BITS,
@@ -21,6 +20,7 @@ from op_table import (
     check_gradients,
     legalized,
 )
+
 from relaxvm import relax
 from relaxvm.base import VMError
 from relaxvm.ir import FloatImm, Var, walk
@@ -29,8 +29,17 @@ from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import PrimFunc
 
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "floor_divide", "floor_mod", "mod")
-QUESTIONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal",
-             "logical_and", "logical_or", "logical_xor")  # fmt: skip
+QUESTIONS = (
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+)
 
 
 def named(name):
@@ -40,27 +49,49 @@ def named(name):
 SMALL = dict(low=-1, high=1)
 CASES = [
     *(Case(named(f), T("n", 4), T(4), dtypes=NUMBERS) for f in ARITHMETIC),
-    *(Case(named(f), T("n", 1, low=-2, high=2), T(4, low=-2, high=2), dtypes=ALL) for f in QUESTIONS),
+    *(
+        Case(named(f), T("n", 1, low=-2, high=2), T(4, low=-2, high=2), dtypes=ALL)
+        for f in QUESTIONS
+    ),
     *(Case(named(f), T("n", 4), T("n", 1), dtypes=ALL) for f in ("minimum", "maximum")),
-    *(Case(named(f), T("n", 4), T(4), dtypes=BITS) for f in ("bitwise_and", "bitwise_or", "bitwise_xor")),
+    *(
+        Case(named(f), T("n", 4), T(4), dtypes=BITS)
+        for f in ("bitwise_and", "bitwise_or", "bitwise_xor")
+    ),
     *(Case(named(f), T("n", 4), T(4), dtypes=INTS) for f in ("left_shift", "right_shift")),
     Case(R.logaddexp, T("n", 4), T(4)),
     Case(R.power, T("n", 4, low=0.2), T(4)),
     Case(R.power, T(4, 5, low=-3, high=3), T(5, low=-2, high=9), dtypes=SIGNED),
     Case(R.power, T(4, 5, low=0, high=7), T(5, low=0, high=9), dtypes=UNSIGNED),
-]  # fmt: skip
+]
 VALUES = np.array([0.0, -0.0, 1.0, -1.5, 0.1, 7.0, np.inf, -np.inf, np.nan, 1e30])
 SPECIAL = [
-    Case(named(f), T(10, 1, data=VALUES.reshape(10, 1)), T(10, data=VALUES), grad=False, dtypes=FLOATS)
+    Case(
+        named(f),
+        T(10, 1, data=VALUES.reshape(10, 1)),
+        T(10, data=VALUES),
+        grad=False,
+        dtypes=FLOATS,
+    )
     for f in (*ARITHMETIC, *QUESTIONS, "minimum", "maximum", "logaddexp", "power")
 ]
 ENDS = [
-    Case(named(f), T(4, 1, data=[[-128], [-1], [0], [127]]), T(4, data=[-128, -1, 0, 127]), dtypes=("int8",),
-         grad=False)
+    Case(
+        named(f),
+        T(4, 1, data=[[-128], [-1], [0], [127]]),
+        T(4, data=[-128, -1, 0, 127]),
+        dtypes=("int8",),
+        grad=False,
+    )
     for f in (*ARITHMETIC, *QUESTIONS, "power", "left_shift", "right_shift", "minimum", "maximum")
-]  # fmt: skip
+]
 SHIFTS = [
-    Case(f, T(3, 1, data=[[-5], [1], [127]]), T(6, data=[0, 1, 7, 8, 100, -1]), dtypes=("int8", "int64"))
+    Case(
+        f,
+        T(3, 1, data=[[-5], [1], [127]]),
+        T(6, data=[0, 1, 7, 8, 100, -1]),
+        dtypes=("int8", "int64"),
+    )
     for f in (R.left_shift, R.right_shift)
 ]
 SCALARS = [
@@ -124,16 +155,19 @@ def test_every_function_on_every_dtype():
 
 def test_gradients():
     away = [
-        Case(named(f), T(3, 4), T(3, 4, low=1.2, high=2.9)) for f in (*ARITHMETIC, "minimum", "maximum", "power")
+        Case(named(f), T(3, 4), T(3, 4, low=1.2, high=2.9))
+        for f in (*ARITHMETIC, "minimum", "maximum", "power")
         if f not in ("floor_divide", "power")
-    ]  # fmt: skip
-    check_gradients([
-        *away,
-        Case(R.logaddexp, T(3, 4), T(3, 4)),
-        Case(R.power, T(3, 4, low=0.3), T(3, 4)),
-        Case(R.power, T(3, 4, low=0.3), 3.0),
-        Case(R.multiply, T(3), 2.0),
-    ])  # fmt: skip
+    ]
+    check_gradients(
+        [
+            *away,
+            Case(R.logaddexp, T(3, 4), T(3, 4)),
+            Case(R.power, T(3, 4, low=0.3), T(3, 4)),
+            Case(R.power, T(3, 4, low=0.3), 3.0),
+            Case(R.multiply, T(3), 2.0),
+        ]
+    )
 
 
 def test_a_constant_of_no_dimensions_is_written_into_the_kernel():
@@ -145,8 +179,12 @@ def test_a_constant_of_no_dimensions_is_written_into_the_kernel():
 
 def test_scalar_operands_become_a_scalar():
     n = Var("n", "int64")
-    assert R.add(relax.PrimValue(n), relax.PrimValue(1)).struct_info is relax.PrimStructInfo("int64")
-    assert R.less(relax.PrimValue(n), relax.PrimValue(1)).struct_info is relax.PrimStructInfo("bool")
+    assert R.add(relax.PrimValue(n), relax.PrimValue(1)).struct_info is relax.PrimStructInfo(
+        "int64"
+    )
+    assert R.less(relax.PrimValue(n), relax.PrimValue(1)).struct_info is relax.PrimStructInfo(
+        "bool"
+    )
 
 
 def test_shapes_that_do_not_broadcast_stop_the_program_before_a_kernel_runs():
@@ -180,10 +218,21 @@ def test_unknown_parts_pass():
 def test_python_operators_build_the_calls_of_their_names():
     x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
     made = {
-        "add": x + x, "subtract": x - 1, "multiply": 2 * x, "divide": 1.0 / x, "floor_divide": x // 2,
-        "mod": x % x, "power": x**2, "negative": -x, "abs": abs(x), "less": x < 0, "less_equal": x <= 0,
-        "greater": x > 0, "greater_equal": x >= 0, "astype": x.astype("float16"),
-    }  # fmt: skip
+        "add": x + x,
+        "subtract": x - 1,
+        "multiply": 2 * x,
+        "divide": 1.0 / x,
+        "floor_divide": x // 2,
+        "mod": x % x,
+        "power": x**2,
+        "negative": -x,
+        "abs": abs(x),
+        "less": x < 0,
+        "less_equal": x <= 0,
+        "greater": x > 0,
+        "greater_equal": x >= 0,
+        "astype": x.astype("float16"),
+    }
     for name, call in made.items():
         assert call.op.short == name
     assert (2 * x).args[1] is x
@@ -198,8 +247,14 @@ def test_mistakes():
 
     f32, i8 = var("float32", 2, 3), var("int8", 2, 3)
     mistakes = [
-        (lambda: R.add(f32, var("float32", 2)), r"dimension -1 is 3 in x1 and 2 in x2; wanted equal ones, or 1"),
-        (lambda: R.add(f32, i8), "the dtypes differ: x1 is float32, x2 is int8; astype one of them"),
+        (
+            lambda: R.add(f32, var("float32", 2)),
+            r"dimension -1 is 3 in x1 and 2 in x2; wanted equal ones, or 1",
+        ),
+        (
+            lambda: R.add(f32, i8),
+            "the dtypes differ: x1 is float32, x2 is int8; astype one of them",
+        ),
         (lambda: R.add(f32, relax.PrimValue(1)), "x1 is float32, x2 is int64"),
         (lambda: R.add(i8, 1.5), "the float 1.5 beside int8"),
         (lambda: R.add(i8, 300), "300 does not fit int8: its range is -128 to 127"),
@@ -213,5 +268,5 @@ def test_mistakes():
         (lambda: R.add(f32, "x"), "x2: wanted a tensor"),
         (lambda: R.add(f32), "missing a required argument"),
         (lambda: f32 + object(), "wanted a relax expression, got object"),
-    ]  # fmt: skip
+    ]
     check_errors(mistakes)

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-
 from op_table import (
     ALL,
     BITS,
@@ -21,6 +20,7 @@ from op_table import (
     check_errors,
     check_gradients,
 )
+
 from relaxvm import relax
 from relaxvm.relax import op as R
 
@@ -36,22 +36,58 @@ CASES = [
     Case(R.clip, T("n", 4), -1000, 5, dtypes=("int8",)),
     Case(R.clip, T("n", 4, special=True), 0.5, float("inf"), grad=False),
     Case(R.clip, T("n", 4), float("-inf"), 3, dtypes=("int8", "int64")),
-    Case(R.clip, T("n", 4), relax.PrimValue(0), Sym("n", relax.PrimValue), dtypes=("int8", "uint8", "float32")),
+    Case(
+        R.clip,
+        T("n", 4),
+        relax.PrimValue(0),
+        Sym("n", relax.PrimValue),
+        dtypes=("int8", "uint8", "float32"),
+    ),
     Case(R.clip, T("n", 4), 2, 1, dtypes=("float32", "int8")),
     Case(R.wrap_param, T("n", 4), dtype="float32", dtypes=("float16", "float32")),
     Case(R.astype, T("n", 4), dtype="float64", dtypes=ALL),
 ]
 # Where conversions go wrong: ends of ranges, halves, infinities and NaN.
-EDGES = np.array([0.0, -0.0, 0.5, -0.5, 1.9, -1.9, 127.5, 128.0, -129.0, 255.9, 256.0, 65504.0, 2**31, -(2**31) - 1.0,
-                  2.0**63, -(2.0**63), 2.0**64, 1e38, np.inf, -np.inf, np.nan])  # fmt: skip
-WHOLE = {d: np.array([np.iinfo(d).min, np.iinfo(d).max, 0, 1, np.iinfo(d).max // 2 + 1, 100, 77]) for d in INTS}
-WHOLE["int64"] = np.append(WHOLE["int64"], [2**53 + 1, 2**24 + 1, 0x0101_0000_0000_0001, -0x0101_8000_0000_0001])
+EDGES = np.array(
+    [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.9,
+        -1.9,
+        127.5,
+        128.0,
+        -129.0,
+        255.9,
+        256.0,
+        65504.0,
+        2**31,
+        -(2**31) - 1.0,
+        2.0**63,
+        -(2.0**63),
+        2.0**64,
+        1e38,
+        np.inf,
+        -np.inf,
+        np.nan,
+    ]
+)
+WHOLE = {
+    d: np.array([np.iinfo(d).min, np.iinfo(d).max, 0, 1, np.iinfo(d).max // 2 + 1, 100, 77])
+    for d in INTS
+}
+WHOLE["int64"] = np.append(
+    WHOLE["int64"], [2**53 + 1, 2**24 + 1, 0x0101_0000_0000_0001, -0x0101_8000_0000_0001]
+)
 
 
 def conversions(sources, targets):
     for source, to in itertools.product(sources, targets):
         data = EDGES if source in FLOATS else WHOLE.get(source, np.array([True, False]))
-        yield Case(R.astype, T(len(data), data=data), dtype=to, dtypes=(source,), grad=False, exact=True)
+        yield Case(
+            R.astype, T(len(data), data=data), dtype=to, dtypes=(source,), grad=False, exact=True
+        )
 
 
 def test_every_function_means_what_numpy_says():
@@ -59,9 +95,15 @@ def test_every_function_means_what_numpy_says():
 
 
 def test_conversions():
-    check([*conversions(("float32",), ("int8", "uint8", "int64", "uint64", "bool", "bfloat16", "float16")),
-           *conversions(("int64",), ("float32", "bfloat16", "int8")),
-           *conversions(("float64", "bool", "bfloat16"), ("bfloat16", "int32"))])  # fmt: skip
+    check(
+        [
+            *conversions(
+                ("float32",), ("int8", "uint8", "int64", "uint64", "bool", "bfloat16", "float16")
+            ),
+            *conversions(("int64",), ("float32", "bfloat16", "int8")),
+            *conversions(("float64", "bool", "bfloat16"), ("bfloat16", "int32")),
+        ]
+    )
 
 
 @pytest.mark.slow
@@ -96,7 +138,10 @@ def test_mistakes():
         (lambda: R.where(f32, f32, f32), "condition: wanted bool, got float32; compare it"),
         (lambda: R.where(b, f32, i8), "the dtypes differ: x1 is float32, x2 is int8"),
         (lambda: R.where(var("bool", 4), f32, f32), "dimension -1 is 4 in condition and 3 in x1"),
-        (lambda: R.where(relax.PrimValue(True), relax.PrimValue(1), relax.PrimValue(2)), "wanted a tensor"),
+        (
+            lambda: R.where(relax.PrimValue(True), relax.PrimValue(1), relax.PrimValue(2)),
+            "wanted a tensor",
+        ),
         (lambda: R.ewise_fma(f32, f32, i8), "x1 is float32, x3 is int8"),
         (lambda: R.ewise_fma(b, b, b), "wanted a number's dtype"),
         (lambda: R.clip(b, 0, 1), "x: wanted a number's dtype"),
@@ -105,11 +150,14 @@ def test_mistakes():
         (lambda: R.clip(f32, f32, 1), "min: wanted a scalar value such as R.prim_value"),
         (lambda: R.clip(f32, True, 1), "min: wanted a number, got bool"),
         (lambda: R.astype(f32, "float33"), "astype: attribute dtype: unknown dtype 'float33'"),
-        (lambda: R.astype(f32, "float32x4"), "dtype: wanted the dtype of an array, got 'float32x4'"),
+        (
+            lambda: R.astype(f32, "float32x4"),
+            "dtype: wanted the dtype of an array, got 'float32x4'",
+        ),
         (lambda: R.astype(f32, "handle"), "dtype: wanted the dtype of an array, got 'handle'"),
         (lambda: R.astype(f32, 3), "astype: attribute dtype: wanted DataType, got int: 3"),
         (lambda: R.astype(relax.Tuple((f32,)), "int8"), "x: wanted a tensor"),
-    ]  # fmt: skip
+    ]
     check_errors(mistakes)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from op_table import Case, Sym, T, check, check_errors
+
 from relaxvm import relax
 from relaxvm.base import VMError
 from relaxvm.ir import Var
@@ -14,8 +14,14 @@ from relaxvm.runtime import VirtualMachine, cpu
 
 UNKNOWN = relax.TensorStructInfo(None, "void")
 I = R.inspect
-PLAIN = (I.tensor_dtype_code, I.tensor_dtype_bits, I.tensor_dtype_lanes, I.tensor_ndim, I.tensor_byte_offset,
-         I.tensor_elem_offset)  # fmt: skip
+PLAIN = (
+    I.tensor_dtype_code,
+    I.tensor_dtype_bits,
+    I.tensor_dtype_lanes,
+    I.tensor_ndim,
+    I.tensor_byte_offset,
+    I.tensor_elem_offset,
+)
 OF_AXIS = (I.tensor_shape_i, I.tensor_stride_i)
 
 
@@ -36,9 +42,13 @@ CASES = [
     *(Case(f, T("n", 4), dtypes=("float32", "int8", "bool")) for f in PLAIN),
     *(Case(f, T(2, 4, info=unknown), dtypes=("float32", "uint16")) for f in PLAIN),
     *(Case(f, T("n", 4), axis, dtypes=("float32",)) for f in OF_AXIS for axis in (0, 1)),
-    *(Case(f, T(2, 4, info=unknown), axis, dtypes=("float32",)) for f in OF_AXIS for axis in (0, 1)),
+    *(
+        Case(f, T(2, 4, info=unknown), axis, dtypes=("float32",))
+        for f in OF_AXIS
+        for axis in (0, 1)
+    ),
     *(Case(f, T(2, 4), Sym("one"), dtypes=("float32",)) for f in OF_AXIS),
-]  # fmt: skip
+]
 
 
 def test_every_function_means_what_numpy_says():
@@ -72,12 +82,14 @@ def test_an_axis_that_is_not_there_stops_the_program():
 def test_mistakes():
     x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
     s = relax.ShapeExpr((2,))
-    check_errors([
-        (lambda: x.shape[2], r"inspect.tensor_shape_i: axis: wanted 0 to 1, got 2"),
-        (lambda: x.shape[-1], "axis: wanted 0 to 1, got -1"),
-        (lambda: x.strides[1.5], "axis: wanted an integer dtype, got float32"),
-        (lambda: x.shape[x], "axis: wanted a scalar value"),
-        (lambda: list(x.shape), "cannot be iterated"),
-        (lambda: s.ndim, "tensor: wanted a tensor, got R.Shape"),
-        (lambda: R.size(s), "x: wanted a tensor"),
-    ])  # fmt: skip
+    check_errors(
+        [
+            (lambda: x.shape[2], r"inspect.tensor_shape_i: axis: wanted 0 to 1, got 2"),
+            (lambda: x.shape[-1], "axis: wanted 0 to 1, got -1"),
+            (lambda: x.strides[1.5], "axis: wanted an integer dtype, got float32"),
+            (lambda: x.shape[x], "axis: wanted a scalar value"),
+            (lambda: list(x.shape), "cannot be iterated"),
+            (lambda: s.ndim, "tensor: wanted a tensor, got R.Shape"),
+            (lambda: R.size(s), "x: wanted a tensor"),
+        ]
+    )

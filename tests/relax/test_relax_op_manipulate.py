@@ -218,6 +218,7 @@ def test_index_map_as_text_reads_back():
         back = IndexMap.from_text(made.text())
         assert back.text() == made.text()
         ir.assert_structural_equal(made, back)
+        ir.assert_structural_equal(made, ir.load_json(ir.save_json(made)))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from relax_vm_helpers import build_interpreted
 
 from relaxvm import relax
+from relaxvm.base import StructInfoError
 from relaxvm.ir import Var
 from relaxvm.relax import op as R
 from relaxvm.relax.analysis import assert_well_formed
@@ -57,10 +58,12 @@ class Graph:
         fits = []
         for y in self.values:
             try:
-                R.add(x, y)
-            except relax.StructInfoError:
+                made = R.add(x, y)
+            except StructInfoError:
                 continue
-            fits.append(y)
+            # Unknown dimensions: whether these broadcast depends on what n is.
+            if made.struct_info.dims is not None:
+                fits.append(y)
         return x, self.pick(fits)
 
     def scalar(self):

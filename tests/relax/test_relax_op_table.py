@@ -9,8 +9,8 @@ import pathlib
 
 import numpy as np
 import pytest
-
 from op_table import Case, Instance, Sym, T, check, check_errors, check_gradients, module_of
+
 from relaxvm import relax
 from relaxvm.base import StructInfoError
 from relaxvm.ir import Var, assert_structural_equal
@@ -24,7 +24,9 @@ from relaxvm.relax.op.names import ops
 from relaxvm.script import from_source
 
 HERE = pathlib.Path(__file__).parent
-FAMILIES = sorted(p.stem for p in HERE.glob("test_relax_op_*.py") if p.stem != "test_relax_op_table")
+FAMILIES = sorted(
+    p.stem for p in HERE.glob("test_relax_op_*.py") if p.stem != "test_relax_op_table"
+)
 RULES = ("numpy", "lower", "grad", "layout")
 
 
@@ -37,16 +39,22 @@ def names(found):
 
 
 def computing():
-    """Operators that become loops; call_tir_with_grad becomes a call_tir, and means what its loop function does."""
+    """Operators that become loops; call_tir_with_grad becomes a call_tir, and means what its loop
+    function does.
+    """
     return [r for r in records() if callable(r.lower) and r.name != "relax.call_tir_with_grad"]
 
 
-# -- records ------------------------------------------------------------------------------------------------------------
+# -- records ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_every_operator_has_the_rule_or_says_why_not(rule):
-    silent = [r for r in records() if not (callable(found := getattr(r, rule)) or isinstance(found, Missing))]
+    silent = [
+        r
+        for r in records()
+        if not (callable(found := getattr(r, rule)) or isinstance(found, Missing))
+    ]
     assert not silent, f"neither a {rule} rule nor missing('why'): {names(silent)}"
 
 
@@ -96,13 +104,28 @@ def test_every_operator_is_documented():
 def test_families_do_not_import_one_another():
     """Rules reach other operators by name (`ops`), so that a family is one file to read."""
     root = pathlib.Path(R.__file__).parent
-    shared = {"record", "infer", "lower", "families", "broadcast", "meaning", "names", "builtin", "call"}
+    shared = {
+        "record",
+        "infer",
+        "lower",
+        "families",
+        "broadcast",
+        "meaning",
+        "names",
+        "builtin",
+        "call",
+    }
     families = {r.rule.__module__ for r in records()} - {f"{R.__name__}.{s}" for s in shared}
     for path in root.glob("*.py"):
         if path.stem in ("__init__", "__main__"):
             continue
         for n in ast.walk(ast.parse(path.read_text())):
-            if isinstance(n, ast.ImportFrom) and n.level == 1 and n.module and path.stem not in shared:
+            if (
+                isinstance(n, ast.ImportFrom)
+                and n.level == 1
+                and n.module
+                and path.stem not in shared
+            ):
                 imported = f"{R.__name__}.{n.module}"
                 if imported in families:
                     uses = {a.name for a in n.names}
@@ -110,7 +133,7 @@ def test_families_do_not_import_one_another():
                     assert not uses & made, f"{path.name} imports {uses & made} from {n.module}"
 
 
-# -- cases --------------------------------------------------------------------------------------------------------------
+# -- cases -----------------------------------------------------------------------------------------
 
 
 def test_every_operator_that_computes_has_cases():
@@ -130,16 +153,24 @@ def test_script_text_of_every_case_reads_back_equal(family):
         assert_structural_equal(from_source(mod.script()), mod)
 
 
-# -- the table itself: a wrong operator is found ------------------------------------------------------------------------
+# -- the table itself: a wrong operator is found ---------------------------------------------------
 
 
-def broken(name, *, numpy=np.sin, scalar=lambda v: v, infer=lambda x: x.struct_info, grad=missing("a test")):
+def broken(
+    name, *, numpy=np.sin, scalar=lambda v: v, infer=lambda x: x.struct_info, grad=missing("a test")
+):
     short = f"test.{name}"
 
     def rule(x: relax.Expr):
         return infer(x)
 
-    made = op(short, numpy=numpy, lower=te_lower(lambda x: elementwise(x, scalar)), grad=grad, layout=missing("a test"))
+    made = op(
+        short,
+        numpy=numpy,
+        lower=te_lower(lambda x: elementwise(x, scalar)),
+        grad=grad,
+        layout=missing("a test"),
+    )
     return made(rule)
 
 
@@ -147,8 +178,14 @@ def broken(name, *, numpy=np.sin, scalar=lambda v: v, infer=lambda x: x.struct_i
     ("rules", "message"),
     [
         ({"name": "wrong_kernel"}, r"LLVM: 4 of 4 elements"),
-        ({"name": "wrong_shape", "numpy": lambda x: x[:1]}, r"inferred: shape \(4,\), the meaning gives \(1,\)"),
-        ({"name": "wrong_rank", "numpy": lambda x: x.reshape(2, 2)}, "inferred: 1 dimensions, the meaning gives 2"),
+        (
+            {"name": "wrong_shape", "numpy": lambda x: x[:1]},
+            r"inferred: shape \(4,\), the meaning gives \(1,\)",
+        ),
+        (
+            {"name": "wrong_rank", "numpy": lambda x: x.reshape(2, 2)},
+            "inferred: 1 dimensions, the meaning gives 2",
+        ),
     ],
 )
 def test_a_wrong_rule_is_found(rules, message):
@@ -174,7 +211,7 @@ def test_a_missing_error_is_found():
         check_errors([(lambda: R.exp(x), "anything")])
 
 
-# -- meanings of expressions --------------------------------------------------------------------------------------------
+# -- meanings of expressions -----------------------------------------------------------------------
 
 
 def test_a_long_expression_is_evaluated_without_recursion():
@@ -211,12 +248,12 @@ def test_every_operator_is_found_by_name():
     assert ops.exp is R.exp
     assert ops.inspect.tensor_ndim is R.inspect.tensor_ndim
     with pytest.raises(AttributeError, match="relax.nothing_of_this_name"):
-        ops.nothing_of_this_name  # noqa: B018
+        ops.nothing_of_this_name
     assert Sym("n").name == "n"
     assert tensor(relax.const([1.0]), "x").ndim == 1
 
 
-# -- the printed table --------------------------------------------------------------------------------------------------
+# -- the printed table -----------------------------------------------------------------------------
 
 
 def test_the_table_lists_every_operator():

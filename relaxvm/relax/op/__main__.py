@@ -1,4 +1,6 @@
-"""`python -m relaxvm.relax.op`: the operators and which rules each has. ``--markdown [FILE]`` writes docs/ops.md."""
+"""`python -m relaxvm.relax.op`: the operators and which rules each has. ``--markdown [FILE]``
+writes docs/ops.md.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ __all__ = ["as_markdown", "as_text", "main", "records"]
 RULES = ("numpy", "lower", "grad", "layout", "decompose")
 _HEAD = """# Operators
 
-Every operator of the graph language: `relax.op.<name>`, `R.<name>` in script text. This file is made by
-`python -m relaxvm.relax.op --markdown`; a test holds it up to date.
+Every operator of the graph language: `relax.op.<name>`, `R.<name>` in script text. This file is
+made by `python -m relaxvm.relax.op --markdown`; a test holds it up to date.
 
 - **numpy**: what it means, on numpy arrays; tests and constant folding use it.
-- **lower**: how `LegalizeOps` turns it into a loop function. **grad**: its gradient. **layout**: how it follows a change of layout.
-- **decompose**: how `DecomposeOpsForInference` and `DecomposeOpsForTraining` write it in simpler operators.
+- **lower**: how `LegalizeOps` turns it into a loop function.
+- **grad**: its gradient. **layout**: how it follows a change of layout.
+- **decompose**: how `DecomposeOpsForInference` and `DecomposeOpsForTraining` write it in simpler
+  operators.
 
-`yes` there is a rule; `-` there is none, for the reason given below the table; blank: does not apply.
+`yes` there is a rule; `-` there is none, for the reason given below the tables; blank: does not
+apply.
 """
 
 
@@ -39,12 +44,14 @@ def _cell(rule: Any) -> str:
 
 
 def as_text() -> str:
-    """One line per operator: its purity, and `yes`, `-` (missing, for a reason) or a blank for each rule."""
-    head = f"{'operator':34}{'pure':6}" + "".join(f"{rule:10}" for rule in RULES)
+    """One line per operator: its purity, and `yes`, `-` (missing, for a reason) or a blank for each
+    rule.
+    """
+    head = f"{'operator':40}{'pure':6}" + "".join(f"{rule:10}" for rule in RULES)
     lines = [head.rstrip()]
     for record in records():
         cells = "".join(f"{_cell(getattr(record, rule)):10}" for rule in RULES)
-        lines.append(f"{record.short:34}{'yes' if record.pure else 'no':6}{cells}".rstrip())
+        lines.append(f"{record.short:40}{'yes' if record.pure else 'no':6}{cells}".rstrip())
     return "\n".join(lines)
 
 

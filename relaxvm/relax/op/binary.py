@@ -1,4 +1,6 @@
-"""Operators of two operands that broadcast as numpy's do: add, power, less, logical_and, left_shift, ..."""
+"""Operators of two operands that broadcast as numpy's do: add, power, less, logical_and,
+left_shift, ...
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ __all__ = [
     "subtract",
 ]
 
-# -- arithmetic ---------------------------------------------------------------------------------------------------------
+# -- arithmetic ------------------------------------------------------------------------------------
 
 add = broadcast_binary(
     "add",
@@ -151,7 +153,8 @@ floor_mod = broadcast_binary(
 )
 mod = broadcast_binary(
     "mod",
-    "The remainder of a division rounded toward zero, as C's: its sign is that of x1; 0 where an integer x2 is 0.",
+    "The remainder of a division rounded toward zero, as C's: its sign is that of x1; "
+    "0 where an integer x2 is 0.",
     numpy=np.fmod,
     scalar=lambda a, b: tir.fmod(a, b) if a.dtype.is_float else tir.truncmod(a, b),
     grad=lambda ops, x1, x2, y, gy: (gy, -gy * ops.trunc(x1 / x2)),
@@ -188,7 +191,8 @@ def _power(x: PrimExpr, e: PrimExpr) -> PrimExpr:
     bits = dtype.bits - dtype.is_signed
     if isinstance(e, IntImm):
         bits = max(0, e.value).bit_length()
-    # Square and multiply, one bit of the exponent after the other; named, so that nothing is computed twice.
+    # Square and multiply, one bit of the exponent after the other; named, so that nothing is
+    # computed twice.
     named: list[tuple[Var, PrimExpr]] = []
     result, square = one, x
     for k in range(bits):
@@ -223,7 +227,8 @@ def _power_grad(ops: Any, x1: Any, x2: Any, y: Any, gy: Any) -> tuple[Any, Any]:
 
 power = broadcast_binary(
     "power",
-    "x1 to the power x2. Of integers, wrapped; with a negative exponent 0, but for the bases 1 and -1.",
+    "x1 to the power x2. Of integers, wrapped; with a negative exponent 0, "
+    "but for the bases 1 and -1.",
     numpy=_power_meaning,
     scalar=_power,
     grad=_power_grad,
@@ -273,7 +278,7 @@ logaddexp = broadcast_binary(
     grad=lambda ops, x1, x2, y, gy: (gy * ops.exp(x1 - y), gy * ops.exp(x2 - y)),
 )
 
-# -- bits ---------------------------------------------------------------------------------------------------------------
+# -- bits ------------------------------------------------------------------------------------------
 
 _INTEGERS = missing("integers have no gradient")
 
@@ -319,7 +324,7 @@ bitwise_xor = broadcast_binary(
     grad=_INTEGERS,
 )
 
-# -- questions ----------------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------
 
 _BOOLS = missing("the result is no float")
 

@@ -1,4 +1,6 @@
-"""Operands that broadcast: inference, legalisation and gradients shared by operators of two and three of them."""
+"""Operands that broadcast: inference, legalisation and gradients shared by operators of two and
+three of them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ __all__ = [
 BROADCAST_SHAPE = "vm.builtin.broadcast_shape"
 
 
-# -- inference ----------------------------------------------------------------------------------------------------------
+# -- inference -------------------------------------------------------------------------------------
 
 
 def operand_info(x: Expr, name: str, takes: Iterable[str] = ANY) -> Any:
@@ -84,7 +86,7 @@ def broadcast_info(
     return TensorStructInfo(dims, dtype, vdevice, ndim)
 
 
-# -- Python numbers as operands -----------------------------------------------------------------------------------------
+# -- Python numbers as operands --------------------------------------------------------------------
 
 
 def like_operand(value: Any, other: Any, op_name: str) -> Any:
@@ -129,7 +131,9 @@ def check_number(value: Any, dtype: DataType, op_name: str) -> None:
 
 
 def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., Call]:
-    """The face of an operator whose operands from number `first` on may be Python numbers, of one another's dtype."""
+    """The face of an operator whose operands from number `first` on may be Python numbers, of one
+    another's dtype.
+    """
     record = build.op  # type: ignore[attr-defined]
 
     @functools.wraps(build)
@@ -154,7 +158,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float, IntImm, FloatImm))
 
 
-# -- legalisation -------------------------------------------------------------------------------------------------------
+# -- legalisation ----------------------------------------------------------------------------------
 
 
 def broadcast_value(x: Any, index: Sequence[PrimExpr], dims: Sequence[PrimExpr]) -> Any:
@@ -205,7 +209,9 @@ def _prim(x: Any) -> PrimExpr:
 
 
 def _dims_at_run_time(builder: Any, call: Call) -> tuple[PrimExpr, ...]:
-    """Symbols for a broadcast shape that depends on which symbols turn out to be 1; the program checks that it exists."""
+    """Symbols for a broadcast shape that depends on which symbols turn out to be 1; the program
+    checks that it exists.
+    """
     info: Any = call.struct_info
     shapes = [ops.shape_of(a) for a in call.args if isinstance(a.struct_info, TensorStructInfo)]
     shape = ops.call_pure_packed(
@@ -216,11 +222,13 @@ def _dims_at_run_time(builder: Any, call: Call) -> tuple[PrimExpr, ...]:
     return dims
 
 
-# -- gradients ----------------------------------------------------------------------------------------------------------
+# -- gradients -------------------------------------------------------------------------------------
 
 
 def unbroadcast(ops: Any, gradient: Expr | None, x: Expr) -> Expr | None:
-    """`gradient`, of the broadcast shape, summed to the shape of the operand `x`; None for a scalar value."""
+    """`gradient`, of the broadcast shape, summed to the shape of the operand `x`; None for a scalar
+    value.
+    """
     info = x.struct_info
     if gradient is None or not isinstance(info, TensorStructInfo):
         return None

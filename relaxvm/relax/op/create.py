@@ -62,7 +62,7 @@ _FILLS = missing("the result does not depend on the elements of its argument")
 _ROWS = missing("depends on the positions of rows and columns")
 
 
-# -- full ---------------------------------------------------------------------------------------------------------------
+# -- full ------------------------------------------------------------------------------------------
 
 
 def _fill_info(value: Expr) -> Any:
@@ -107,7 +107,8 @@ def _lower_full(builder: Any, call: Call) -> Expr:
     layout=_CREATES,
 )
 def _full(shape: Shape, fill_value: Expr, dtype: DataType | None = None) -> StructInfo:
-    """A tensor of `shape` whose every element is `fill_value`, a tensor of no dimensions or a scalar.
+    """A tensor of `shape` whose every element is `fill_value`, a tensor of no dimensions or a
+    scalar.
 
     dtype  of the result; None: that of `fill_value` (a Python float is float32, an int int32)
     """
@@ -118,7 +119,9 @@ def _full(shape: Shape, fill_value: Expr, dtype: DataType | None = None) -> Stru
 
 
 def _scalar(value: Any, dtype: Any, op_name: str) -> Any:
-    """A Python number as a constant: int32 or float32 if no dtype is given, else of a dtype wide enough for any."""
+    """A Python number as a constant: int32 or float32 if no dtype is given, else of a dtype wide
+    enough for any.
+    """
     if isinstance(value, (IntImm, FloatImm)):
         value = bool(value.value) if value.dtype.is_bool else value.value
     if isinstance(value, bool):
@@ -165,7 +168,9 @@ def _lower_full_like(builder: Any, call: Call) -> Expr:
     layout=_FILLS,
 )
 def _full_like(x: Expr, fill_value: Expr, dtype: DataType | None = None) -> StructInfo:
-    """A tensor of the shape of `x` (and its dtype, unless `dtype` says otherwise) filled with `fill_value`."""
+    """A tensor of the shape of `x` (and its dtype, unless `dtype` says otherwise) filled with
+    `fill_value`.
+    """
     _fill_info(fill_value)
     return _like_info(x, dtype)
 
@@ -223,7 +228,7 @@ zeros, zeros_like = _constant_op("zeros", 0)
 ones, ones_like = _constant_op("ones", 1)
 
 
-# -- arange -------------------------------------------------------------------------------------------------------------
+# -- arange ----------------------------------------------------------------------------------------
 
 
 def _prim(x: Expr, name: str, takes: Any = NUMBER) -> PrimStructInfo:
@@ -302,7 +307,8 @@ def _lower_arange(builder: Any, call: Call) -> Expr | None:
 def _arange(start: Prim, end: Prim, step: Prim, dtype: DataType) -> StructInfo:
     """The numbers start, start + step, ... before `end`, as a tensor of one dimension.
 
-    start, end, step  scalars; one given alone is the end. Without `dtype`, int64 for integers and float32 otherwise.
+    start, end, step  scalars; one given alone is the end. Without `dtype`, int64 for integers and
+                      float32 otherwise.
     Counting from 0 by 1 to a symbol, the symbol is the length; it must not be negative.
     """
     infos = [_prim(p, n) for p, n in ((start, "start"), (end, "end"), (step, "step"))]
@@ -349,7 +355,7 @@ def _is_float(value: Any) -> bool:
     return isinstance(info, PrimStructInfo) and info.dtype.is_float
 
 
-# -- matrices -----------------------------------------------------------------------------------------------------------
+# -- matrices --------------------------------------------------------------------------------------
 
 
 def _size(x: Expr, name: str) -> PrimExpr | None:
@@ -384,7 +390,9 @@ def _eye_meaning(n: Any, m: Any, k: Any, *, dtype: DataType) -> np.ndarray:
 
 @op("eye", numpy=_eye_meaning, lower=_lower_eye, grad=_CREATES, layout=_CREATES)
 def _eye(n: Prim, m: Prim, k: Prim, dtype: DataType) -> StructInfo:
-    """The matrix of `n` rows and `m` (default: `n`) columns with ones on the diagonal `k` above the main one."""
+    """The matrix of `n` rows and `m` (default: `n`) columns with ones on the diagonal `k` above the
+    main one.
+    """
     rows, columns = _size(n, "n"), _size(m, "m")
     _prim(k, "k", INTEGER)
     check_kind(array_dtype(dtype), "dtype", ANY)
@@ -460,7 +468,7 @@ triu = _triangle(
 )
 
 
-# -- windows ------------------------------------------------------------------------------------------------------------
+# -- windows ---------------------------------------------------------------------------------------
 
 
 def _hamming(
@@ -502,7 +510,8 @@ def _lower_hamming(builder: Any, call: Call) -> Expr | None:
 def _hamming_window(
     window_size: Prim, periodic: Prim, alpha: Prim, beta: Prim, dtype: DataType
 ) -> StructInfo:
-    """The Hamming window alpha - beta * cos(2 pi i / N), N being `window_size`, or 1 less unless `periodic`.
+    """The Hamming window alpha - beta * cos(2 pi i / N), N being `window_size`, or 1 less unless
+    `periodic`.
 
     A window of one element is 1.
     """

@@ -36,7 +36,9 @@ def _astype_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=elementwise_layout,
 )
 def astype(x: Expr, dtype: DataType) -> StructInfo:
-    """x converted to `dtype`. A float becomes an integer toward zero, saturated, NaN 0; integers wrap."""
+    """x converted to `dtype`. A float becomes an integer toward zero, saturated, NaN 0; integers
+    wrap.
+    """
     return tensor(x, "x").replace(dtype=array_dtype(dtype))
 
 

@@ -1,10 +1,12 @@
-"""Factories for operators of one kind: `unary`, `broadcast_binary`, `reduce`, and the layout rule they share.
+"""Factories for operators of one kind: `unary`, `broadcast_binary`, `reduce`, and the layout rule
+they share.
 
     tanh = unary("tanh", "The hyperbolic tangent.", numpy=np.tanh, scalar=tir.tanh,
                  grad=lambda ops, x, y, gy: gy * (1.0 - y * y))
 
-A layout rule is ``(call, orders) -> Layouts | None``: `orders` says for each argument which order of axes it is available in
-(a permutation, or None for as it is written), and the rule answers with the orders it takes and gives.
+A layout rule is ``(call, orders) -> Layouts | None``: `orders` says for each argument which order
+of axes it is available in (a permutation, or None for as it is written), and the rule answers with
+the orders it takes and gives.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ Order = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Layouts:
-    """What a layout rule answers: orders of axes of the arguments and of the result, and attributes that change."""
+    """What a layout rule answers: orders of axes of the arguments and of the result, and attributes
+    that change.
+    """
 
     args: tuple[Order | None, ...]
     result: Order | None
@@ -46,7 +50,9 @@ class Layouts:
 
 
 def elementwise_layout(call: Call, orders: tuple[Order | None, ...]) -> Layouts | None:
-    """Elementwise operators work in any order of axes, the same one for every tensor; the first known one is taken."""
+    """Elementwise operators work in any order of axes, the same one for every tensor; the first
+    known one is taken.
+    """
     found = next((o for o in orders if o is not None), None)
     if found is None:
         return None
@@ -111,9 +117,11 @@ def broadcast_binary(
     gives: str | None = None,
     grad: Callable[..., Any] | Missing = NOT_SMOOTH,
 ) -> Callable[..., Call]:
-    """An operator of two operands that broadcast, tensors or scalar values of one dtype; Python numbers take that dtype.
+    """An operator of two operands that broadcast, tensors or scalar values of one dtype; Python
+    numbers take that dtype.
 
-    grad  (ops, x1, x2, y, gy) -> the two gradients in the shape of y; they are summed to the operands' shapes here
+    grad  (ops, x1, x2, y, gy) -> the two gradients in the shape of y; they are summed to the
+          operands' shapes here
     The rest is as for `unary`.
     """
     result = DataType(gives) if gives is not None else None
@@ -140,7 +148,7 @@ def broadcast_binary(
     return match_scalars(made(rule))
 
 
-# -- reductions ---------------------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------
 
 
 def reduced_info(
@@ -171,7 +179,8 @@ def te_reduce(
 ) -> Tensor:
     """`x` reduced over `axis` by a te reducer.
 
-    prepare, finish  applied to every element before, and to the results after; their dtype is the accumulator's
+    prepare, finish  applied to every element before, and to the results after; their dtype is the
+                     accumulator's
     widen            the 16-bit floats accumulate in float32
     """
     axes = axes_of(axis, x.ndim)

@@ -213,7 +213,7 @@ def _weighted(rows: Any, columns: Any, pixel: Any, wide: str) -> PrimExpr:
             row = term if row is None else row + term
         row = row * cast(wide, wy)
         total = row if total is None else total + row
-    return total  # type: ignore[no-any-return]
+    return total
 
 
 def _as_dtype(x: np.ndarray, kind: np.dtype) -> np.ndarray:

@@ -21,11 +21,11 @@ from ...ir.expr import (
     Mul,
     PrimExpr,
     Sub,
+    Var,
     as_expr,
     cast,
     const,
 )
-from ...ir.expr import Var as TirVar
 from ...ir.node import Node, node
 from ...ir.walk import substitute, walk
 from ..derive import prove_dims
@@ -48,7 +48,7 @@ _SIGNS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
 class IndexMap(Node):
     """From indices to indices: the element at `initial_indices` goes to `final_indices`."""
 
-    initial_indices: tuple[TirVar, ...]
+    initial_indices: tuple[Var, ...]
     final_indices: tuple[PrimExpr, ...]
     _defs_ = ("initial_indices",)
 
@@ -70,7 +70,7 @@ class IndexMap(Node):
                     "index_map: takes any number of indices; the rank must be known"
                 )
             names += [f"i{k}" for k in range(len(names), ndim)]
-        indices = tuple(TirVar(n, index_dtype) for n in names)
+        indices = tuple(Var(n, index_dtype) for n in names)
         made = mapping_function(*indices)
         final = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         return IndexMap(indices, tuple(as_expr(e, index_dtype) for e in final))
@@ -90,7 +90,7 @@ class IndexMap(Node):
         if not isinstance(node, ast.Lambda):
             raise StructInfoError(f'index_map: wanted "lambda i, j: (...)", got {text[:80]!r}')
         names = [a.arg for a in node.args.args]
-        indices = tuple(TirVar(n, "int64") for n in names)
+        indices = tuple(Var(n, "int64") for n in names)
         env = dict(zip(names, indices))
         final = node.body.elts if isinstance(node.body, ast.Tuple) else [node.body]
         try:
@@ -170,14 +170,14 @@ class IndexMap(Node):
         """Whether it is known that no place is taken twice: the indices are a permutation, or cut
         by // and % of one.
         """
-        whole: set[TirVar] = set()
-        parts: dict[TirVar, set[tuple[str, int]]] = {}
+        whole: set[Var] = set()
+        parts: dict[Var, set[tuple[str, int]]] = {}
         for e in self.final_indices:
-            if isinstance(e, TirVar):
+            if isinstance(e, Var):
                 whole.add(e)
             elif (
                 isinstance(e, (FloorDiv, FloorMod))
-                and isinstance(e.a, TirVar)
+                and isinstance(e.a, Var)
                 and isinstance(e.b, IntImm)
             ):
                 kind = "div" if isinstance(e, FloorDiv) else "mod"
@@ -189,7 +189,7 @@ class IndexMap(Node):
         )
 
 
-def _parsed(e: ast.expr, names: dict[str, TirVar]) -> PrimExpr:
+def _parsed(e: ast.expr, names: dict[str, Var]) -> PrimExpr:
     """An index expression from its syntax; `ast.parse` limits how deep it is."""
     if isinstance(e, ast.Name) and e.id in names:
         return names[e.id]
@@ -224,7 +224,7 @@ def _range_of(e: PrimExpr, ranges: dict[Any, _Range], analyzer: Analyzer) -> _Ra
     """
     if isinstance(e, IntImm):
         return cast("int64", e), cast("int64", e)
-    if isinstance(e, TirVar):
+    if isinstance(e, Var):
         return ranges[e]
     if isinstance(e, (Add, Sub, Mul, FloorDiv, FloorMod)):
         (a, b), (c, d) = _range_of(e.a, ranges, analyzer), _range_of(e.b, ranges, analyzer)

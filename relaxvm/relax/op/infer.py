@@ -1,6 +1,7 @@
 """Shared parts of inference rules: what an argument must be, and how shapes combine.
 
-Every check raises StructInfoError saying wanted and got; the record adds operator, arguments and source line.
+Every check raises StructInfoError saying wanted and got; the record adds operator, arguments and
+source line.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def axis_of(axis: Any, ndim: int, name: str = "axis", extra: int = 0) -> int:
 
 
 def axes_of(axes: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
-    """Several axes counted from the front, in the order given; one int is one axis, None is all of them.
+    """Several axes counted from the front, in the order given; one int is one axis, None is all of
+    them.
 
     Raises StructInfoError if one stands twice. The rank must be known.
     """
@@ -188,7 +190,9 @@ def _is_one(dim: PrimExpr) -> bool:
 
 
 def shape_dims(shape: Expr, name: str = "shape") -> tuple[tuple[PrimExpr, ...] | None, int]:
-    """The dimensions that the argument `shape` gives (None if unknown), and how many there are (-1 if unknown)."""
+    """The dimensions that the argument `shape` gives (None if unknown), and how many there are (-1
+    if unknown).
+    """
     info = shape.struct_info
     if not isinstance(info, ShapeStructInfo):
         raise StructInfoError(f"{name}: wanted a shape, got {info}")

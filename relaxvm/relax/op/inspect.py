@@ -1,6 +1,8 @@
-"""`relax.inspect.*`: numbers about a tensor, and `size`. Expressions offer them as ``x.ndim``, ``x.shape[i]``, ``x.strides[i]``.
+"""`relax.inspect.*`: numbers about a tensor, and `size`. Expressions offer them as ``x.ndim``,
+``x.shape[i]``, ``x.strides[i]``.
 
-What struct info knows becomes a constant or a symbol; the rest is asked of the tensor when the program runs.
+What struct info knows becomes a constant or a symbol; the rest is asked of the tensor when the
+program runs.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def _inspector(
     known: Callable[[TensorStructInfo, Any], Any],
     of_axis: bool = False,
 ) -> Callable[..., Call]:
-    """An operator that gives one number about a tensor; `known` is the number as far as struct info has it."""
+    """An operator that gives one number about a tensor; `known` is the number as far as struct info
+    has it.
+    """
     gives = DataType(dtype)
 
     def value(info: TensorStructInfo, axis: Any) -> PrimExpr | None:
@@ -92,9 +96,7 @@ def _inspector(
     chosen = rule_of_axis if of_axis else rule
     chosen.__name__ = chosen.__qualname__ = name
     chosen.__doc__ = meaning
-    made = op(
-        f"inspect.{name}", numpy=numpy, lower=lower, grad=_NO_GRADIENT, layout=_NO_GRADIENT
-    )
+    made = op(f"inspect.{name}", numpy=numpy, lower=lower, grad=_NO_GRADIENT, layout=_NO_GRADIENT)
     return made(chosen)  # type: ignore[arg-type]
 
 
@@ -131,9 +133,7 @@ tensor_dtype_lanes = _inspector(
     lambda x: 1,
     _known_dtype(lambda d: d.lanes),
 )
-tensor_ndim = _inspector(
-    "tensor_ndim", "The number of dimensions.", "int32", np.ndim, _known_ndim
-)
+tensor_ndim = _inspector("tensor_ndim", "The number of dimensions.", "int32", np.ndim, _known_ndim)
 tensor_shape_i = _inspector(
     "tensor_shape_i",
     "The dimension `axis`, counted from the front.",
@@ -178,5 +178,3 @@ def size(x: Expr) -> StructInfo:
     """How many elements `x` has, as an int64 tensor of no dimensions."""
     tensor(x, "x")
     return TensorStructInfo((), "int64")
-
-

@@ -1,9 +1,13 @@
 """Shared parts of legalisation: from a call of an operator to a call of a loop function.
 
-    @op("square", numpy=np.square, lower=te_lower(lambda x: te.compute(x.shape, lambda *i: x[i] * x[i])), ...)
+    def square_te(x):
+        return te.compute(x.shape, lambda *i: x[i] * x[i])
 
-`te_lower(compute)` hands `compute` the call's arguments (tensors as `te.Tensor`, shapes as lists of dimensions, scalars as
-scalar expressions, tuples as lists) and its attributes by keyword; `compute` gives a `te.Tensor` or a list of them.
+    @op("square", numpy=np.square, lower=te_lower(square_te), ...)
+
+`te_lower(compute)` hands `compute` the call's arguments (tensors as `te.Tensor`, shapes as lists of
+dimensions, scalars as scalar expressions, tuples as lists) and its attributes by keyword; `compute`
+gives a `te.Tensor` or a list of them.
 """
 
 from __future__ import annotations
@@ -25,7 +29,9 @@ Lower = Callable[[Any, Call], Expr]
 
 
 def te_lower(fn: Callable[..., Any], name: str | None = None) -> Lower:
-    """A legalisation by the tensor expression ``fn(*args, **attrs)``. `name` is for the loop function."""
+    """A legalisation by the tensor expression ``fn(*args, **attrs)``. `name` is for the loop
+    function.
+    """
 
     def lower(builder: Any, call: Call) -> Expr:
         return call_te(builder, call, fn, *call.args, te_name=name, **dict(call.attrs))
@@ -42,7 +48,8 @@ def call_te(
     te_name: str | None = None,
     **attrs: Any,
 ) -> Call:
-    """A `call_tir` that stands for `call`, of the loop function that ``fn(*args, **attrs)`` describes.
+    """A `call_tir` that stands for `call`, of the loop function that ``fn(*args, **attrs)``
+    describes.
 
     The result is declared as the inference rule gave it where that is known, so that variables keep
     their struct info. The same `fn` on arguments of the same struct info gives the same function.
@@ -107,7 +114,8 @@ def _known(info: StructInfo) -> bool:
 
 
 def scalar_constant(x: Any) -> Any:
-    """The scalar expression that a constant array of no dimensions is, to be written into a kernel; else `x`.
+    """The scalar expression that a constant array of no dimensions is, to be written into a kernel;
+    else `x`.
 
     bfloat16 has no numpy scalar: its value is read as float32.
     """

@@ -2,9 +2,9 @@
 
     evaluate(R.add(x, R.exp(y)), {x: a, y: b})
 
-An array value is a numpy array; one of bfloat16, which numpy lacks, is a float32 array of values that bfloat16 has. Results
-of bfloat16 are rounded to it after every operator. A shape is a tuple of ints, a scalar a numpy scalar of its dtype, a
-tuple a tuple.
+An array value is a numpy array; one of bfloat16, which numpy lacks, is a float32 array of values
+that bfloat16 has. Results of bfloat16 are rounded to it after every operator. A shape is a tuple of
+ints, a scalar a numpy scalar of its dtype, a tuple a tuple.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ __all__ = ["convert", "evaluate", "from_storage", "in_wider", "to_storage", "val
 
 
 def from_storage(array: Any, dtype: str) -> np.ndarray:
-    """The values of an array as the runtime gives it (bfloat16 as bits in uint16, or as ml_dtypes has it)."""
+    """The values of an array as the runtime gives it (bfloat16 as bits in uint16, or as ml_dtypes
+    has it).
+    """
     array = np.asarray(array)
     if DataType(dtype).kind != "bfloat" or array.dtype == np.float32:
         return array
@@ -70,7 +72,9 @@ def value_dtype(dtype: str) -> np.dtype:
 
 
 def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`f` of float arrays, computed one width up (float16 in float32, float32 in float64) and rounded once."""
+    """`f` of float arrays, computed one width up (float16 in float32, float32 in float64) and
+    rounded once.
+    """
 
     def wide(*args: Any, **attrs: Any) -> Any:
         kind = np.asarray(args[0]).dtype
@@ -84,7 +88,9 @@ def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def convert(x: Any, dtype: DataType) -> np.ndarray:
-    """Values converted to `dtype` by the rules of the scalar language; for bfloat16, to values that round to its."""
+    """Values converted to `dtype` by the rules of the scalar language; for bfloat16, to values that
+    round to its.
+    """
     x = np.asarray(x)
     to = value_dtype(dtype)
     if dtype.kind == "bfloat":
@@ -104,7 +110,9 @@ def convert(x: Any, dtype: DataType) -> np.ndarray:
 
 
 def _toward_bfloat16(x: np.ndarray) -> np.ndarray:
-    """x as float32, rounded to odd, so that rounding again to bfloat16 gives what rounding once does."""
+    """x as float32, rounded to odd, so that rounding again to bfloat16 gives what rounding once
+    does.
+    """
     if x.dtype.kind == "f" and x.dtype.itemsize <= 4:
         return x.astype(np.float32)
     near = x.astype(np.float32)
@@ -112,7 +120,8 @@ def _toward_bfloat16(x: np.ndarray) -> np.ndarray:
         finite = np.isfinite(near)
         below, above = finite & (near.astype(x.dtype) < x), finite & (near.astype(x.dtype) > x)
     else:
-        # Every 64-bit integer near a float32 of it is exact in a long double or compares as a Python int.
+        # Every 64-bit integer near a float32 of it is exact in a long double or compares
+        # as a Python int.
         exact = np.frompyfunc(int, 1, 1)
         whole, rounded = exact(x.astype(object)), exact(near.astype(object))
         below, above = np.asarray(rounded < whole, bool), np.asarray(rounded > whole, bool)
@@ -128,7 +137,8 @@ def evaluate(
 
     env      variable -> value (see the top of this file)
     symbols  symbol -> its value, for the shapes and scalars written in `expr`
-    Raises StructInfoError for an operator without a meaning in numpy and for a variable that is not in `env`.
+    Raises StructInfoError for an operator without a meaning in numpy and for a variable that is not
+    in `env`.
     """
     values: dict[int, Any] = {}
     keep: list[Any] = []

@@ -1,7 +1,8 @@
-"""Every operator by its name, for rules that reach other operators: ``ops.exp(x)``, ``ops.nn.softmax(x)``.
+"""Every operator by its name, for rules that reach other operators: ``ops.exp(x)``,
+``ops.nn.softmax(x)``.
 
-Families do not import one another; gradient and legalisation rules get this object (or import it) and look up what they
-need when they run.
+Families do not import one another; gradient and legalisation rules get this object (or import it)
+and look up what they need when they run.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from .record import Prim, face_of, op
 __all__ = ["clip", "ewise_fma", "where"]
 
 
-# -- where --------------------------------------------------------------------------------------------------------------
+# -- where -----------------------------------------------------------------------------------------
 
 
 def _where_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -39,7 +39,9 @@ def _where_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=elementwise_layout,
 )
 def _where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
-    """x1 where the bool `condition` holds, else x2; all three broadcast. Python numbers take the other's dtype."""
+    """x1 where the bool `condition` holds, else x2; all three broadcast. Python numbers take the
+    other's dtype.
+    """
     info = operand_info(condition, "condition")
     if info.dtype not in ("bool", "void"):
         raise StructInfoError(f"condition: wanted bool, got {info.dtype}; compare it, as in x != 0")
@@ -52,7 +54,7 @@ def _where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
 where = match_scalars(_where, first=1)
 
 
-# -- ewise_fma ----------------------------------------------------------------------------------------------------------
+# -- ewise_fma -------------------------------------------------------------------------------------
 
 
 def _fma_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -76,11 +78,13 @@ def _ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> StructInfo:
 ewise_fma = match_scalars(_ewise_fma)
 
 
-# -- clip ---------------------------------------------------------------------------------------------------------------
+# -- clip ------------------------------------------------------------------------------------------
 
 
 def _bound_in(value: Any, kind: np.dtype) -> Any:
-    """A bound as a number of the array's dtype; one beyond an integer's range becomes the end of the range."""
+    """A bound as a number of the array's dtype; one beyond an integer's range becomes the end of
+    the range.
+    """
     if kind.kind == "f":
         return kind.type(value)
     ends = np.iinfo(kind)
@@ -126,7 +130,8 @@ def _clip_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 def _clip(x: Expr, min: Prim, max: Prim) -> StructInfo:
     """x, but at least `min` and at most `max` (where they cross, `max`); NaN stays.
 
-    The bounds are scalars; whole numbers if x is an integer, for which bounds beyond its range are no bounds.
+    The bounds are scalars; whole numbers if x is an integer, for which bounds beyond its range are
+    no bounds.
     """
     info = tensor(x, "x", NUMBER)
     for bound, name in ((min, "min"), (max, "max")):

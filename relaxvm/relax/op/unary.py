@@ -58,7 +58,7 @@ def _nothing(ops: Any, x: Any, y: Any, gy: Any) -> None:
     """The gradient of what is constant but for jumps: nothing flows back."""
 
 
-# -- exponentials and logarithms ----------------------------------------------------------------------------------------
+# -- exponentials and logarithms -------------------------------------------------------------------
 
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 
@@ -129,7 +129,7 @@ erf = unary(
     grad=lambda ops, x, y, gy: gy * (ops.exp(-(x * x)) * (2.0 / math.sqrt(math.pi))),
 )
 
-# -- roots and powers ---------------------------------------------------------------------------------------------------
+# -- roots and powers ------------------------------------------------------------------------------
 
 sqrt = unary(
     "sqrt",
@@ -154,7 +154,7 @@ square = unary(
     grad=lambda ops, x, y, gy: gy * 2.0 * x,
 )
 
-# -- trigonometry -------------------------------------------------------------------------------------------------------
+# -- trigonometry ----------------------------------------------------------------------------------
 
 sin = unary(
     "sin", "The sine.", numpy=np.sin, scalar=tir.sin, grad=lambda ops, x, y, gy: gy * ops.cos(x)
@@ -233,7 +233,7 @@ atanh = unary(
     grad=lambda ops, x, y, gy: gy / (1.0 - x * x),
 )
 
-# -- signs and rounding -------------------------------------------------------------------------------------------------
+# -- signs and rounding ----------------------------------------------------------------------------
 
 abs = unary(
     "abs",
@@ -315,7 +315,7 @@ round = unary(
     grad=_nothing,
 )
 
-# -- questions and bits -------------------------------------------------------------------------------------------------
+# -- questions and bits ----------------------------------------------------------------------------
 
 _BOOLS = missing("the result is no float")
 

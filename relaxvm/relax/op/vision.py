@@ -81,7 +81,7 @@ def _run(builder: Any, call: Call, center: int) -> Expr:
         ExternFunc("vm.library.non_max_suppression"), *call.args, center_argument, sinfo_args=loose
     )
     exact = TensorStructInfo((TirVar("kept", "int64"), const(3, "int64")), "int64")
-    return builder.match_cast(builder.emit(made), exact)  # type: ignore[no-any-return]
+    return builder.match_cast(builder.emit(made), exact)
 
 
 def _all_class_numpy(
@@ -286,7 +286,7 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
     def value(at: dict[str, PrimExpr]) -> PrimExpr:
         made = sample(at, i.var, j.var)
         reducer = te_sum if attrs["mode"] == "avg" else greatest
-        return reducer(made, axis=[i, j])  # type: ignore[no-any-return]
+        return reducer(made, axis=[i, j])
 
     sums = lay.compute(sizes, value, "samples")
     count = float(ratio * ratio) if attrs["mode"] == "avg" else 1.0
@@ -300,7 +300,7 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
         made = sums(*index) / const(count, wide)
         return cast(data.dtype, Select(there, made, const(float("nan"), wide)))
 
-    return compute(sums.shape, finish, "roi_align")  # type: ignore[no-any-return]
+    return compute(sums.shape, finish, "roi_align")
 
 
 _roi_te_lower = te_lower(_roi_te)
@@ -323,7 +323,7 @@ def _roi_lower(builder: Any, call: Call) -> Expr:
     numbers += [int(attrs["aligned"]), int(attrs["mode"] == "max")]
     values = [PrimValue(const(v, "float64" if isinstance(v, float) else "int64")) for v in numbers]
     made = call_dps_packed(ExternFunc("vm.library.roi_align"), Tuple((x, rois, *values)), plain)
-    return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")  # type: ignore[no-any-return]
+    return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")
 
 
 def _roi_settings(values: dict[str, Any]) -> None:

@@ -1,10 +1,12 @@
 """DecomposeOpsForInference, DecomposeOpsForTraining: composite operators become simpler ones.
 
-    lv = R.nn.batch_norm(x, gamma, beta, mean, var, axis=1)       lv1 = R.subtract(x, R.expand_dims(mean, ...))
-                                                                  ...
-                                                                  lv = lv6, mean, var
+    lv = R.nn.batch_norm(x, gamma, beta, mean, var, axis=1)     lv1 = R.expand_dims(mean, ...)
+                                                                lv2 = R.subtract(x, lv1)
+                                                                ...
+                                                                lv = lv9, mean, var
 
-How is the operator's own `decompose` rule, (builder, call, training) -> expression, or None to keep the call.
+How is the operator's own `decompose` rule, (builder, call, training) -> expression, or None to keep
+the call.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ __all__ = ["DecomposeOpsForInference", "DecomposeOpsForTraining"]
 def DecomposeOpsForInference(
     mod: IRModule, ctx: PassContext, *, func_name: str | None = None
 ) -> IRModule:
-    """Decompose composite operators as inference means them (batch_norm uses the moving statistics, dropout is identity).
+    """Decompose composite operators as inference means them (batch_norm uses the moving statistics,
+    dropout is identity).
 
     func_name  the one function to change; None: every graph function
     """
@@ -38,7 +41,8 @@ def DecomposeOpsForInference(
 def DecomposeOpsForTraining(
     mod: IRModule, ctx: PassContext, *, func_name: str | None = None
 ) -> IRModule:
-    """Decompose composite operators as training means them (batch_norm uses and updates the batch's statistics).
+    """Decompose composite operators as training means them (batch_norm uses and updates the batch's
+    statistics).
 
     func_name  the one function to change; None: every graph function
     """
@@ -52,7 +56,9 @@ def _decompose(mod: IRModule, func_name: str | None, training: bool, what: str) 
         fn = mod[gv]
         if not isinstance(fn, Function):
             if func_name is not None:
-                raise PassError(f"{what}: {func_name} is no graph function but a {type(fn).__name__}")
+                raise PassError(
+                    f"{what}: {func_name} is no graph function but a {type(fn).__name__}"
+                )
             continue
         if not any(type(n) is Call and _rule(n) is not None for n in walk(fn)):
             continue

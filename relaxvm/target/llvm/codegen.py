@@ -41,6 +41,7 @@ class _Function:
     ret: DataType | None
     callees: tuple[GlobalVar, ...]
     failures: set[int] = field(default_factory=set)
+    threads: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ class _Generator(ModuleText):
         if callee.ret is not None:
             result = g.text.alloca("i8", 16, 16)
             typed.append(f"ptr {result}")
+        if callee.threads:
+            typed.append(f"i64 {g.threads}")
+            g.uses_threads = g.uses_threads or g.threads == "%threads"
         code = g.text.op(f"call i32 @{callee.symbol}({', '.join(typed)})")
         if self._can_fail(callee):
             g.fail_unless(g.op("icmp eq", "i32", code, "0"), code)
@@ -293,6 +297,7 @@ def _inner(generator: _Generator, function: _Function) -> str:
     typed = []
     text = FunctionText("", MAX_INSTRUCTIONS)
     g = KernelEmitter(generator, text, function.fn, STACK_BYTES)
+    g.symbol = function.symbol
     for i, param in enumerate(signature.params):
         name = f"%a{i}"
         if param.buffer is None:
@@ -300,7 +305,9 @@ def _inner(generator: _Generator, function: _Function) -> str:
             g.env[param.var] = name
             continue
         facts = f" align {param.dtype.itemsize}" + _dereferenceable(param)
-        typed.append(f"ptr{' noalias' if signature.noalias else ''}{facts} {name}")
+        facts = (" noalias" if signature.noalias else "") + facts
+        typed.append(f"ptr{facts} {name}")
+        g.pointers[name] = facts
         g.env[param.buffer.data] = g.env[param.var] = name
         if not param.buffer.strides:
             g.memory[param.buffer.data] = g.memory[param.var] = (param.buffer.shape, param.dtype)
@@ -314,8 +321,11 @@ def _inner(generator: _Generator, function: _Function) -> str:
     if function.ret is not None:
         typed.append("ptr %ret")
         g.ret = ("%ret", function.ret)
-    text.header = f"define internal i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
     g.run(function.fn.body)
+    if g.uses_threads:
+        function.threads = True
+        typed.append("i64 %threads")
+    text.header = f"define internal i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
     function.failures |= g.used_failures
     return text.text()
 
@@ -340,7 +350,7 @@ def _wrap(generator: _Generator, function: _Function) -> KernelInfo:
     inner = generator.transitive_failures(function)
     text = FunctionText(f"define i32 @{symbol}(ptr %args) nounwind", MAX_INSTRUCTIONS)
     failures: list[Failure] = emit_wrapper(
-        ExprEmitter(generator, text), signature, function.symbol, inner
+        ExprEmitter(generator, text), signature, function.symbol, inner, function.threads
     )
     failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
     generator.add(text.text())

@@ -119,7 +119,8 @@ class ExprEmitter(Values):
         self.env: dict[Var, str] = {}
         self.wide: dict[Var, str] = {}
         self._memo: dict[int, str] = {}
-        self._log: list[int] = []
+        # Holding the nodes keeps their ids from being given to others.
+        self._log: list[PrimExpr] = []
 
     def forget(self) -> None:
         """Start a new statement: memory may have changed."""
@@ -168,15 +169,15 @@ class ExprEmitter(Values):
 
     def _keep(self, node: PrimExpr, value: str) -> None:
         self._memo[id(node)] = value
-        self._log.append(id(node))
+        self._log.append(node)
 
     def _open(self) -> int:
         return len(self._log)
 
     def _close(self, mark: int) -> None:
         """Forget what was emitted since `mark`: it does not dominate what follows."""
-        for key in self._log[mark:]:
-            self._memo.pop(key, None)
+        for node in self._log[mark:]:
+            self._memo.pop(id(node), None)
         del self._log[mark:]
 
     def _emit(self, node: Any, parts: list[str]) -> str:

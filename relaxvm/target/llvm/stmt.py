@@ -34,14 +34,19 @@ from ...tir import (
 )
 from .expr import ExprEmitter, access_index
 from .module import ModuleText
+from .parallel import is_shared_out, iteration_work, share_out
 from .text import FunctionText, value_type
 
 __all__ = ["KernelEmitter", "constant_bytes"]
 
 Steps = Generator[Stmt, None, None]
+_Around = tuple[
+    FunctionText, dict[Var, str], dict[Var, str], list[tuple[int | str, str]], list[str], int
+]
 
 STACK_BYTES = 16384
 _ALIGN = 64
+_LOCAL = f" noalias align {_ALIGN}"
 _INT64 = DataType("int64")
 _OUT_OF_MEMORY = "out of memory for a local buffer"
 
@@ -63,6 +68,8 @@ class KernelEmitter(ExprEmitter):
     memory   the shape and dtype of the memory behind handles, where they are known
     ret      where the result of `T.ret` is stored, with its dtype; None if the function returns
              nothing
+    pointers what is known about pointers from outside of a statement, as parameter attributes
+    threads  most threads of a parallel loop, as i64; "1" inside of one
     """
 
     def __init__(
@@ -73,8 +80,13 @@ class KernelEmitter(ExprEmitter):
         self.memory: dict[Var, tuple[tuple[PrimExpr, ...], DataType]] = {}
         self.exits: list[tuple[int | str, str]] = []
         self.used_failures: set[int] = set()
+        self.pointers: dict[str, str] = {}
+        self.symbol = ""
+        self.loops = 0
+        self.threads = "%threads"
+        self.uses_threads = False
         self._slots: list[str] = []
-        self._stack_left = stack_bytes
+        self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
         self._statement: Stmt = fn.body
 
@@ -86,6 +98,10 @@ class KernelEmitter(ExprEmitter):
             span = getattr(self._statement, "span", UNKNOWN)
             place = f" at {span}" if span is not UNKNOWN else ""
             raise CodegenError(f"{error}\n  in statement {self._statement!r}{place}") from None
+        self.finish()
+
+    def finish(self) -> None:
+        """End the function: free what is still allocated and return."""
         text = self.text
         self.exits.append((0, text.block))
         text.jump("exit")
@@ -96,6 +112,20 @@ class KernelEmitter(ExprEmitter):
         for slot in self._slots:
             self._free(slot)
         text.emit(f"  ret i32 {code}")
+
+    def enter(self, text: FunctionText, env: dict[Var, str], wide: dict[Var, str]) -> _Around:
+        """Go on in another function, which has these variables. `leave` comes back."""
+        around = (self.text, self.env, self.wide, self.exits, self._slots, self._stack_left)
+        self.text, self.env, self.wide, self.exits, self._slots = text, env, wide, [], []
+        self._stack_left, self.threads = self._stack_bytes, "1"
+        self.forget()
+        return around
+
+    def leave(self, around: _Around) -> None:
+        """Return to the function that `enter` left."""
+        self.text, self.env, self.wide, self.exits, self._slots, self._stack_left = around
+        self.threads = "%threads"
+        self.forget()
 
     def _run(self, body: Stmt) -> None:
         stack: list[Steps] = [self._steps(body)]
@@ -202,6 +232,11 @@ class KernelEmitter(ExprEmitter):
             extent = self.widened(stmt.extent, self.evaluate(stmt.extent))
             if isinstance(stmt.extent, IntImm) and stmt.extent.value <= 0:
                 return
+            if stmt.kind == ForKind.PARALLEL:
+                work = iteration_work(stmt.body, self.env)
+                if is_shared_out(self, stmt, work):
+                    yield from share_out(self, stmt, first_wide, extent, work)
+                    return
             before, body, end = text.block, text.label("loop"), text.label("end")
             if isinstance(stmt.extent, IntImm):
                 text.jump(body)
@@ -301,13 +336,15 @@ class KernelEmitter(ExprEmitter):
             if known and size <= self._stack_left:
                 size = -(-max(size, 1) // _ALIGN) * _ALIGN
                 self._stack_left -= size
-                self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
+                memory = self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
+                self.pointers[memory] = _LOCAL
                 yield stmt.body
                 return
             if known and size >= 1 << 62:
                 raise CodegenError(f"a local buffer of {size} bytes")
             pointer, slot = self._malloc(str(size) if known else self._dynamic_size(stmt))
             self.env[stmt.buffer_var] = pointer
+            self.pointers[pointer] = _LOCAL
             yield stmt.body
             self._free(slot)
             self.text.emit(f"  store ptr null, ptr {slot}, align 8")

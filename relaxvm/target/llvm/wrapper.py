@@ -355,7 +355,7 @@ class _Wrapper:
 
     # -- the call ----------------------------------------------------------------------------------
 
-    def call(self, symbol: str, inner_failures: list[int]) -> None:
+    def call(self, symbol: str, inner_failures: list[int], threads: bool) -> None:
         g, text = self.g, self.g.text
         typed = []
         by_index = {t.index: t for t in self.tensors}
@@ -365,6 +365,8 @@ class _Wrapper:
             else:
                 typed.append(f"ptr {by_index[i].data}")
         typed += [f"i64 {g.wide[s]}" for s in self.signature.symbols]
+        if threads:
+            typed.append(f"i64 {self._threads()}")
         failed = text.op(f"call i32 @{symbol}({', '.join(typed)})")
         self.exits.append(("0", text.block))
         if not inner_failures:
@@ -386,6 +388,15 @@ class _Wrapper:
         )
         text.emit(f"  ret i32 {result}")
 
+    def _threads(self) -> str:
+        """Most threads of a parallel loop: the caller leaves it in the first argument."""
+        if not self.signature.params:
+            return "0"
+        place = self.g.text.op("getelementptr inbounds i8, ptr %args, i64 36")
+        return self.g.text.op(
+            f"sext i32 {self.g.text.op(f'load i32, ptr {place}, align 4')} to i64"
+        )
+
 
 def type_number(dtype: DataType, triple: str) -> int:
     """numpy's number of the storage type, on the system of `triple`."""
@@ -400,12 +411,17 @@ def type_number(dtype: DataType, triple: str) -> int:
 
 
 def emit_wrapper(
-    g: ExprEmitter, signature: Signature, symbol: str, inner_failures: list[int]
+    g: ExprEmitter,
+    signature: Signature,
+    symbol: str,
+    inner_failures: list[int],
+    threads: bool = False,
 ) -> list[Failure]:
     """Emit the body of a wrapper that calls `symbol`; returns the meanings of its own failure
     numbers.
 
-    The numbers `inner_failures` that the inner kernel may return follow after those.
+    The numbers `inner_failures` that the inner kernel may return follow after those. threads:
+    whether it takes a number of threads after its symbols.
     """
     wrapper = _Wrapper(g, signature)
     for zero in signature.zeros:
@@ -413,5 +429,5 @@ def emit_wrapper(
     wrapper.kinds()
     wrapper.layouts()
     wrapper.overlaps()
-    wrapper.call(symbol, inner_failures)
+    wrapper.call(symbol, inner_failures, threads)
     return wrapper.failures

@@ -290,7 +290,7 @@ def gelu_tanh(data: Expr) -> StructInfo:
 
 def _sigmoid_numpy(x: np.ndarray) -> np.ndarray:
     small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, small) / (1.0 + small)  # type: ignore[no-any-return]
+    return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
 def _silu_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
@@ -383,7 +383,7 @@ def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
         x, a = data(*i), alpha(const(0, i[at].dtype) if one else i[at])
         return Select(GT(x, const(0, x.dtype)), x, in_float32(lambda u, v: u * v)(x, a))
 
-    return compute(data.shape, value, "prelu")  # type: ignore[no-any-return]
+    return compute(data.shape, value, "prelu")
 
 
 def _prelu_grad(ops: Any, call: Call, y: Expr, gy: Any) -> tuple[Any, Any]:
@@ -440,21 +440,21 @@ def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
 
 
 def _shifted(x: np.ndarray, axis: int) -> np.ndarray:
-    return x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)  # type: ignore[no-any-return]
+    return x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)
 
 
 def _softmax_numpy(x: np.ndarray, *, axis: int) -> np.ndarray:
     if x.size == 0:
         return x
     e = np.exp(_shifted(x, axis))
-    return e / np.sum(e, axis=axis, keepdims=True)  # type: ignore[no-any-return]
+    return e / np.sum(e, axis=axis, keepdims=True)
 
 
 def _log_softmax_numpy(x: np.ndarray, *, axis: int) -> np.ndarray:
     if x.size == 0:
         return x
     low = _shifted(x, axis)
-    return low - np.log(np.sum(np.exp(low), axis=axis, keepdims=True))  # type: ignore[no-any-return]
+    return low - np.log(np.sum(np.exp(low), axis=axis, keepdims=True))
 
 
 def _softmax_te(log: bool) -> Callable[..., Tensor]:
@@ -484,7 +484,7 @@ def _softmax_te(log: bool) -> Callable[..., Tensor]:
                 return cast(data.dtype, shifted(i) - tir.log(total(*row(i))))
             return cast(data.dtype, e(*i) / total(*row(i)))
 
-        return compute(data.shape, value, "softmax")  # type: ignore[no-any-return]
+        return compute(data.shape, value, "softmax")
 
     return build
 

@@ -247,7 +247,7 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
         taken = {"O": at["C"], "I": channel.var}
         taken.update({a: t.var for a, t in zip(conv.spatial, taps)})
         factor = weight(*conv.kernel.index(taken))
-        return te_sum(cast(wide, read) * cast(wide, factor), axis=[channel, *taps])  # type: ignore[no-any-return]
+        return te_sum(cast(wide, read) * cast(wide, factor), axis=[channel, *taps])
 
     return _rounded(conv.out.compute(sizes, value, "conv"), dtype)
 
@@ -278,7 +278,7 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
         product = cast(wide, data(*conv.data.index(source))) * cast(
             wide, weight(*conv.kernel.index(taken))
         )
-        return te_sum(product, axis=[channel, *taps], where=all_of(*inside))  # type: ignore[no-any-return]
+        return te_sum(product, axis=[channel, *taps], where=all_of(*inside))
 
     return _rounded(conv.out.compute(sizes, value, "conv_transpose"), dtype)
 
@@ -286,7 +286,7 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
 def _rounded(made: Tensor, dtype: DataType) -> Tensor:
     if made.dtype is dtype:
         return made
-    return compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+    return compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")
 
 
 # -- meaning -----------------------------------------------------------------------------
@@ -353,7 +353,7 @@ def _strided(tap: Any, count: Any, dilation: Any, strides: Any) -> list[slice]:
 
 
 def _by_ndim(ops: Any, ndim: int, transposed: bool = False) -> Callable[..., Any]:
-    return getattr(ops.nn, f"conv{ndim}d{'_transpose' if transposed else ''}")  # type: ignore[no-any-return]
+    return getattr(ops.nn, f"conv{ndim}d{'_transpose' if transposed else ''}")
 
 
 def data_gradient(

@@ -158,9 +158,7 @@ class Layout:
 
     def compute(self, sizes: Mapping[str, Any], value: Any, name: str) -> Tensor:
         """The tensor of this layout with ``value(positions)`` at each place."""
-        return compute(  # type: ignore[no-any-return]
-            self.shape(sizes), lambda *i: value(self.axes(i)), name
-        )
+        return compute(self.shape(sizes), lambda *i: value(self.axes(i)), name)
 
 
 @lru_cache(maxsize=256)

@@ -33,7 +33,7 @@ def _total(x: Tensor, name: str) -> Tensor:
     if not x.ndim:
         return x
     axes = [reduce_axis((0, d), f"k{k}") for k, d in enumerate(x.shape)]
-    return compute((), lambda: te_sum(x(*(a.var for a in axes)), axis=axes), name)  # type: ignore[no-any-return]
+    return compute((), lambda: te_sum(x(*(a.var for a in axes)), axis=axes), name)
 
 
 # -- cross_entropy_with_logits --------------------------------------------------------------------
@@ -54,7 +54,7 @@ def _cross_entropy_te(predictions: Tensor, labels: Tensor) -> Tensor:
             made = made / cast(wide, predictions.shape[0])
         return cast(predictions.dtype, made)
 
-    return compute((), value, "cross_entropy")  # type: ignore[no-any-return]
+    return compute((), value, "cross_entropy")
 
 
 def _cross_entropy_numpy(predictions: np.ndarray, labels: np.ndarray) -> Any:
@@ -141,8 +141,8 @@ def _nll_te(
             total, share = made, _total(shares, "weight")
             made = compute((), lambda: total() / share(), "mean")
     if made.dtype is predictions.dtype:
-        return made  # type: ignore[no-any-return]
-    return compute(made.shape, lambda *i: cast(predictions.dtype, made(*i)), "rounded")  # type: ignore[no-any-return]
+        return made
+    return compute(made.shape, lambda *i: cast(predictions.dtype, made(*i)), "rounded")
 
 
 def _nll_numpy(

@@ -76,10 +76,10 @@ class _Stats:
             axes = [*over.values(), *([] if part is None else [part])]
             if not axes:
                 return value(tuple(at))
-            return te_sum(value(tuple(at)), axis=axes)  # type: ignore[no-any-return]
+            return te_sum(value(tuple(at)), axis=axes)
 
         sums = compute(self.shape, total, f"{name}_sum")
-        return compute(self.shape, lambda *i: sums(*i) / self.count, name)  # type: ignore[no-any-return]
+        return compute(self.shape, lambda *i: sums(*i) / self.count, name)
 
     def read(self, index: Sequence[PrimExpr]) -> PrimExpr:
         """The element of `x`, in the dtype of the statistics."""
@@ -110,7 +110,7 @@ def _affine(
             made = made + cast(stats.wide, beta(*at(i)))
         return cast(stats.x.dtype, made)
 
-    return compute(stats.x.shape, element, "normalised")  # type: ignore[no-any-return]
+    return compute(stats.x.shape, element, "normalised")
 
 
 def _te_normalise(
@@ -139,12 +139,12 @@ def _spread(x: np.ndarray, axes: Sequence[int], ndim: int) -> np.ndarray:
 
 def _mean(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     count = np.asarray(np.prod([x.shape[k] for k in axes], dtype="int64")).astype(x.dtype)
-    return np.sum(x, axis=axes, keepdims=True) / count  # type: ignore[no-any-return]
+    return np.sum(x, axis=axes, keepdims=True) / count
 
 
 def _numpy_normalise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np.ndarray:
     away = x - _mean(x, axes)
-    return away / np.sqrt(_mean(away * away, axes) + epsilon)  # type: ignore[no-any-return]
+    return away / np.sqrt(_mean(away * away, axes) + epsilon)
 
 
 # -- expressions, for gradients and decompositions ------------------------------------------------
@@ -181,7 +181,7 @@ def _dims(e: Expr, name: str) -> tuple[Any, ...]:
     dims = e.struct_info.dims  # type: ignore[attr-defined]
     if dims is None:
         raise StructInfoError(f"{name}: wanted known dimensions; match_cast them first")
-    return dims  # type: ignore[no-any-return]
+    return dims
 
 
 # -- layer_norm, rms_norm -------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def _layer_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
         made = ops.multiply(builder.emit(made), _with_axes(ops, gamma, at, info.dims))
     if call.attrs["center"]:
         made = ops.add(builder.emit(made), _with_axes(ops, beta, at, info.dims))
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 @op(
@@ -440,7 +440,7 @@ def group_norm(
         raise StructInfoError(
             f"num_groups: wanted a divisor of the {count} channels, got {num_groups}"
         )
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 @op(
@@ -466,7 +466,7 @@ def instance_norm(
     Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
     """
     x, _ = _check_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
-    return x  # type: ignore[no-any-return]
+    return x
 
 
 # -- batch_norm -----------------------------------------------------------------------------------

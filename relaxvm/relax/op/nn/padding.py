@@ -58,7 +58,7 @@ def _pad_te(data: Tensor, pad_width: Any, pad_mode: str, pad_value: float) -> Te
     fill = const(pad_value, data.dtype)
     if pad_mode == "constant" or not any(pad_width):
         made = te_pad(data, before, after, fill)
-        return made if made is not data else compute(data.shape, lambda *i: data(*i), "padded")  # type: ignore[no-any-return]
+        return made if made is not data else compute(data.shape, lambda *i: data(*i), "padded")
 
     def source(i: PrimExpr, size: PrimExpr, b: int) -> PrimExpr:
         at, zero, one = i - b, const(0, i.dtype), const(1, i.dtype)
@@ -82,7 +82,7 @@ def _pad_te(data: Tensor, pad_width: Any, pad_mode: str, pad_value: float) -> Te
         return if_then_else(all_of(*some), data(*own), fill) if some else data(*own)
 
     shape = [d + (b + a) for d, b, a in zip(data.shape, before, after)]
-    return compute(tuple(shape), value, "padded")  # type: ignore[no-any-return]
+    return compute(tuple(shape), value, "padded")
 
 
 def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: float) -> np.ndarray:
@@ -93,7 +93,7 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
         return data
     if pad_mode == "constant" or empty:
         return np.pad(data, widths, constant_values=filled)
-    return np.pad(data, widths, mode=_MODES[pad_mode])  # type: ignore[call-overload, no-any-return]
+    return np.pad(data, widths, mode=_MODES[pad_mode])  # type: ignore[call-overload]
 
 
 def _pad_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
@@ -176,7 +176,7 @@ def _shuffle_te(data: Tensor, upscale_factor: int) -> Tensor:
         channel = (k * f + FloorMod(y, f)) * f + FloorMod(x, f)
         return data(*n, channel, FloorDiv(y, f), FloorDiv(x, f))
 
-    return compute((*lead, simple(c // (r * r)), h * r, w * r), value, "shuffled")  # type: ignore[no-any-return]
+    return compute((*lead, simple(c // (r * r)), h * r, w * r), value, "shuffled")
 
 
 def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:

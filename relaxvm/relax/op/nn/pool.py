@@ -199,13 +199,13 @@ def _pool_te(ndim: int, average: bool) -> Callable[..., Tensor]:
         def best(at: dict[str, PrimExpr]) -> PrimExpr:
             source, inside = window(at)
             where = all_of(*inside) if inside else None
-            return greatest(data(*pool.data.index(source)), axis=taps, where=where)  # type: ignore[no-any-return]
+            return greatest(data(*pool.data.index(source)), axis=taps, where=where)
 
         def total(at: dict[str, PrimExpr]) -> PrimExpr:
             source, inside = window(at)
             where = all_of(*inside) if inside else None
             value = cast(_sum_dtype(data.dtype), data(*pool.data.index(source)))
-            return te_sum(value, axis=taps, where=where)  # type: ignore[no-any-return]
+            return te_sum(value, axis=taps, where=where)
 
         if not average:
             return pool.out.compute(sizes, best, "max_pool")
@@ -218,7 +218,7 @@ def _pool_te(ndim: int, average: bool) -> Callable[..., Tensor]:
                 count = count * cast("int64", _covered(pool, at[axis], have[axis], k))
             return _average(sums(*i), Max(count, const(1, "int64")), data.dtype)
 
-        return compute(sums.shape, mean, "avg_pool")  # type: ignore[no-any-return]
+        return compute(sums.shape, mean, "avg_pool")
 
     return build
 
@@ -266,11 +266,11 @@ def _adaptive_te(ndim: int, average: bool) -> Callable[..., Tensor]:
 
         def best(at: dict[str, PrimExpr]) -> PrimExpr:
             value, inside = read(at)
-            return greatest(value, axis=axes, where=inside)  # type: ignore[no-any-return]
+            return greatest(value, axis=axes, where=inside)
 
         def total(at: dict[str, PrimExpr]) -> PrimExpr:
             value, inside = read(at)
-            return te_sum(cast(_sum_dtype(data.dtype), value), axis=axes, where=inside)  # type: ignore[no-any-return]
+            return te_sum(cast(_sum_dtype(data.dtype), value), axis=axes, where=inside)
 
         if not average:
             return out.compute(sizes, best, "adaptive_max")
@@ -284,7 +284,7 @@ def _adaptive_te(ndim: int, average: bool) -> Callable[..., Tensor]:
                 count = count * cast("int64", end - begin)
             return _average(sums(*i), count, data.dtype)
 
-        return compute(sums.shape, mean, "adaptive_avg")  # type: ignore[no-any-return]
+        return compute(sums.shape, mean, "adaptive_avg")
 
     return build
 
@@ -314,10 +314,10 @@ def _numpy_sums(x: np.ndarray) -> np.ndarray:
 
 def _numpy_average(total: np.ndarray, count: np.ndarray, kind: np.dtype) -> np.ndarray:
     if kind.kind == "f":
-        return (total / count.astype(total.dtype)).astype(kind)  # type: ignore[no-any-return]
+        return (total / count.astype(total.dtype)).astype(kind)
     with np.errstate(all="ignore"):
         made = np.where(count == 0, 0, np.abs(total) // np.maximum(count, 1)) * np.sign(total)
-    return made.astype(kind)  # type: ignore[no-any-return]
+    return made.astype(kind)
 
 
 def _lowest(kind: np.dtype) -> Any:
@@ -388,7 +388,7 @@ def _known(e: Expr) -> tuple[Any, ...]:
     dims = e.struct_info.dims  # type: ignore[attr-defined]
     if dims is None:
         raise StructInfoError("data: wanted known dimensions; match_cast them first")
-    return dims  # type: ignore[no-any-return]
+    return dims
 
 
 def _avg_grad(ndim: int) -> Callable[..., tuple[Any]]:

@@ -122,7 +122,7 @@ def te_pad(
                 inside.append(LT(i, d))
         return if_then_else(all_of(*inside), x(*own), fill)
 
-    return compute(tuple(shape), value, name)  # type: ignore[no-any-return]
+    return compute(tuple(shape), value, name)
 
 
 def normalised(

@@ -1,6 +1,7 @@
 """LegalizeOps: operators become calls of loop functions.
 
-Enters: modules whose functions call operators. Leaves: the same with the loop functions that stand for them.
+Enters: modules whose functions call operators. Leaves: the same with the loop functions that stand
+for them.
 Not done here: how an operator is legalised, which its record says (`relax/op`).
 """
 

@@ -16,7 +16,9 @@ Lower = Callable[[Any, Call], Any]
 
 
 def register_legalize(op_name: str, legal_func: Lower | None = None) -> Any:
-    """Make `legal_func`, (builder, call) -> expression, the legalisation of an operator. Also a decorator."""
+    """Make `legal_func`, (builder, call) -> expression, the legalisation of an operator. Also a
+    decorator.
+    """
 
     def register(f: Lower) -> Lower:
         record = BaseOp.get(op_name)

@@ -1,8 +1,9 @@
 """LegalizeOps: operators become calls of loop functions.
 
-    lv = R.add(x, y)                lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
+    lv = R.add(x, y)        lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
 
-How is the operator's own `lower` rule. A tensor whose dimensions are not known gets symbols for them by `R.match_cast`.
+How is the operator's own `lower` rule. A tensor whose dimensions are not known gets symbols for
+them by `R.match_cast`.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ def LegalizeOps(
 ) -> IRModule:
     """Replace every operator that has a `lower` rule by what the rule gives.
 
-    customize_legalize_map  operator name -> (builder, call) -> expression, used instead of the operator's own rule
+    customize_legalize_map  operator name -> (builder, call) -> expression, used instead of the
+                            operator's own rule
     skip_ops                names of operators to leave alone
-    enable_warning          warn of operators that stay because they have no rule or too little is known of an argument
-    Rules may give other operators; those are legalised in turn. Raises PassError if that does not come to an end.
+    enable_warning          warn of operators that stay because they have no rule or too little is
+                            known of an argument
+    Rules may give other operators; those are legalised in turn. Raises PassError if that does not
+    come to an end.
     """
     rules = _Rules(customize_legalize_map or {}, skip_ops or (), enable_warning)
     for _ in range(_MAX_ROUNDS):
@@ -151,7 +155,9 @@ class _Legalizer(PyExprMutator):
         return made  # type: ignore[no-any-return]
 
     def with_known_arguments(self, call: Call) -> Call | None:
-        """`call` on arguments of known shape: unknown dimensions get symbols. None if rank or dtype are not known."""
+        """`call` on arguments of known shape: unknown dimensions get symbols. None if rank or dtype
+        are not known.
+        """
         args = list(call.args)
         for i, arg in enumerate(args):
             info = arg.struct_info

@@ -1,0 +1,251 @@
+"""`T.parallel` loops: the body becomes a function over a range of iterations, which the pool shares
+out.
+
+    for i in T.parallel(n):          code = relaxvm_parallel_for(f.loop0.body, &captured, n, ...)
+        B[i] = A[i] + 1.0            if code != 0: return code
+
+The body takes what it captured as arguments of its own, so that pointers keep what is known about
+them. A parallel loop inside another one is a plain loop.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...ir import Call, GlobalVar, IntImm, Intrinsic, Let, Max, PrimExpr, Var, walk
+from ...runtime.threads_ir import GRAIN
+from ...tir import (
+    Allocate,
+    AssertStmt,
+    BufferLoad,
+    BufferStore,
+    Evaluate,
+    For,
+    ForKind,
+    LetStmt,
+    Stmt,
+    While,
+)
+from .text import FunctionText, value_type
+
+if TYPE_CHECKING:
+    from .stmt import KernelEmitter, Steps
+
+__all__ = ["is_shared_out", "iteration_work", "share_out"]
+
+MAX_CAPTURED = 1000
+MAX_INSTRUCTIONS = 1_000_000
+
+_MOST_WORK = 1 << 30
+_UNKNOWN_EXTENT = 8
+_CALL_WORK = 8
+_MAX_SYMBOLIC = 16
+_PLACEHOLDER = re.compile(r"%captured(\d+)\b")
+
+
+def is_shared_out(g: KernelEmitter, stmt: For, work: PrimExpr) -> bool:
+    """Whether the iterations of `stmt`, each of `work`, may and should run on several threads."""
+    if stmt.kind != ForKind.PARALLEL or g.threads != "%threads":
+        return False
+    dtype = stmt.loop_var.dtype
+    if dtype.kind != "int" and dtype.bits == 64:
+        return False
+    if isinstance(stmt.extent, IntImm):
+        if stmt.extent.value <= 1:
+            return False
+        if isinstance(work, IntImm) and work.value * stmt.extent.value < 2 * GRAIN:
+            return False
+    if len(g.env) + len(g.wide) > MAX_CAPTURED or _returns(stmt.body):
+        return False
+    return not g.module.confined or _races_are_harmless(stmt.body)
+
+
+def _returns(body: Stmt) -> bool:
+    return any(
+        isinstance(n, Call) and isinstance(n.op, Intrinsic) and n.op.name == "tir.ret"
+        for n in walk(body)
+    )
+
+
+def _races_are_harmless(body: Stmt) -> bool:
+    """Whether iterations that do write to each other's memory can only give wrong values.
+
+    Bounds are checked before an access; another thread may change memory in between. So no index,
+    extent or condition of a check may come from memory.
+    """
+    for n in walk(body):
+        deciding: tuple[PrimExpr, ...] = ()
+        if isinstance(n, While) or (isinstance(n, Call) and isinstance(n.op, GlobalVar)):
+            return False
+        if isinstance(n, (BufferLoad, BufferStore)):
+            deciding = n.indices
+        elif isinstance(n, For):
+            deciding = (n.min, n.extent)
+        elif isinstance(n, (LetStmt, Let)):
+            deciding = (n.value,)
+        elif isinstance(n, AssertStmt):
+            deciding = (n.condition,)
+        elif isinstance(n, Allocate):
+            deciding = n.extents
+        if any(isinstance(part, BufferLoad) for e in deciding for part in walk(e)):
+            return False
+    return True
+
+
+def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
+    """About how many operations `body` takes, over variables that have a value now (`known`).
+
+    Both sides of a branch count. An extent that is not known before the loop counts as 8.
+    """
+    done: dict[int, PrimExpr] = {}
+    symbolic = 0
+    stack: list[tuple[Any, bool]] = [(body, False)]
+    while stack:
+        s, ready = stack.pop()
+        children = [c for c in s._children_() if isinstance(c, Stmt)]
+        if not ready and children:
+            stack.append((s, True))
+            stack.extend((c, False) for c in children)
+            continue
+        if not children:
+            done[id(s)] = _constant(_leaf_work(s))
+            continue
+        total = _constant(1)
+        for child in children:
+            part = done[id(child)]
+            both = isinstance(total, IntImm) and isinstance(part, IntImm)
+            total = _constant(total.value + part.value) if both else total + part
+        if isinstance(s, For):
+            extent: PrimExpr = s.extent
+            if not isinstance(extent, IntImm):
+                symbolic += 1
+                if symbolic > _MAX_SYMBOLIC or not _is_known(extent, known):
+                    extent = _constant(_UNKNOWN_EXTENT)
+            if isinstance(extent, IntImm) and isinstance(total, IntImm):
+                total = _constant(extent.value * total.value)
+            else:
+                total = Max(extent.astype("int64"), _constant(0)) * total
+        done[id(s)] = total
+    return done[id(body)]
+
+
+def _constant(value: int) -> IntImm:
+    return IntImm("int64", max(0, min(value, _MOST_WORK)))
+
+
+def _leaf_work(s: Stmt) -> int:
+    if not isinstance(s, (BufferStore, Evaluate)):
+        return 1
+    total = 0
+    for n in walk(s.value):
+        if isinstance(n, PrimExpr) and not isinstance(n, (IntImm, Var)):
+            total += n.dtype.lanes * (_CALL_WORK if isinstance(n, Call) else 1)
+    return total + 1
+
+
+def _is_known(e: PrimExpr, known: dict[Var, str]) -> bool:
+    count = 0
+    for n in walk(e):
+        count += 1
+        strange = isinstance(n, (BufferLoad, Call, Let)) or (isinstance(n, Var) and n not in known)
+        if strange or count > 64:
+            return False
+    return True
+
+
+class _Captured:
+    """Values of the function around the loop, and their names inside it."""
+
+    def __init__(self) -> None:
+        self.kinds: list[str] = []
+        self.values: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def name(self, value: str, kind: str) -> str:
+        """What stands for `value` inside; constants for themselves."""
+        if not value.startswith("%"):
+            return value
+        found = self._names.get(value)
+        if found is None:
+            found = self._names[value] = f"%captured{len(self.values)}"
+            self.values.append(value)
+            self.kinds.append(kind)
+        return found
+
+
+def share_out(g: KernelEmitter, stmt: For, first: str, extent: str, work: PrimExpr) -> Steps:
+    """Emit `stmt` as a call of the pool. first, extent: i64 values"""
+    each = g.widened(work, g.evaluate(work))
+    all_work = g.op("mul", "i64", each, extent)
+    captured = _Captured()
+    env = {v: captured.name(value, value_type(v.dtype)) for v, value in g.env.items()}
+    wide = {v: captured.name(value, "i64") for v, value in g.wide.items()}
+    first = captured.name(first, "i64")
+    text = FunctionText("", MAX_INSTRUCTIONS)
+    name = f"{g.symbol}.loop{g.loops}"
+    g.loops += 1
+    around = g.enter(text, env, wide)
+    body, end = text.label("loop"), text.label("end")
+    text.jump(body)
+    text.start(body)
+    counter, following = text.fresh(), text.fresh()
+    place = len(text.lines)
+    text.emit("")
+    value = counter if first == "0" else g.op("add", "i64", counter, first)
+    g.env[stmt.loop_var] = g.convert("trunc", "i64", value, value_type(stmt.loop_var.dtype))
+    g.wide.pop(stmt.loop_var, None)
+    if first == "0" or g._cannot_wrap(stmt):
+        g.wide[stmt.loop_var] = value
+    yield stmt.body
+    text.lines[place] = f"  {counter} = phi i64 [ %begin, %start ], [ {following}, %{text.block} ]"
+    text.emit(f"  {following} = add nsw i64 {counter}, 1")
+    text.branch(g.op("icmp ne", "i64", following, "%end"), body, end)
+    text.start(end)
+    g.finish()
+    g.leave(around)
+    _emit_call(g, text, name, captured, extent, all_work)
+
+
+def _emit_call(
+    g: KernelEmitter,
+    text: FunctionText,
+    name: str,
+    captured: _Captured,
+    extent: str,
+    all_work: str,
+) -> None:
+    used = sorted({int(n) for line in text.lines for n in _PLACEHOLDER.findall(line)})
+    kinds = [captured.kinds[i] for i in used]
+    values = [captured.values[i] for i in used]
+    facts = [g.pointers.get(v) if k == "ptr" else "" for v, k in zip(values, kinds)]
+    # A pointer of unknown origin may point into what another one covers.
+    derived = None in facts
+    typed = ["i64 %begin", "i64 %end"]
+    for i, kind, fact in zip(used, kinds, facts):
+        known = (fact or "").replace(" noalias", "") if derived else fact
+        typed.append(f"{kind}{known} %captured{i}")
+    text.header = f"define internal i32 @{name}({', '.join(typed)}) noinline nounwind"
+    g.module.add(text.text())
+    struct = "{ " + ", ".join(kinds) + " }"
+    lines = [f"define internal i32 @{name}.body(ptr %ctx, i64 %begin, i64 %end) nounwind {{"]
+    passed = ["i64 %begin", "i64 %end"]
+    context = "null"
+    if used:
+        context = g.text.fresh()
+        g.text.allocas.append(f"  {context} = alloca {struct}, align 64")
+    for k, (kind, value) in enumerate(zip(kinds, values)):
+        slot = f"getelementptr inbounds {struct}, ptr %s, i32 0, i32 {k}"
+        lines.append(f"  %at{k} = " + slot.replace("%s", "%ctx"))
+        lines.append(f"  %it{k} = load {kind}, ptr %at{k}")
+        passed.append(f"{kind} %it{k}")
+        g.text.emit(f"  store {kind} {value}, ptr {g.text.op(slot.replace('%s', context))}")
+    lines += [f"  %code = call i32 @{name}({', '.join(passed)})", "  ret i32 %code", "}"]
+    g.module.add("\n".join(lines))
+    g.module.declare("relaxvm_parallel_for", "i32", ("ptr", "ptr", "i64", "i64", "i64"), "nounwind")
+    code = g.text.op(
+        f"call i32 @relaxvm_parallel_for(ptr @{name}.body, ptr {context}, i64 {extent}, "
+        f"i64 {g.threads}, i64 {all_work})"
+    )
+    g.uses_threads = True
+    g.fail_unless(g.op("icmp eq", "i32", code, "0"), code)
