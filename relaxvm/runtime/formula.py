@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..base import VMError
 from .dims import Dim, Scalar, evaluate, format_dim, symbols_of
 
 __all__ = ["Formula", "Peak"]
@@ -15,6 +16,7 @@ Atom = tuple[int | float | str, ...]
 Monomial = tuple[Atom, ...]
 _MAX_TERMS = 64
 _MAX_ITEMS = 512
+_MAX_COEFFICIENT = 1 << 64
 
 
 class Formula:
@@ -89,6 +91,19 @@ class Formula:
                 key = tuple(sorted((*m, *n), key=repr))
                 terms[key] = terms.get(key, 0) + c * d
         return Formula(terms)
+
+    def times(self, other: Formula) -> Formula | None:
+        """The product; None if it grows too long."""
+        if len(self.terms) * len(other.terms) > _MAX_TERMS:
+            return None
+        made = self * other
+        return made if made._is_small() else None
+
+    def _is_small(self) -> bool:
+        return len(self.terms) <= _MAX_TERMS and all(
+            abs(c) <= _MAX_COEFFICIENT and sum(map(len, m)) <= _MAX_ITEMS
+            for m, c in self.terms.items()
+        )
 
     def scaled(self, factor: int) -> Formula:
         """`factor` times this."""
@@ -166,16 +181,21 @@ def _apply(name: str, stack: list[Formula]) -> Formula | None:
         return operands[0].scaled(-1)
     if name in ("+", "-", "*"):
         a, b = operands
-        if len(a.terms) * len(b.terms) > _MAX_TERMS:
-            return None
-        return a * b if name == "*" else a + (b if name == "+" else b.scaled(-1))
+        if name == "*":
+            return a.times(b)
+        total = a + (b if name == "+" else b.scaled(-1))
+        return total if total._is_small() else None
     program: list[int | float | str] = []
     for operand in operands:
         dim = operand.to_dim()
         program.extend(dim if isinstance(dim, tuple) else (dim,))
     program.append(name)
     if all(operand.constant is not None for operand in operands):
-        return Formula.of(int(evaluate(tuple(program), {})))
+        try:
+            return Formula.of(int(evaluate(tuple(program), {})))
+        except VMError:
+            # The program will say so when it runs.
+            return None
     return Formula({(tuple(program),): 1}) if len(program) <= _MAX_ITEMS else None
 
 

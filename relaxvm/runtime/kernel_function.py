@@ -60,9 +60,7 @@ class KernelFunction:
     call: Callable[..., int | None]
     address: int
 
-    def __init__(
-        self, info: KernelInfo, address: int, owner: object, num_threads: int = 0
-    ) -> None:
+    def __init__(self, info: KernelInfo, address: int, owner: object, num_threads: int = 0) -> None:
         self.info = info
         self.address = address
         self._owner = owner

@@ -29,7 +29,8 @@ _MAX_SITES = 64
 _MAX_NESTING = 16
 _PREFIX = "vm.builtin."
 _ONE = Formula.of(1)
-_MAX_PEAKS = 4096
+_MAX_PEAKS = 1024
+_MAX_KINDS = 256
 
 
 class Site:
@@ -125,6 +126,7 @@ class _Tracer:
         self.names: set[str] = set()
         self.pinned: set[int] = set()
         self.site_of: dict[int, Site] = {}
+        self.total: dict[Any, int] = {}
         self.work = 0
         self.pc = 0
 
@@ -167,6 +169,7 @@ class _Tracer:
             Formula({**dict(symbolic), (): constant}) for symbolic, constant in self.peaks.items()
         )
         trace.result = Peak(self.results).bound()
+        trace.total = Formula(self.total)
         return trace
 
     def _give_up(self, problem: str) -> None:
@@ -232,6 +235,12 @@ class _Tracer:
             if monomial:
                 self.live_key = None
 
+    def _count(self, size: Formula) -> None:
+        for monomial, coefficient in size.terms.items():
+            self.total[monomial] = self.total.get(monomial, 0) + coefficient
+        if len(self.total) > _MAX_KINDS:
+            self._give_up("too many different sums of symbolic sizes")
+
     def _note_peak(self) -> None:
         if self.live_key is None:
             symbolic = {m: c for m, c in self.live.items() if m and c}
@@ -250,7 +259,7 @@ class _Tracer:
     def _allocate(self, dst: int, size: Formula, value: _Value) -> int:
         """A new block that the new value of `dst` refers to."""
         site = self._block(size)
-        self.trace.total = self.trace.total + size
+        self._count(size)
         # The old value of the register is let go only after the new one is made.
         self._hold(site)
         self._note_peak()
@@ -283,7 +292,7 @@ class _Tracer:
         for register in mine.registers.keys() | other.registers.keys():
             a = mine.registers.get(register, _NOTHING)
             b = other.registers.get(register, _NOTHING)
-            registers[register] = _rename(a if a == b else _either(a, b), renamed)
+            registers[register] = _rename(a if a is b else _either(a, b), renamed)
         slots = {k: f for k, f in mine.slots.items() if other.slots.get(k) == f}
         self._restart(_State(registers, slots))
         self._note_peak()
@@ -348,6 +357,10 @@ class _Tracer:
             return _Value(dims=tuple(map(Formula.of, constant)))
         return _Value(number=Formula.of(constant) if type(constant) is int else None)
 
+    def _int(self, arg: Arg) -> int:
+        """A number that the verifier has found to be constant."""
+        return int(self.program.constants[arg.value] if arg.kind == _CONSTANT else arg.value)
+
     def _constant(self, arg: Arg) -> Any:
         return self.program.constants[arg.value] if arg.kind == _CONSTANT else None
 
@@ -407,7 +420,7 @@ class _Tracer:
             self._add(f, 1)
             self._note_peak()
             self._add(f, -1)
-        self.trace.total = self.trace.total + total
+        self._count(total)
         given = [values[i] for i in trace.borrowed if i < len(values)]
         value = _Value(self._union(given))
         if result.terms:
@@ -533,7 +546,7 @@ class _Tracer:
 
     def match_shape(self, args: Sequence[Arg], dst: int) -> None:
         value, heap = self._value(args[0]), args[1].value
-        pairs = [(a.value, b.value) for a, b in zip(args[3::2], args[4::2])]
+        pairs = [(self._int(a), self._int(b)) for a, b in zip(args[3::2], args[4::2])]
         dims = value.dims
         known: list[Formula | None] = [None] * len(pairs)
         if dims is not None and len(dims) == len(pairs):
@@ -549,8 +562,8 @@ class _Tracer:
             self.state.registers[args[0].value] = value._replace(dims=tuple(known))
 
     def match_prim_value(self, args: Sequence[Arg], dst: int) -> None:
-        value, heap, code, number = self._value(args[0]), args[1].value, args[3], args[4].value
-        if code.value == MatchCode.STORE_TO_HEAP:
+        value, heap, number = self._value(args[0]), args[1].value, self._int(args[4])
+        if self._int(args[3]) == MatchCode.STORE_TO_HEAP:
             made = self._store(heap, number, value.number, args[2], 0)
             if args[0].kind == _REGISTER and args[0].value in self.state.registers:
                 self.state.registers[args[0].value] = value._replace(number=made)
@@ -566,7 +579,7 @@ class _Tracer:
         return known
 
     def shape_expr(self, args: Sequence[Arg], dst: int) -> None:
-        heap, slot, program = args[0].value, args[1].value, self._constant(args[2])
+        heap, slot, program = args[0].value, self._int(args[1]), self._constant(args[2])
         made = None
         if type(program) is DimProgram:
             known = {
@@ -587,12 +600,12 @@ class _Tracer:
 
     def make_shape(self, args: Sequence[Arg], dst: int) -> None:
         heap = args[0].value
-        pairs = zip(args[1::2], args[2::2])
-        dims = tuple(self._loaded(heap, code.value, number.value) for code, number in pairs)
+        pairs = [(self._int(a), self._int(b)) for a, b in zip(args[1::2], args[2::2])]
+        dims = tuple(self._loaded(heap, code, number) for code, number in pairs)
         self._set(dst, _Value(dims=dims))
 
     def make_prim_value(self, args: Sequence[Arg], dst: int) -> None:
-        number = self._loaded(args[0].value, args[1].value, args[2].value)
+        number = self._loaded(args[0].value, self._int(args[1]), self._int(args[2]))
         self._set(dst, _Value(number=number))
 
     def broadcast_shape(self, args: Sequence[Arg], dst: int) -> None:
@@ -628,9 +641,10 @@ _FOLLOW: dict[str, Callable[[_Tracer, Sequence[Arg], int], None]] = {
 def _product(dims: Sequence[Formula | None]) -> Formula | None:
     total = _ONE
     for dim in dims:
-        if dim is None:
+        made = None if dim is None else total.times(dim)
+        if made is None:
             return None
-        total = total * dim
+        total = made
     return total
 
 

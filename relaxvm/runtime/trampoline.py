@@ -263,7 +263,8 @@ _TYPICAL_SIZE = 64
 def release_elements(info: KernelInfo) -> int:
     """From how many tensor elements on a call of this kernel is worth releasing the GIL.
 
-    A kernel that does much arithmetic per element (told at symbols of 64) is worth it earlier.
+    A kernel that does much arithmetic per element (told at symbols of 64) is worth it earlier, one
+    whose arithmetic is not bounded by the sizes of its tensors always.
     """
     if info.flops is None:
         return RELEASE_GIL_ELEMENTS
@@ -280,6 +281,10 @@ def _release_elements(info: KernelInfo, symbols: dict[str, int]) -> int:
     flops = float(evaluate(info.flops, symbols))
     if isinstance(info.flops, int):
         return 0 if flops >= RELEASE_GIL_FLOPS else RELEASE_GIL_ELEMENTS
+    used = {item for item in info.flops if isinstance(item, str) and item.startswith("$")}
+    if used - {item for p in info.params for d in p.shape if isinstance(d, tuple) for item in d}:
+        # A scalar that is no size decides: nothing here bounds the work.
+        return 0
     elements = 1
     for param in info.params:
         sizes = [max(1, int(evaluate(d, symbols))) for d in param.shape]

@@ -3,7 +3,7 @@ meaning.
 
     CASES = [
         Case(R.exp, T("n", 4)),                              # one tensor, every float dtype
-        Case(R.add, T(2, 3), T(3), dtypes=NUMBERS),          # a list of dtypes; T() takes the case's
+        Case(R.add, T(2, 3), T(3), dtypes=NUMBERS),          # several dtypes; T() takes the case's
         Case(R.take, T(5, 4), T(2, dtype="int32", low=0, high=4), axis=0),
         Case(R.reshape, T("n", 4), Sh("n", 2, 2)),           # a shape argument with symbols
     ]
@@ -96,7 +96,7 @@ class Sh:
 
 
 class Sym:
-    """A scalar argument that is a symbol, or what `f` makes of it: ``Sym("n", lambda n: n + 1)``."""
+    """A scalar argument that is a symbol, or what `f` makes of it: ``Sym("n", lambda n: n+1)``."""
 
     def __init__(self, name: str, f: Callable[[Any], Any] = lambda n: n) -> None:
         self.name, self.f = name, f

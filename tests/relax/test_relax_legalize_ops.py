@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -348,7 +346,7 @@ def test_the_zero_pipeline_ends_legal():
     assert called(mod) == ["call_tir"] * 2
 
 
-def test_time_per_operator_does_not_grow_with_the_function():
+def test_a_function_of_3000_operators_is_legalised_without_deep_recursion():
     def chain(count):
         def make(x):
             for _ in range(count):
@@ -357,11 +355,7 @@ def test_time_per_operator_does_not_grow_with_the_function():
 
         return module(make, tensor(4))
 
-    # Not a clock test: 3000 operators in one function must simply come to an end without deep
-    # recursion.
-    started = time.perf_counter()
     legal = LegalizeOps()(chain(3000))
-    assert time.perf_counter() >= started
     assert len(called(legal)) == 3000
 
 

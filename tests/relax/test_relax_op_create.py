@@ -6,7 +6,6 @@ import pytest
 from op_table import (
     ALL,
     FLOATS,
-    INTS,
     NUMBERS,
     Case,
     Dtype,
@@ -139,6 +138,3 @@ def test_mistakes():
         (lambda: R.hamming_window(5, dtype="int8"), "dtype: wanted a floating dtype, got int8"),
     ]
     check_errors(mistakes)
-
-
-assert INTS

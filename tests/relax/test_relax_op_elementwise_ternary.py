@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from op_table import (
     ALL,
-    BITS,
     FLOATS,
     INTS,
     NUMBERS,
@@ -159,6 +158,3 @@ def test_mistakes():
         (lambda: R.astype(relax.Tuple((f32,)), "int8"), "x: wanted a tensor"),
     ]
     check_errors(mistakes)
-
-
-assert BITS

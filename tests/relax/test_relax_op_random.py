@@ -1,4 +1,4 @@
-"""Random graphs of operators with symbolic shapes: compiled, interpreted and numpy meanings agree."""
+"""Random graphs of operators with symbolic shapes: compiled, interpreted, numpy meanings agree."""
 
 from __future__ import annotations
 

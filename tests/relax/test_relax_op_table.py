@@ -1,4 +1,4 @@
-"""What holds for every operator: complete records, cases in the op table, script text, docs/ops.md."""
+"""What holds for every operator: whole records, cases in the op table, script text, docs/ops.md."""
 
 from __future__ import annotations
 

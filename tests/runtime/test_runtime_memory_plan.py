@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaxvm.base import DataType, LimitError, VMTypeError, VMValueError
-from relaxvm.runtime import ExecBuilder, TensorInfo, VirtualMachine
+from relaxvm.runtime import DimProgram, ExecBuilder, TensorInfo, VirtualMachine
 from relaxvm.runtime.dims import check, evaluate
 from relaxvm.runtime.formula import Formula, Peak
 from relaxvm.runtime.heap import MakeCode, MatchCode
@@ -51,8 +51,6 @@ def symbolic_program(show=False):
         b.emit_call("vm.builtin.alloc_shape_heap", [2], b.r(1))
         pairs = [MatchCode.STORE_TO_HEAP, 0, MatchCode.ASSERT_EQUAL_TO_IMM, 4]
         b.emit_call("vm.builtin.match_shape", [b.r(0), b.r(1), context, *map(int, pairs)])
-        from relaxvm.runtime import DimProgram
-
         program = b.convert_constant(DimProgram(("$0", 16, "*")))
         b.emit_call("vm.builtin.shape_expr", [b.r(1), 1, program])
         b.emit_call("vm.builtin.make_shape", [b.r(1), int(MakeCode.LOAD_SHAPE), 1], b.r(2))
@@ -306,6 +304,40 @@ def test_ten_thousand_calls_of_random_sizes_keep_memory_flat():
         main(x[:n])
     # One leaked 64 KiB buffer per hundred calls would be 6 MiB.
     assert resident_bytes() - before < 4 << 20
+
+
+def test_sizes_that_explode_are_given_up_and_not_followed():
+    b = ExecBuilder()
+    info = TensorInfo(F32, 2, (("$n",), ("$m",)))
+    square = b.convert_constant(DimProgram(("$0", "$0", "*", "$1", "+")))
+    with b.function("main", 1, param_names=["x"], params_sinfo=[info]):
+        b.emit_call("vm.builtin.alloc_shape_heap", [2], b.r(1))
+        store = int(MatchCode.STORE_TO_HEAP)
+        b.emit_call("vm.builtin.match_shape", [b.r(0), b.r(1), "main", store, 0, store, 1])
+        for _ in range(200):
+            b.emit_call("vm.builtin.shape_expr", [b.r(1), 0, square])
+        b.emit_call("vm.builtin.make_shape", [b.r(1), int(MakeCode.LOAD_SHAPE), 0], b.r(2))
+        b.emit_call(ALLOC, [b.r(2), 0, F32, "global"], b.r(3))
+        b.emit_ret(b.r(0))
+    ex = b.get()
+    plan = ex.memory_plan()["main"]
+    assert plan.peak is None
+    assert "the size of the storage at instruction 203 is not known" in plan.problem
+    vm = VirtualMachine(ex, memory_limit_bytes=100)
+    with pytest.raises(VMValueError, match="does not fit 64 bits"):
+        vm["main"](np.zeros((2, 2), "float32"))
+    assert vm["main"](np.zeros((1, 0), "float32")).shape == (1, 0)
+
+
+def test_many_different_sizes_are_followed_in_linear_time():
+    b = ExecBuilder()
+    with b.function("main", 1):
+        for i in range(3000):
+            allocate(b, 1 + 2 * (i % 900), 2 + 2 * (i % 900), i)
+        b.emit_ret(b.r(0))
+    plan = b.get().memory_plan()["main"]
+    # The last 900 live together, and the one that is replaced until the new one is there.
+    assert plan.peak == 4 * sum(range(2099, 3000))
 
 
 NAMES = ["n", "m"]

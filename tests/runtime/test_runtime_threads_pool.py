@@ -18,9 +18,11 @@ import warnings
 import numpy as np
 import pytest
 
-from relaxvm.base import VMTypeError, VMValueError
+from relaxvm.base import DataType, VMTypeError, VMValueError
 from relaxvm.runtime import cpu_budget, threads, threads_ir, trampoline
 from relaxvm.runtime.kernel import KernelInfo, KernelParam
+from relaxvm.script import tir as T
+from relaxvm.target import build
 
 MUCH = 1 << 40
 Body = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
@@ -350,7 +352,9 @@ def test_cgroup_quotas_limit_the_cores(tmp_path, monkeypatch, files, cores):
 
 
 def info(flops, *shapes):
-    params = tuple(KernelParam(f"p{i}", "tensor", "float32", s) for i, s in enumerate(shapes))
+    params = tuple(
+        KernelParam(f"p{i}", "tensor", DataType("float32"), s) for i, s in enumerate(shapes)
+    )
     return KernelInfo("k", "k", params, (), True, flops)
 
 
@@ -374,22 +378,18 @@ def test_the_budget_stands_in_the_first_argument():
 
 
 def test_two_python_threads_overlap_in_a_long_kernel():
-    from relaxvm.script import tir as T
-    from relaxvm.target import build
-
     @T.prim_func
     def spin(A: T.Buffer((4,), "uint64"), n: T.int64):
-        for i in range(n):
+        for _i in range(n):
             A[0] = A[0] * T.uint64(6364136223846793005) + T.uint64(1442695040888963407)
 
     rt = build(spin, name="main")
     assert rt["main"].info.flops is not None
-    inside, clock = threading.Event(), []
+    inside = threading.Event()
 
     def other():
         inside.set()
         rt["main"](np.zeros(4, "uint64"), 1 << 27)
-        clock.append(time.perf_counter())
 
     thread = threading.Thread(target=other)
     thread.start()

@@ -51,9 +51,11 @@ def check(program, args, rebuilt=False):
     want = copy.deepcopy(args)
     interpret(program.func, *want)
     got = run_native(program, args, rebuilt)
+    where = f"of\n{program.func.script()}\non {args}"
     for i, (x, y) in enumerate(zip(got, want)):
         if isinstance(y, np.ndarray):
-            assert_same(x.reshape(-1), y.reshape(-1), str(program.dtypes[i]), 0, f"argument {i}")
+            name = f"argument {i} {where}"
+            assert_same(x.reshape(-1), y.reshape(-1), str(program.dtypes[i]), 0, name)
 
 
 @settings(max_examples=60, **SETTINGS)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pytest
 
+from relaxvm import relax
 from relaxvm.base import VMError, VMTypeError, VMValueError
 from relaxvm.ir import IRModule
-from relaxvm.runtime import threads
+from relaxvm.runtime import cpu, threads
+from relaxvm.script import from_source
 from relaxvm.script import tir as T
 from relaxvm.target import build
 from relaxvm.target.llvm import rebuild_kernels
@@ -98,7 +102,9 @@ def tiny_serial(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):
 
 @T.prim_func
 def gather(
-    A: T.Buffer((100000,), "int32"), I: T.Buffer((100000,), "int32"), B: T.Buffer((100000,), "int32")
+    A: T.Buffer((100000,), "int32"),
+    I: T.Buffer((100000,), "int32"),
+    B: T.Buffer((100000,), "int32"),
 ):
     for i in T.parallel(100000):
         B[i] = A[I[i]]
@@ -247,3 +253,33 @@ def test_a_wrong_number_of_threads_is_refused():
         with pytest.raises(VMTypeError, match="threads"):
             rt.num_threads = wrong
     assert rt.num_threads is None
+
+
+def test_each_vm_has_its_own_budget():
+    text = """
+    @I.ir_module
+    class M:
+        @T.prim_func
+        def add(A: T.Buffer((100000,), "int32"), B: T.Buffer((100000,), "int32")):
+            for i in T.parallel(100000):
+                B[i] = A[i] + 1
+
+        @R.function
+        def main(x: R.Tensor((100000,), "int32")) -> R.Tensor((100000,), "int32"):
+            with R.dataflow():
+                y = R.call_tir(M.add, (x,), R.Tensor((100000,), "int32"))
+                R.output(y)
+            return y
+    """
+    ex = relax.build(from_source(textwrap.dedent(text)), target="llvm")
+    x = np.arange(100000, dtype="int32")
+    used = []
+    for count in (1, 3):
+        vm = relax.VirtualMachine(ex, cpu(), num_threads=count)
+        vm["main"](x)
+        before = regions()
+        np.testing.assert_array_equal(vm["main"](x).numpy(), x + 1)
+        used.append(regions() - before)
+    assert used == [0, 1]
+    with pytest.raises(VMValueError, match="num_threads"):
+        relax.VirtualMachine(ex, cpu(), num_threads=0)

@@ -177,7 +177,8 @@ class Exprs:
             return getattr(tir, self._pick(names))(a)
         b = self.expr(dtype, depth - 1)
         if kind == 1:
-            return tir.copysign(a, b)
+            # The sign of a NaN, and of the lesser of two zeros, is nobody's promise.
+            return tir.copysign(a, tir.Select(b < 0.0, const(-1.0, dtype), const(1.0, dtype)))
         if kind == 2 and self.inexact:
             return tir.fma(a, b, self.expr(dtype, depth - 1))
         return self._pick((tir.Add, tir.Sub, tir.Mul, tir.Div, tir.Min, tir.Max))(a, b)

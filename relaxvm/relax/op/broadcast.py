@@ -162,7 +162,7 @@ def _is_number(value: Any) -> bool:
 
 
 def broadcast_value(x: Any, index: Sequence[PrimExpr], dims: Sequence[PrimExpr]) -> Any:
-    """The element of `x` at `index` of the broadcast shape `dims`; a scalar expression is itself."""
+    """The element of `x` at `index` of the broadcast `dims`; a scalar expression is itself."""
     if not isinstance(x, Tensor):
         return x
     start = len(index) - x.ndim

@@ -208,7 +208,7 @@ def _attribute(value: Any, symbols: Mapping[Any, int]) -> Any:
 
 
 def _as(info: StructInfo, made: Any, name: str) -> Any:
-    """What a meaning gave, as a value of `info`. Raises StructInfoError if it is of another kind."""
+    """What a meaning gave, as a value of `info`. Raises StructInfoError if it is of other kind."""
     if isinstance(info, TupleStructInfo):
         if not isinstance(made, (tuple, list)) or len(made) != len(info.fields):
             raise StructInfoError(f"{name}: its meaning gives {type(made).__name__}, wanted {info}")

@@ -29,7 +29,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...base import PassError
-from ...ir import GlobalVar, IntImm, IRModule, Op, PassContext, PrimExpr, Range, walk
+from ...ir import GlobalVar, IntImm, IRModule, PassContext, PrimExpr, Range, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass, register_config
 from ...tir import PrimFunc
@@ -37,25 +37,18 @@ from ..expr import (
     Binding,
     Call,
     DataTypeImm,
-    ExternFunc,
     Function,
     PrimValue,
     StringImm,
     Var,
     VarBinding,
 )
-from ..struct_info import Expr, ShapeExpr, TensorStructInfo
+from ..struct_info import ShapeExpr, TensorStructInfo
 from .inplace_kernels import overwritable_inputs, write_over
 from .lower_alloc_tensor import size_bytes
 from .lowered_ops import (
     ALLOC_TENSOR,
-    CALL_DPS_PACKED,
-    CALL_TIR,
-    CALL_TIR_DYN,
-    MEM_KILL_STORAGE,
-    MEM_KILL_TENSOR,
     OBJECT,
-    VM_KILL_OBJECT,
     alloc_storage,
     is_op,
     tensor_from_storage,
@@ -67,11 +60,9 @@ from .scopes import (
     RESULT,
     BindingRewriter,
     Event,
-    Scope,
     linearise,
-    release_positions,
-    vars_in,
 )
+from .tensor_lifetimes import Lifetimes
 
 __all__ = ["StaticPlanBlockMemory"]
 
@@ -106,7 +97,7 @@ def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
     if not any(e.kind == BIND and is_op(e.node.value, ALLOC_TENSOR) for e in events):
         return fn
     planner = _Planner(fn, kernels)
-    plan = planner.plan(events, _Lifetimes(events, mod))
+    plan = planner.plan(events, Lifetimes(events, mod))
     return _Rewriter(plan, planner.hoisted(), planner.calls).rewrite(fn) if plan else fn
 
 
@@ -148,121 +139,6 @@ class _Kernels:
             known = self._known[fn, source, out] = GlobalVar(name)
             self.made[known] = made
         return known
-
-
-# -- how long each tensor lives -------------------------------------------------------------------
-
-_KEEPS_NOTHING = {CALL_TIR, CALL_DPS_PACKED, MEM_KILL_TENSOR, MEM_KILL_STORAGE, VM_KILL_OBJECT} | {
-    Op.get(f"relax.{name}")
-    for name in ("shape_of", "tensor_to_shape", "shape_to_tensor", "print", "assert_op")
-}
-_READ, _ALIAS, _ESCAPE = "read", "alias", "escape"
-
-
-def _use_of(value: Expr, mod: IRModule) -> str:
-    """What a value may do with the tensors it reads: only read, be another name of them, or
-    keep them.
-    """
-    if not isinstance(value, Call):
-        return _ESCAPE if isinstance(value, Function) else _ALIAS
-    callee = value.op
-    if callee is CALL_TIR_DYN:
-        callee = value.args[0]
-    if isinstance(callee, GlobalVar):
-        known = mod.get(callee)
-        return _READ if isinstance(known, PrimFunc) else _ESCAPE
-    if isinstance(callee, ExternFunc):
-        if value.attrs.get("dps") or callee.global_symbol in ("vm.builtin.shape_of",):
-            return _READ
-        return _ALIAS if callee.global_symbol == "vm.builtin.reshape" else _ESCAPE
-    if isinstance(callee, Op):
-        if callee in _KEEPS_NOTHING:
-            return _READ
-        return _ALIAS if getattr(callee, "pure", False) and not _takes_function(value) else _ESCAPE
-    return _ESCAPE
-
-
-def _takes_function(call: Call) -> bool:
-    """Whether an operator calls or captures a function, as `make_closure` and
-    `call_pure_packed` do.
-    """
-    return any(isinstance(a, (GlobalVar, ExternFunc, Function)) for a in call.args) or (
-        isinstance(call.op, Op) and "closure" in call.op.name
-    )
-
-
-class _Lifetimes:
-    """For each allocated tensor: whether it escapes, and the event after which its storage is free.
-
-    One pass backwards: whoever uses a name uses what the name stands for.
-    """
-
-    def __init__(self, events: list[Event], mod: IRModule) -> None:
-        self.escaped: set[Var] = set()
-        self.last_use: dict[Var, int] = {}
-        self.scope_of: dict[Var, Scope] = {}
-        self.released: dict[int, list[Var]] = {}
-        self.root: dict[Var, Var] = {}
-        self.shared: set[Var] = set()
-        tensors = []
-        for e in events:
-            if e.kind in (BIND, END):
-                self.scope_of[e.node.var] = e.scope
-                if is_op(e.node.value, ALLOC_TENSOR):
-                    tensors.append(e.node.var)
-                elif e.kind == BIND and isinstance(e.node.value, Var):
-                    self.root[e.node.var] = self.root.get(e.node.value, e.node.value)
-        for position in range(len(events) - 1, -1, -1):
-            self._look(position, events[position], mod)
-        lives = {
-            v: self.last_use[v] for v in tensors if v in self.last_use and v not in self.escaped
-        }
-        # A tensor that nobody reads is still written once, right after it is allocated: its own
-        # call uses it.
-        self.released = release_positions(lives, self.scope_of)
-        self.planned = frozenset(lives)
-
-    def _look(self, position: int, e: Event, mod: IRModule) -> None:
-        if e.kind == RESULT:
-            owner = e.scope.owner
-            for v in vars_in(e.node):
-                self._use(v, position)
-                if owner is None:
-                    self.escaped.add(v)
-                    continue
-                # The If's variable is another name of its branches' results.
-                self.shared.add(self.root.get(v, v))
-                self._alias(v, owner.var)
-                home = self.scope_of.get(v)
-                if home is not None and home.depth >= e.scope.depth:
-                    self.escaped.add(v)
-            return
-        if e.kind == END:
-            return
-        value = e.node.value
-        if e.kind == BRANCH:
-            for v in vars_in(value):
-                self._use(v, position)
-            return
-        use = _use_of(value, mod)
-        for v in vars_in(value):
-            self._use(v, position)
-            if use == _ESCAPE:
-                self.escaped.add(v)
-            elif use == _ALIAS:
-                if not isinstance(value, Var):
-                    self.shared.add(self.root.get(v, v))
-                self._alias(v, e.node.var)
-
-    def _use(self, v: Var, position: int) -> None:
-        if position > self.last_use.get(v, -1):
-            self.last_use[v] = position
-
-    def _alias(self, v: Var, name: Var) -> None:
-        if name in self.escaped:
-            self.escaped.add(v)
-        if name in self.last_use:
-            self._use(v, self.last_use[name])
 
 
 # -- which storage each tensor gets ---------------------------------------------------------------
@@ -346,7 +222,7 @@ class _Planner:
         self.representatives: list[PrimExpr] = []
         self.count = 0
 
-    def plan(self, events: list[Event], lives: _Lifetimes) -> dict[Var, _Storage]:
+    def plan(self, events: list[Event], lives: Lifetimes) -> dict[Var, _Storage]:
         chosen: dict[Var, _Storage] = {}
         saved: list[dict[tuple[Any, ...], _Pool]] = []
         outer: list[list[_Storage]] = []
@@ -437,7 +313,7 @@ class _Planner:
         b: Binding,
         writer: tuple[int, Binding] | None,
         chosen: dict[Var, _Storage],
-        lives: _Lifetimes,
+        lives: Lifetimes,
     ) -> _Storage | None:
         """The storage of an input that the call which writes `b.var` may overwrite."""
         if writer is None or writer[1].var in self.calls:

@@ -101,21 +101,6 @@ class ModuleText:
             number = self._failure_numbers[message] = len(self.failures)
         return number
 
-    def loop_note(self, *hints: str) -> str:
-        """The suffix of a latch branch that carries hints such as ``llvm.loop.unroll.full``."""
-        number = len(self._metadata)
-        parts = [f"!{number}"]
-        for i in range(len(hints)):
-            parts.append(f"!{number + 1 + i}")
-            self._metadata.append("")
-        self._metadata.append("")
-        self._metadata[number] = f"!{number} = distinct !{{{', '.join(parts)}}}"
-        for i, hint in enumerate(hints):
-            name, _, value = hint.partition("=")
-            tail = f", {value}" if value else ""
-            self._metadata[number + 1 + i] = f'!{number + 1 + i} = !{{!"{name}"{tail}}}'
-        return f", !llvm.loop !{number}"
-
     def add(self, function: str) -> None:
         """Append a definition."""
         self._functions.append(function)

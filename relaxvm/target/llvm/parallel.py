@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from ...base import DataType
 from ...ir import Call, GlobalVar, IntImm, Intrinsic, Let, Max, PrimExpr, Var, walk
 from ...runtime.threads_ir import GRAIN
 from ...tir import (
@@ -37,6 +38,7 @@ __all__ = ["is_shared_out", "iteration_work", "share_out"]
 MAX_CAPTURED = 1000
 MAX_INSTRUCTIONS = 1_000_000
 
+_INT64 = DataType("int64")
 _MOST_WORK = 1 << 30
 _UNKNOWN_EXTENT = 8
 _CALL_WORK = 8
@@ -111,11 +113,13 @@ def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
         if not children:
             done[id(s)] = _constant(_leaf_work(s))
             continue
-        total = _constant(1)
+        total: PrimExpr = _constant(1)
         for child in children:
             part = done[id(child)]
-            both = isinstance(total, IntImm) and isinstance(part, IntImm)
-            total = _constant(total.value + part.value) if both else total + part
+            if isinstance(total, IntImm) and isinstance(part, IntImm):
+                total = _constant(total.value + part.value)
+            else:
+                total = total + part
         if isinstance(s, For):
             extent: PrimExpr = s.extent
             if not isinstance(extent, IntImm):
@@ -131,7 +135,7 @@ def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
 
 
 def _constant(value: int) -> IntImm:
-    return IntImm("int64", max(0, min(value, _MOST_WORK)))
+    return IntImm(_INT64, max(0, min(value, _MOST_WORK)))
 
 
 def _leaf_work(s: Stmt) -> int:

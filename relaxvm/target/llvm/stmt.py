@@ -258,7 +258,8 @@ class KernelEmitter(ExprEmitter):
             )
             text.emit(f"  {following} = add nuw nsw i64 {counter}, 1")
             again = self.op("icmp ne", "i64", following, extent)
-            text.branch(again, body, end, self._loop_note(stmt))
+            # No hints: LLVM warns on the user's stderr about each that it cannot follow.
+            text.branch(again, body, end)
             text.start(end)
 
     @staticmethod
@@ -270,13 +271,6 @@ class KernelEmitter(ExprEmitter):
         if not isinstance(stmt.min, IntImm) or not isinstance(stmt.extent, IntImm):
             return dtype.bits == 64
         return stmt.min.value + stmt.extent.value <= int(dtype.max_value)
-
-    def _loop_note(self, stmt: For) -> str:
-        if stmt.kind == ForKind.UNROLLED:
-            return self.module.loop_note("llvm.loop.unroll.enable")
-        if stmt.kind == ForKind.VECTORIZED:
-            return self.module.loop_note("llvm.loop.vectorize.enable=i1 true")
-        return ""
 
     @contextlib.contextmanager
     def _bound(self, var: Var) -> Iterator[None]:

@@ -5,8 +5,8 @@
     a // 8          a shift                        a % 8        a mask
     sigmoid(x)      from exp(-|x|)                 exp10(x)     pow(10, x)
     rsqrt(x)        1 / sqrt(x)
-    exp(x)          a formula of `tir/math.py` that can be vectorised, and so for tanh, erf, log,
-                    sin and others of float32 and the 16-bit floats; not with {"tir.math_formulas": False}
+    exp(x)          a formula of `tir/math.py` that can be vectorised; so for tanh, erf, log, sin
+                    and others, of float32 and the 16-bit floats (config "tir.math_formulas")
 
 Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last
 place of the exact value; the formulas are within the bounds that `tir/math.py` states.
