@@ -44,7 +44,7 @@ def shape_text(values: tuple[Any, ...]) -> str:
     return f"({', '.join(shown)}{', ...' if len(values) > 12 else ',' if len(values) == 1 else ''})"
 
 
-def short_number(value: int) -> str:
+def short_number(value: float) -> str:
     """`value` as text for a message."""
     # str() of a huge int is slow, and refused by Python past some size.
     return str(value) if -(1 << 127) < value < 1 << 127 else "of more than 127 bits"

@@ -15,7 +15,8 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO, TypeVar
+from io import BufferedReader
+from typing import Any, TypeVar
 
 import msgpack
 import numpy as np
@@ -224,7 +225,7 @@ def _copy_of(source: bytes | bytearray | memoryview) -> memoryview:
     return _view(data)
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     """The file opened for reading. Raises LoadError for anything but a file: a pipe would block."""
     if not isinstance(path, (str, os.PathLike)):
         raise VMTypeError(f"load: wanted a path or bytes, got {type(path).__name__}")

@@ -1,4 +1,3 @@
-
 """Loop functions with every kind of node, made by constructors."""
 
 from __future__ import annotations

@@ -78,6 +78,14 @@ from .einsum import (
 from .grad import (
     call_tir_with_grad,
 )
+from .index import (
+    dynamic_strided_slice,
+    gather_elements,
+    gather_nd,
+    index_tensor,
+    strided_slice,
+    take,
+)
 from .inspect import size
 from .linalg import (
     dot,
@@ -85,15 +93,58 @@ from .linalg import (
     matmul,
     outer,
 )
+from .manipulate import (
+    broadcast_to,
+    collapse_sum_like,
+    collapse_sum_to,
+    concat,
+    expand_dims,
+    flatten,
+    permute_dims,
+    reshape,
+    split,
+    squeeze,
+    stack,
+)
 from .qdq import dequantize, quantize, requantize
 from .qdq_conv import conv2d_integer, qlinear_conv2d
 from .qdq_matmul import matmul_integer, qlinear_matmul
+from .random import (
+    multinomial_from_uniform,
+)
+from .rearrange import (
+    flip,
+    layout_transform,
+    meshgrid,
+    one_hot,
+    repeat,
+    reverse_sequence,
+    roll,
+    tile,
+)
 from .record import Missing, Op, Param, missing, op
 from .scan import (
     cumprod,
     cumsum,
 )
+from .scatter import (
+    index_put,
+    scatter_elements,
+    scatter_nd,
+    slice_scatter,
+)
 from .search import argmax, argmin
+from .setops import (
+    nonzero,
+    unique,
+)
+from .sorting import (
+    argsort,
+    bucketize,
+    searchsorted,
+    sort,
+    topk,
+)
 from .statistical import (
     logsumexp,
     max,
@@ -146,57 +197,6 @@ from .unary import (
     tan,
     tanh,
     trunc,
-)
-from .index import (
-    dynamic_strided_slice,
-    gather_elements,
-    gather_nd,
-    index_tensor,
-    strided_slice,
-    take,
-)
-from .manipulate import (
-    broadcast_to,
-    collapse_sum_like,
-    collapse_sum_to,
-    concat,
-    expand_dims,
-    flatten,
-    permute_dims,
-    reshape,
-    split,
-    squeeze,
-    stack,
-)
-from .random import (
-    multinomial_from_uniform,
-)
-from .rearrange import (
-    flip,
-    layout_transform,
-    meshgrid,
-    one_hot,
-    repeat,
-    reverse_sequence,
-    roll,
-    tile,
-)
-from .scatter import (
-    index_put,
-    scatter_elements,
-    scatter_nd,
-    slice_scatter,
-)
-from .setops import (
-    nonzero,
-    unique,
-)
-from .sorting import (
-    argsort,
-    bucketize,
-    searchsorted,
-    sort,
-    topk,
 )
 
 __all__ = [

@@ -103,9 +103,9 @@ class Op(BaseOp):
     params   its arguments and attributes in order, with defaults
     numpy    what it means: (*arrays, **attrs) -> array; or `missing(why)`
     lower    (builder, call) -> Expr, how it is legalised; or `missing(why)`
-    grad     (ops, call, y, gy) -> one gradient per argument, None where there is none; or `missing(why)`
+    grad     (ops, call, y, gy) -> one gradient or None per argument; or `missing(why)`
     layout   layout rule; or `missing(why)`
-    decompose  (builder, call, training) -> Expr in simpler operators, None to keep the call; or None
+    decompose  (builder, call, training) -> Expr in simpler operators, None to keep it; or None
     pure     whether a call has no effect but its result
     """
 

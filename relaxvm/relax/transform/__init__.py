@@ -1,6 +1,7 @@
 """Passes over graph functions, one file each.
 
-Enters: modules. Leaves: new modules that share what was not touched; the same module if nothing changed.
+Enters: modules. Leaves: new modules that share what was not touched; the same module if nothing
+changed.
 """
 
 from ...ir.transform import (
