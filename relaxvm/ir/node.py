@@ -30,7 +30,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..base import Span, TIRError
+from ..base import TIRError
 from ..base.config import checks_enabled
 
 if TYPE_CHECKING:
@@ -543,8 +543,3 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
         raise TIRError(f"two node classes are both saved as {made._type_key}")
     _TYPES[made._type_key] = made
     return made
-
-
-def span_of(n: Any) -> Span | None:
-    """The span field of a node, if its class has one."""
-    return getattr(n, "span", None)

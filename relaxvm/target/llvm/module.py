@@ -43,7 +43,6 @@ class ModuleText:
         self._declared: dict[str, str] = {}
         self._constants: dict[str, str] = {}
         self._constant_bytes = 0
-        self._metadata: list[str] = []
         self._functions: list[str] = []
 
     def call_function(self, g: Any, node: Any, parts: list[str]) -> str:
@@ -112,11 +111,4 @@ class ModuleText:
             *self._constants.values(),
             *self._declared.values(),
         ]
-        return (
-            "\n".join(parts)
-            + "\n\n"
-            + "\n\n".join(self._functions)
-            + "\n\n"
-            + "\n".join(self._metadata)
-            + "\n"
-        )
+        return "\n".join(parts) + "\n\n" + "\n\n".join(self._functions) + "\n"

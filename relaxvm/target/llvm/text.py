@@ -157,9 +157,9 @@ class FunctionText:
         """End the block: go to `label`."""
         self.emit(f"  br label %{label}")
 
-    def branch(self, condition: str, yes: str, no: str, note: str = "") -> None:
+    def branch(self, condition: str, yes: str, no: str) -> None:
         """End the block: go to `yes` where `condition` holds, else to `no`."""
-        self.emit(f"  br i1 {condition}, label %{yes}, label %{no}{note}")
+        self.emit(f"  br i1 {condition}, label %{yes}, label %{no}")
 
     def text(self) -> str:
         """The whole definition."""
