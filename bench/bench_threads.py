@@ -10,6 +10,7 @@ import ctypes
 import threading
 import time
 
+import figures
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
@@ -85,6 +86,8 @@ def regions():
 @pytest.mark.parametrize("wanted", [1, 2])
 def bench_empty_regions(benchmark, regions, wanted):
     benchmark(regions, REGIONS, wanted)
+    if wanted == 2:
+        figures.record(benchmark, "region", REGIONS)
 
 
 @pytest.mark.benchmark(group="one region of an empty body, the workers asleep")
@@ -124,3 +127,4 @@ def bench_python_threads(benchmark, callers):
             each.join()
 
     benchmark.pedantic(run, rounds=10, warmup_rounds=1)
+    figures.record(benchmark, f"5 ms kernel, {callers} thread" + "s" * (callers > 1))

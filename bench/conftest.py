@@ -3,6 +3,7 @@
 import pathlib
 import sys
 
+import figures
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "examples"))
@@ -21,3 +22,11 @@ def digits():
 
     params = {"w0": f(128, 64), "b0": f(128), "w1": f(10, 128), "b1": f(10)}
     return Digits, params, rng.random((450, 64), dtype="float32")
+
+
+def pytest_terminal_summary(terminalreporter):
+    rows = figures.table()
+    if rows:
+        terminalreporter.section("figures and their targets (medians of this run)")
+        for row in rows:
+            terminalreporter.write_line(row)

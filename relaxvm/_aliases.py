@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ MODULES = {
     "relaxvm.runtime.container": "relaxvm.runtime",
     "relaxvm.runtime.relax_vm": "relaxvm.runtime.vm",
     "relaxvm.s_tir": "relaxvm.tir",
+    "relaxvm.s_tir.schedule": "relaxvm.tir.schedule",
     "relaxvm.script.parser": "relaxvm.script",
     "relaxvm.script.parser.ir": "relaxvm.script.ir",
     "relaxvm.script.parser.relax": "relaxvm.script.relax",
@@ -37,11 +37,14 @@ MODULES = {
     "relaxvm.tir.function": "relaxvm.tir",
     "relaxvm.tir.transform.transform": "relaxvm.tir.transform",
     "relaxvm.tirx": "relaxvm.tir",
+    "relaxvm.tirx.schedule": "relaxvm.tir.schedule",
     "relaxvm.transform": "relaxvm.ir.transform",
 }
 
 
-class _AliasFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class _AliasFinder:
+    """Finder and loader; not by inheritance, as importing `importlib.abc` takes 10 ms."""
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:

@@ -33,20 +33,31 @@ from .relax.struct_info import ShapeExpr
 from .relax.transform import (
     AttachGlobalSymbol,
     CallTIRRewrite,
+    CanonicalizeBindings,
+    ComputeFloatScalars,
     ComputePrimValue,
     DeadCodeElimination,
+    EliminateCommonSubexpr,
+    ExpandTupleArguments,
+    FoldConstant,
+    InlinePrivateFunctions,
     KillAfterLastUse,
     LambdaLift,
     LegalizeOps,
     LowerAllocTensor,
     Normalize,
     RemovePurityChecking,
+    RemoveUnusedOutputs,
+    RemoveUnusedParameters,
     StaticPlanBlockMemory,
     ToNonDataflow,
     VMBuiltinLower,
     VMShapeLower,
 )
+from .relax.transform.legalize_ops import why_not_legal
 from .relax.transform.scopes import RESULT, linearise
+from .target import cpu_model
+from .tir.schedule.rules import DefaultSchedule
 
 __all__ = [
     "GRAPH_TO_LEGAL",
@@ -62,6 +73,7 @@ __all__ = [
     "library_dispatch_passes",
     "register_pipeline",
     "run_stages",
+    "schedule_pipeline",
     "verify_stage",
     "zero_pipeline",
 ]
@@ -69,7 +81,15 @@ __all__ = [
 GRAPH_TO_LEGAL = Sequential(
     (
         Normalize(),  # every later pass sees bindings of flat values only
+        InlinePrivateFunctions(),  # first: nothing below looks across calls
+        CanonicalizeBindings(),  # one name for one value, so that equal calls look equal
+        FoldConstant(),  # while operators still have a meaning that needs no compiler
+        EliminateCommonSubexpr(),  # after folding: equal constants make more calls equal
+        ExpandTupleArguments(),  # so that each field can be found unused below
+        RemoveUnusedOutputs(),  # callers first: what computed an unread output is dead then
         DeadCodeElimination(),  # before anything is lowered, while calls are still known to be pure
+        RemoveUnusedParameters(),  # what dead code read is unused only now
+        DeadCodeElimination(),  # and what was computed for unused parameters is dead only now
         LegalizeOps(),  # operators become loop functions: what is left is calls
     ),
     name="graph_to_legal",
@@ -83,6 +103,7 @@ LEGAL_TO_FUSED = Sequential(
 FUSED_TO_PLANNED = Sequential(
     (
         ToNonDataflow(),  # what follows has effects, which dataflow blocks must not hold
+        ComputeFloatScalars(),  # by kernels, whose outputs are planned with the others
         RemovePurityChecking(),  # for the same reason; and pure packed calls become plain ones
         CallTIRRewrite(),  # outputs are allocated explicitly: now there is memory to plan
         StaticPlanBlockMemory(),  # tensors that never live at once share storage
@@ -179,6 +200,9 @@ def _verify_function(name: str, fn: Function, stage: Stage) -> None:
             if isinstance(value, Function) and not stage.inner:
                 raise refuse(where, "there may be no inner function")
             if isinstance(value, Call) and isinstance(value.op, Op) and not stage.op(value.op):
+                unknown = why_not_legal(value)
+                if unknown is not None:
+                    raise VerifyError(f"{name}: {where}: {value.op.name}: {unknown}")
                 raise refuse(where, f"{value.op.name} may not be called")
             if not stage.dataflow and isinstance(e.node.var, DataflowVar):
                 raise refuse(where, "there may be no dataflow variable")
@@ -219,6 +243,7 @@ def run_stages(mod: IRModule) -> IRModule:
 @module_pass(opt_level=0, name="default_build_pipeline")
 def default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
     """Everything between what users write and what the code generator takes."""
+    mod = Normalize()(mod)
     assert_well_formed(mod)
     return run_stages(mod)
 
@@ -228,6 +253,7 @@ def zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
     """The part of a build that stays within the graph language and can be printed, changed and
     built further.
     """
+    mod = Normalize()(mod)
     assert_well_formed(mod)
     return GRAPH_TO_LEGAL(mod)  # type: ignore[no-any-return]
 
@@ -262,6 +288,11 @@ def get_pipeline(name: str = "zero", **options: Any) -> Pass:
         raise PassError(f"no pipeline is named {name!r}; there are {', '.join(_PIPELINES)}")
     made: Any = found(**options) if options or not isinstance(found, Pass) else found
     return made  # type: ignore[no-any-return]
+
+
+def schedule_pipeline(target: Any = None) -> Sequential:
+    """What gives loop functions their loops: the default rules for the CPU of `target`."""
+    return Sequential((DefaultSchedule(cpu=cpu_model(target)),), name="schedule")
 
 
 def library_dispatch_passes(target: Any = None) -> list[Pass]:

@@ -10,6 +10,7 @@ _cache = tempfile.mkdtemp(prefix="relaxvm-test-cache-")
 os.environ["RELAXVM_CACHE_DIR"] = _cache
 atexit.register(shutil.rmtree, _cache, ignore_errors=True)
 
+import pytest  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 
 # The suite is the same every time; `--hypothesis-profile=explore` looks for new cases.
@@ -17,3 +18,21 @@ _common = {"deadline": None, "suppress_health_check": list(HealthCheck), "databa
 settings.register_profile("repeatable", derandomize=True, print_blob=True, **_common)
 settings.register_profile("explore", max_examples=1000, print_blob=True, **_common)
 settings.load_profile("repeatable")
+
+
+def pytest_generate_tests(metafunc):
+    if metafunc.definition.get_closest_marker("vm_modes"):
+        metafunc.parametrize("vm_mode", ["compiled", "bytecode"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def vm_mode(request):
+    """The mode in which the VMs of a test marked `vm_modes` run (see vm_modes.py); else None."""
+    mode = getattr(request, "param", None)
+    if mode is None:
+        yield None
+        return
+    from vm_modes import default_mode
+
+    with default_mode(mode):
+        yield mode

@@ -8,7 +8,14 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-PAGES = ["README.md", "docs/add_an_env_function.md", "docs/add_a_pass.md"]
+PAGES = [
+    "README.md",
+    "docs/add_an_env_function.md",
+    "docs/add_a_pass.md",
+    "docs/frontend_nn.md",
+    "docs/graph_language.md",
+    "docs/schedules.md",
+]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _MARK = "---- block"
 

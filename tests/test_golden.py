@@ -1,4 +1,4 @@
-"""An executable of format 1, made once and checked in, still loads and computes the same."""
+"""Executables of old formats, made once and checked in, still load and compute the same."""
 
 import pathlib
 import sys
@@ -9,7 +9,7 @@ import pytest
 from relaxvm import runtime
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "golden"))
-from kernels_program import FILE, build, double, expected
+from kernels_program import FILE, FILE_2, build, double, expected
 
 X = np.linspace(-2, 2, 20, dtype="float32").reshape(5, 4)
 
@@ -24,14 +24,22 @@ def check(ex):
 
 
 @pytest.mark.parametrize("trust", [None, "portable"])
-def test_the_golden_file_of_format_1_is_rebuilt_and_runs(trust):
+@pytest.mark.parametrize("file", [FILE, FILE_2], ids=["version 1", "version 2"])
+def test_the_golden_files_are_rebuilt_and_run(file, trust):
     # Made on another machine: nobody vouches for the machine code in it, so it is not run.
-    vm = check(runtime.load(str(FILE), trust=trust))
+    vm = check(runtime.load(str(file), trust=trust))
     assert vm.kernel_source == "rebuilt"
+    assert vm.explain("main").mode == "compiled"
 
 
-def test_what_the_golden_file_needs_is_known_without_loading_it():
-    assert "golden.double" in runtime.requirements(str(FILE))
+def test_the_golden_file_of_format_2_written_again_is_the_same():
+    # That of format 1 carries a signature.
+    assert runtime.load(str(FILE_2)).to_bytes(sign=False) == FILE_2.read_bytes()
+
+
+@pytest.mark.parametrize("file", [FILE, FILE_2], ids=["version 1", "version 2"])
+def test_what_a_golden_file_needs_is_known_without_loading_it(file):
+    assert "golden.double" in runtime.requirements(str(file))
 
 
 def test_the_program_built_today_computes_the_same():

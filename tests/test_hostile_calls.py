@@ -15,6 +15,8 @@ from relaxvm.ir import IRModule
 from relaxvm.relax import Function, SeqExpr, ShapeExpr, TensorStructInfo, Var
 from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer
 
+pytestmark = pytest.mark.vm_modes
+
 VECTOR = TensorStructInfo((4,), "float32")
 
 
@@ -38,10 +40,19 @@ def rt():
     return tvm.build(scale_kernel(), "llvm")
 
 
-def test_a_kernel_refuses_keyword_arguments_by_name(rt):
-    a = np.zeros(3, "float32")
-    with pytest.raises(VMTypeError, match=r"by position, got k by name"):
-        rt.entry_func(a, a.copy(), k=2.0)
+def test_a_kernel_takes_its_arguments_by_name(rt):
+    a, names = np.ones(3, "float32"), [param.name for param in rt.entry_func.info.params]
+    out = a.copy()
+    rt.entry_func(a, out, k=2.0)
+    assert out.tolist() == [2, 2, 2]
+    rt(**dict(zip(names, (a, out, 3.0))))
+    assert out.tolist() == [3, 3, 3]
+    with pytest.raises(VMTypeError, match=r"no parameter is called 'scale'\n  main\("):
+        rt.entry_func(a, out, scale=2.0)
+    with pytest.raises(VMTypeError, match="parameter k is given twice"):
+        rt.entry_func(a, out, 2.0, k=2.0)
+    with pytest.raises(VMTypeError, match="wanted 3 arguments, got 2; missing: k"):
+        rt.entry_func(a, **{names[1]: out})
 
 
 def test_a_huge_number_is_not_written_out_in_the_message(rt):
@@ -85,7 +96,8 @@ def test_a_computed_dimension_is_named_by_its_own_expression():
     with pytest.raises(VMValueError) as caught:
         vm["main"](np.zeros(2, "float32"), np.zeros(4, "float32"))
     assert "n * n - 1" in str(caught.value)
-    assert "wanted 3 (from the dimensions it is computed from), got 4" in str(caught.value)
+    wanted = "wanted n * n - 1 = 3 (n = 2 from axis 0 of parameter x: Tensor((n,), float32)), got 4"
+    assert wanted in str(caught.value)
     assert "0 * 0" not in str(caught.value)
 
 

@@ -104,6 +104,32 @@ def test_import_runtime_loads_no_compiler_room():
     assert "llvmlite" not in loaded
 
 
+def test_import_runtime_leaves_out_what_running_a_program_does_not_need():
+    rare = {"exec_builder", "explain", "machine_roof", "memory_plan", "memory_trace", "profile"}
+    loaded = loaded_after("import relaxvm.runtime; relaxvm.runtime.VirtualMachine")
+    assert not loaded & {f"relaxvm.runtime.{name}" for name in [*rare, "timing"]}
+    later = loaded_after(
+        "import relaxvm.runtime as r; r.ExecBuilder, r.ProfileReport, r.MemoryPlan"
+    )
+    assert {f"relaxvm.runtime.{name}" for name in rare - {"explain"}} <= later
+
+
+def test_files_of_the_runtime_import_each_other_without_circles():
+    # Imports that are put off (`Deferred`) count: they stand under TYPE_CHECKING.
+    seen = {}
+    for path in (ROOT / "runtime").glob("*.py"):
+        names = (m for m, _, _ in imported_modules(path, ast.parse(path.read_text())))
+        parts = [n.split(".") for n in names if n.startswith("relaxvm.runtime.")]
+        seen[path.stem] = {p[2] for p in parts}
+    waiting = {name: sees & seen.keys() for name, sees in seen.items()}
+    while True:
+        ready = {name for name, sees in waiting.items() if not sees}
+        if not ready:
+            break
+        waiting = {n: sees - ready for n, sees in waiting.items() if n not in ready}
+    assert not waiting
+
+
 def test_every_public_name_of_the_package_exists():
     code = "import relaxvm\nfor name in relaxvm.__all__: getattr(relaxvm, name)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -69,7 +69,22 @@ PRESENT = {
         clz copysign cosh erf exp exp10 floor hypot indexdiv indexmod infinity ldexp likely
         log10 log1p log2 max_value min_value nearbyint nextafter pow reinterpret ret round
         shift_left shift_right sinh stmt_list trunc tvm_access_ptr undef vectorcombine
-        vectorhigh vectorlow
+        vectorhigh vectorlow Schedule schedule ScheduleState StmtSRef IndexMap TensorIntrin
+    """,
+    "tir.schedule": """
+        Schedule ScheduleError BlockRV LoopRV ExprRV Trace Instruction StmtSRef ScheduleState
+        TensorIntrin IndexMap
+    """,
+    "tir.Schedule": """
+        mod state trace func_working_on work_on copy seed fork_seed show get get_sref remove_rv
+        get_block get_sblock get_loops get_child_blocks get_producers get_consumers
+        get_output_blocks sample_categorical sample_perfect_tile sample_compute_location split fuse
+        reorder reorder_block_iter_var add_unit_loop loop_partition merge parallel vectorize unroll
+        bind annotate unannotate compute_inline reverse_compute_inline compute_at
+        reverse_compute_at cache_read cache_write cache_inplace reindex reindex_cache_read
+        reindex_cache_write decompose_reduction rfactor decompose_padding pad_einsum blockize
+        tensorize transform_layout transform_block_layout set_scope storage_align
+        set_axis_separator unsafe_set_dtype enter_postproc
     """,
     "tir.stmt_functor": """
         post_order_visit ir_transform pre_order_visit renew_defs substitute
@@ -81,7 +96,7 @@ PRESENT = {
     """,
     "tir.transform": """
         Simplify LowerOpaqueBlock Apply RemoveNoOp ConvertBlocksToOpaque BindTarget
-        FlattenBuffer LowerInitBlock LowerIntrin LowerMatchBuffer
+        CompactBufferAllocation FlattenBuffer LowerInitBlock LowerIntrin LowerMatchBuffer
         PlanAndUpdateBufferAllocationLocation UnrollLoop prim_func_pass ConvertForLoopsToSerial
         Filter VectorizeLoop
     """,
@@ -118,6 +133,28 @@ PRESENT = {
     "ir.transform.PassContext": "current",
     "ir.container": "Map",
     "container": "Array",
+    "relax.frontend": "nn",
+    "relax.frontend.nn": """
+        Module Tensor Linear Parameter ModuleDict ModuleList add subtract Effect KVCache Mutator
+        relu reshape silu
+    """,
+    "relax.frontend.nn.op": """
+        matmul silu concat debug_func permute_dims relu add arange argsort astype broadcast_to
+        chunk conv2d divide empty equal exp extern floor full gelu get_timestep_embedding greater
+        greater_equal group_norm interpolate less less_equal log max maximum min minimum
+        multinomial_from_uniform multiply negative not_equal pad prelu print_ relu6
+        renormalize_top_p_top_k_prob repeat reshape rms_norm sample_top_p_top_k_from_sorted_prob
+        scaled_dot_product_attention sigmoid softmax softplus sort split sqrt square squeeze
+        subtract sum take tanh tensor_expr_op tensor_ir_inplace_op tensor_ir_op topk triu unsqueeze
+        zeros wrap_nested
+    """,
+    "relax.frontend.nn.modules": """
+        Linear ReLU Attention Conv1D Conv2D Conv3D ConvTranspose1D Embedding GELU GroupNorm
+        Identity KVCache LayerNorm Module RMSNorm SiLU TimestepEmbedding Timesteps IOEffect
+    """,
+    "relax.frontend.nn.spec": "Tensor Int Tuple Object MethodSpec ModuleSpec",
+    "relax.frontend.nn.Tensor": "from_scalar from_const placeholder",
+    "relax.frontend.nn.core": "Tensor Module Parameter Effect Object ModuleList ModuleDict",
     "runtime": """
         tensor convert empty ShapeTuple Tensor load_module Device Executable DataType Module
         String from_dlpack PackedFunc
@@ -144,6 +181,8 @@ PRESENT = {
         Normalize CallTIRRewrite KillAfterLastUse LowerAllocTensor RemovePurityChecking
         ToNonDataflow AttachGlobalSymbol BindSymbolicVars ComputePrimValue
         DecomposeOpsForTraining LambdaLift StaticPlanBlockMemory VMBuiltinLower VMShapeLower
+        CanonicalizeBindings EliminateCommonSubexpr ExpandTupleArguments FoldConstant
+        InlinePrivateFunctions RemoveUnusedOutputs RemoveUnusedParameters ToMixedPrecision
     """,
     "relax.analysis": """
         well_formed name_to_binding BaseCheckResult all_global_vars all_vars bound_vars
@@ -151,6 +190,7 @@ PRESENT = {
         defined_symbolic_vars derive_call_ret_struct_info detect_recursion erase_to_well_defined
         free_symbolic_vars free_vars get_var2val post_order_visit remove_all_unused
         struct_info_base_check struct_info_lca tir_vars_in_struct_info udchain used_vars
+        estimate_memory_usage
     """,
     "relax.op.vm": "alloc_tensor kill_object",
     "relax.op.builtin": "alloc_tensor stop_lift_params",
@@ -163,7 +203,7 @@ PRESENT = {
     "relax.BlockBuilder": "current",
     "relax.VMInstrumentReturnKind": "SKIP_RUN",
     "transform": "PassContext Sequential PrintIR",
-    "arith": "Analyzer ConstIntBound",
+    "arith": "Analyzer ConstIntBound IterMark IterSplitExpr IterSumExpr detect_iter_map",
     "arith.analyzer": "Analyzer",
     "testing": "assert_allclose parameter parameters",
     "error": "TVMError DiagnosticError InternalError",
@@ -255,8 +295,7 @@ ABSENT = [
     (
         "tir",
         "later, with schedules",
-        """ScheduleState StmtSRef BlockDependenceInfo IndexMap Layout BijectiveLayout
-        layout bijective_layout BufferRealize""",
+        """BlockDependenceInfo Layout BijectiveLayout layout bijective_layout BufferRealize""",
     ),
     (
         "tir",
@@ -304,8 +343,8 @@ ABSENT = [
     (
         "tir.transform",
         "later, with schedules",
-        """LoopPartition NarrowDataType StorageRewrite CanonicalizeLoop CommonSubexprElimTIR
-        CompactBufferAllocation ConvertSSA ForceNarrowIndexToInt32 HoistExpression
+        """NarrowDataType StorageRewrite CanonicalizeLoop CommonSubexprElimTIR
+        ConvertSSA ForceNarrowIndexToInt32 HoistExpression
         HoistIfThenElse InjectDoubleBuffer InjectRollingBuffer InjectSoftwarePipeline
         ReduceBranchingThroughOvercompute RemoveAssume RemoveStoreUndef
         RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern RewriteUnsafeSelect
@@ -333,13 +372,13 @@ ABSENT = [
     (
         "relax.transform",
         "later, with fusion and graph rewriting",
-        """FuseTIR MergeCompositeFunctions AnnotateTIROpPattern CanonicalizeBindings FoldConstant
+        """FuseTIR MergeCompositeFunctions AnnotateTIROpPattern
         FuseOpsByPattern LiftTransformParams AdjustMatmulOrder BundleModelParams
-        CombineParallelMatmul ConvertToDataflow DataflowUseInplaceCalls EliminateCommonSubexpr
-        ExpandMatmulOfSum ExpandTupleArguments FastMathTransform FoldBatchnormToConv2D FuseOps
-        FuseTransposeMatmul InlinePrivateFunctions LazyGetInput LazySetOutput
+        CombineParallelMatmul ConvertToDataflow DataflowUseInplaceCalls
+        ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseOps
+        FuseTransposeMatmul LazyGetInput LazySetOutput
         LazyTransformParams NormalizeGlobalVar PatternCheckContext RemoveRedundantReshape
-        RemoveUnusedOutputs RemoveUnusedParameters ReorderPermuteDimsAfterConcat
+        ReorderPermuteDimsAfterConcat
         ReorderTakeAfterMatmul RewriteDataflowReshape SpecializePrimFuncBasedOnCallSite
         TopologicalSort UpdateParamStructInfo""",
     ),
@@ -347,7 +386,7 @@ ABSENT = [
         "relax.transform",
         "later, with layouts and mixed precision",
         """AlterOpImpl AttachAttrLayoutFreeBuffers ConvertLayout OptimizeLayoutTransform
-        SplitLayoutRewritePreproc ToMixedPrecision""",
+        SplitLayoutRewritePreproc""",
     ),
     ("relax.transform", "later, with tuning", "MetaScheduleApplyDatabase MetaScheduleTuneIRMod"),
     ("relax.transform", "no outside code generators yet", "RunCodegen AllocateWorkspace"),
@@ -355,15 +394,15 @@ ABSENT = [
     (
         "relax.analysis",
         "later, with fusion and layouts",
-        """has_reshape_pattern estimate_memory_usage suggest_layout_transforms
+        """has_reshape_pattern suggest_layout_transforms
         collect_non_negative_expressions""",
     ),
     ("relax.analysis", "struct info is the one word for static knowledge", "get_static_type"),
     (
         "arith",
         "later, with schedules",
-        """IntervalSet IterMapExpr IterMark IterSplitExpr IterSumExpr ProofStrength deduce_bound
-        detect_clip_bound detect_common_subexpr detect_iter_map detect_linear_equation
+        """IntervalSet IterMapExpr ProofStrength deduce_bound
+        detect_clip_bound detect_common_subexpr detect_linear_equation
         estimate_region_lower_bound estimate_region_strict_bound estimate_region_upper_bound
         inverse_affine_iter_map iter_map_simplify normalize_iter_map_to_expr
         normalize_to_iter_sum solve_linear_equations solve_linear_inequalities
@@ -376,7 +415,12 @@ ABSENT = [
     ),
     ("error", "later, with the frontends", "OpNotImplemented"),
     ("base", "there is no C++ library", "_LIB"),
-    ("tir", "later, with schedules", "Schedule schedule"),
+    (
+        "relax.frontend.nn",
+        "there is no C++ compiler, and no GPU, to build them for",
+        "SourceModule ObjectModule llm",
+    ),
+    ("relax.frontend.nn.op", "one machine", "ccl_allreduce ccl_broadcast_from_worker0"),
     ("relax", "later: patterns, outside libraries", "dpl backend"),
     ("script", "later", "ir_builder"),
     ("", "later: tuning, operator inventory, Relay's spelling", "meta_schedule topi relay"),
@@ -385,9 +429,12 @@ ABSENT = [
 MODULES = """
     script script.ir script.relax script.tir script.parser script.parser.ir script.parser.relax
     script.parser.tir ir ir.base ir.container ir.expr ir.instrument ir.module ir.op ir.transform
-    relax relax.analysis relax.block_builder relax.expr relax.expr_functor relax.op relax.pipeline
+    relax relax.analysis relax.block_builder relax.expr relax.expr_functor relax.frontend
+    relax.frontend.nn relax.frontend.nn.core relax.frontend.nn.modules relax.frontend.nn.op
+    relax.frontend.nn.spec relax.frontend.nn.visitor relax.op relax.pipeline
     relax.struct_info relax.transform relax.transform.transform relax.vm relax.vm_build tir
-    tir.analysis tir.buffer tir.expr tir.function tir.op tir.stmt tir.stmt_functor tir.transform
+    tir.analysis tir.buffer tir.expr tir.function tir.op tir.schedule tir.schedule.schedule
+    tir.schedule.trace tir.stmt tir.stmt_functor tir.transform s_tir.schedule
     tir.transform.transform tirx s_tir te te.tensor arith arith.analyzer target testing error base
     runtime runtime.container runtime.module runtime.ndarray runtime.vm runtime.relax_vm nd
     transform instrument container driver

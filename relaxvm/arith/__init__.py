@@ -8,5 +8,17 @@ Not done here: anything about statements or buffers (`tir`); evaluation of expre
 
 from .analyzer import Analyzer, can_prove, prove_equal, simplify
 from .bound import ConstIntBound
+from .iter_map import IterMapper, IterMark, IterSplitExpr, IterSumExpr, detect_iter_map
 
-__all__ = ["Analyzer", "ConstIntBound", "can_prove", "prove_equal", "simplify"]
+__all__ = [
+    "Analyzer",
+    "ConstIntBound",
+    "IterMapper",
+    "IterMark",
+    "IterSplitExpr",
+    "IterSumExpr",
+    "can_prove",
+    "detect_iter_map",
+    "prove_equal",
+    "simplify",
+]

@@ -408,7 +408,7 @@ class Analyzer:
         """
         best = self._poly_bound(poly).max_value
         for _ in range(16):
-            step = self._eliminate(poly)
+            step = self._eliminate(poly) or self._eliminate_quotient(poly)
             if step is None:
                 break
             poly = step
@@ -433,6 +433,28 @@ class Analyzer:
             terms = dict(poly.terms)
             del terms[monomial]
             self._poly(self.simplify(end)).add_to(terms, c)
+            return Poly(terms)
+        return None
+
+    def _eliminate_quotient(self, poly: Poly) -> Poly | None:
+        """Replace ``k * (x // c)``, k a multiple of c > 0, by what bounds it:
+        ``x - c + 1 <= c * (x // c) <= x``.
+        """
+        for monomial, k in poly.terms.items():
+            q = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(q, FloorDiv) or not isinstance(q.b, IntImm):
+                continue
+            c = q.b.value
+            if c <= 0 or k % c or any(q in m for m in poly.terms if len(m) > 1):
+                continue
+            x = self._poly(q.a)
+            if not self._exact(x, q.a):
+                continue
+            terms = dict(poly.terms)
+            del terms[monomial]
+            x.add_to(terms, k // c)
+            if k < 0:
+                Poly.constant(c - 1).add_to(terms, -k // c)
             return Poly(terms)
         return None
 

@@ -193,9 +193,12 @@ def _divide(self: Analyzer, e: FloorDiv, a: Poly, c: int) -> PrimExpr | None:
     if g > 1:
         # (g*y + k) // (g*d) == (y + k // g) // d
         y, _ = r.split(g)
+        if not self._exact(y, e):
+            return None
         reduced = FloorDiv(self._from_poly(y, e), const(c // g, e.dtype))
         return self._from_poly(q + self._poly(_again(self, reduced)), e)
-    if q.terms:
+    # The rest alone may wrap where the whole does not: 4 - x of an unsigned x.
+    if q.terms and self._exact(r, e):
         made = FloorDiv(self._from_poly(r, e), e.b)
         return self._from_poly(q + self._poly(_again(self, made)), e)
     return None
@@ -283,10 +286,10 @@ def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
         g = gcd(g, k)
     if g > 1:
         # (g*y) % (g*d) == g * (y % d)
-        inner = FloorMod(
-            self._from_poly(Poly({m: k // g for m, k in reduced.terms.items()}), e),
-            const(c // g, e.dtype),
-        )
+        parts = Poly({m: k // g for m, k in reduced.terms.items()})
+        if not self._exact(parts, e):
+            return None
+        inner = FloorMod(self._from_poly(parts, e), const(c // g, e.dtype))
         return self._from_poly(self._poly(_again(self, inner)).scale(g), e)
     if reduced.terms != a.terms and self._exact(reduced, e):
         return FloorMod(self._from_poly(reduced, e), e.b)

@@ -63,9 +63,15 @@ def scalar_post_order(root: PrimExpr, done: dict[int, Any]) -> Iterator[PrimExpr
 
 
 def conjuncts(e: PrimExpr) -> list[PrimExpr]:
-    out, stack = [], [e]
+    """The conditions that `e` joins by And, each once."""
+    out: list[PrimExpr] = []
+    stack = [e]
+    seen: set[int] = set()
     while stack:
         n = stack.pop()
+        if id(n) in seen:
+            continue
+        seen.add(id(n))
         if isinstance(n, And):
             stack.extend((n.b, n.a))
         else:

@@ -5,6 +5,7 @@ Not done here: anything about IR or about running programs.
 """
 
 from . import config
+from .cpu import CpuModel
 from .dtype import (
     DataType,
     bfloat16_to_float32,
@@ -35,13 +36,15 @@ from .errors import (
     VMValueError,
     add_note,
 )
-from .lazy import submodules
+from .lazy import Deferred, submodules
 from .span import UNKNOWN, Span
 
 __all__ = [
     "CodegenError",
+    "CpuModel",
     "DTypeError",
     "DataType",
+    "Deferred",
     "DiagnosticError",
     "FrontendError",
     "InternalError",

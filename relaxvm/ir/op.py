@@ -99,7 +99,7 @@ _declare(_ROUNDING, 1, "same")
 _declare(["fabs"], 1, "same")  # also T.abs; integers too
 _declare(_FLOAT_BINARY, 2, "float")
 _declare(["ldexp"], 2, "float")
-_declare(["fma"], 3, "float")
+_declare(["fma", "muladd"], 3, "float")
 _declare(_INT_BINARY, 2, "int")
 _declare(_INT_UNARY, 1, "int")
 _declare(["isnan", "isinf", "isfinite"], 1, "bool")

@@ -10,6 +10,9 @@
 A node refers only to nodes before it. The reader is strict: unknown classes, wrong field counts,
 wrong kinds and references
 forward are `LoadError`s; constructors check the rest.
+
+`pickle` goes the same way, so that processes can send each other IR: what one pickle holds as
+separate nodes arrives as separate nodes.
 """
 
 from __future__ import annotations
@@ -127,6 +130,14 @@ def save_msgpack(value: Any, *, spans: bool = True) -> bytes:
     """`value` (a module, function or any node) as msgpack bytes."""
     packed: bytes = msgpack.packb(_document(value, spans, binary=True), use_bin_type=True)
     return packed
+
+
+def _reduce(value: Any, protocol: int) -> tuple[Any, ...]:
+    return (load_msgpack, (save_msgpack(value),))
+
+
+# Set from here: a node knows nothing of files.
+Node.__reduce_ex__ = IRModule.__reduce_ex__ = _reduce  # type: ignore[assignment, method-assign]
 
 
 def load_json(text: str) -> Any:

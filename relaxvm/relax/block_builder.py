@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,7 +24,10 @@ from ..base import UNKNOWN, Span, StructInfoError, VerifyError
 from ..ir.equal import structural_equal, structural_hash
 from ..ir.module import BaseFunc, GlobalVar, IRModule
 from ..ir.op import Op
+from ..ir.walk import walk
 from ..tir import PrimFunc
+from .analysis.purity import is_pure_call
+from .analysis.vars import free_vars
 from .derive import BaseCheckResult, struct_info_base_check, where
 from .emit_te import call_te_inputs
 from .expr import (
@@ -44,6 +48,7 @@ from .expr import (
 from .kernel_call import KERNEL_CALLS, check_kernel_call
 from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
 from .op import call_tir
+from .shape_facts import ShapeFacts, facts_of
 from .struct_info import Expr, StructInfo
 
 __all__ = ["BlockBuilder"]
@@ -56,18 +61,38 @@ _builders: contextvars.ContextVar[tuple[BlockBuilder, ...]] = contextvars.Contex
 class _Frame:
     """A function being written."""
 
-    __slots__ = ("attrs", "done", "name", "normal", "params", "private", "pure", "span", "var_of")
+    __slots__ = (
+        "attrs",
+        "done",
+        "name",
+        "nested",
+        "normal",
+        "params",
+        "private",
+        "pure",
+        "unseen",
+        "var_of",
+    )
 
     def __init__(
-        self, name: str, params: tuple[Var, ...] | None, attrs: Any, pure: bool, private: bool
+        self,
+        name: str,
+        params: tuple[Var, ...] | None,
+        attrs: Any,
+        pure: bool,
+        private: bool,
+        nested: bool = False,
     ) -> None:
+        self.nested = nested
         self.name = name
         self.params = params
         self.attrs = dict(attrs or {})
         self.pure = pure
         self.private = private
         self.normal = Normalizer(NameSupply())
-        self.var_of: dict[int, tuple[Var, Expr]] = {}
+        self.var_of: dict[int, tuple[Var, Expr | None]] = {}
+        # Whether something was used that may be bound nowhere.
+        self.unseen = False
         self.done = False
 
 
@@ -85,7 +110,10 @@ class BlockBuilder:
         self._globals = NameSupply(lambda: [gv.name_hint for gv in self._mod])
         # Functions by structural hash, for `add_func`; the module's own are hashed when it is
         # first asked.
-        self._by_hash: dict[int, list[GlobalVar]] | None = None
+        # Functions by likeness, and those of a likeness that was asked for by hash: hashing takes
+        # as long as making a function, and most are like no other.
+        self._by_likeness: dict[Any, list[tuple[GlobalVar, BaseFunc]]] | None = None
+        self._by_hash: dict[int, list[GlobalVar]] = {}
         # What legalisation made of which operator, so that the same one is not made twice.
         self.legalised: dict[Any, Any] = {}
 
@@ -111,6 +139,10 @@ class BlockBuilder:
     def current_block_is_dataflow(self) -> bool:
         """Whether the block being written is a dataflow block."""
         return self._scope("current_block_is_dataflow").block.dataflow
+
+    def shape_facts(self) -> Iterator[ShapeFacts]:
+        """What has been checked about dimensions in the scopes being written, nearest first."""
+        return facts_of(self._frame("shape_facts").normal.scopes)
 
     # -- functions --------------------------------------------------------------------------------
 
@@ -157,7 +189,7 @@ class BlockBuilder:
     @contextlib.contextmanager
     def nested_function(self, params: Sequence[Var] = ()) -> Iterator[None]:
         """Write a function that does not go into the module; `finish_nested` gives its body."""
-        frame = _Frame("a nested function", None, None, True, True)
+        frame = _Frame("a nested function", None, None, True, True, nested=True)
         _set_params(frame, params)
         frame.normal.scopes.append(Scope())
         self._frames.append(frame)
@@ -201,11 +233,12 @@ class BlockBuilder:
         if not frame.private:
             attrs.setdefault("global_symbol", frame.name)
         fn = Function(frame.params, seq, None, frame.pure, attrs)
+        if frame.unseen and len(self._frames) == 1:
+            _refuse_unbound(frame.name, fn)
         frame.done = True
         # A declaration is replaced in place: callers hold its GlobalVar.
         self._mod[frame.name] = fn
-        if self._by_hash is not None:
-            self._remember(self._mod.get_global_var(frame.name), fn)
+        self._remember(self._mod.get_global_var(frame.name), fn)
         self._globals.reserve(frame.name)
         return self._mod.get_global_var(frame.name)
 
@@ -215,11 +248,11 @@ class BlockBuilder:
         """
         if not isinstance(func, BaseFunc):
             raise VerifyError(f"add_func: wanted a function, got {type(func).__name__}")
-        if self._by_hash is None:
-            self._by_hash = {}
+        if self._by_likeness is None:
+            self._by_likeness = {}
             for gv, each in self._mod.items():
                 self._remember(gv, each)
-        for gv in self._by_hash.get(structural_hash(func), ()):
+        for gv in self._alike(func):
             if gv in self._mod and structural_equal(self._mod[gv], func):
                 return gv
         name = self._globals.fresh(func_name)
@@ -231,8 +264,20 @@ class BlockBuilder:
         return gv
 
     def _remember(self, gv: GlobalVar, func: BaseFunc) -> None:
-        if self._by_hash is not None:
-            self._by_hash.setdefault(structural_hash(func), []).append(gv)
+        if self._by_likeness is not None:
+            self._by_likeness.setdefault(_likeness(func), []).append((gv, func))
+
+    def _alike(self, func: BaseFunc) -> Sequence[GlobalVar]:
+        """The functions that may be equal to `func`."""
+        assert self._by_likeness is not None
+        likeness = _likeness(func)
+        found = self._by_likeness.get(likeness)
+        if found is None:
+            return ()
+        for gv, each in found:
+            self._by_hash.setdefault(structural_hash(each), []).append(gv)
+        found.clear()
+        return self._by_hash.get(structural_hash(func), ())
 
     def update_func(self, gv: GlobalVar | str, updated_func: BaseFunc) -> None:
         """Replace the function under `gv`."""
@@ -319,7 +364,8 @@ class BlockBuilder:
         self._check_visible(frame, value)
         if isinstance(value, Call):
             self._check_kernel(value)
-        var = frame.normal.bind(value, name_hint, as_output=as_output)
+            self._check_purity(frame, value)
+        var = frame.normal.bind(value, name_hint, as_output=as_output, span=_line_of_caller())
         if not isinstance(expr, Var):
             frame.normal.remember(expr, var)
         frame.var_of[id(var)] = (var, value)
@@ -339,6 +385,18 @@ class BlockBuilder:
         if isinstance(fn, PrimFunc):
             check_kernel_call(call, fn)
 
+    def _check_purity(self, frame: _Frame, call: Call) -> None:
+        """Refuse calls with effects in a dataflow block of a function the user writes."""
+        if frame.nested or not frame.normal.scopes[-1].block.dataflow:
+            return
+        if not frame.attrs.get("relax.force_pure") and not is_pure_call(call, self._mod):
+            span = call.span if call.span is not UNKNOWN else _line_of_caller(4)
+            raise VerifyError(
+                f"function {frame.name}: {_name_of_callee(call)} may have effects, which a "
+                "dataflow block does not allow; use call_pure_packed if it has none, or call it "
+                f"outside the block, in a function made with pure=False{where(span)}"
+            )
+
     def _check_visible(self, frame: _Frame, value: Expr) -> None:
         """Refuse dataflow variables of a block that has ended."""
         stack: list[Any] = [value]
@@ -351,6 +409,8 @@ class BlockBuilder:
                         "emit_output there and use what that "
                         f"gives{where(getattr(value, 'span', UNKNOWN))}"
                     )
+            elif isinstance(each, Var):
+                frame.unseen = frame.unseen or id(each) not in frame.var_of
             elif isinstance(each, Call):
                 stack.extend(each.args)
                 stack.append(each.op)
@@ -375,10 +435,13 @@ class BlockBuilder:
                 f"match_cast: wanted struct info, got {type(struct_info).__name__}: {struct_info!r}"
             )
         leaf = self._leaf(frame, value)
+        if span is UNKNOWN:
+            span = _line_of_caller(2)
         if struct_info_base_check(struct_info, leaf.struct_info) is BaseCheckResult.FAIL_L0:
+            made = getattr(leaf, "span", UNKNOWN)
             raise StructInfoError(
-                f"match_cast: the value can never be that\n  wanted: {struct_info}\n"
-                f"  got:    {leaf.struct_info}{where(span)}"
+                f"match_cast: the value can never be that\n  wanted: {struct_info}{where(span)}\n"
+                f"  got:    {leaf.struct_info}{where(made)}"
             )
         block = frame.normal.scopes[-1].block
         name = frame.normal.names.fresh(name_hint or ("lv" if block.dataflow else "gv"))
@@ -479,6 +542,17 @@ class BlockBuilder:
         return done if done is not None else BindingBlock(())
 
 
+def _line_of_caller(depth: int = 3) -> Span:
+    """The line that calls the builder, if that is not one of relaxvm's own."""
+    frame = sys._getframe(depth)
+    if frame.f_globals.get("__name__", "").startswith(_OWN):
+        return UNKNOWN
+    return Span(frame.f_code.co_filename, frame.f_lineno, 1)
+
+
+_OWN = __name__.partition(".")[0] + "."
+
+
 def _set_params(frame: _Frame, params: Any) -> None:
     items = (params,) if isinstance(params, Var) else tuple(params)
     for param in items:
@@ -486,10 +560,28 @@ def _set_params(frame: _Frame, params: Any) -> None:
             raise VerifyError(
                 f"function {frame.name}: a parameter is a relax.Var, got {type(param).__name__}"
             )
-        if sum(p is param for p in items) > 1:
+        if id(param) in frame.var_of:
             raise VerifyError(f"function {frame.name}: parameter {param.name_hint} stands twice")
+        frame.var_of[id(param)] = (param, None)
         frame.normal.names.reserve(param.name_hint)
     frame.params = items
+
+
+def _name_of_callee(call: Call) -> str:
+    op: Any = call.op
+    names = (getattr(op, key, None) for key in ("global_symbol", "name", "name_hint"))
+    return next((str(name) for name in names if name), "a function")
+
+
+def _refuse_unbound(name: str, fn: Function) -> None:
+    """Raise VerifyError for a variable that a function uses and nothing in it binds."""
+    for var in free_vars(fn):
+        bindings = (n for n in walk(fn) if isinstance(n, Binding))
+        user: Any = next((b for b in bindings if any(n is var for n in walk(b.value))), fn)
+        raise VerifyError(
+            f"function {name}: {var.name_hint} is used, but it is no parameter and nothing in the "
+            f"function binds it{where(user.span)}"
+        )
 
 
 def _is_declaration(fn: BaseFunc) -> bool:
@@ -510,3 +602,14 @@ def _name_of(func: Callable[..., Any]) -> str:
         getattr(func, "func", None), "__name__", "te_func"
     )
     return "te_func" if isinstance(func, types.LambdaType) and name == "<lambda>" else name
+
+
+def _likeness(func: BaseFunc) -> Any:
+    """What equal functions have alike, found in no time."""
+    if not isinstance(func, PrimFunc):
+        return type(func), len(getattr(func, "params", ()))
+    # Sizes that are symbols are each function's own.
+    shapes = tuple(
+        (b.dtype, tuple(getattr(d, "value", None) for d in b.shape)) for b in func.buffers
+    )
+    return PrimFunc, len(func.params), shapes

@@ -40,6 +40,7 @@ from .symbols import (
     erase_unbound,
     erase_with,
     known_dims,
+    made_at,
     plain_text,
     prove_dims,
     replaced_by,
@@ -60,6 +61,7 @@ __all__ = [
     "erase_unbound",
     "infer_call",
     "is_base_of",
+    "made_at",
     "plain_text",
     "prove_dims",
     "replaced_by",
@@ -362,7 +364,7 @@ def derive_call_ret_struct_info(
             bound = "" if wanted is param else f", here {wanted}"
             raise StructInfoError(
                 f"{name}: argument {label} does not fit its parameter\n"
-                f"  wanted: {param}{bound}\n  got:    {info}{where(span)}"
+                f"  wanted: {param}{bound}\n  got:    {info}{made_at(args[i])}{where(span)}"
             )
     return binding.result(func_sinfo.ret, func_sinfo.params)
 

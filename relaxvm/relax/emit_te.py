@@ -2,7 +2,8 @@
 `call_tir`.
 
 The loop function gets symbols of its own: `n` of the graph becomes another `n`, bound by its
-buffers. A symbol that no buffer dimension determines is passed as a scalar parameter (`tir_vars`).
+buffers. An integer symbol that no buffer dimension determines is passed as a scalar parameter after
+the outputs (`tir_vars`), a symbol of another dtype as one among the inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def call_te_inputs(
             raise StructInfoError(
                 f"emit_te: {name} gives a te.Tensor or a list of them, got {type(each).__name__}"
             )
-    prim_func = create_prim_func([*inputs.tensors, *outputs]).without_attr("global_symbol")
+    scalars = list(inputs.scalars.values())
+    prim_func = create_prim_func([*inputs.tensors, *scalars, *outputs])
+    prim_func = prim_func.without_attr("global_symbol")
     unbound = _unbound(prim_func, inputs, outputs)
     if unbound:
         prim_func = prim_func.replace(params=(*prim_func.params, *unbound))
@@ -65,12 +68,14 @@ def call_te_inputs(
     info = infos[0] if isinstance(result, Tensor) else TupleStructInfo(tuple(infos))
     if isinstance(result, (list, tuple)) and len(infos) == 1:
         info = infos[0]
-    return prim_func, inputs.exprs, info, [back[v] for v in unbound]
+    exprs = [*inputs.exprs, *(PrimValue(v) for v in inputs.scalars)]
+    return prim_func, exprs, info, [back[v] for v in unbound]
 
 
 def _unbound(prim_func: PrimFunc, inputs: _Inputs, outputs: list[Tensor]) -> list[TirVar]:
     """The loop function's symbols that no buffer dimension is."""
     bound = {id(d) for t in (*inputs.tensors, *outputs) for d in t.shape}
+    bound.update(map(id, inputs.scalars.values()))
     mine = {id(v): v for v in inputs.symbols.values() if id(v) not in bound}
     if not mine:
         return []
@@ -85,6 +90,7 @@ class _Inputs:
         self.exprs: list[Expr] = []
         self.tensors: list[Tensor] = []
         self.symbols: dict[TirVar, TirVar] = {}
+        self.scalars: dict[TirVar, TirVar] = {}
         self._names: dict[str, int] = {}
 
     def convert(self, value: Any, what: str) -> Any:
@@ -140,5 +146,7 @@ class _Inputs:
     def _scalar(self, value: PrimExpr) -> PrimExpr:
         for n in walk(value):
             if isinstance(n, TirVar) and n not in self.symbols:
-                self.symbols[n] = type(n)(n.name, n.dtype)
+                mine = self.symbols[n] = type(n)(n.name, n.dtype)
+                if not n.dtype.is_int:
+                    self.scalars[n] = mine
         return substitute(value, self.symbols)

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..base import VerifyError
+from ..base import UNKNOWN, Span, VerifyError
 from ..ir.module import GlobalVar
 from ..ir.op import Op
 from ..ir.walk import walk
@@ -165,12 +165,16 @@ class _Block:
 
 
 class Scope:
-    """The blocks of one body or branch being collected; there is always a current block."""
+    """The blocks of one body or branch being collected; there is always a current block.
 
-    __slots__ = ("barrier", "block", "blocks", "memo")
+    facts  what has been checked here about dimensions (a `shape_facts.ShapeFacts`)
+    """
+
+    __slots__ = ("barrier", "block", "blocks", "facts", "memo")
 
     def __init__(self, barrier: bool = False) -> None:
         self.barrier = barrier
+        self.facts: Any = None
         self.blocks: list[BindingBlock] = []
         self.block = _Block(False)
         self.memo: dict[int, tuple[Expr, Expr]] = {}
@@ -227,8 +231,13 @@ class Normalizer:
         """`seq` in normal form; the same object if it is."""
         return self._run(self._seq(seq))  # type: ignore[no-any-return]
 
-    def bind(self, value: Expr, hint: str = "", *, as_output: bool = False) -> Var:
-        """A new variable bound to `value`, which is flat or a normal `If` or `Function`."""
+    def bind(
+        self, value: Expr, hint: str = "", *, as_output: bool = False, span: Span = UNKNOWN
+    ) -> Var:
+        """A new variable bound to `value`, which is flat or a normal `If` or `Function`.
+
+        span  where it is bound, if the value does not know where it comes from
+        """
         block = self.scopes[-1].block
         inside = block.dataflow and not as_output
         if block.dataflow and isinstance(value, If):
@@ -237,10 +246,10 @@ class Normalizer:
                 f"it{where(value.span)}"
             )
         name = self.names.fresh(hint or ("lv" if inside else "gv"))
-        span = getattr(value, "span", None)
-        kind = DataflowVar if inside else Var
-        var = kind(name, value.struct_info) if span is None else kind(name, value.struct_info, span)
-        block.append(VarBinding(var, value) if span is None else VarBinding(var, value, span))
+        own = getattr(value, "span", None)
+        span = span if own is None or own is UNKNOWN else own
+        var = (DataflowVar if inside else Var)(name, value.struct_info, span)
+        block.append(VarBinding(var, value, span))
         return var
 
     def remember(self, expr: Expr, leaf: Expr) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from ..arith import Analyzer
 from ..ir.expr import FloatImm, IntImm
 from ..ir.expr import Var as TirVar
+from ..ir.module import GlobalVar
 from ..ir.node import Node
 from ..ir.walk import transform, walk
 from .derive import (
@@ -16,12 +17,36 @@ from .derive import (
     simplify_dims,
     substitute_struct_info,
 )
-from .expr import Binding, Function, MatchCast, PrimValue, Var
-from .struct_info import StructInfo
+from .expr import (
+    Binding,
+    Constant,
+    DataflowVar,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    MatchCast,
+    PrimValue,
+    StringImm,
+    Var,
+)
+from .struct_info import ShapeExpr, ShapeStructInfo, StructInfo
 
 __all__ = ["copy_bound_vars", "copy_with_new_vars", "substitute_graph"]
 
 N = TypeVar("N", bound=Node)
+_CLOSED = frozenset(
+    (
+        Var,
+        DataflowVar,
+        Constant,
+        GlobalVar,
+        ExternFunc,
+        PrimValue,
+        ShapeExpr,
+        StringImm,
+        DataTypeImm,
+    )
+)
 
 
 def substitute_graph(root: N, mapping: Mapping[Any, Any]) -> N:
@@ -35,7 +60,23 @@ def substitute_graph(root: N, mapping: Mapping[Any, Any]) -> N:
     by_id = {id(k): v for k, v in mapping.items()}
     if not by_id:
         return root
+    if all(map(_is_value, mapping)):
+        return transform(root, _keep, pre=lambda n: by_id.get(id(n)) or _closed(n))
     return transform(root, _tidy, pre=lambda n: replaced_by(n, by_id))
+
+
+def _is_value(key: Any) -> bool:
+    """Whether `key` is a variable that no struct info can mention: those mentioned are shapes."""
+    return isinstance(key, Var) and not isinstance(key.struct_info, ShapeStructInfo)
+
+
+def _closed(n: Node) -> Node | None:
+    """`n` if it has no variables but those in its struct info, else None."""
+    return n if type(n) in _CLOSED or isinstance(n, StructInfo) else None
+
+
+def _keep(n: Node) -> None:
+    """Nothing is to be done after its children."""
 
 
 def copy_with_new_vars(fn: Function) -> Function:

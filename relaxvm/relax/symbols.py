@@ -34,6 +34,7 @@ __all__ = [
     "erase_unbound",
     "erase_with",
     "known_dims",
+    "made_at",
     "plain_text",
     "prove_dims",
     "replaced_by",
@@ -51,6 +52,15 @@ def where(span: Span) -> str:
         return ""
     pointer = span.pointer()
     return f"\n  at {span}" + (f"\n{pointer}" if pointer else "")
+
+
+def made_at(value: Any) -> str:
+    """A line for a message that says which source line made `value`; empty if unknown."""
+    span = getattr(value, "span", UNKNOWN)
+    if span is UNKNOWN or span is None:
+        return ""
+    text = span.source_line()
+    return f"\n    from {span}" + (f": {text.strip()}" if text else "")
 
 
 def plain_text(expr: PrimExpr) -> str:

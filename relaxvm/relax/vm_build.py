@@ -18,14 +18,16 @@ from ..pipeline import (
     LEGAL_TO_FUSED,
     get_pipeline,
     run_stages,
+    schedule_pipeline,
     verify_stage,
 )
 from ..runtime import ExecBuilder, Executable, Provenance, VirtualMachine
-from ..target import Target, compile_prim_funcs
+from ..runtime.kernel import KernelSection
+from ..target import Target, compile_program
 from ..tir import PrimFunc
 from .analysis import assert_well_formed
 from .expr import Function, Var
-from .transform import BindParams
+from .transform import BindParams, Normalize
 from .vm_codegen import emit_functions
 
 __all__ = ["Executable", "VirtualMachine", "build"]
@@ -39,7 +41,7 @@ def build(
     params: Mapping[Any, Any] | None = None,
     pipeline: Any = "default",
     tir_pipeline: Any = "default",
-    exec_mode: str = "bytecode",
+    exec_mode: str | None = None,
     *,
     relax_pipeline: Any = None,
     system_lib: bool | None = None,
@@ -52,7 +54,10 @@ def build(
     pipeline   passes that run first: a name for `get_pipeline`, a `Pass`, or None for a module
                lowered already. What a pipeline leaves to do, the default one does.
                `relax_pipeline` is its newer name.
-    exec_mode  "bytecode" or "compiled"; the file is the same, it says how the machine would run it
+    tir_pipeline  what schedules the loop functions: "default" (`tir.schedule.rules`), a `Pass`, or
+               None to leave them as they are
+    exec_mode  "compiled" (as None): graph functions become machine code too; "bytecode": they do
+               not, the build is faster, and a VM interprets them
 
     Raises VerifyError for ill-formed modules, CodegenError for what cannot be compiled; notes name
     pass and function.
@@ -61,8 +66,7 @@ def build(
         mod = IRModule.from_expr(mod)
     if not isinstance(mod, IRModule):
         raise VerifyError(f"build: wanted an IRModule, got {type(mod).__name__}: {mod!r}"[:300])
-    if exec_mode not in _EXEC_MODES:
-        raise PassError(f"build: exec_mode is one of {', '.join(_EXEC_MODES)}, got {exec_mode!r}")
+    _check_mode(exec_mode)
     if system_lib:
         raise PassError(
             "build: system_lib=True: executables are files of their own; use export_library"
@@ -72,13 +76,20 @@ def build(
         mod = _bind(mod, params)
     mod, passes = _lower(mod, pipeline if relax_pipeline is None else relax_pipeline)
     kernels = _reachable_kernels(mod)
-    if isinstance(tir_pipeline, Pass):
+    if tir_pipeline == "default":
+        kernels = schedule_pipeline(chosen)(kernels)
+    elif isinstance(tir_pipeline, Pass):
         kernels = tir_pipeline(kernels)
-    elif tir_pipeline not in ("default", None):
+    elif tir_pipeline is not None:
         raise PassError(f"build: tir_pipeline is a Pass or 'default', got {tir_pipeline!r}")
     builder = ExecBuilder()
     _vmcodegen(builder, mod, exec_mode)
-    return _vmlink(builder, chosen, kernels, passes)
+    return _vmlink(builder, chosen, kernels, passes, exec_mode)
+
+
+def _check_mode(exec_mode: str | None) -> None:
+    if exec_mode is not None and exec_mode not in _EXEC_MODES:
+        raise PassError(f"build: exec_mode is one of {', '.join(_EXEC_MODES)}, got {exec_mode!r}")
 
 
 def _target(target: Any) -> Target:
@@ -113,6 +124,8 @@ def _bind(mod: IRModule, params: Mapping[Any, Any]) -> IRModule:
 
 def _lower(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
     """`mod` at stage PLANNED, and the names of the passes that brought it there."""
+    if pipeline is not None:
+        mod = Normalize()(mod)
     assert_well_formed(mod)
     if pipeline is None:
         verify_stage(mod, "PLANNED")
@@ -124,6 +137,7 @@ def _lower(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
             raise PassError(f"build: pipeline is a name or a Pass, got {type(chosen).__name__}")
         mod = chosen(mod)
         names.extend(_enabled(chosen))
+        mod = Normalize()(mod)
         assert_well_formed(mod)
     mod = run_stages(mod)
     for stage in (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED):
@@ -154,10 +168,12 @@ def _reachable_kernels(mod: IRModule) -> IRModule:
     return mod.clone(functions=kept)
 
 
-def _vmcodegen(builder: ExecBuilder, mod: IRModule, exec_mode: str = "bytecode") -> IRModule:
-    """Emit the graph functions of a module at stage PLANNED; gives the module of the others."""
-    if exec_mode not in _EXEC_MODES:
-        raise PassError(f"build: exec_mode is one of {', '.join(_EXEC_MODES)}, got {exec_mode!r}")
+def _vmcodegen(builder: ExecBuilder, mod: IRModule, exec_mode: str | None = None) -> IRModule:
+    """Emit the graph functions of a module at stage PLANNED; gives the module of the others.
+
+    The bytecode is the same in both modes.
+    """
+    _check_mode(exec_mode)
     emit_functions(mod, builder)
     return mod.clone({gv: fn for gv, fn in mod.items() if not isinstance(fn, Function)})
 
@@ -167,18 +183,24 @@ def _vmlink(
     target: Any,
     tir_mod: IRModule | None = None,
     passes: tuple[str, ...] = (),
+    exec_mode: str | None = None,
 ) -> Executable:
     """The executable of what `builder` holds and the loop functions of `tir_mod`, compiled for
-    `target`.
+    `target`. Unless `exec_mode` is "bytecode", what `builder` holds is compiled with them.
     """
     chosen = _target(target)
-    if tir_mod is not None and len(tir_mod):
+    kernels = IRModule({}) if tir_mod is None else tir_mod
+
+    def assemble(section: KernelSection | None) -> Executable:
+        if section is not None:
+            builder.add_kernels(section)
         try:
-            builder.add_kernels(compile_prim_funcs(tir_mod, chosen))
-        except RelaxvmError as error:
-            add_note(error, f"while compiling the kernels for {chosen}")
-            raise
+            return builder.get(Provenance("relaxvm", __version__, str(chosen), passes))
+        except VerifyError as error:
+            raise CodegenError(f"the generated bytecode does not verify: {error}") from error
+
     try:
-        return builder.get(Provenance("relaxvm", __version__, str(chosen), passes))
-    except VerifyError as error:
-        raise CodegenError(f"the generated bytecode does not verify: {error}") from error
+        return compile_program(kernels, chosen, assemble, exec_mode != "bytecode")
+    except RelaxvmError as error:
+        add_note(error, f"while compiling the kernels for {chosen}")
+        raise

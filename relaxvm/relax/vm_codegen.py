@@ -8,7 +8,8 @@ Registers: parameters first. A name (``y = x``, `match_cast`) shares the registe
 a constant has none. The registers of memory (storages, tensors in them, and what may alias them)
 are written once, so that the machine can prepare them before the first call; all others are reused
 after the last use of what they held. Both branches of an `If` write one register, directly where
-the branch computes its result, else by a ``vm.builtin.move``.
+the branch computes its result, else by a ``vm.builtin.move``. A function that calls itself last of
+all moves the arguments into its parameters and jumps to its beginning, where they are checked.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from .expr import (
     Var,
 )
 from .struct_info import Expr, ShapeExpr
+from .tail_calls import find_tail_calls, ordered_moves
 from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
 from .transform.scopes import (
     BIND,
     BRANCH,
     END,
+    RESULT,
     Event,
     Scope,
     linearise,
@@ -86,7 +89,7 @@ def emit_function(
         params_sinfo=[runtime_info(p.struct_info, names) for p in fn.params],
         ret_sinfo=runtime_info(fn.ret_struct_info, names),
     ):
-        _FunctionCodegen(fn, mod, builder, {} if constants is None else constants).emit()
+        _FunctionCodegen(gv, fn, mod, builder, {} if constants is None else constants).emit()
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -103,15 +106,20 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 class _Branch:
-    """An `If` being emitted: where its branches end up."""
+    """An `If` being emitted: where its branches end up.
 
-    __slots__ = ("after", "otherwise", "result", "seen")
+    seen     branches emitted so far
+    reached  whether the end of one of them is
+    """
+
+    __slots__ = ("after", "otherwise", "reached", "result", "seen")
 
     def __init__(self, otherwise: Label, after: Label, result: Arg | None) -> None:
         self.otherwise = otherwise
         self.after = after
         self.result = result
         self.seen = 0
+        self.reached = False
 
 
 class _FunctionCodegen:
@@ -119,6 +127,7 @@ class _FunctionCodegen:
 
     def __init__(
         self,
+        gv: GlobalVar,
         fn: Function,
         mod: IRModule,
         builder: ExecBuilder,
@@ -128,6 +137,11 @@ class _FunctionCodegen:
         self.b = builder
         self.constants = constants
         self.events = linearise(fn)
+        self.num_params = len(fn.params)
+        self.tail_calls = find_tail_calls(self.events, gv)
+        self.beginning = builder.label()
+        # Set after a jump to the beginning, until a place is reached that others jump to.
+        self.gone = False
         self.place: dict[Var, Arg] = {p: builder.r(i) for i, p in enumerate(fn.params)}
         self.next_register = len(fn.params)
         self.free: list[int] = []
@@ -174,6 +188,7 @@ class _FunctionCodegen:
     # -- the walk ---------------------------------------------------------------------------------
 
     def emit(self) -> None:
+        self.b.place(self.beginning)
         for position, e in enumerate(self.events):
             try:
                 self._event(position, e)
@@ -188,17 +203,22 @@ class _FunctionCodegen:
                     self.free.append(register)
 
     def _event(self, position: int, e: Event) -> None:
-        if e.kind == BIND:
+        if e.kind == END:
+            branch = self.branches.pop()
+            self.b.place(branch.after)
+            self.gone = not branch.reached
+        elif e.kind == RESULT and e.scope.owner is not None:
+            self._end_branch(e.node)
+        elif self.gone:
+            return
+        elif position in self.tail_calls:
+            self._tail_call(e.node.value, self.tail_calls[position])
+        elif e.kind == BIND:
             self._bind(position, e.node.var, e.node.value)
         elif e.kind == BRANCH:
             self._begin_branches(e.node)
-        elif e.kind == END:
-            branch = self.branches.pop()
-            self.b.place(branch.after)
-        elif e.scope.owner is None:
-            self.b.emit_ret(self._object(e.node))
         else:
-            self._end_branch(e.node)
+            self.b.emit_ret(self._object(e.node))
 
     def _begin_branches(self, binding: Any) -> None:
         var, value = binding.var, binding.value
@@ -221,7 +241,7 @@ class _FunctionCodegen:
 
     def _end_branch(self, result: Expr) -> None:
         branch = self.branches[-1]
-        if branch.result is not None:
+        if branch.result is not None and not self.gone:
             if isinstance(result, Tuple):
                 self._emit("vm.builtin.make_tuple", result.fields, branch.result)
             else:
@@ -229,9 +249,12 @@ class _FunctionCodegen:
                 if value != branch.result:
                     self.b.emit_call("vm.builtin.move", [value], dst=branch.result)
         branch.seen += 1
+        branch.reached = branch.reached or not self.gone
         if branch.seen == 1:
-            self.b.emit_goto(branch.after)
+            if not self.gone:
+                self.b.emit_goto(branch.after)
             self.b.place(branch.otherwise)
+        self.gone = False
 
     # -- bindings ---------------------------------------------------------------------------------
 
@@ -266,6 +289,20 @@ class _FunctionCodegen:
         builtin = TABLE.get(name)
         reusable = builtin is None or not (builtin.aliases or name in _MEMORY)
         self._emit(name, given, self._destination(var, reusable))
+
+    def _tail_call(self, call: Call, kills: list[Call]) -> None:
+        """A call of this function by itself, of which it returns the value."""
+        given = [(i, self._object(a)) for i, a in enumerate(call.args)]
+        for register, source in ordered_moves(given, lambda: self._fresh_register().value):
+            self.b.emit_call("vm.builtin.move", [source], dst=self.b.r(register))
+        let_go: set[Arg] = set()
+        for kill in kills:
+            for place in filter(None, map(self.place.get, vars_in(kill))):
+                if _in_register(place) and place.value >= self.num_params and place not in let_go:
+                    let_go.add(place)
+                    self.b.emit_call("vm.builtin.kill_object", [place])
+        self.b.emit_goto(self.beginning)
+        self.gone = True
 
     def _callee(self, call: Call) -> tuple[str, tuple[Expr, ...]]:
         """The name of what a call calls in the executable, and the arguments."""

@@ -6,6 +6,8 @@ Not done here: compiling. Nothing but `base`, numpy and msgpack is imported; llv
 kernels are linked.
 """
 
+from typing import TYPE_CHECKING
+
 from ..base import DataType, submodules
 from . import bytecode, dims, native, sinfo, trust, vm
 from . import library_vision as library_vision
@@ -13,13 +15,12 @@ from .arguments import convert
 from .builtin import TABLE, Builtin, Storage, VMAssertionError, VMClosure
 from .constants import DimProgram
 from .device import Device, cpu, device, enabled
-from .exec_builder import ExecBuilder, Label
 from .executable import Executable, load, load_executable, load_module, requirements
 from .heap import MakeCode, MatchCode, ShapeHeap
 from .kernel import Failure, KernelInfo, KernelParam, KernelSection, NativeCode
+from .kv_cache import KVCache
 from .library import LIBRARY, library
 from .limits import Limits
-from .memory_plan import FunctionPlan, MemoryPlan, StoragePlan
 from .module import Module
 from .native import KernelFunction, LinkedKernels, set_call_path
 from .ndarray import (
@@ -33,7 +34,6 @@ from .ndarray import (
     numpy_storage_dtype,
     tensor,
 )
-from .profile import ProfileReport, ProfileRow
 from .program import FunctionInfo, Program, Provenance
 from .registry import (
     PackedFunc,
@@ -54,10 +54,22 @@ from .sinfo import (
     info_from_plain,
     info_to_plain,
 )
-from .timing import BenchmarkResult, time_evaluator
 from .vm import VirtualMachine, VMInstrumentReturnKind, VMModule
 
-__getattr__ = submodules(__name__)
+if TYPE_CHECKING:
+    from .exec_builder import ExecBuilder, Label
+    from .memory_plan import FunctionPlan, MemoryPlan, StoragePlan
+    from .profile import ProfileReport, ProfileRow
+    from .timing import BenchmarkResult, time_evaluator
+
+# What running a program does not need, loaded when it is first asked for: the imports above again.
+_LATER = {
+    "exec_builder": "ExecBuilder Label",
+    "memory_plan": "FunctionPlan MemoryPlan StoragePlan",
+    "profile": "ProfileReport ProfileRow",
+    "timing": "BenchmarkResult time_evaluator",
+}
+__getattr__ = submodules(__name__, _LATER)
 
 String = str
 """TVM's name for a text."""
@@ -128,6 +140,7 @@ __all__ = [
     "ShapeHeap",
     "Storage",
     "VMAssertionError",
+    "KVCache",
     "VMClosure",
     "VMInstrumentReturnKind",
     "VMModule",

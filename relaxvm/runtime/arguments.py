@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base import VMTypeError, VMValueError
+from .binding import bind_by_name
 from .builtin import VMClosure
 from .check import got
 from .interpreter import contiguous
@@ -45,26 +46,7 @@ def bind_arguments(
 
     Raises VMTypeError showing the signature.
     """
-    names = info.param_names
-    if len(args) > len(names):
-        raise VMTypeError(
-            f"{info.name}: wanted {len(names)} arguments, got {len(args) + len(kwargs)}\n"
-            f"  {info.signature()}"
-        )
-    bound = dict(zip(names, args))
-    for name, value in kwargs.items():
-        if name not in names:
-            raise VMTypeError(f"{info.name}: no parameter is called {name!r}\n  {info.signature()}")
-        if name in bound:
-            raise VMTypeError(f"{info.name}: parameter {name} is given twice\n  {info.signature()}")
-        bound[name] = value
-    missing = [name for name in names if name not in bound]
-    if missing:
-        raise VMTypeError(
-            f"{info.name}: wanted {len(names)} arguments, got {len(bound)}; "
-            f"missing: {', '.join(missing)}\n  {info.signature()}"
-        )
-    return tuple(bound[name] for name in names)
+    return bind_by_name(info.name, info.param_names, info.signature(), args, kwargs)
 
 
 def _converter(info: Info, where: str) -> Converter:
@@ -132,7 +114,11 @@ def _tuple(info: Any, where: str) -> Converter:
             raise VMTypeError(
                 f"{where}: wanted a tuple of {len(fields)}, got {len(value)} elements"
             )
-        return tuple([field(item) for field, item in zip(fields, value)])
+        made = tuple([field(item) for field, item in zip(fields, value)])
+        # What needs no conversion stays the object it is.
+        if type(value) is tuple and all(a is b for a, b in zip(made, value)):
+            return value
+        return made
 
     return convert
 

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base import DataType, LimitError, VMError, VMTypeError, VMValueError, to_numpy_dtype
-from . import check
+from . import check, kv_cache
 from . import heap as shape_heap
 from .check import as_condition, got, shape_text
 from .constants import integer
 from .device import cpu
-from .limits import MAX_NDIM, Account
+from .limits import MAX_NDIM, Account, counted_empty
 from .ndarray import NDArray, ShapeTuple, wrap_unchecked
 from .storage import ALIGNMENT_BYTES, aligned_empty
 from .tensor_info import broadcast_shape, tensor_property
@@ -173,9 +173,8 @@ def alloc_shaped_tensor_of(
 ) -> Callable[[Storage, tuple[int, ...]], NDArray]:
     """See `alloc_tensor`, of a shape known only later."""
     start = integer(offset, "alloc_tensor: offset")
-    if type(dtype) is not DataType or dtype.lanes != 1 or dtype.kind in ("handle", "void"):
-        raise VMTypeError(f"alloc_tensor: no array has dtype {dtype!r}")
-    storage_dtype = to_numpy_dtype(dtype)
+    made = _array_dtype(dtype, "alloc_tensor")
+    storage_dtype = to_numpy_dtype(made)
     itemsize = storage_dtype.itemsize
     if start < 0 or start % itemsize:
         raise VMValueError(
@@ -194,8 +193,8 @@ def alloc_shaped_tensor_of(
                 f"{start + needed} bytes, the storage has {storage.size_bytes}"
             )
         if not needed:
-            return new(aligned_empty(extents, storage_dtype), dtype, _CPU)
-        return new(make(extents, storage_dtype, storage.raw, storage.start + start), dtype, _CPU)
+            return new(aligned_empty(extents, storage_dtype), made, _CPU)
+        return new(make(extents, storage_dtype, storage.raw, storage.start + start), made, _CPU)
 
     return alloc
 
@@ -271,19 +270,56 @@ def tensor_to_shape(tensor: NDArray) -> ShapeTuple:
 
 
 def _new_tensor(account: Account | None, shape: tuple[int, ...], dtype: DataType) -> NDArray:
-    storage_dtype = to_numpy_dtype(dtype)
-    needed = storage_dtype.itemsize
-    for extent in shape:
-        needed *= extent
-    if account is not None:
-        account.reserve(needed)
-    try:
-        memory = aligned_empty(shape, storage_dtype)
-    except VMValueError as error:
-        raise LimitError(str(error)) from None
-    if account is not None:
-        account.own(memory, needed)
-    return wrap_unchecked(memory, dtype, _CPU)
+    return wrap_unchecked(counted_empty(account, shape, to_numpy_dtype(dtype)), dtype, _CPU)
+
+
+def tensor_item(tensor: NDArray) -> Any:
+    """The number that a tensor of one element holds."""
+    if _tensor(tensor, "tensor_item").size != 1:
+        raise VMTypeError(f"tensor_item: wanted a tensor of one element, got {got(tensor)}")
+    return tensor.item()
+
+
+def view_of(shape: object, dtype: object, offset: object) -> Callable[[NDArray], NDArray]:
+    """See `view`; the constants are checked here."""
+    made = _array_dtype(dtype, "view")
+    storage_dtype = to_numpy_dtype(made)
+    extents = tuple(_checked_shape(shape, "view"))
+    start = integer(offset, "view: offset")
+    needed = math.prod(extents) * storage_dtype.itemsize
+    if start % storage_dtype.itemsize:
+        raise VMValueError(
+            f"view: wanted an offset that is a multiple of {storage_dtype.itemsize}, got {start}"
+        )
+
+    def view_one(tensor: NDArray) -> NDArray:
+        array = _tensor(tensor, "view")._array
+        if start < 0 or start + needed > array.nbytes:
+            raise VMValueError(
+                f"view: {made} tensor of shape {shape_text(extents)} at offset {start} needs "
+                f"{start + needed} bytes, {got(tensor)} has {array.nbytes}"
+            )
+        if not needed:
+            return wrap_unchecked(aligned_empty(extents, storage_dtype), made, tensor.device)
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+        raw = array.reshape(-1).view(_UINT8)[start : start + needed]
+        return wrap_unchecked(raw.view(storage_dtype).reshape(extents), made, tensor.device)
+
+    return view_one
+
+
+def view(tensor: NDArray, shape: object, dtype: object, offset: object) -> NDArray:
+    """The memory of a tensor from byte `offset` on as a tensor of another shape and dtype; a copy
+    if the tensor has gaps. Raises VMValueError where it does not fit.
+    """
+    return view_of(shape, dtype, offset)(tensor)
+
+
+def _array_dtype(dtype: object, what: str) -> DataType:
+    if type(dtype) is not DataType or dtype.lanes != 1 or dtype.kind in ("handle", "void"):
+        raise VMTypeError(f"{what}: no array has dtype {dtype!r}")
+    return dtype
 
 
 def shape_to_tensor(account: Account | None, shape: ShapeTuple) -> NDArray:
@@ -393,6 +429,25 @@ def print_(template: Any, *args: Any) -> None:
         print(*map(_text, args))
     else:
         print(_format(template, args))
+
+
+def debug_print(line: Any, *values: Any) -> None:
+    """Print tensors (or other values) with the source line that asked for it."""
+    for value in values:
+        if type(value) is NDArray:
+            print(f"{line}: shape = {value.shape}, dtype = {value.dtype}, data =\n{value.numpy()}")
+        else:
+            print(f"{line}: {_text(value)}")
+
+
+def invoke_debug_func(effect: Any, function: Any, line: Any, *args: Any) -> Any:
+    """Call ``function(line, *args)`` for what it does, and give `effect` on: calls that hand it
+    from one to the next stay in order.
+    """
+    if not callable(function):
+        raise VMTypeError(f"invoke_debug_func: wanted a function, got {got(function)}")
+    function(line, *args)
+    return effect
 
 
 def _text(value: Any) -> str:
@@ -537,6 +592,8 @@ TABLE: dict[str, Builtin] = {
         ),
         # tensors and shapes
         "reshape": Builtin(reshape, "any any", pure=True, aliases=True, bind=reshape_to, dynamic=1),
+        "view": Builtin(view, "any any any any", pure=True, aliases=True, bind=view_of, dynamic=1),
+        "tensor_item": Builtin(tensor_item, "any", pure=True),
         "shape_of": Builtin(shape_of, "any", pure=True),
         "tensor_to_shape": Builtin(tensor_to_shape, "any", pure=True),
         "shape_to_tensor": Builtin(shape_to_tensor, "any", pure=True, account=True),
@@ -557,6 +614,23 @@ TABLE: dict[str, Builtin] = {
         "assert_op": Builtin(assert_op, "any any= (any)*"),
         "print": Builtin(print_, "any (any)*"),
         "is_null": Builtin(is_null, "any", pure=True),
+        "debug_print": Builtin(debug_print, "any (any)*"),
+        "invoke_debug_func": Builtin(invoke_debug_func, "any any any (any)*", aliases=True),
+        # caches that grow (their memory is not planned: nothing planned is part of the result)
+        "attention_kv_cache_create": Builtin(kv_cache.create, "any any any= any=", account=True),
+        "attention_kv_cache_append": Builtin(kv_cache.append, "any any", account=True),
+        "attention_kv_cache_view": Builtin(kv_cache.view, "any any"),
+        "attention_kv_cache_update": Builtin(kv_cache.update, "any any", account=True),
+        "attention_kv_cache_window_override": Builtin(
+            kv_cache.override_window, "any any any", account=True
+        ),
+        "attention_kv_cache_window_override_with_sinks": Builtin(
+            kv_cache.override_window_with_sinks, "any any any any", account=True
+        ),
+        "attention_kv_cache_popn": Builtin(kv_cache.popn, "any any"),
+        "attention_kv_cache_clear": Builtin(kv_cache.clear, "any"),
+        "attention_kv_cache_array_popn": Builtin(kv_cache.array_popn, "any any"),
+        "attention_kv_cache_array_clear": Builtin(kv_cache.array_clear, "any"),
     }.items()
 }
 """Every builtin by its full name."""

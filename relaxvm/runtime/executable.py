@@ -7,16 +7,21 @@ by `load`, and, if it was put together by hand, by the VM that takes it.
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base import LoadError, VMValueError
+from ..base import Deferred, LoadError, VMValueError
 from . import disasm, fileformat
-from .memory_plan import MemoryPlan, plan_memory
 from .module import KERNELS_MAGIC, Module
 from .program import Program
 from .reader import Decoder
 from .verify import verify_program
 from .vm import VirtualMachine, VMModule
+
+if TYPE_CHECKING:
+    from . import memory_plan
+    from .memory_plan import MemoryPlan
+else:
+    memory_plan = Deferred("relaxvm.runtime.memory_plan")
 
 __all__ = ["Executable", "load", "load_executable", "load_module", "requirements"]
 
@@ -49,7 +54,7 @@ class Executable(Program):
     def memory_plan(self) -> MemoryPlan:
         """What each function will allocate and its peak, known before anything runs."""
         self.verify()
-        return plan_memory(self)
+        return memory_plan.plan_memory(self)
 
     def to_bytes(self, sign: bool = True) -> bytes:
         """The file as bytes; with `sign`, carrying this machine's signature if it has a key."""

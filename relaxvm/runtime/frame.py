@@ -6,6 +6,9 @@ is shown to code that might keep it (an extern, another function), reference cou
 call whether it did; then the file is not used again. A storage that reaches the result is never
 prepared: what a call returns shares no memory with later calls.
 
+A function that jumps back to its beginning (a tail call of itself) uses its prepared storages again
+each time round, save those that may reach its parameters.
+
 A storage whose size is known only at run time has an `Arena` in the register file under the same
 conditions: memory that grows to the largest size asked for and serves call after call.
 """
@@ -23,7 +26,7 @@ from .builtin import Storage, alloc_storage_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
 
-__all__ = ["Arena", "Frames", "Plan", "plan_frame", "take_from_arena"]
+__all__ = ["Arena", "Frames", "Plan", "escapes", "plan_frame", "take_from_arena"]
 
 _SMALL_BYTES = 1 << 16
 _SMALL_TOTAL_BYTES = 1 << 24
@@ -34,6 +37,7 @@ _COUNTS_TELL = (
     sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 )
 _SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
+_SHOWING_BUILTINS = ("vm.builtin.call_tir_dyn", "vm.builtin.invoke_debug_func")
 _ALLOC_STORAGE, _ALLOC_TENSOR = "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"
 
 
@@ -103,6 +107,11 @@ class Frames:
         self._plan = plan
         self._free: list[tuple[list[Any], list[int]]] = []
 
+    @property
+    def plan(self) -> Plan:
+        """What is prepared in them."""
+        return self._plan
+
     def take(self) -> tuple[list[Any], list[int]]:
         """A register file nobody else uses, and the reference counts of what is watched in it."""
         try:
@@ -154,12 +163,19 @@ def plan_frame(
     template  the register file, with constants in their places
     """
     writes = Counter(op.dst for op in ops if 0 <= op.dst < info.register_file_size)
+    returned, shown, carried = escapes(ops, info.num_inputs)
     loops = _inside_loops(ops)
-    returned, shown = _escapes(ops)
+
+    def kept_round(pc: int, place: int) -> bool:
+        """Whether what a loop allocates here may still be in use when it comes here again."""
+        return loops[pc] > 1 or (loops[pc] == 1 and (place in carried or place in shown))
+
     first_branch = next((pc for pc, op in enumerate(ops) if op.target >= 0), len(ops))
     storages: dict[int, int] = {}
     for pc, op in enumerate(ops):
-        if op.symbol != _ALLOC_STORAGE or op.size_bytes < 0 or loops[pc] or writes[op.dst] != 1:
+        if op.symbol != _ALLOC_STORAGE or op.size_bytes < 0 or writes[op.dst] != 1:
+            continue
+        if kept_round(pc, op.dst):
             continue
         if pc > first_branch and op.size_bytes > _MAX_CONDITIONAL_BYTES:
             continue
@@ -187,7 +203,7 @@ def plan_frame(
             plan.skipped.add(pc)
     sized: dict[int, int] = {}
     for pc, op in enumerate(ops):
-        if op.symbol == _ALLOC_STORAGE and op.size_bytes < 0 and not loops[pc]:
+        if op.symbol == _ALLOC_STORAGE and op.size_bytes < 0 and not kept_round(pc, op.dst):
             alone = writes[op.dst] == 1 and info.num_inputs <= op.dst < info.register_file_size
             if alone and op.dst not in returned and (op.dst not in shown or _COUNTS_TELL):
                 sized[op.dst] = pc
@@ -223,34 +239,44 @@ def _mostly_alive_together(ops: Sequence[Op], sized: dict[int, int]) -> bool:
     return len(sized) <= 2 * peak
 
 
-def _inside_loops(ops: Sequence[Op]) -> list[bool]:
-    """For each instruction, whether a jump back passes over it."""
+def _inside_loops(ops: Sequence[Op]) -> list[int]:
+    """For each instruction: 0 if no jump back passes over it, 1 if only jumps to the very beginning
+    do, where nothing but the parameters is in use, else 2.
+    """
+    inside = [0] * len(ops)
     depth = [0] * (len(ops) + 1)
+    last = -1
     for pc, op in enumerate(ops):
-        if 0 <= op.target <= pc:
+        if op.target == 0:
+            last = pc
+        elif 0 <= op.target <= pc:
             depth[op.target] += 1
             depth[pc + 1] -= 1
-    inside: list[bool] = []
     level = 0
-    for change in depth[:-1]:
+    for pc, change in enumerate(depth[:-1]):
         level += change
-        inside.append(level > 0)
+        inside[pc] = 2 if level else int(pc <= last)
     return inside
 
 
-def _escapes(ops: Sequence[Op]) -> tuple[set[int], set[int]]:
-    """Registers whose memory may be part of the result, and those that outside code gets to see."""
+def escapes(ops: Sequence[Op], num_inputs: int) -> tuple[set[int], set[int], set[int]]:
+    """Registers whose memory may be part of the result, those that outside code gets to see, and
+    those whose memory a parameter may come to refer to.
+    """
     sources: dict[int, list[int]] = {}
     returned: list[int] = []
     shown: list[int] = []
     for op in ops:
         if op.kind == OpKind.RET:
             returned += op.args
-        elif op.kind in _SHOWING or op.symbol == "vm.builtin.call_tir_dyn":
+        elif op.kind in _SHOWING or op.symbol in _SHOWING_BUILTINS:
             shown += op.args
+            if op.tail:
+                returned += op.args
         elif op.aliases:
             sources.setdefault(op.dst, []).extend(op.args)
-    return _reach(returned, sources), _reach(shown, sources)
+    carried = [place for param in range(num_inputs) for place in sources.get(param, ())]
+    return _reach(returned, sources), _reach(shown, sources), _reach(carried, sources)
 
 
 def _reach(seeds: list[int], sources: dict[int, list[int]]) -> set[int]:

@@ -1,7 +1,8 @@
 """The shape heap: where a running function keeps the values of its symbolic dimensions.
 
 A slot is written by `match_shape`, `match_prim_value` or `shape_expr` and read by `make_shape` and
-`make_prim_value`. It remembers who wrote it, so that a clash can name both sides.
+`make_prim_value`. It remembers who wrote it (`origins`: a text, or the program that computed it),
+so that a clash can name both sides.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .check import got
 from .constants import DimProgram
 from .dims import evaluate
 from .ndarray import NDArray, ShapeTuple
+from .origins import origin_of, value_and_source
 
 __all__ = ["MakeCode", "MatchCode", "ShapeHeap"]
 
@@ -53,7 +55,7 @@ class ShapeHeap:
 
     def __init__(self, size: int) -> None:
         self.values: list[int | None] = [None] * size
-        self.origins: list[str] = [""] * size
+        self.origins: list[str | DimProgram] = [""] * size
 
     def get(self, name: str) -> int | None:
         """The value of slot `name`, None if it has none yet."""
@@ -97,6 +99,7 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
     """See `match_shape`; the pairs are checked here."""
     pairs = _pairs(flat, MatchCode, "match_shape")
     where, count = str(context), len(pairs)
+    steps = tuple([(*pair, origin_of(where, axis)) for axis, pair in enumerate(pairs)])
     no_heap = ShapeHeap(0) if all(code in (_ASSERT_IMM, _NO_OP) for code, _ in pairs) else None
 
     def match(value: Any, heap: ShapeHeap) -> None:
@@ -115,15 +118,15 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
             heap = no_heap
         values = heap.values
         try:
-            for (code, wanted), size in zip(pairs, shape):
+            for (code, wanted, origin), size in zip(steps, shape):
                 if code == _ASSERT_IMM:
                     if size != wanted:
                         _wrong_size(where, pairs, value, shape, heap)
                 elif code == _STORE:
                     if type(size) is not int:
-                        _store(heap, wanted, size, where)
+                        _store(heap, wanted, size, origin)
                     values[wanted] = size
-                    heap.origins[wanted] = where
+                    heap.origins[wanted] = origin
                 elif code == _ASSERT_LOAD and values[wanted] != size:
                     _load(heap, wanted, where)
                     _wrong_size(where, pairs, value, shape, heap)
@@ -147,19 +150,21 @@ def _wrong_size(
         if code == _ASSERT_IMM and size != wanted:
             raise VMValueError(f"{where}: axis {axis}: wanted {wanted}, got {size} in {got(value)}")
         if code == _ASSERT_LOAD and heap.values[wanted] != size:
+            label, source = value_and_source(heap, wanted, where, axis)
+            source = f" ({source})" if source else ""
             raise VMValueError(
-                f"{where}: axis {axis}: wanted {heap.values[wanted]} "
-                f"(from {heap.origins[wanted]}), got {size} in {got(value)}"
+                f"{where}: axis {axis}: wanted {label}{source}, got {size} in {got(value)}"
             )
     raise VMValueError(f"{where}: the sizes do not match, got {got(value)}")
 
 
-def _store(heap: ShapeHeap, slot: int, value: Any, origin: str) -> None:
-    values = _values(heap, origin)
+def _store(heap: ShapeHeap, slot: int, value: Any, origin: str | DimProgram) -> None:
+    what = "shape_expr" if type(origin) is DimProgram else str(origin)
+    values = _values(heap, what)
     if type(value) is not int or not _INT64_MIN <= value <= _INT64_MAX:
-        raise VMValueError(f"{origin}: wanted a 64-bit int, got {got(value)}")
+        raise VMValueError(f"{what}: wanted a 64-bit int, got {got(value)}")
     if slot >= len(values):
-        raise VMValueError(f"{origin}: slot {slot} is outside a shape heap of {len(values)}")
+        raise VMValueError(f"{what}: slot {slot} is outside a shape heap of {len(values)}")
     values[slot] = value
     heap.origins[slot] = origin
 
@@ -189,8 +194,11 @@ def match_prim_of(context: object, code: Any, wanted: Any) -> Callable[[Any, Sha
             return
         expected = wanted if code == _ASSERT_IMM else _load(heap, wanted, where)
         if value != expected:
-            origin = "" if code == _ASSERT_IMM else f" (from {heap.origins[wanted]})"
-            raise VMValueError(f"{where}: wanted {expected}{origin}, got {value}")
+            label, source = str(expected), ""
+            if code == _ASSERT_LOAD:
+                label, source = value_and_source(heap, wanted, where, None)
+                source = f" ({source})" if source else ""
+            raise VMValueError(f"{where}: wanted {label}{source}, got {value}")
 
     return match
 
@@ -244,13 +252,11 @@ def shape_expr_of(slot: Any, program: Any) -> Callable[[ShapeHeap], None]:
     if type(slot) is not int or not 0 <= slot < _MAX_SLOTS:
         raise VMValueError(f"shape_expr: slot {slot} is out of range")
     dim = program.dim
-    # Slots have no names; the text before it shows the expression in the program's own.
-    origin = "the dimensions it is computed from"
 
     def compute(heap: ShapeHeap) -> None:
         _values(heap, "shape_expr")
         value = evaluate(dim, heap)  # type: ignore[arg-type]
-        _store(heap, slot, int(value) if type(value) is bool else value, origin)
+        _store(heap, slot, int(value) if type(value) is bool else value, program)
 
     return compute
 

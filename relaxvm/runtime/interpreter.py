@@ -2,7 +2,8 @@
 
 `run` is the fast one: blocks of steps. `run_carefully` goes instruction by instruction, with limits
 and an instrument. In both, calls between VM functions take no Python stack, and an exception leaves
-with notes that name the VM frames.
+with notes that name the VM frames. A recursive call whose value is the caller's own (a tail call)
+takes its place: the caller's registers go, and it counts for no depth.
 """
 
 from __future__ import annotations
@@ -22,13 +23,22 @@ from .limits import Account
 from .link import BuiltinValue, LinkedFunction
 from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
 from .nested import is_nest, map_leaves
-from .ops import OpKind, StepKind
+from .ops import OpKind, Step, StepKind
 
-__all__ = ["VMInstrumentReturnKind", "adopt", "contiguous", "run", "run_carefully"]
+__all__ = [
+    "VMInstrumentReturnKind",
+    "adopt",
+    "closure_call",
+    "contiguous",
+    "name_frames",
+    "run",
+    "run_carefully",
+    "too_deep",
+]
 
 _KERNEL3, _KERNEL2, _KERNEL1, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = range(9)
-_EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE = range(9, 16)
-assert [kind.value for kind in StepKind] == list(range(16))
+_EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE, _TAIL_FUNCTION, _TAIL_INVOKE = range(9, 18)
+assert [kind.value for kind in StepKind] == list(range(18))
 _OP_BUILTIN, _OP_KERNEL, _, _, _OP_INVOKE, _OP_KILL, _OP_GOTO, _OP_IF, _ = map(int, OpKind)
 _SHOWN_FRAMES = 16
 _PLAIN = {int, float, bool, str, type(None), ShapeTuple, VMClosure}
@@ -66,19 +76,36 @@ def adopt(value: Any) -> Any:
     return value
 
 
-def run(entry: LinkedFunction, args: Sequence[Any], max_depth: int) -> Any:
-    """Run `entry` on arguments of the right number; gives its result."""
+def run(
+    entry: LinkedFunction,
+    args: Sequence[Any],
+    max_depth: int,
+    depth: int = 0,
+    resume: tuple[list[Any], tuple[Step, ...]] | None = None,
+    places: list[tuple[LinkedFunction, int | None]] | None = None,
+) -> Any:
+    """Run `entry` on arguments of the right number; gives its result.
+
+    depth   how many VM functions it is inside of already
+    resume  a register file, and the steps of `entry` to go on with, instead of arguments
+    places  where to put the VM frames of an error, innermost first, instead of naming them on it
+    """
     stack: list[tuple[Any, ...]] = []
     fn, step, frame = entry, None, None
+    deepest = max_depth - depth
     try:
-        frames = fn.frames
-        if frames is None:
-            regs = fn.template.copy()
+        if resume is not None:
+            regs, block = resume
+            resume = None
         else:
-            frame = frames.take()
-            regs = frame[0].copy()
-        regs[: len(args)] = args
-        block = fn.blocks[0]
+            frames = fn.frames
+            if frames is None:
+                regs = fn.template.copy()
+            else:
+                frame = frames.take()
+                regs = frame[0].copy()
+            regs[: len(args)] = args
+            block = fn.blocks[0]
         while True:
             for step in block:
                 op, f, d, a, b, c = step
@@ -136,18 +163,24 @@ def run(entry: LinkedFunction, args: Sequence[Any], max_depth: int) -> Any:
                     block = fn.blocks[a]
                     break
                 else:
-                    if op == _FUNCTION:
+                    if op == _FUNCTION or op == _TAIL_FUNCTION:
                         callee, given, following = f, [regs[i] for i in a], b
                     else:
-                        callee, given = _closure_call(regs[a], regs[b])
+                        callee, given = closure_call(regs[a], regs[b])
                         following = c
                         if type(callee) is not LinkedFunction:
                             regs[d] = adopt(callee(*given))
                             block = fn.blocks[following]
                             break
-                    if len(stack) >= max_depth:
-                        raise _too_deep(callee, max_depth)
-                    stack.append((fn, step, frame, regs, fn.blocks[following], d))
+                    if op >= _TAIL_FUNCTION:
+                        del regs
+                        if frame is not None:
+                            # Unless it holds an argument, as `give_back` finds out.
+                            fn.frames.give_back(frame)  # type: ignore[union-attr]
+                    else:
+                        if len(stack) >= deepest:
+                            raise too_deep(callee, max_depth)
+                        stack.append((fn, step, frame, regs, fn.blocks[following], d))
                     fn, frame, frames = callee, None, callee.frames
                     if frames is None:
                         regs = fn.template.copy()
@@ -159,16 +192,29 @@ def run(entry: LinkedFunction, args: Sequence[Any], max_depth: int) -> Any:
                     block = fn.blocks[0]
                     break
     except BaseException as error:
-        places = [(entry[0], entry[0].positions.get(id(entry[1]))) for entry in stack]
-        places.append((fn, None if step is None else fn.positions.get(id(step))))
-        nested = _came_through_vm(error)
-        _annotate(error, places)
-        if nested and type(error) is RecursionError:
-            raise _nested_too_deep(max_depth) from error
+        found = [(entry[0], entry[0].positions.get(id(entry[1]))) for entry in stack]
+        found.append((fn, None if step is None else fn.positions.get(id(step))))
+        found.reverse()
+        if places is not None:
+            places += found
+        else:
+            name_frames(error, found, max_depth)
         raise
 
 
-def _closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
+def name_frames(
+    error: BaseException, places: Sequence[tuple[LinkedFunction, int | None]], max_depth: int
+) -> None:
+    """Name the VM frames on `error`, innermost first. Raises a LimitError in place of Python's
+    RecursionError, if that came through a VM.
+    """
+    nested = _came_through_vm(error)
+    _annotate(error, places)
+    if nested and type(error) is RecursionError:
+        raise _nested_too_deep(max_depth) from error
+
+
+def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
     """What to run for a closure, and on what."""
     if not isinstance(args, tuple):
         raise VMTypeError(f"invoke_closure: wanted a tuple of arguments, got {got(args)}")
@@ -185,7 +231,7 @@ def _closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
     return closure, list(args)
 
 
-def _too_deep(callee: LinkedFunction, max_depth: int) -> LimitError:
+def too_deep(callee: LinkedFunction, max_depth: int) -> LimitError:
     return LimitError(
         f"calling {callee.name}: more than max_depth={max_depth} VM functions are inside each "
         "other; "
@@ -208,9 +254,7 @@ def _came_through_vm(error: BaseException) -> bool:
     return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
 
 
-def _annotate(error: BaseException, places: list[tuple[LinkedFunction, int | None]]) -> None:
-    """Name the VM frames on `error`, innermost first."""
-    shown = places[::-1]
+def _annotate(error: BaseException, shown: Sequence[tuple[LinkedFunction, int | None]]) -> None:
     left_out = len(shown) - _SHOWN_FRAMES
     for i, (fn, pc) in enumerate(shown):
         if left_out > 0 and i == _SHOWN_FRAMES - 1:
@@ -234,6 +278,7 @@ def run_carefully(
     timing it for `recorder` (a `profile.Recorder`).
     """
     stack: list[tuple[Any, ...]] = []
+    depth = 0
     fn, pc, regs = entry, 0, _registers(entry, args, account)
     if recorder is not None:
         recorder.enter(None, -1, entry)
@@ -242,7 +287,7 @@ def run_carefully(
             if account is not None:
                 account.instruction()
             op = fn.ops[pc]
-            kind, callee, symbol, dst, places, target, _, _ = op
+            kind, callee, symbol, dst, places, target, _, _, _ = op
             if kind <= _OP_INVOKE:
                 given = shown = [regs[i] for i in places]
                 if kind == _OP_BUILTIN and places and places[0] == fn.account:
@@ -252,11 +297,15 @@ def run_carefully(
                     pc += 1
                     continue
                 if kind == _OP_INVOKE:
-                    callee, given = _closure_call(*given)
+                    callee, given = closure_call(*given)
                 if type(callee) is LinkedFunction:
-                    if len(stack) >= max_depth:
-                        raise _too_deep(callee, max_depth)
-                    stack.append((fn, pc, regs, shown))
+                    if not op.tail:
+                        depth += 1
+                    if depth > max_depth:
+                        raise too_deep(callee, max_depth)
+                    if not op.tail or instrument is not None or recorder is not None:
+                        # An instrument is shown the value of every call, so it has to come back.
+                        stack.append((fn, pc, regs, shown))
                     if recorder is not None:
                         recorder.enter(fn, pc, callee)
                     fn, pc, regs = callee, 0, _registers(callee, given, account)
@@ -295,15 +344,13 @@ def run_carefully(
                     return value
                 fn, pc, regs, shown = stack.pop()
                 op = fn.ops[pc]
+                depth -= not op.tail
                 regs[op.dst] = value
                 if instrument is not None:
                     instrument(op.function, op.symbol, False, value, *shown)
                 pc += 1
     except BaseException as error:
-        nested = _came_through_vm(error)
-        _annotate(error, [(entry[0], entry[1]) for entry in stack] + [(fn, pc)])
-        if nested and type(error) is RecursionError:
-            raise _nested_too_deep(max_depth) from error
+        name_frames(error, [(fn, pc), *((e[0], e[1]) for e in reversed(stack))], max_depth)
         raise
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..base import DataType, LoadError, VerifyError
+from .compiled_code import CompiledCode
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim, is_symbol
 
 __all__ = ["Failure", "KernelInfo", "KernelParam", "KernelSection", "NativeCode"]
@@ -258,6 +259,7 @@ class NativeCode:
     features     canonical sorted text such as "+avx2,-avx512f"
     object       a relocatable object file
     producer     who made it, such as "llvmlite 0.50.0"
+    functions    the VM functions that are compiled in it
     """
 
     triple: str
@@ -265,6 +267,7 @@ class NativeCode:
     features: str
     object: bytes
     producer: str
+    functions: CompiledCode | None = None
 
     def __post_init__(self) -> None:
         for name in ("triple", "cpu", "features", "producer"):
@@ -275,8 +278,11 @@ class NativeCode:
         )
 
     def to_plain(self) -> dict[str, Any]:
-        """As msgpack stores it, with a checksum: LLVM may abort the process on a damaged object."""
-        return {
+        """As msgpack stores it, with a checksum: LLVM may abort the process on a damaged object.
+
+        Without compiled functions it is as in files of version 1.
+        """
+        plain: dict[str, Any] = {
             "triple": self.triple,
             "cpu": self.cpu,
             "features": self.features,
@@ -284,6 +290,9 @@ class NativeCode:
             "producer": self.producer,
             "sha256": hashlib.sha256(self.object).digest(),
         }
+        if self.functions is not None:
+            plain["functions"] = self.functions.to_plain()
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Any) -> NativeCode:
@@ -291,8 +300,13 @@ class NativeCode:
 
         Raises LoadError, also for object code that is not what was written.
         """
-        fields = _fields(plain, cls, ("triple", "cpu", "features", "object", "producer", "sha256"))
+        names = ["triple", "cpu", "features", "object", "producer", "sha256"]
+        if type(plain) is dict and "functions" in plain:
+            names.append("functions")
+        fields = _fields(plain, cls, names)
         checksum = fields.pop("sha256")
+        if "functions" in fields:
+            fields["functions"] = CompiledCode.from_plain(fields["functions"])
         made = _build(cls, fields)
         if hashlib.sha256(made.object).digest() != checksum:
             raise LoadError(

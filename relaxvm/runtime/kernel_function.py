@@ -8,11 +8,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..base import DataType, InternalError, VMTypeError, VMValueError
+from .binding import bind_by_name
 from .check import short_number
 from .dims import Scalar
 from .kernel import Failure, KernelInfo
 from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
 from .ndarray import NDArray, as_ndarray, memory_of
+from .storage import memory_overlaps
 from .trampoline import (
     CODE_COUNT,
     CODE_WANTS_NDARRAY,
@@ -81,15 +83,14 @@ class KernelFunction:
     def __call__(self, *args: object, **named: object) -> None:
         """Run on whatever `as_ndarray` accepts, and Python numbers for scalars.
 
-        Outputs are written in place. Strided, misaligned or byte-swapped arrays that the kernel
-        cannot take work through a copy (outputs are copied back). Raises VMTypeError or
-        VMValueError naming kernel, parameter, wanted and got.
+        Arguments may be given by the names of the parameters. Outputs are written in place.
+        Strided, misaligned or byte-swapped arrays that the kernel cannot take work through a copy
+        (outputs are copied back). Raises VMTypeError or VMValueError naming kernel, parameter,
+        wanted and got.
         """
         if named:
-            raise VMTypeError(
-                f"{self.info.name}: kernels take their arguments by position, got "
-                f"{', '.join(named)} by name\n  {self.info}"
-            )
+            names = [param.name for param in self.info.params]
+            args = bind_by_name(self.info.name, names, str(self.info), args, named)
         code = self.call(*args)
         if code is None:
             return
@@ -194,7 +195,7 @@ class _Bound:
                 raise_for_failure(self._info, Failure("readonly", i), self._given)
             for j, other in self._originals.items():
                 if i != j and (written or self._info.params[j].written):
-                    if _overlap(self._originals[i], other):
+                    if memory_overlaps(self._originals[i], other):
                         raise_for_failure(self._info, Failure("alias", i, other=j), self._given)
 
     def _copy_back(self) -> None:
@@ -203,20 +204,15 @@ class _Bound:
                 self._originals[i][...] = self._given[i]._array
 
 
-def _overlap(a: np.ndarray, b: np.ndarray) -> bool:
-    try:
-        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
-    except RuntimeError:
-        # numpy's TooHardError, which has moved between versions: too tangled to tell.
-        return True
-
-
 def _as_tensor(info: KernelInfo, i: int, arg: object) -> NDArray:
     param = info.params[i]
     try:
         given = as_ndarray(arg)
     except VMTypeError as error:
         raise VMTypeError(f"{where_text(info, i)}: wanted {wanted_text(param)}: {error}") from error
+    if param.written and isinstance(arg, np.generic):
+        # What would be written is a copy of numpy's scalar.
+        raise_for_failure(info, Failure("readonly", i), [None] * i + [given])
     if (given.dtype is _BFLOAT16) != (param.dtype is _BFLOAT16):
         raise_for_failure(info, Failure("dtype", i), [None] * i + [given])
     return given

@@ -96,7 +96,9 @@ def sort(x: Any, axis: Any, descending: Any, out: Any) -> None:
     """`x` sorted along `axis` into `out`."""
     values = values_of(x, "sort: x")
     at = axis_of(axis, values.ndim, "sort: axis")
-    made = np.sort(values, axis=at, kind="stable")
+    # Equal elements cannot be told apart but for the signs of zeros, and numpy's default is up to
+    # 100 times faster than its stable sort.
+    made = np.sort(values, axis=at)
     fill(out, np.flip(made, at) if integer_of(descending, "sort: descending") else made, "sort")
 
 

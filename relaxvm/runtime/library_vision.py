@@ -28,25 +28,47 @@ def _corners(boxes: np.ndarray, center: bool) -> np.ndarray:
     return np.concatenate([np.minimum(first, second), np.maximum(first, second)], -1)
 
 
-def _overlap(box: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Intersection over union of one box with each of others; 0 if one has no area."""
-    sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
-    shared = np.maximum(sides, 0).prod(-1)
-    area, areas = (box[2:] - box[:2]).prod(), (others[:, 2:] - others[:, :2]).prod(-1)
-    union = area + areas - shared
-    real = (area > 0) & (areas > 0) & (union > 0)
+def _overlaps(boxes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """[boxes, others]: intersection over union of each with each; 0 if one has no area."""
+    tall, wide = (
+        np.maximum(
+            np.minimum(boxes[:, None, k + 2], others[:, k + 2])
+            - np.maximum(boxes[:, None, k], others[:, k]),
+            0,
+        )
+        for k in range(2)
+    )
+    shared = tall * wide
+    area, areas = ((b[:, 2] - b[:, 0]) * (b[:, 3] - b[:, 1]) for b in (boxes, others))
+    union = area[:, None] + areas - shared
+    real = (area > 0)[:, None] & (areas > 0) & (union > 0)
     return np.where(real, shared / np.where(real, union, 1), 0)
 
 
+_BLOCK = 256
+
+
 def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: float) -> list[int]:
-    """The boxes that stay, best first; of equal scores the first one."""
+    """The boxes that stay, best first; of equal scores the first one.
+
+    A box goes if one that stays overlaps it; they are compared a block at a time.
+    """
     order = np.argsort(-scores, kind="stable")
     order = order[scores[order] > least]
     kept: list[int] = []
-    while len(order) and len(kept) < most:
-        best, order = int(order[0]), order[1:]
-        kept.append(best)
-        order = order[~(_overlap(boxes[best], boxes[order]) > iou)]
+    for start in range(0, len(order), _BLOCK):
+        if len(kept) >= most:
+            break
+        block = order[start : start + _BLOCK]
+        stays = np.ones(len(block), bool)
+        for earlier in range(0, len(kept), _BLOCK):
+            over = _overlaps(boxes[kept[earlier : earlier + _BLOCK]], boxes[block])
+            stays &= ~(over > iou).any(0)
+        goes = _overlaps(boxes[block], boxes[block]) > iou
+        for k in range(len(block)):
+            if stays[k] and len(kept) < most:
+                kept.append(int(block[k]))
+                stays &= ~goes[k]
     return kept
 
 

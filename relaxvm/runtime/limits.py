@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import LimitError, VMTypeError, VMValueError
+from .storage import aligned_empty
 
 __all__ = [
     "MAX_DEPTH",
@@ -23,6 +24,7 @@ __all__ = [
     "MAX_NESTING",
     "Account",
     "Limits",
+    "counted_empty",
 ]
 
 MAX_FILE_BYTES = 1 << 38
@@ -127,3 +129,22 @@ class Account:
             self._owners[key] = reference
             self._live_bytes += size_bytes
             self.bytes_peak = max(self.bytes_peak, self._live_bytes)
+
+
+def counted_empty(account: Account | None, shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
+    """An uninitialised aligned array, charged to `account` for as long as its memory lives.
+
+    Raises LimitError if there is not so much memory, or the run may not have it.
+    """
+    needed = storage.itemsize
+    for extent in shape:
+        needed *= extent
+    if account is not None:
+        account.reserve(needed)
+    try:
+        memory = aligned_empty(shape, storage)
+    except VMValueError as error:
+        raise LimitError(str(error)) from None
+    if account is not None:
+        account.own(memory, needed)
+    return memory

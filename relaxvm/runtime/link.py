@@ -22,6 +22,7 @@ from .native import KernelFunction
 from .ops import Op, OpKind, Step, StepKind
 from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
+from .tail_calls import call_circles, mark_tail_calls
 from .verify import (
     DYNAMIC,
     arguments_problem,
@@ -100,8 +101,9 @@ def link_program(
     """
     functions = {f.name: LinkedFunction(vm, program, f) for f in program.vm_functions}
     externs = _resolve_externs(program, granted)
+    circles = call_circles(program)
     for linked in functions.values():
-        _Linker(linked, functions, kernels, externs).link(reuse_memory)
+        _Linker(linked, functions, kernels, externs, circles).link(reuse_memory)
     return functions
 
 
@@ -166,7 +168,9 @@ class _Linker:
         functions: dict[str, LinkedFunction],
         kernels: Mapping[str, KernelFunction],
         externs: dict[str, Callable[..., Any]],
+        circles: Mapping[str, int],
     ) -> None:
+        self._circles = circles
         self._linked = linked
         self._program = linked.program
         self._functions = functions
@@ -192,6 +196,7 @@ class _Linker:
                 assert type(instruction) is If
                 op = Op(OpKind.IF, args=(instruction.cond,), target=pc + instruction.false_offset)
             linked.ops.append(op)
+        mark_tail_calls(linked, self._circles)
         linked.template = self._template
         leaders = leaders_of(instructions)
         plan = Plan()
@@ -325,9 +330,11 @@ def _step(op: Op, pc: int, index: dict[int, int]) -> Step:
     if op.kind == OpKind.EXTERN:
         return (StepKind.EXTERN.value, op.function, op.dst, args, None, None)
     if op.kind == OpKind.FUNCTION:
-        return (StepKind.FUNCTION.value, op.function, op.dst, args, index[pc + 1], None)
+        called = StepKind.TAIL_FUNCTION if op.tail else StepKind.FUNCTION
+        return (called.value, op.function, op.dst, args, index[pc + 1], None)
     if op.kind == OpKind.INVOKE:
-        return (StepKind.INVOKE.value, op.function, op.dst, a, b, index[pc + 1])
+        called = StepKind.TAIL_INVOKE if op.tail else StepKind.INVOKE
+        return (called.value, op.function, op.dst, a, b, index[pc + 1])
     if op.kind == OpKind.KILL:
         return (StepKind.KILL.value, None, a, None, None, None)
     if op.kind == OpKind.GOTO:

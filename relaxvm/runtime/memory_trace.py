@@ -6,7 +6,6 @@ A function that jumps back is not followed, since it may allocate any number of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ from .dims import symbols_of
 from .formula import Formula, Peak
 from .heap import MakeCode, MatchCode
 from .ndarray import NDArray, ShapeTuple
+from .origins import dimension_text
 from .program import FunctionInfo, Program
 from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 from .verify import builtin_args
@@ -542,6 +542,12 @@ class _Tracer:
         name, captured = closure.function
         self._call_function(name, [*given.items, *captured], dst)
 
+    def grow_cache(self, args: Sequence[Arg], dst: int) -> None:
+        self._set(dst, _NOTHING)
+        self._give_up(
+            f"the cache at instruction {self.pc} outlives the call, and grows as it is used"
+        )
+
     # -- symbolic shapes --------------------------------------------------------------------------
 
     def match_shape(self, args: Sequence[Arg], dst: int) -> None:
@@ -609,8 +615,8 @@ class _Tracer:
         self._set(dst, _Value(number=number))
 
     def broadcast_shape(self, args: Sequence[Arg], dst: int) -> None:
-        shapes = [self._value(a).dims for a in args]
-        first = shapes[0]
+        shapes = [self._value(a).dims for a in args if type(self._constant(a)) is not str]
+        first = shapes[0] if shapes else None
         self._set(dst, _Value(dims=first if all(s == first for s in shapes) else None))
 
 
@@ -635,6 +641,11 @@ _FOLLOW: dict[str, Callable[[_Tracer, Sequence[Arg], int], None]] = {
     "make_shape": _Tracer.make_shape,
     "make_prim_value": _Tracer.make_prim_value,
     "broadcast_shape": _Tracer.broadcast_shape,
+    "attention_kv_cache_create": _Tracer.grow_cache,
+    "attention_kv_cache_append": _Tracer.grow_cache,
+    "attention_kv_cache_update": _Tracer.grow_cache,
+    "attention_kv_cache_window_override": _Tracer.grow_cache,
+    "attention_kv_cache_window_override_with_sinks": _Tracer.grow_cache,
 }
 
 
@@ -673,17 +684,7 @@ def _rename(value: _Value, renamed: dict[int, int]) -> _Value:
     return value._replace(sites=frozenset(renamed.get(site, site) for site in value.sites))
 
 
-_SHAPE = re.compile(r"(?:Tensor|Shape)\(\(([^()]*)\)")
-_VALUE = re.compile(r"value=([A-Za-z_]\w*)")
-
-
 def _symbol_in(context: Any, axis: int) -> str | None:
     """The symbol that a check's text shows at `axis`: the name it has in the source."""
-    if not isinstance(context, str):
-        return None
-    shape = _SHAPE.search(context)
-    if shape is None:
-        value = _VALUE.search(context)
-        return None if value is None else value.group(1)
-    names = [name.strip() for name in shape.group(1).split(",")]
-    return names[axis] if axis < len(names) and names[axis].isidentifier() else None
+    name = dimension_text(context, axis)
+    return name if name is not None and name.isidentifier() else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from ..base import LoadError, VMTypeError, VMValueError
+from ..base import Deferred, LoadError, VMTypeError, VMValueError
 from . import trust as _trust
 from .device import Device
 from .fileformat import open_regular, write_atomically
@@ -19,7 +19,20 @@ from .native import KernelFunction, LinkedKernels, link
 from .reader import Decoder, fields_of
 from .registry import get_global_func
 from .threads import check_num_threads
-from .timing import BenchmarkResult, check_options, measure
+
+if TYPE_CHECKING:
+    from . import timing
+    from .timing import BenchmarkResult
+else:
+    timing = Deferred("relaxvm.runtime.timing")
+
+
+def __getattr__(name: str) -> Any:
+    # TVM keeps the result of its timer here.
+    if name == "BenchmarkResult":
+        return timing.BenchmarkResult
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = ["KERNELS_MAGIC", "Module"]
 
@@ -140,9 +153,9 @@ class Module:
             )
         return self.linked[self.entry_name]
 
-    def __call__(self, *args: object) -> None:
+    def __call__(self, *args: object, **named: object) -> None:
         """Run the entry kernel."""
-        self.entry_func(*args)
+        self.entry_func(*args, **named)
 
     def time_evaluator(
         self,
@@ -170,7 +183,7 @@ class Module:
             "cooldown_interval_ms": cooldown_interval_ms,
             "repeats_to_cooldown": repeats_to_cooldown,
         }
-        check_options(options)
+        timing.check_options(options)
         prepare = get_global_func(f_preproc) if f_preproc else None
 
         def evaluate(*args: object) -> BenchmarkResult:
@@ -180,7 +193,7 @@ class Module:
             # What the raw entry takes once it takes always; otherwise copies are part of the price.
             entry = raw if raw(*given) is None else function
             before = None if prepare is None else lambda: prepare(*given)
-            return measure(lambda: entry(*given), before=before, **options)
+            return timing.measure(lambda: entry(*given), before=before, **options)
 
         return evaluate
 

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import InternalError, LinkError, LoadError
+from .compiled_code import CompiledCode
 from .kernel import KernelInfo, KernelSection, NativeCode
 from .kernel_function import KernelFunction, call_path, set_call_path
+from .program import Program
 from .threads import parallel_for_address, uses_pool
 
 __all__ = [
@@ -152,6 +154,9 @@ class _LinkedCode:
         self.addresses: dict[str, int] = {symbol: self._library[symbol] for symbol in symbols}
 
     def __del__(self) -> None:
+        # When Python ends, LLVM's own functions may be gone before this.
+        if sys is None or sys.is_finalizing():
+            return
         # In this order: the library lives inside the engine.
         library, jit = getattr(self, "_library", None), getattr(self, "_jit", None)
         if library is not None:
@@ -212,9 +217,19 @@ class LinkedKernels(Mapping[str, "KernelFunction"]):
     seconds  how long that took
     section  the section the code came from (for rebuilt kernels, the new one)
     reason   why the file's code was not used ("" if it was)
+    compiled the VM functions compiled with them, whose entries are in `owner.addresses`
     """
 
-    __slots__ = ("_functions", "reason", "seconds", "section", "source")
+    __slots__ = (
+        "_functions",
+        "compiled",
+        "num_threads",
+        "owner",
+        "reason",
+        "seconds",
+        "section",
+        "source",
+    )
 
     def __init__(
         self,
@@ -223,8 +238,14 @@ class LinkedKernels(Mapping[str, "KernelFunction"]):
         seconds: float,
         section: KernelSection,
         reason: str,
+        owner: Any = None,
+        num_threads: int = 0,
+        compiled: CompiledCode | None = None,
     ) -> None:
         self._functions = functions
+        self.owner = owner
+        self.num_threads = num_threads
+        self.compiled = compiled
         self.source = source
         self.seconds = seconds
         self.section = section
@@ -243,34 +264,50 @@ class LinkedKernels(Mapping[str, "KernelFunction"]):
         return f"<{len(self)} kernels, {self.source} in {self.seconds * 1e3:.1f} ms>"
 
 
-def link(section: KernelSection, trust: bool, num_threads: int = 0) -> LinkedKernels:
+def link(
+    section: KernelSection,
+    trust: bool,
+    num_threads: int = 0,
+    program: Program | None = None,
+    functions_wanted: bool = False,
+) -> LinkedKernels:
     """Make the kernels of `section` callable.
 
     trust        whether its object code may run: the caller made it, or its signature was verified
     num_threads  most threads of a parallel loop; 0 for the pool's size
+    program      the program they belong to: its functions are compiled with kernels that have to
+                 be rebuilt
+    functions_wanted  whether a file without code for them is reason enough to rebuild
 
     Raises LoadError for damaged object code or a portable form that does not give these kernels,
     LinkError if the kernels must be rebuilt and the compiler is not there.
     """
     start = time.perf_counter()
-    if not section.infos:
-        return LinkedKernels({}, "native", time.perf_counter() - start, section, "")
-    reason = "the file is not vouched for"
-    if trust:
+    source, reason = "native", ""
+    if not section.infos and not section.native and not functions_wanted:
+        return LinkedKernels({}, source, time.perf_counter() - start, section, "")
+    chosen = _best_fit(section.native) if trust else None
+    uncompiled = functions_wanted and (chosen is None or chosen.functions is None)
+    if uncompiled and (section.portable or not section.infos):
+        source, reason = "rebuilt", "its functions are not compiled"
+        section = _rebuild(section, reason, program)
         chosen = _best_fit(section.native)
-        if chosen is not None:
-            functions = _link_code(section.infos, chosen, num_threads)
-            return LinkedKernels(functions, "native", time.perf_counter() - start, section, "")
-        variants = ", ".join(sorted({f"{c.triple}/{c.cpu}" for c in section.native})) or "none"
-        reason = f"no native code fits this machine (the file has: {variants})"
-    rebuilt = _rebuild(section, reason)
-    chosen = _best_fit(rebuilt.native)
+    elif chosen is None:
+        source, reason = "rebuilt", "the file is not vouched for"
+        if trust:
+            variants = ", ".join(sorted({f"{c.triple}/{c.cpu}" for c in section.native})) or "none"
+            reason = f"no native code fits this machine (the file has: {variants})"
+        section = _rebuild(section, reason, program)
+        chosen = _best_fit(section.native)
     if chosen is None:
         raise InternalError(
             f"the compiler rebuilt kernels that do not fit {host().triple}, cpu {host().cpu}"
         )
-    functions = _link_code(rebuilt.infos, chosen, num_threads)
-    return LinkedKernels(functions, "rebuilt", time.perf_counter() - start, rebuilt, reason)
+    functions, owner = _link_code(section.infos, chosen, num_threads)
+    seconds = time.perf_counter() - start
+    return LinkedKernels(
+        functions, source, seconds, section, reason, owner, num_threads, chosen.functions
+    )
 
 
 def _best_fit(variants: Sequence[NativeCode]) -> NativeCode | None:
@@ -281,17 +318,18 @@ def _best_fit(variants: Sequence[NativeCode]) -> NativeCode | None:
 
 def _link_code(
     infos: Sequence[KernelInfo], code: NativeCode, num_threads: int
-) -> dict[str, KernelFunction]:
+) -> tuple[dict[str, KernelFunction], _LinkedCode]:
     _reject_malformed(code)
-    owner = _LinkedCode(_llvm(), code, [info.symbol for info in infos])
+    entries = () if code.functions is None else code.functions.symbols
+    owner = _LinkedCode(_llvm(), code, [*(info.symbol for info in infos), *entries])
     return {
         info.name: KernelFunction(info, owner.addresses[info.symbol], owner, num_threads)
         for info in infos
-    }
+    }, owner
 
 
-def _rebuild(section: KernelSection, reason: str) -> KernelSection:
-    if not section.portable:
+def _rebuild(section: KernelSection, reason: str, program: Program | None) -> KernelSection:
+    if section.infos and not section.portable:
         raise LoadError(
             f"cannot run the kernels: {reason}, and the file holds no portable form to rebuild "
             "them from"
@@ -303,7 +341,8 @@ def _rebuild(section: KernelSection, reason: str) -> KernelSection:
             f"cannot run the kernels: {reason}, and rebuilding them needs the compiler "
             f"({_COMPILER}): {error}"
         ) from error
-    rebuilt: KernelSection = compiler.rebuild_kernels(section.portable, section.names)
+    functions = () if program is None else (program,)
+    rebuilt: KernelSection = compiler.rebuild_kernels(section.portable, section.names, *functions)
     if rebuilt.names != section.names:
         raise LoadError("the portable form does not give the kernels that the file lists")
     for old, new in zip(section.infos, rebuilt.infos):

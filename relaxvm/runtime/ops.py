@@ -26,7 +26,7 @@ class OpKind(IntEnum):
 
 class Op(NamedTuple):
     """One instruction. Arguments are places in the register file; `target` is the instruction
-    jumped to.
+    jumped to, `tail` says that a call's value is returned with nothing in between.
     """
 
     kind: OpKind
@@ -38,6 +38,7 @@ class Op(NamedTuple):
     aliases: bool = False
     size_bytes: int = -1
     """Bytes of a storage of constant size."""
+    tail: bool = False
 
 
 class StepKind(IntEnum):
@@ -62,6 +63,8 @@ class StepKind(IntEnum):
     IF = 13
     GOTO = 14
     INVOKE = 15
+    TAIL_FUNCTION = 16
+    TAIL_INVOKE = 17
 
 
 Step = tuple[int, Any, Any, Any, Any, Any]

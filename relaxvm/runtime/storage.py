@@ -28,6 +28,7 @@ __all__ = [
     "element_type",
     "has_buffer",
     "is_numpy_bfloat16",
+    "memory_overlaps",
     "numpy_bfloat16",
     "numpy_storage_dtype",
     "view_of_buffer",
@@ -174,6 +175,15 @@ def view_of_buffer(x: Any) -> np.ndarray:
         return np.asarray(view)
     except (BufferError, ValueError, TypeError, NotImplementedError) as error:
         raise VMTypeError(f"wanted a buffer of numbers, got {type(x).__name__}: {error}") from None
+
+
+def memory_overlaps(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays share an element; also True where that is too hard to tell."""
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except RuntimeError:
+        # numpy's TooHardError, which has moved between versions: too tangled to tell.
+        return True
 
 
 def element_type(dtype: np.dtype) -> tuple[DataType, np.dtype] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..base import VMTypeError, VMValueError
-from .check import got
+from .check import got, shape_text
 from .constants import integer
 from .ndarray import NDArray, ShapeTuple
 
@@ -14,10 +14,12 @@ __all__ = ["broadcast_shape", "tensor_property"]
 
 def broadcast_shape(*shapes: object) -> ShapeTuple:
     """numpy's broadcast of several shapes. Raises VMValueError, before any kernel runs, if there is
-    none.
+    none; a text among the arguments says whose shapes they are.
     """
     result: list[int] = []
     for shape in shapes:
+        if type(shape) is str:
+            continue
         if not isinstance(shape, tuple) or not all(type(extent) is int for extent in shape):
             raise VMTypeError(f"broadcast_shape: wanted a shape, got {got(shape)}")
         result[:0] = [1] * (len(shape) - len(result))
@@ -25,10 +27,11 @@ def broadcast_shape(*shapes: object) -> ShapeTuple:
         for k, extent in enumerate(shape):
             have = result[start + k]
             if have != extent and have != 1 and extent != 1:
-                listed = " and ".join(map(str, shapes))
+                listed = " and ".join(shape_text(s) for s in shapes if isinstance(s, tuple))
+                what = "".join(f"{text}: " for text in shapes if isinstance(text, str))
                 raise VMValueError(
-                    f"the shapes {listed} do not broadcast: dimension {start + k - len(result)} is "
-                    f"{have} and {extent}; wanted equal ones, or 1"
+                    f"{what}the shapes {listed} do not broadcast: dimension "
+                    f"{start + k - len(result)} is {have} and {extent}; wanted equal ones, or 1"
                 )
             if have == 1:
                 result[start + k] = extent

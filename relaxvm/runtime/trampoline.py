@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
 import math
-import os
-import secrets
 import struct
 import sys
 import threading
@@ -27,10 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, VMError, config
+from ..base import DataType, VMError
+from . import pyabi
 from . import trampoline_ir as layout
-from . import trust
 from .dims import evaluate
+from .disk_cache import DiskCache
 from .kernel import KernelInfo, KernelParam
 from .ndarray import NDArray
 from .trampoline_ir import CODE_COUNT, CODE_WANTS_NDARRAY
@@ -53,6 +51,7 @@ Arithmetic counts as well, see `release_elements`.
 RELEASE_GIL_FLOPS = 1 << 17
 
 _BFLOAT16 = DataType("bfloat16")
+_cache = DiskCache("entries", 1 << 24)
 
 
 class Arg(ctypes.Structure):
@@ -105,26 +104,14 @@ def parse_ir(llvm: Any, text: str) -> Any:
 
 
 def object_code(llvm: Any, text: str, stem: str) -> bytes:
-    """`text` compiled: from the cache, if our key vouches for it, else made now and cached."""
+    """`text` compiled: from the user's cache, or made now and cached."""
     versions = (llvm.llvm_version_info, llvm.get_default_triple(), sys.byteorder)
-    name = hashlib.sha256(repr((text, versions)).encode()).hexdigest()[:32]
-    path = config.cache_dir() / f"{stem}-{name}.o"
-    try:
-        content = path.read_bytes()
-        if trust.vouches(name.encode() + content[32:], content[:32]):
-            return content[32:]
-    except OSError:
-        pass
-    made = _compile(llvm, text)
-    signature = trust.sign(name.encode() + made)
-    if signature is not None:
-        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
-        try:
-            draft.write_bytes(signature + made)
-            os.replace(draft, path)
-        except OSError:
-            draft.unlink(missing_ok=True)
-    return made
+    key = repr((stem, text, versions)).encode()
+    found = _cache.get(key)
+    if found is None:
+        found = _compile(llvm, text)
+        _cache.put(key, found)
+    return found
 
 
 def _object_code(llvm: Any) -> bytes:
@@ -158,12 +145,12 @@ def fast_path_problem() -> str | None:
     if not getattr(sys, "_is_gil_enabled", lambda: True)() or hasattr(sys, "getobjects"):
         return "the interpreter is a free-threaded or reference-tracing build"
     record = bytes(range(48))
-    if ctypes.string_at(id(record) + layout.BYTES_DATA, 48) != record:
+    if ctypes.string_at(id(record) + pyabi.BYTES_DATA, 48) != record:
         return "the layout of bytes objects is not as expected"
     for kind in (int, float, bool, np.ndarray, NDArray):
-        if _peek(id(kind) + layout.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
+        if _peek(id(kind) + pyabi.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
             return "the layout of type objects is not as expected"
-    if not int.__flags__ & layout.LONG_SUBCLASS or float.__flags__ & layout.LONG_SUBCLASS:
+    if not int.__flags__ & pyabi.LONG_SUBCLASS or float.__flags__ & pyabi.LONG_SUBCLASS:
         return "the flags of type objects are not as expected"
     for sample in _sample_arrays():
         problem = _array_problem(sample)
@@ -187,29 +174,29 @@ def _array_problem(array: np.ndarray) -> str | None:
         return int(_peek(id(array) + offset, ctypes.c_int64))
 
     ndim = array.ndim
-    if _peek(id(array) + layout.OB_TYPE, ctypes.c_void_p) != id(np.ndarray):
+    if _peek(id(array) + pyabi.OB_TYPE, ctypes.c_void_p) != id(np.ndarray):
         return "the layout of objects is not as expected"
     header = (
-        word(layout.ND_DATA),
-        _peek(id(array) + layout.ND_NDIM, ctypes.c_int32),
-        word(layout.ND_DESCR),
+        word(pyabi.ND_DATA),
+        _peek(id(array) + pyabi.ND_NDIM, ctypes.c_int32),
+        word(pyabi.ND_DESCR),
     )
-    flags = _peek(id(array) + layout.ND_FLAGS, ctypes.c_int32)
+    flags = _peek(id(array) + pyabi.ND_FLAGS, ctypes.c_int32)
     if header != (array.ctypes.data, ndim, id(array.dtype)) or flags != array.flags.num:
         return "the layout of numpy arrays is not as expected"
-    for offset, truth in ((layout.ND_DIMS, array.shape), (layout.ND_STRIDES, array.strides)):
+    for offset, truth in ((pyabi.ND_DIMS, array.shape), (pyabi.ND_STRIDES, array.strides)):
         if ndim and tuple((ctypes.c_int64 * ndim).from_address(word(offset))) != truth:
             return "the layout of numpy arrays is not as expected"
     descr = id(array.dtype)
-    if _peek(descr + layout.DESCR_TYPE_NUM, ctypes.c_int32) != array.dtype.num:
+    if _peek(descr + pyabi.DESCR_TYPE_NUM, ctypes.c_int32) != array.dtype.num:
         return "the layout of numpy dtypes is not as expected"
-    if chr(_peek(descr + layout.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
+    if chr(_peek(descr + pyabi.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
         return "the layout of numpy dtypes is not as expected"
     ours = object.__new__(NDArray)
     ours._array, ours.dtype = array, _BFLOAT16
     slots = [
         _peek(id(ours) + offset, ctypes.c_void_p)
-        for offset in (layout.OB_TYPE, layout.SLOT_ARRAY, layout.SLOT_DTYPE)
+        for offset in (pyabi.OB_TYPE, pyabi.SLOT_ARRAY, pyabi.SLOT_DTYPE)
     ]
     if slots != [id(NDArray), id(array), id(_BFLOAT16)]:
         return "the layout of NDArray is not as expected"

@@ -5,6 +5,23 @@ from __future__ import annotations
 import itertools
 import sys
 
+from .pyabi import (
+    BYTES_DATA,
+    DESCR_BYTEORDER,
+    DESCR_TYPE_NUM,
+    LONG_SUBCLASS,
+    ND_DATA,
+    ND_DESCR,
+    ND_DIMS,
+    ND_FLAGS,
+    ND_NDIM,
+    ND_STRIDES,
+    OB_TYPE,
+    SLOT_ARRAY,
+    SLOT_DTYPE,
+    TP_FLAGS,
+)
+
 __all__ = ["CODE_COUNT", "CODE_WANTS_NDARRAY", "RECORD", "entry_ir"]
 
 CODE_COUNT = -1_000_000
@@ -14,17 +31,6 @@ CODE_WANTS_NDARRAY = -1_000_001
 
 # What a parameter wants, as the low byte of its word in the entry record.
 TENSOR, TENSOR_BF16, TENSOR_UINT16, BOOL, SIGNED, UNSIGNED, FLOAT = range(7)
-
-# Offsets into CPython and numpy objects on 64-bit machines, in bytes.
-# Verified by `trampoline.fast_path_problem`.
-OB_TYPE = 8
-TP_FLAGS = 168
-BYTES_DATA = 32
-SLOT_ARRAY = 16
-SLOT_DTYPE = 32
-ND_DATA, ND_NDIM, ND_DIMS, ND_STRIDES, ND_DESCR, ND_FLAGS = 16, 24, 32, 40, 56, 64
-DESCR_BYTEORDER, DESCR_TYPE_NUM = 26, 28
-LONG_SUBCLASS = 1 << 24
 
 # The entry record: 64-bit words, then one word per parameter (kind | shift << 8).
 RECORD = (

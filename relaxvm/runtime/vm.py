@@ -10,35 +10,55 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base import VMTypeError, VMValueError
+from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError
 from . import native
 from .arguments import Converter, as_value, bind_arguments, converters_of
 from .builtin import VMClosure
-from .device import Device, cpu
-from .fileformat import pieces, read, write_atomically
+from .compiled import CompiledFunction, link_compiled
+from .device import Device
 from .interpreter import VMInstrumentReturnKind, run, run_carefully
+from .kernel import KernelSection
+from .kernel_function import call_path
 from .limits import MAX_DEPTH, Account, Limits
 from .link import LinkedFunction, link_program
-from .memory_plan import MemoryGuard
 from .ndarray import NDArray, wrap_unchecked
 from .nested import map_leaves
-from .profile import ProfileReport, Recorder
-from .program import Program
+from .outputs import Destination
+from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
 from .threads import check_num_threads
-from .timing import BenchmarkResult
-from .timing import time_evaluator as make_evaluator
-from .verify import verify_program
+from .trampoline import fast_path_problem
+from .vm_module import VMModule
+from .vm_options import reuses_memory, the_device, the_program
+
+if TYPE_CHECKING:
+    from . import explain, memory_plan, profile, timing
+    from .explain import Explanation
+    from .memory_plan import MemoryGuard
+    from .profile import ProfileReport
+    from .timing import BenchmarkResult
+else:
+    explain = Deferred("relaxvm.runtime.explain")
+    memory_plan = Deferred("relaxvm.runtime.memory_plan")
+    profile = Deferred("relaxvm.runtime.profile")
+    timing = Deferred("relaxvm.runtime.timing")
 
 __all__ = ["VMInstrumentReturnKind", "VMModule", "VirtualMachine"]
 
 
 class VirtualMachine:
-    """Runs the functions of an executable: ``vm["main"](x)``.
+    """Runs the functions of an executable: ``vm["main"](x)``, by position or by name.
+
+    A function takes arrays of any kind (NDArray, numpy, DLPack producers such as torch tensors,
+    buffers; those with gaps are copied), Python and numpy numbers for scalars, tuples or lists of
+    ints for shapes, tuples or lists for tuples. What does not fit raises VMTypeError or
+    VMValueError naming function, parameter, wanted and got. With ``out=y`` the result is written
+    into the array `y` (for a tuple: a tuple of arrays, None for those that are to be new) and `y`
+    is returned; `y` may share memory with an argument.
 
     rt_mod      an Executable, a path or bytes of one, or the `mod` of one
     device      where it runs: cpu()
@@ -46,6 +66,8 @@ class VirtualMachine:
                 "naive"
     trust       for a path or bytes, as in `load`
     functions   the externs the program may call, by name; None grants the whole registry
+    exec_mode   "compiled": functions run as machine code where that is possible, `explain` says
+                where and why; "bytecode": the interpreter runs them; None: as they were built
     max_...     limits of one call, see `Limits`
     memory_limit_bytes  what one call may allocate, by the memory plan of the function called:
                 checked before anything of it runs. A function whose plan is not known beforehand
@@ -68,7 +90,7 @@ class VirtualMachine:
         *,
         trust: str | None = None,
         functions: Mapping[str, Callable[..., Any]] | None = None,
-        exec_mode: str = "bytecode",
+        exec_mode: str | None = None,
         max_instructions: int | None = None,
         max_bytes: int | None = None,
         max_depth: int = MAX_DEPTH,
@@ -76,27 +98,24 @@ class VirtualMachine:
         memory_limit_bytes: int | None = None,
         num_threads: int | None = None,
     ) -> None:
-        self.device = _the_device(device)
-        self.executable = _the_program(rt_mod, trust)
+        self.device = the_device(device)
+        self.executable = the_program(rt_mod, trust)
         self.limits = Limits(max_instructions, max_bytes, max_depth, max_seconds)
-        if exec_mode != "bytecode":
-            raise VMValueError(f"exec_mode: wanted 'bytecode', got {exec_mode!r}")
+        self._interpreted = self._why_interpreted(exec_mode, memory_cfg)
         if not isinstance(profile, bool):
             raise VMTypeError(f"profile: wanted a bool, got {type(profile).__name__}")
-        reuse_memory = _reuses_memory(memory_cfg)
+        reuse_memory = reuses_memory(memory_cfg)
         self._memory: MemoryGuard | None = None
         if memory_limit_bytes is not None:
-            self._memory = MemoryGuard(self.executable, memory_limit_bytes, self.limits)
+            self._memory = memory_plan.MemoryGuard(self.executable, memory_limit_bytes, self.limits)
             reuse_memory = reuse_memory and self._memory.fits_if_kept
         if functions is not None and not isinstance(functions, Mapping):
             raise VMTypeError(
                 f"functions: wanted a mapping of names to callables, got {type(functions).__name__}"
             )
         threads = check_num_threads(num_threads, "VirtualMachine: num_threads")
-        section = self.executable.kernels
-        self.kernels: native.LinkedKernels | None = None
-        if section is not None and section.infos:
-            self.kernels = native.link(section, self.executable.trusted, threads)
+        self._careful = self.limits.counted or self._memory is not None
+        self.kernels = self._link_kernels(exec_mode, threads)
         self._functions = link_program(
             self, self.executable, self.kernels or {}, functions, reuse_memory
         )
@@ -104,11 +123,16 @@ class VirtualMachine:
             id(_root(value._array)) for value in self.executable.constants if type(value) is NDArray
         )
         self._calls: dict[str, Callable[..., Any]] = {}
+        self._compiled: dict[str, CompiledFunction] = {}
         self._converters: dict[str, tuple[Converter, ...]] = {}
         self._instrument: Callable[..., Any] | None = None
-        self._careful = self.limits.counted or self._memory is not None
         self._lock = threading.Lock()
+        if not self._interpreted and not self._careful:
+            slow_calls = {name: self._make_call(fn) for name, fn in self._functions.items()}
+            self._compiled = link_compiled(self, self._functions, self.kernels, slow_calls)
+        self._native = {n: f.call for n, f in self._compiled.items() if f.call is not None}
         self._inputs: dict[str, tuple[Any, ...]] = {}
+        self._destinations: dict[str, Destination] = {}
         self._outputs: dict[str, Any] = {}
 
     # Calling
@@ -117,7 +141,8 @@ class VirtualMachine:
         """The function `name`. Raises VMValueError listing those that exist."""
         call = self._calls.get(name)
         if call is None:
-            call = self._make_call(self._linked(name))
+            fn = self._linked(name)
+            call = self._native.get(name) or self._make_call(fn)
             with self._lock:
                 call = self._calls.setdefault(name, call)
         return call
@@ -151,20 +176,42 @@ class VirtualMachine:
         return found
 
     def _make_call(self, fn: LinkedFunction) -> Callable[..., Any]:
+        """What takes any call of `fn`: the only one for the interpreter, and for machine code the
+        one that takes what its entry does not.
+        """
         info, count, max_depth = fn.info, fn.num_inputs, self.limits.max_depth
         converters = self._converters[fn.name] = converters_of(info)
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            destination = _taken_destination(info, kwargs) if kwargs else None
+            bound = args
             if kwargs or len(args) != count:
-                args = bind_arguments(info, args, kwargs)
-            given = [convert(value) for convert, value in zip(converters, args)]
+                bound = bind_arguments(info, args, kwargs)
+            given = [convert(value) for convert, value in zip(converters, bound)]
+            native = self._native.get(fn.name)
             if self._careful:
-                return self._own(self._run_carefully(fn, given))
-            return self._own(run(fn, given, max_depth))
+                value = self._own(self._run_carefully(fn, given))
+            elif native is not None and (destination is not None or _differ(given, args)):
+                value = native(*given)
+            else:
+                # Machine code comes here with what it refused: the interpreter says why.
+                value = self._own(run(fn, given, max_depth))
+            return value if destination is None else destination.write(value)
 
         call.__name__ = call.__qualname__ = fn.name
         call.__doc__ = info.signature()
         return call
+
+    def _run(self, fn: LinkedFunction, given: Sequence[Any], into: Destination | None) -> Any:
+        """Run on converted arguments; the result shares no memory with the program."""
+        native = self._native.get(fn.name)
+        if self._careful:
+            value = self._own(self._run_carefully(fn, given))
+        elif native is not None:
+            return native(*given) if into is None else native(*given, out=into.out)
+        else:
+            value = self._own(run(fn, given, self.limits.max_depth))
+        return value if into is None else into.write(value)
 
     def _run_carefully(self, fn: LinkedFunction, given: Sequence[Any]) -> Any:
         limits, instrument = self.limits, self._instrument
@@ -200,9 +247,74 @@ class VirtualMachine:
         given = [as_value(value, f"{fn.name}: argument {i}") for i, value in enumerate(args)]
         given += closure.captured
         vm: VirtualMachine = fn.vm
-        if vm._careful:
-            return vm._own(vm._run_carefully(fn, given))
-        return vm._own(run(fn, given, vm.limits.max_depth))
+        return vm._run(fn, given, None)
+
+    # Two ways to run
+
+    def _link_kernels(self, exec_mode: str | None, threads: int) -> native.LinkedKernels | None:
+        """The machine code of the kernels and, for compiled mode, of the functions."""
+        program = self.executable
+        section = program.kernels or KernelSection((), b"", ())
+        compiled = not self._interpreted and not self._careful
+        wanted = compiled and exec_mode == "compiled"
+        if not section.infos and not wanted and not (compiled and section.native):
+            return None
+        try:
+            return native.link(
+                section, program.trusted, threads, program if compiled else None, wanted
+            )
+        except (LinkError, LoadError) as error:
+            if section.infos:
+                raise
+            # Without kernels the interpreter needs no machine code.
+            self._interpreted = f"there is no machine code for it: {error}"
+            return None
+
+    def _why_interpreted(self, exec_mode: str | None, memory_cfg: object) -> str:
+        """Why the interpreter runs all functions of this VM, "" if it need not."""
+        if exec_mode not in (None, "compiled", "bytecode"):
+            raise VMValueError(
+                f"exec_mode: wanted 'compiled', 'bytecode' or None, got {exec_mode!r}"
+            )
+        if exec_mode == "bytecode":
+            return "exec_mode='bytecode' was chosen"
+        if not reuses_memory(memory_cfg):
+            return f"memory_cfg={memory_cfg!r} was chosen"
+        if call_path() == "generic":
+            return "set_call_path('generic') was in force when the VM was made"
+        problem = fast_path_problem()
+        return "" if problem is None else f"machine code cannot be entered here: {problem}"
+
+    def _why_careful(self) -> str:
+        """Why every instruction has to be looked at, "" if none has to."""
+        limits = self.limits
+        named = {
+            "max_instructions": limits.max_instructions,
+            "max_bytes": limits.max_bytes,
+            "max_seconds": limits.max_seconds,
+        }
+        reasons = [
+            f"{name}={value} is watched" for name, value in named.items() if value is not None
+        ]
+        if self._memory is not None:
+            reasons.append("memory_limit_bytes is watched")
+        if self._instrument is not None:
+            reasons.append("an instrument is set")
+        return "; ".join(reasons)
+
+    def explain(self, func_name: str) -> Explanation:
+        """What runs where in a function, by instruction, and why; printing it gives a table.
+
+        It is about a call made now: an instrument or limits make the interpreter run everything.
+        """
+        fn = self._linked(func_name)
+        reason = self._why_careful() or self._interpreted
+        compiled = self._compiled.get(func_name)
+        if reason or compiled is None:
+            return explain.explain_interpreted(fn, reason)
+        if compiled.call is None:
+            return explain.explain_interpreted(fn, compiled.reason)
+        return explain.explain_compiled(fn, compiled.explanation)
 
     # TVM's stateful interface
 
@@ -216,14 +328,16 @@ class VirtualMachine:
     ) -> None:
         """Make ``vm[saved_name]()`` call `func_name` on these arguments, converted once, now.
 
-        include_return  False makes it return None. Raises VMValueError if `saved_name` is taken.
+        With ``out=``, each call writes there. include_return=False makes it return None. Raises
+        VMValueError if `saved_name` is taken.
         """
         if not isinstance(saved_name, str):
             raise VMTypeError(
                 f"save_function: wanted a name to save as, got {type(saved_name).__name__}"
             )
-        fn, given = self._bound(func_name, args, kwargs)
-        max_depth = self.limits.max_depth
+        fn = self._linked(func_name)
+        destination = _taken_destination(fn.info, kwargs)
+        given = self._bound(fn, args, kwargs)
 
         def call(*more: Any, **named: Any) -> Any:
             if more or named:
@@ -231,8 +345,8 @@ class VirtualMachine:
                     f"{saved_name}: wanted no arguments, got {len(more) + len(named)}: it keeps "
                     f"those that save_function gave {func_name}"
                 )
-            result = self._run_carefully(fn, given) if self._careful else run(fn, given, max_depth)
-            return self._own(result) if include_return else None
+            result = self._run(fn, given, destination)
+            return result if include_return else None
 
         call.__name__ = call.__qualname__ = saved_name
         with self._lock:
@@ -241,23 +355,39 @@ class VirtualMachine:
             self._calls[saved_name] = call
 
     def _bound(
-        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> tuple[LinkedFunction, tuple[Any, ...]]:
-        """The function and its converted arguments."""
-        fn = self._linked(name)
-        if name not in self._converters:
-            self._converters[name] = converters_of(fn.info)
+        self, fn: LinkedFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Any, ...]:
+        """The arguments of a call, converted."""
+        converters = self._converters.get(fn.name)
+        if converters is None:
+            converters = self._converters[fn.name] = converters_of(fn.info)
         bound = bind_arguments(fn.info, args, kwargs)
-        return fn, tuple([c(value) for c, value in zip(self._converters[name], bound)])
+        return tuple([convert(value) for convert, value in zip(converters, bound)])
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments for `invoke_stateful`. A second call replaces them."""
-        _, given = self._bound(func_name, args, kwargs)
+        given = self._bound(self._linked(func_name), args, kwargs)
         with self._lock:
             self._inputs[func_name] = given
 
+    def set_output(self, func_name: str, out: object) -> None:
+        """Make `invoke_stateful` write the result into `out`: an array, or a nested tuple of them
+        as for ``vm[func_name](..., out=out)``. None: results are new again.
+
+        Raises VMTypeError or VMValueError for what cannot take the result.
+        """
+        info = self._linked(func_name).info
+        destination = None if out is None else Destination(info, out)
+        with self._lock:
+            if destination is None:
+                self._destinations.pop(func_name, None)
+            else:
+                self._destinations[func_name] = destination
+
     def invoke_stateful(self, func_name: str) -> None:
-        """Call `func_name` on the arguments of `set_input`; `get_outputs` gives the result."""
+        """Call `func_name` on the arguments of `set_input`; `get_outputs` gives the result, which
+        is written where `set_output` said.
+        """
         fn = self._linked(func_name)
         given = self._inputs.get(func_name)
         if given is None:
@@ -266,11 +396,7 @@ class VirtualMachine:
                     f"{func_name}: no inputs are set; call vm.set_input({func_name!r}, ...)"
                 )
             given = ()
-        careful = self._careful
-        result = (
-            self._run_carefully(fn, given) if careful else run(fn, given, self.limits.max_depth)
-        )
-        result = self._own(result)
+        result = self._run(fn, given, self._destinations.get(func_name))
         with self._lock:
             self._outputs[func_name] = result
 
@@ -301,6 +427,10 @@ class VirtualMachine:
         self._instrument = instrument
         watched = self.limits.counted or self._memory is not None
         self._careful = watched or instrument is not None
+        programs = (f.program for f in self._compiled.values() if f.program is not None)
+        program = next(programs, None)
+        if program is not None:
+            program.set_careful(self._careful)
 
     def profile(self, func_name: str, *args: Any, **kwargs: Any) -> ProfileReport:
         """Run `func_name` once, instruction by instruction with a clock, and report where the time
@@ -308,12 +438,15 @@ class VirtualMachine:
 
         `report.result` is what the function returned.
         """
-        fn, given = self._bound(func_name, args, kwargs)
+        fn = self._linked(func_name)
+        destination = _taken_destination(fn.info, kwargs)
+        given = self._bound(fn, args, kwargs)
         limits = self.limits if self._memory is None else self._memory.admit(fn.info, given)
         account = Account(limits) if limits.counted else None
-        recorder = Recorder(self.executable)
+        recorder = profile.Recorder(self.executable)
         value = run_carefully(fn, given, limits.max_depth, account, self._instrument, recorder)
-        return recorder.report(fn.name, self._own(value))
+        value = self._own(value) if destination is None else destination.write(value)
+        return recorder.report(fn.name, value)
 
     def time_evaluator(
         self,
@@ -332,7 +465,7 @@ class VirtualMachine:
             raise VMValueError(
                 "time_evaluator: f_preproc is not supported; prepare before the call"
             )
-        return make_evaluator(
+        return timing.time_evaluator(
             self[func_name],
             number=number,
             repeat=repeat,
@@ -347,102 +480,24 @@ class VirtualMachine:
         return f"<VirtualMachine on {self.device}: {names}; kernels {self.kernel_source}>"
 
 
-class VMModule:
-    """A VM seen as TVM's module: ``mod["main"]``, ``mod.get_function``, ``mod.time_evaluator``."""
-
-    __slots__ = ("vm",)
-
-    type_key = "relax.VirtualMachine"
-    imported_modules: tuple[object, ...] = ()
-
-    def __init__(self, vm: VirtualMachine) -> None:
-        self.vm = vm
-
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self.get_function(name)
-
-    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
-        """The function `name`, or one of the VM's own (``set_input``, ``invoke_stateful``,
-        ``get_output`` ...).
-        """
-        if name in self.vm:
-            return self.vm[name]
-        own = _VM_FUNCTIONS.get(name)
-        return self.vm[name] if own is None else getattr(self.vm, own)
-
-    def implements_function(self, name: str, query_imports: bool = False) -> bool:
-        """Whether the program has a function `name`."""
-        return name in self.vm
-
-    def time_evaluator(
-        self, func_name: str, dev: Device | None = None, **options: Any
-    ) -> Callable[..., BenchmarkResult]:
-        """See `VirtualMachine.time_evaluator`."""
-        return self.vm.time_evaluator(func_name, dev, **options)
-
-    def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable to `path`."""
-        write_atomically(path, pieces(self.vm.executable))
-
-    def __repr__(self) -> str:
-        return f"<Module of {self.vm!r}>"
+def _taken_destination(info: FunctionInfo, kwargs: dict[str, Any]) -> Destination | None:
+    """The checked ``out=`` of a call, taken out of `kwargs`, unless a parameter has that name."""
+    if "out" not in kwargs or "out" in info.param_names:
+        return None
+    out = kwargs.pop("out")
+    return None if out is None else Destination(info, out)
 
 
-_VM_FUNCTIONS = {
-    "profile": "profile",
-    "set_input": "set_input",
-    "invoke_stateful": "invoke_stateful",
-    "get_output": "get_outputs",
-    "get_outputs": "get_outputs",
-    "save_function": "save_function",
-    "invoke_closure": "invoke_closure",
-    "set_instrument": "set_instrument",
-}
+def _differ(given: Sequence[Any], args: Sequence[Any]) -> bool:
+    """Whether converting changed anything."""
+    return len(given) != len(args) or any(a is not b for a, b in zip(given, args))
 
 
-def _root(array: np.ndarray) -> np.ndarray:
+def _root(array: Any) -> np.ndarray:
     """The array that owns the memory of `array`."""
     base = array.base
-    while type(base) is np.ndarray:
-        array = base
+    while type(base) is np.ndarray or type(base) is NDArray:
+        # Machine code makes views whose base is the NDArray they look into.
+        array = base._array if type(base) is NDArray else base
         base = array.base
     return array
-
-
-def _the_device(device: Any) -> Device:
-    devices = device if isinstance(device, (list, tuple)) else [cpu() if device is None else device]
-    for given in devices:
-        if not isinstance(given, Device):
-            raise VMTypeError(f"device: wanted a Device such as cpu(), got {type(given).__name__}")
-    if not devices:
-        raise VMValueError("device: wanted at least one Device")
-    first: Device = devices[0]
-    return first
-
-
-def _the_program(rt_mod: object, trust: str | None) -> Program:
-    if isinstance(rt_mod, VMModule):
-        rt_mod = rt_mod.vm.executable
-    if isinstance(rt_mod, Program):
-        if trust not in (None, "native", "portable"):
-            raise VMValueError(f"trust: wanted None, 'native' or 'portable', got {trust!r}")
-        verify_program(rt_mod)
-        if trust is None or rt_mod.trusted == (trust == "native"):
-            return rt_mod
-        return rt_mod.with_trust(trust == "native")
-    if isinstance(rt_mod, (str, os.PathLike, bytes, bytearray, memoryview)):
-        return read(rt_mod, trust, False, Program)  # type: ignore[arg-type]
-    raise VMTypeError(
-        f"VirtualMachine: wanted an Executable, a path or bytes, got {type(rt_mod).__name__}"
-    )
-
-
-def _reuses_memory(memory_cfg: object) -> bool:
-    """Whether any device is to use pooled memory, in TVM's forms: a name, or names by device."""
-    if memory_cfg is None:
-        return True
-    chosen = list(memory_cfg.values()) if isinstance(memory_cfg, dict) else [memory_cfg]
-    for name in chosen:
-        if name not in ("naive", "pooled"):
-            raise VMValueError(f"memory_cfg: wanted 'naive' or 'pooled', got {name!r}")
-    return "pooled" in chosen

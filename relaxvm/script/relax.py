@@ -143,6 +143,8 @@ def const(value: Any, dtype: Any = None) -> Constant:
 
 
 _FAMILY = f"{op.__name__}."
+# Calls of other operators, which have no record of their own.
+_WRITTEN_WITH_OTHERS = ("call_packed", "linear", "masked_fill")
 
 
 def _offers(name: Any) -> bool:
@@ -150,7 +152,7 @@ def _offers(name: Any) -> bool:
     found = vars(op).get(name)
     if isinstance(found, ModuleType):
         return found.__name__.startswith(_FAMILY) and name in op.__all__
-    return name in op.__all__ and (hasattr(found, "op") or name == "call_packed")
+    return name in op.__all__ and (hasattr(found, "op") or name in _WRITTEN_WITH_OTHERS)
 
 
 def __getattr__(name: Any) -> Any:

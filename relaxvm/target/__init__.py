@@ -6,7 +6,8 @@ its description) and `runtime.Module`. Not done here: choosing loops (`tir/sched
 """
 
 from .build import build
-from .llvm import compile_kernels, compile_prim_funcs, rebuild_kernels
+from .cpu import cpu_model
+from .llvm import compile_kernels, compile_prim_funcs, compile_program, rebuild_kernels
 from .target import Target, TargetKind
 
 __all__ = [
@@ -15,5 +16,7 @@ __all__ = [
     "build",
     "compile_kernels",
     "compile_prim_funcs",
+    "compile_program",
+    "cpu_model",
     "rebuild_kernels",
 ]

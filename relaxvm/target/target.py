@@ -34,10 +34,43 @@ _OPTIONS: dict[str, type] = {
     "tag": str,
     "model": str,
     "device": str,
+    # What schedules read (`cpu_model`); detected for this computer, else modest.
     "vector-width": int,
+    "num-vector-registers": int,
+    "l1-cache-bytes": int,
+    "l2-cache-bytes": int,
+    "l3-cache-bytes": int,
+}
+_POSITIVE = {
+    "num-cores",
+    "vector-width",
+    "num-vector-registers",
+    "l1-cache-bytes",
+    "l2-cache-bytes",
+    "l3-cache-bytes",
 }
 _KINDS = ("llvm",)
 _ALIASES = {"native": "llvm", "cpu": "llvm"}
+
+# Names for whole targets.
+_ARM64 = "llvm -mtriple=aarch64-linux-gnu"
+_TAGS = {
+    "x86-64-v2": "llvm -mcpu=x86-64-v2",
+    "x86-64-v3": "llvm -mcpu=x86-64-v3",
+    "x86-64-v4": "llvm -mcpu=x86-64-v4",
+    "intel/haswell": "llvm -mcpu=haswell",
+    "intel/skylake-avx512": "llvm -mcpu=skylake-avx512",
+    "intel/cascadelake": "llvm -mcpu=cascadelake",
+    "intel/icelake-server": "llvm -mcpu=icelake-server",
+    "intel/sapphirerapids": "llvm -mcpu=sapphirerapids",
+    "amd/zen2": "llvm -mcpu=znver2",
+    "amd/zen3": "llvm -mcpu=znver3",
+    "amd/zen4": "llvm -mcpu=znver4",
+    "arm/neoverse-n1": f"{_ARM64} -mcpu=neoverse-n1",
+    "arm/neoverse-v1": f"{_ARM64} -mcpu=neoverse-v1",
+    "raspberry-pi/4b-aarch64": f"{_ARM64} -mcpu=cortex-a72 -mattr=+neon -num-cores=4",
+    "riscv64/generic": "llvm -mtriple=riscv64-linux-gnu -mattr=+m,+a,+f,+d,+c",
+}
 
 _current: contextvars.ContextVar[tuple[Target, ...]] = contextvars.ContextVar(
     "relaxvm_target", default=()
@@ -71,10 +104,11 @@ class Target(Node):
         inner_host = given.pop("host", None)
         host = inner_host if host is None else host
         if text not in _KINDS:
-            near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES), n=1)
+            near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES, *_TAGS), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise PassError(
-                f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}"
+                f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}, "
+                "and the tags of Target.list_tags()"
             )
         checked = {name: _checked(name, given[name]) for name in sorted(given)}
         return (
@@ -163,6 +197,11 @@ class Target(Node):
         """The kinds there are."""
         return list(_KINDS)
 
+    @staticmethod
+    def list_tags() -> dict[str, str]:
+        """Names for whole targets, and what they stand for: ``Target("amd/zen4")``."""
+        return dict(_TAGS)
+
 
 def _parse(given: Any) -> tuple[str, dict[str, Any]]:
     """(kind, options) of text, a dictionary or a Target."""
@@ -193,7 +232,12 @@ def _parse(given: Any) -> tuple[str, dict[str, Any]]:
         raise PassError(f"Target: {given!r}: {error}") from None
     if not words:
         raise PassError('Target: the text is empty; wanted one such as "llvm -mcpu=haswell"')
-    options = {}
+    options: dict[str, Any] = {}
+    tagged = _TAGS.get(words[0])
+    if tagged is not None:
+        name, options = _parse(tagged)
+        options["tag"] = words[0]
+        words[0] = name
     i = 1
     while i < len(words):
         name, equals, value = words[i].lstrip("-").partition("=")
@@ -224,9 +268,12 @@ def _checked(name: str, value: Any) -> Any:
         return tuple(p.strip() for p in parts if p.strip())
     if kind is int:
         try:
-            return int(value)
+            number = int(value)
         except (TypeError, ValueError):
             raise PassError(f"Target: option {name} is a number, got {value!r}") from None
+        if name in _POSITIVE and not 1 <= number < 1 << 40:
+            raise PassError(f"Target: option {name} is at least 1, got {number}")
+        return number
     if not isinstance(value, str):
         raise PassError(f"Target: option {name} is text, got {value!r}")
     return value

@@ -121,6 +121,7 @@ from .op import (
     max_value,
     min,
     min_value,
+    muladd,
     nearbyint,
     nextafter,
     popcount,
@@ -150,6 +151,7 @@ from .op import (
 )
 from .specialize import specialize
 from .stmt import (
+    REASSOCIATE,
     Allocate,
     AllocateConst,
     AssertStmt,
@@ -234,6 +236,7 @@ __all__ = [
     "PointerType",
     "PrimExpr",
     "PrimFunc",
+    "REASSOCIATE",
     "PrimType",
     "Ramp",
     "Range",
@@ -316,6 +319,7 @@ __all__ = [
     "max_value",
     "min",
     "min_value",
+    "muladd",
     "nearbyint",
     "nextafter",
     "op",
@@ -355,11 +359,12 @@ __all__ = [
 
 # Rooms inside this one that are large, or build on the rest of it: `transform`, `schedule`.
 _submodule = submodules(__name__)
+_OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Schedule":
-        return _submodule("schedule").Schedule  # type: ignore[attr-defined]
+    if name in _OF_SCHEDULE:
+        return getattr(_submodule("schedule"), name)
     if name == "build":
         # TVM's name for the function of the room above this one.
         return importlib.import_module("relaxvm.target").build

@@ -360,6 +360,11 @@ def _float_intrinsic(name: str, dtype: DataType) -> Meaning | None:
         return lambda x, e: finish(_ldexp(float(x), int(e)))
     if name == "nextafter":
         return _bfloat16_nextafter if _is_bfloat(dtype) else np.nextafter
+    if name == "muladd":
+        # Two roundings: the exact product and sum of narrower types fit a double.
+        return lambda x, y, z: finish(
+            np.float64(finish(np.float64(x) * np.float64(y))) + np.float64(z)
+        )
     if name == "fma":
         if dtype.bits == 16:
             return lambda x, y, z: finish(_fma(x, y, z, np.float32))

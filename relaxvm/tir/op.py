@@ -99,6 +99,7 @@ __all__ = [
     "max_value",
     "min",
     "min_value",
+    "muladd",
     "nearbyint",
     "nextafter",
     "popcount",
@@ -289,6 +290,17 @@ def fma(x: Any, y: Any, z: Any) -> PrimExpr:
     x, y = match(x, y)
     _need_float("fma", x, y, z)
     return call_intrinsic("fma", x, y, z)
+
+
+def muladd(x: Any, y: Any, z: Any) -> PrimExpr:
+    """x * y + z of floating arguments, rounded once where the machine does that in one instruction,
+    else twice: the fast form, for sums whose last bit does not matter.
+    """
+    x, y = match(x, y)
+    x, z = match(x, z)
+    x, y = match(x, y)
+    _need_float("muladd", x, y, z)
+    return call_intrinsic("muladd", x, y, z)
 
 
 def fabs(x: Any) -> PrimExpr:

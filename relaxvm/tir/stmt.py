@@ -73,6 +73,7 @@ __all__ = [
     "LetStmt",
     "MatchBufferRegion",
     "PrimFunc",
+    "REASSOCIATE",
     "SeqStmt",
     "Stmt",
     "While",
@@ -777,6 +778,10 @@ class BlockRealize(Stmt):
             )
         bound = tuple(cast(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values))
         return bound, as_condition(predicate), block, span
+
+
+REASSOCIATE = "tir.reassociate"
+"""Attribute of a function whose reductions may be computed in any order."""
 
 
 @node

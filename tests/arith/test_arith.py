@@ -381,3 +381,28 @@ def test_bound_arithmetic_covers_every_value(low, width, low2, width2, name):
     for x in range(low, low + width + 1):
         for y in range(low2, low2 + width2 + 1):
             assert got.min_value <= INT_MEANING[meaning](x, y) <= got.max_value
+
+
+@pytest.mark.parametrize("wrap", [True, False])
+def test_quotients_are_bounded_by_what_they_divide(wrap):
+    a = Analyzer(wrap=wrap)
+    n, x, i = SizeVar("n", "int64"), Var("x", "int64"), Var("i", "int64")
+    a.bind_size(n)
+    a.bind(x, Range.from_min_extent(const(0, "int64"), n // 13))
+    a.bind(i, Range.from_min_extent(const(0, "int64"), const(13, "int64")))
+    assert a.can_prove(x * 13 + i < n)
+    assert a.can_prove(n // 13 * 13 <= n)
+    assert a.can_prove((n + 12) // 13 * 13 >= n)
+    assert not a.can_prove((n + 11) // 13 * 13 >= n)
+    assert not a.can_prove((n + 12) // 13 * 13 > n)
+    assert not a.can_prove(x * 13 + i + 1 < n)
+
+
+def test_a_rest_that_would_wrap_is_not_divided_alone():
+    a = Analyzer()
+    x = Var("x", "uint8")
+    a.update(x, ConstIntBound(0, 3))
+    expr = (const(4, "uint8") - x) // const(4, "uint8")
+    simple = a.simplify(expr)
+    for value in range(4):
+        assert evaluate(simple, {x: value}) == (4 - value) // 4

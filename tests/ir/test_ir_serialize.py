@@ -1,6 +1,8 @@
 """Saving IR as JSON and msgpack and loading it back; hostile input."""
 
+import copy
 import json
+import pickle
 import random
 
 import msgpack
@@ -11,6 +13,7 @@ from relaxvm.ir import (
     Broadcast,
     Call,
     FloatImm,
+    IntImm,
     IRModule,
     Let,
     Ramp,
@@ -23,9 +26,11 @@ from relaxvm.ir import (
     load_msgpack,
     save_json,
     save_msgpack,
+    structural_equal,
     structural_hash,
     walk,
 )
+from relaxvm.script import from_source
 from relaxvm.tir.stmt import (
     AssertStmt,
     Block,
@@ -222,3 +227,33 @@ def test_mutated_documents_give_ir_or_a_load_error():
             load_json(json.dumps(changed, default=lambda b: b.hex()))
         except LoadError:
             pass
+
+
+def test_ir_travels_through_pickle():
+    mod = from_source(PICKLED)
+    back = pickle.loads(pickle.dumps(mod))
+    assert structural_equal(back, mod)
+    fn = next(iter(mod.functions.values()))
+    assert structural_equal(pickle.loads(pickle.dumps(fn)), fn)
+    assert copy.deepcopy(fn) is fn
+    one = IntImm("int64", 7)
+    assert pickle.loads(pickle.dumps(one)) is one
+    deep = sum_of(20_000)
+    assert structural_equal(pickle.loads(pickle.dumps(deep)), deep, map_free_vars=True)
+
+
+def sum_of(count):
+    e = Var("x", "int64")
+    for _ in range(count):
+        e = e * 3 + 1
+    return e
+
+
+PICKLED = """
+@I.ir_module
+class Module:
+    @T.prim_func
+    def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+        for i in range(8):
+            B[i] = A[i] + T.float32(1)
+"""

@@ -21,5 +21,5 @@ def programs(params, call):
             out = builder.emit_output(call)
         builder.emit_func_output(out)
     mod = builder.get()
-    executable = relax.build(mod, target="llvm")
+    executable = relax.build(mod, target="llvm", exec_mode="bytecode")
     return [build_interpreted(mod)["main"], VirtualMachine(executable, cpu())["main"]]

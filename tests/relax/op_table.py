@@ -268,7 +268,7 @@ def check(
 
 
 def _build(mod: IRModule) -> VirtualMachine:
-    return VirtualMachine(relax.build(mod, target="llvm"), cpu())
+    return VirtualMachine(relax.build(mod, target="llvm", exec_mode="bytecode"), cpu())
 
 
 def _to_argument(a: Any, p: relax.Var) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from relaxvm import relax
-from relaxvm.ir import GlobalVar, IRModule, Var
+from relaxvm.base import VerifyError
+from relaxvm.ir import GlobalVar, IRModule, PassContext, Var
+from relaxvm.ir.transform import Sequential
 from relaxvm.relax import analysis
 
 n, m = Var("n", "int64"), Var("m", "int64")
@@ -173,3 +175,70 @@ def test_compile_time_values():
     assert analysis.computable_at_compile_time(fn) == []
     late = fn.with_attr("num_input", 1)
     assert [v.name_hint for v in analysis.computable_at_compile_time(late)] == ["w", "a", "d"]
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def memory_module():
+    a, b = relax.Var("a", Tensor((4, 8))), relax.Var("b", Tensor((n, 8)))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [a, b]):
+        for x in (a, b):
+            y = builder.emit(relax.op.exp(relax.op.sin(relax.op.exp(x))))
+        builder.emit_func_output(y)
+    return builder.get()
+
+
+def test_memory_is_estimated_before_and_after_planning():
+    mod = memory_module()
+    before = analysis.memory_estimates(mod)["main"]
+    assert (before.tensors, before.tensor_bytes, before.dynamic_tensors) == (3, 3 * 128, 3)
+    assert not before.planned
+    with PassContext(opt_level=0):  # so that what is not used stays
+        planned = Sequential(
+            [
+                relax.transform.LegalizeOps(),
+                relax.transform.ToNonDataflow(),
+                relax.transform.RemovePurityChecking(),
+                relax.transform.CallTIRRewrite(),
+                relax.transform.StaticPlanBlockMemory(),
+            ]
+        )(mod)
+    after = analysis.memory_estimates(planned)["main"]
+    assert after.planned
+    assert (after.tensors, after.tensor_bytes) == (before.tensors, before.tensor_bytes)
+    assert after.storages < after.tensors and after.storage_bytes < after.tensor_bytes
+    assert after.dynamic_storages < after.dynamic_tensors == 3
+
+
+def test_the_memory_estimate_is_text_as_in_tvm():
+    text = analysis.estimate_memory_usage(memory_module())
+    assert text.splitlines()[:3] == [
+        "Memory usage estimation:",
+        "- Function main:",
+        " * Without memory planning, there are 3 constant-size memory allocation(s) with total "
+        "size 3.576e-07 GB and 3 dynamic-size memory allocation(s).",
+    ]
+    with pytest.raises(VerifyError, match="wanted an IRModule, got int"):
+        analysis.estimate_memory_usage(3)
+
+
+# -- written values -------------------------------------------------------------------------------
+
+
+def test_values_that_may_be_written_are_found_with_what_they_share_memory_with():
+    x, y, t, u, p = (relax.Var(k, OUT) for k in "xytup")
+    t = relax.Var("t", Tuple((OUT, OUT)))
+    block = relax.BindingBlock(
+        [
+            relax.VarBinding(y, call(x)),
+            relax.VarBinding(t, relax.Tuple((y, x))),
+            relax.VarBinding(u, relax.TupleGetItem(t, 0)),
+            relax.VarBinding(p, relax.call_packed("env.f", u, sinfo_args=OUT)),
+        ]
+    )
+    fn = relax.Function([x], relax.SeqExpr([block], p), is_pure=False)
+    assert names(analysis.maybe_written_vars(fn)) == {"x", "y", "t", "u", "p"}
+    quiet = relax.BindingBlock([*block.bindings[:3], relax.VarBinding(p, call(u))])
+    assert analysis.maybe_written_vars(relax.Function([x], relax.SeqExpr([quiet], p))) == set()

@@ -14,6 +14,8 @@ from relaxvm.script import ir as I
 from relaxvm.script import relax as R
 from relaxvm.script import tir as T
 
+pytestmark = pytest.mark.vm_modes
+
 
 @pytest.fixture
 def env():

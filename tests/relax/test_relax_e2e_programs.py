@@ -38,6 +38,8 @@ from relaxvm.relax import (
     const,
 )
 
+pytestmark = pytest.mark.vm_modes
+
 ADD, MUL, ADD1 = gv("add"), gv("mul"), gv("add1")
 
 
@@ -97,7 +99,7 @@ def test_symbols_must_agree_between_parameters():
         module({"main": b.function([x, y], z), ADD: elementwise(lambda a, c: a + c, 2, ("n",))})
     )
     assert vm["main"](f32(1, 2), f32(3, 4)).numpy().tolist() == [4, 6]
-    with pytest.raises(VMValueError, match=r"(?s)main: parameter y.*wanted 2.*parameter x.*got 3"):
+    with pytest.raises(VMValueError, match=r"(?s)main: parameter y.*wanted n = 2.*x.*got 3"):
         vm["main"](f32(1, 2), f32(1, 2, 3))
 
 
@@ -205,7 +207,7 @@ def test_match_cast_binds_and_checks():
     assert y.numpy().tolist() == [[1.0] * 3] * 4
     assert tuple(s) == (4, 7)
     bad = build_interpreted(mod, {"t.grid": lambda x: (np.zeros((4, 9), "float32"), 0)})
-    with pytest.raises(VMValueError, match=r"match_cast t.*field 0.*wanted 3.*got 9"):
+    with pytest.raises(VMValueError, match=r"match_cast t.*field 0.*wanted n = 3.*got 9"):
         bad["main"](f32(1, 2, 3))
     none = build_interpreted(mod, {"t.grid": lambda x: 5})
     with pytest.raises(VMTypeError, match=r"match_cast t.*wanted a tuple of 2"):
@@ -350,8 +352,10 @@ def test_if_nested_a_thousand_deep():
 # -- functions ------------------------------------------------------------------------------------
 
 
-def countdown(step):
-    """f(i, acc) = acc if i == 0 else f(i - 1, step(acc)), on scalar tensors."""
+def countdown(step, tail=True):
+    """f(i, acc) = acc if i == 0 else f(i - step, acc + 1), on scalar tensors; if not `tail`, the
+    value of the inner call is worked on.
+    """
     i, acc = Var("i", tensor((), "int64")), Var("acc", tensor((2,)))
     me = relax.GlobalVar(
         "down", relax.FuncStructInfo((i.struct_info, acc.struct_info), tensor((2,)), True)
@@ -361,6 +365,8 @@ def countdown(step):
     j = f(call_tir(gv("dec"), (i,), tensor((), "int64")))
     more = f(call_tir(ADD1, (acc,), tensor((2,))))
     again = f(Call(me, (j, more)))
+    if not tail:
+        again = f(call_tir(ADD1, (again,), tensor((2,))))
     y = b(If(c, SeqExpr((), acc), f.seq(again)))
     return module(
         {
@@ -380,7 +386,7 @@ def test_recursion():
 
 
 def test_endless_recursion_is_a_limit_error():
-    vm = build_interpreted(countdown(0), max_depth=50)
+    vm = build_interpreted(countdown(0, tail=False), max_depth=50)
     with pytest.raises(LimitError, match="max_depth=50"):
         vm["down"](np.array(1), f32(0, 1))
 

@@ -17,6 +17,7 @@ from relax_vm_helpers import (
     module,
     tensor,
 )
+from vm_modes import MODES
 
 from relaxvm import relax, tir
 from relaxvm.ir import PassContext
@@ -195,22 +196,32 @@ def square(x, out):
         np.multiply(x._array, x._array, out=out._array)
 
 
+def machines(mod, context, native):
+    """(VM, what its externs kept) for each way to run `mod`: interpreted, or with native kernels in
+    both modes of the VM.
+    """
+    ex = None
+    for mode in MODES if native else (None,):
+        kept = []
+
+        def keep(x, kept=kept):
+            kept.append((x, x.numpy().copy()))
+            return x
+
+        outside = {"t.keep": keep, "t.square": square}
+        if native:
+            with PassContext(**context):
+                ex = ex or relax.build(mod, "llvm")
+            yield relax.VirtualMachine(ex, functions=outside, exec_mode=mode), kept
+        else:
+            yield build_interpreted(mod, outside, context), kept
+
+
 def check(seed, symbolic, native=False):
     mod = Generator(seed, symbolic).program()
     rng = random.Random(seed + 1)
     context = {"disabled_pass": [name for name in DISABLED if rng.random() < 0.3]}
-    kept = []
-
-    def keep(x):
-        kept.append((x, x.numpy().copy()))
-        return x
-
-    outside = {"t.keep": keep, "t.square": square}
-    if native:
-        with PassContext(**context):
-            vm = relax.VirtualMachine(relax.build(mod, "llvm"), functions=outside)
-    else:
-        vm = build_interpreted(mod, outside, context)
+    vms = list(machines(mod, context, native))
     functions = {g.name_hint: f for g, f in mod.items()}
     main = mod["main"]
     earlier = []
@@ -226,16 +237,22 @@ def check(seed, symbolic, native=False):
         before = [a.copy() for a in arrays]
         with np.errstate(all="ignore"):
             want = flat(evaluate(main, [*conds, *arrays], functions))
-        got = vm["main"](*conds, *arrays)
-        earlier.append((flat(got), want))
+        for vm, _ in vms:
+            earlier.append((flat(vm["main"](*conds, *arrays)), want))
         for a, b in zip(arrays, before):
             assert np.array_equal(a, b)
         for results, wanted in earlier:
             assert len(results) == len(wanted)
             for g, w in zip(results, wanted):
                 assert np.array_equal(g, w, equal_nan=True)
-    for x, then in kept:
-        assert np.array_equal(x.numpy(), then, equal_nan=True)
+        if native:
+            # Both modes: bit for bit, signs of zeros and the bits of NaNs included.
+            (first, _), (second, _) = earlier[-2:]
+            assert [g.tobytes() for g in first] == [g.tobytes() for g in second]
+    for _, kept in vms:
+        assert len(kept) == len(vms[0][1])
+        for x, then in kept:
+            assert np.array_equal(x.numpy(), then, equal_nan=True)
 
 
 @settings(max_examples=60)
@@ -246,7 +263,14 @@ def test_random_programs_compute_what_they_say(seed, symbolic):
 
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), symbolic=st.booleans())
-def test_random_programs_with_native_kernels(seed, symbolic):
+def test_random_programs_with_native_kernels_in_both_modes(seed, symbolic):
+    check(seed, symbolic, native=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=150)
+@given(seed=st.integers(0, 2**32), symbolic=st.booleans())
+def test_many_random_programs_in_both_modes(seed, symbolic):
     check(seed, symbolic, native=True)
 
 

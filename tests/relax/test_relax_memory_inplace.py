@@ -25,6 +25,8 @@ from relaxvm.script import from_source
 from relaxvm.tir import interpret
 from relaxvm.tir.analysis import verify_well_formed
 
+pytestmark = pytest.mark.vm_modes
+
 F = gv("f")
 HEADER = "from relaxvm.script import tir as T\n@T.prim_func\ndef f("
 PAIR = 'A: T.Buffer((4, 4), "float32"), B: T.Buffer((4, 4), "float32")):\n'

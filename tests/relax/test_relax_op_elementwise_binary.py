@@ -101,6 +101,7 @@ SCALARS = [
     Case(R.greater, T("n", 4), 0, dtypes=("float32", "uint8")),
     Case(R.logical_and, T(4), True, dtypes=("bool",)),
     Case(R.power, T("n", 4), 2.0, dtypes=FLOATS),
+    *(Case(R.power, T(12, special=True), e, grad=False) for e in (-1.0, 1.0, 2.0, 3.0, 0.5)),
     Case(R.power, T("n", 4), 3, dtypes=INTS),
     Case(R.power, T(4, low=1, high=3), -2, dtypes=SIGNED),
     Case(R.add, T(4), relax.const(3, "int8"), dtypes=("int8",)),

@@ -65,8 +65,8 @@ CASES = [
         )
         for method in METHODS
     ),
-    Case(resize2d, T("n", 2, "m", "k"), Sh(3, "n"), method="linear", count=4, grad=False),
-    Case(resize2d, T("n", "zero", 3, 2), Sh("k", 4), method="cubic", count=4, grad=False),
+    Case(resize2d, T("n", 2, "m", "k"), Sh(3, "n"), method="linear", count=4),
+    Case(resize2d, T("n", "zero", 3, 2), Sh("k", 4), method="cubic", count=4),
     Case(resize2d, T(1, 2, 0, 2), Sh(0, 4)),
     Case(
         resize2d,
@@ -122,8 +122,72 @@ CASES = [
         grid_sample,
         T(1, 1, 3, 3),
         T(1, 1, 3, 2, data=[[[[np.nan, 0], [np.inf, 0], [1e30, -1e30]]]]),
+        grad=False,
+    ),
+    *(
+        Case(
+            grid_sample,
+            T(1, 1, 3, 3),
+            T(1, 1, 3, 2, data=[[[[np.nan, 0], [np.inf, 0], [1e30, -np.inf]]]]),
+            method=method,
+            padding_mode=padding,
+            grad=False,
+        )
+        for method in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
     ),
 ]
+
+BACKWARD = R.grad.grid_sample_backward
+BACKWARDS = [
+    *(
+        Case(
+            BACKWARD,
+            T("n", 2, 3, 2),
+            T("n", 2, 4, 5),
+            grid("n", 3, 2),
+            method=method,
+            padding_mode=padding,
+            align_corners=align,
+            count=32,
+        )
+        for method in ("bilinear", "nearest", "bicubic")
+        for padding in ("zeros", "border", "reflection")
+        for align in (False, True)
+    ),
+    Case(BACKWARD, T(1, 2, "m", 2), T(1, 3, "k", 2), grid(1, 2, "m"), layout="NHWC", count=16),
+    Case(BACKWARD, T(1, 1, 2, 2), T(1, 1, 3, 3), T(1, 2, 2, 2, dtype="float16"), count=16),
+    Case(BACKWARD, T(1, 1, 2, 2), T(1, 1, "zero", 3), grid(1, 2, 2)),
+    Case(BACKWARD, T(0, 1, 2, 2), T(0, 1, 2, 3), grid(0, 2, 2)),
+]
+RESIZE = R.grad.resize2d_backward
+RESIZE_BACKWARDS = [
+    *(
+        Case(
+            RESIZE,
+            T("n", 2, 3, "k"),
+            T("n", 2, "m", 4),
+            method=method,
+            coordinate_transformation_mode=mode,
+            roi=(0.1, -0.2, 0.9, 1.2),
+            count=32,
+        )
+        for method in METHODS
+        for mode in ("half_pixel", "align_corners", "tf_crop_and_resize")
+    ),
+    Case(
+        RESIZE,
+        T(1, 5, 2, 4),
+        T(1, 3, "k", 4),
+        layout="NHWC",
+        method="cubic",
+        cubic_exclude=1,
+        count=16,
+    ),
+    Case(RESIZE, T(1, 1, 2, 2, 2), T(1, 1, 3, 1, 2), layout="NCHW2c", count=16),
+    Case(RESIZE, T(1, 1, 2, 2), T(1, 1, "zero", 3)),
+]
+CASES += BACKWARDS + RESIZE_BACKWARDS
 
 
 def test_images_mean_the_same_to_numpy_the_interpreter_and_llvm():
@@ -136,7 +200,13 @@ def test_images_of_every_dtype():
 
 
 def test_gradients_of_images():
-    check_gradients([c for c in CASES if c.op is resize2d][::3])
+    for op in (resize2d, grid_sample):
+        check_gradients([c for c in CASES if c.op is op][::3])
+    check_gradients(RESIZE_BACKWARDS)
+
+
+def test_gradients_of_symbolic_pictures():
+    check_gradients([c for c in CASES if c.op is resize2d and "m" in c.args[0].shape])
 
 
 def value(call: relax.Call, x: relax.Var, data: object) -> np.ndarray:
@@ -163,6 +233,18 @@ def test_a_grid_of_the_pixels_centres_gives_the_picture():
     data = np.arange(4, dtype="float32").reshape(1, 1, 2, 2)
     centres = np.array([[[[-0.5, -0.5], [0.5, -0.5]], [[-0.5, 0.5], [0.5, 0.5]]]], "float32")
     np.testing.assert_array_equal(evaluate(grid_sample(x, g), {x: data, g: centres}), data)
+
+
+def test_places_beyond_all_numbers_are_the_outermost_pixels():
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 1, 3), "float32"))
+    g = relax.Var("g", relax.TensorStructInfo((1, 1, 3, 2), "float32"))
+    data = np.array([1.0, 2.0, 3.0], "float32").reshape(1, 1, 1, 3)
+    far = np.array([[-np.inf, 0], [np.inf, 0], [1e38, 0]], "float32").reshape(1, 1, 3, 2)
+    for method in ("bilinear", "nearest"):
+        call = grid_sample(x, g, method=method, padding_mode="border")
+        assert evaluate(call, {x: data, g: far}).ravel().tolist() == [1.0, 3.0, 3.0]
+    outside = evaluate(grid_sample(x, g, method="nearest"), {x: data, g: far})
+    assert outside.ravel().tolist() == [0.0, 0.0, 0.0]
 
 
 def test_one_number_is_both_height_and_width():
@@ -195,6 +277,19 @@ def test_mistakes_are_told():
             (lambda: resize2d(x, (2, 2), layout="NWC"), "layout: wanted the axes NCHW"),
             (lambda: resize2d(empty, (2, 2)), "size: wanted 0 along H, where data is empty"),
             (lambda: resize2d(x, (2, 2), out_dtype="bool"), "out_dtype: wanted a number's dtype"),
+            (lambda: resize2d(x, (2, 2), roi=(0, 0, np.nan, 1)), "roi: wanted 4 numbers"),
+            (
+                lambda: resize2d(x, (2, 2), out_dtype="f"),
+                "image.resize2d: out_dtype: unknown dtype",
+            ),
+            (
+                lambda: BACKWARD(
+                    x, x, relax.Var("g", relax.TensorStructInfo((1, 2, 3, 2), "float32"))
+                ),
+                r"output_grad: wanted shape \(1, 2, 2, 3\), got \(1, 2, 3, 4\)",
+            ),
+            (lambda: RESIZE(other, x), "output_grad: wanted .*1.* samples, as data has; got .*2"),
+            (lambda: RESIZE(x, x, method="best"), "grad.resize2d_backward: method: wanted one of"),
             (lambda: grid_sample(x, three), "grid: wanted size 2 along the last axis"),
             (lambda: grid_sample(x, other), "grid: wanted .*1.* samples, as data has; got .*2"),
             (lambda: grid_sample(x, ints), "grid: wanted a floating dtype"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from graph_runs import programs, tensor
@@ -11,6 +13,7 @@ from relaxvm import relax, tir
 from relaxvm.base import VMError, VMValueError
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
+from relaxvm.relax.op.names import ops
 
 F = ("float64", "float16", "float32", "bool", "int8", "uint64")
 ONE = ("float32", "int32")
@@ -86,8 +89,41 @@ def test_reads_agree_with_numpy_on_all_dtypes():
     check(CASES, slow=True)
 
 
+FAR = np.array([0, 3, -1, 2, 2])
+MODES = [
+    *(
+        Case(R.take, T("n", 4, 2), T(5, dtype="int64", data=FAR), axis=axis, mode=mode,
+             dtypes=("float64",))
+        for mode in ("clip", "wrap")
+        for axis in (0, -2, None)
+    ),
+    Case(R.take, T("n", 4, 2), relax.PrimValue(1), axis=1, dtypes=("float64",)),
+    Case(R.take, T("n", 4), relax.PrimValue(-1), dtypes=("float64",)),
+    Case(R.take, T("n", 4), relax.PrimValue(9), axis=0, mode="clip", dtypes=("float64",)),
+]  # fmt: skip
+
+
 def test_gradients_agree_with_finite_differences():
     check_gradients(CASES)
+    check_gradients(MODES)
+
+
+def test_what_take_reads_nowhere_has_no_gradient():
+    x, i, gy = tensor("x", 3), tensor("i", 4, dtype="int64"), tensor("g", 4)
+    call = R.take(x, i, axis=0, mode="nan")
+    (made, _) = R.take.op.grad(ops, call, call, gy)
+    env = {i: np.array([0, 3, -1, 0]), gy: np.array([1, 2, 4, 8], "float32")}
+    assert evaluate(made, {**env, x: np.zeros(3, "float32")}).tolist() == [9, 0, 0]
+
+
+def test_a_dynamic_slice_takes_any_stride():
+    x = tensor("x", 4)
+    place = [tensor(name, 1, dtype="int64") for name in "bes"]
+    ends = (-(2**63), -5, -1, 0, 3, 4, 9, 2**63 - 1)
+    for run in programs([x, *place], R.dynamic_strided_slice(x, *place)):
+        for begin, end, step in itertools.product(ends, ends, (-(2**63), -2, 1, 2**63 - 1)):
+            have = run(np.arange(4, dtype="float32"), *(np.array([v]) for v in (begin, end, step)))
+            assert have.numpy().tolist() == list(range(4))[begin:end:step]
 
 
 def test_an_index_out_of_bounds_stops_the_program():

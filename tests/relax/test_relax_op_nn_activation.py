@@ -9,7 +9,8 @@ from op_table import NUMBERS, Case, T, check, check_errors, check_gradients
 from relaxvm import relax
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
-from relaxvm.relax.transform import DecomposeOpsForInference
+from relaxvm.relax.transform import DecomposeOpsForInference, DecomposeOpsForTraining
+from relaxvm.runtime import VirtualMachine, cpu
 
 nn = R.nn
 SMOOTH = [nn.gelu, nn.gelu_tanh, nn.silu, nn.softplus, nn.mish, nn.elu, nn.selu, nn.celu]
@@ -50,6 +51,10 @@ CASES = [
     Case(nn.log_softmax, T(2, "n", 3), axis=0, count=3),
     Case(nn.log_softmax, T(3, 5, low=-2e4, high=2e4), count=5, grad=False),
     Case(nn.dropout, T("n", 4), rate=0.3),
+    Case(nn.dropout_seeded, T("n", 4), 7, rate=0.3),
+    Case(nn.dropout_seeded, T(2, "k"), T(dtype="int32", data=-5), rate=0.75),
+    Case(nn.dropout_seeded, T(0, 3), 1, rate=0.0),
+    Case(nn.dropout_seeded, T(5, 5, special=True), 3, grad=False),
 ]
 
 
@@ -84,6 +89,9 @@ def test_mistakes_are_told():
                 "alpha: wanted T.int64\\(3\\) slopes|alpha: wanted 3 slopes",
             ),
             (lambda: nn.prelu(x, x), "alpha: wanted 1 dimensions, got 2"),
+            (lambda: nn.dropout(x, 0.5, 1.5), "seed: wanted an integer dtype, got float"),
+            (lambda: nn.dropout(x, 0.5, x), "nn.dropout_seeded: seed: wanted an integer dtype"),
+            (lambda: nn.dropout(x, 1.0, 3), r"rate: wanted a number in \[0, 1\), got 1.0"),
             (lambda: nn.dropout(x, rate=1.5), r"rate: wanted a number in \[0, 1\), got 1.5"),
             (lambda: nn.leakyrelu(x, alpha="a"), "attribute alpha: wanted float"),
             (lambda: nn.celu(x, alpha=0.0), "alpha: wanted a number other than 0"),
@@ -110,3 +118,48 @@ def test_dropout_of_inference_is_its_argument():
     text = DecomposeOpsForInference()(builder.get()).script()
     assert "dropout" not in text
     assert "ones_like" in text
+
+
+def run_dropout(transform, seed):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((100, 100), "float32"))
+    s = relax.Var("s", relax.TensorStructInfo((), "int64"))
+    with builder.function("main", [x, s]):
+        with builder.dataflow():
+            out = builder.emit_output(nn.dropout(x, 0.25, s))
+        builder.emit_func_output(out)
+    mod = transform(builder.get())
+    vm = VirtualMachine(relax.build(mod, target="llvm"), cpu())
+    return [a.numpy() for a in vm["main"](np.full((100, 100), 3.0, "float32"), np.int64(seed))]
+
+
+def test_dropout_with_a_seed_drops_the_same_elements_again():
+    out, mask = run_dropout(DecomposeOpsForTraining(), 11)
+    again = run_dropout(lambda mod: mod, 11)
+    assert np.array_equal(out, again[0])
+    assert np.array_equal(mask, again[1])
+    assert set(np.unique(mask)) == {0.0, 1.0}
+    np.testing.assert_allclose(out, mask * 4.0, rtol=1e-6)
+    assert abs(mask.mean() - 0.75) < 0.02
+    other = run_dropout(lambda mod: mod, 12)[1]
+    assert 0.3 < np.mean(other != mask) < 0.45  # 2 * 0.25 * 0.75
+
+
+def test_dropout_with_a_seed_is_identity_for_inference():
+    out, mask = run_dropout(DecomposeOpsForInference(), 11)
+    assert np.all(out == 3.0)
+    assert np.all(mask == 1.0)
+
+
+def test_dropout_without_a_seed_is_told_of_in_training():
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(nn.dropout(x, rate=0.5))
+        builder.emit_func_output(out)
+    mod = builder.get()
+    with pytest.warns(
+        UserWarning, match=r"drops nothing at training either.*dropout\(x, rate, seed"
+    ):
+        assert DecomposeOpsForTraining()(mod) is mod

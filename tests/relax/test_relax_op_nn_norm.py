@@ -124,6 +124,12 @@ def test_mistakes_are_told():
             (lambda: nn.layer_norm(x, half, four, axes=-1), "the dtypes differ: data is float32"),
             (lambda: nn.layer_norm(x, four, four, axes=2), "axes: wanted -2 to 1 for 2 dimensions"),
             (lambda: nn.rms_norm(x, three), "weight: wanted size"),
+            (lambda: nn.rms_norm(x, four, axes=1.5), "nn.rms_norm: axes: wanted an int, got float"),
+            (lambda: nn.layer_norm(x, four, four, axes={}), "axes: wanted an int, got Map"),
+            (
+                lambda: nn.instance_norm(image, four, four, 1, None),
+                "nn.instance_norm: axes: wanted an int or several, got None",
+            ),
             (
                 lambda: nn.group_norm(image, four, four, num_groups=3, channel_axis=1, axes=[2]),
                 "num_groups: wanted a divisor of the 4 channels, got 3",
@@ -179,3 +185,16 @@ def test_layer_norm_is_decomposed_for_training_only():
     mod = builder.get()
     assert DecomposeOpsForInference()(mod) is mod
     assert "layer_norm" not in DecomposeOpsForTraining()(mod).script()
+
+
+def test_fixed_statistics_stay_fixed_in_training():
+    x, *vectors = var("x", 2, 4), *(var(n, 4) for n in "gbmv")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, *vectors]):
+        with builder.dataflow():
+            out = builder.emit_output(nn.batch_norm(x, *vectors, axis=1, training=False))
+        builder.emit_func_output(out)
+    simpler = DecomposeOpsForTraining()(builder.get())
+    assert "batch_norm" not in simpler.script()
+    assert "R.mean" not in simpler.script()
+    assert nn.rms_norm(x, vectors[0], axes=np.int64(-1)).attrs["axes"] == -1

@@ -27,17 +27,16 @@ CASES = [
                 pad_mode=mode,
                 dtypes=ALL,
                 exact=True,
-                grad=False,
             ),
-            Case(nn.pad, T(1, 3), pad_width=[2, 1, 7, 8], pad_mode=mode, exact=True, grad=False),
+            Case(nn.pad, T(1, 3), pad_width=[2, 1, 7, 8], pad_mode=mode, exact=True),
             Case(
                 nn.pad, T("zero", 2), pad_width=[1, 1, 0, 1], pad_mode=mode, exact=True, grad=False
             ),
-            Case(nn.pad, T(0, 2), pad_width=[0, 0, 1, 1], pad_mode=mode, exact=True, grad=False),
+            Case(nn.pad, T(0, 2), pad_width=[0, 0, 1, 1], pad_mode=mode, exact=True),
         )
     ),
-    Case(nn.pad, T(2, 2), pad_width=[1, 1, 0, 0], pad_mode="edge", exact=True, grad=False),
-    Case(nn.pad, T(2, 2), pad_width=[0, 0, 0, 0], pad_mode="reflect", exact=True, grad=False),
+    Case(nn.pad, T(2, 2), pad_width=[1, 1, 0, 0], pad_mode="edge", exact=True),
+    Case(nn.pad, T(2, 2), pad_width=[0, 0, 0, 0], pad_mode="reflect", exact=True),
     Case(nn.pad, T(), pad_width=[], exact=True),
     Case(nn.pixel_shuffle, T("n", 8, 2, 3), upscale_factor=2, dtypes=ALL, exact=True),
     Case(nn.pixel_shuffle, T(9, "n", 1), upscale_factor=3, exact=True),
@@ -78,6 +77,13 @@ def test_depth_to_space_in_crd_mode_is_pixel_shuffle():
     np.testing.assert_array_equal(evaluate(a, {x: data}), evaluate(b, {x: data}))
 
 
+def test_the_order_that_value_and_mode_once_had_is_understood():
+    x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+    a, b = nn.pad(x, [1, 0], 2.5), nn.pad(x, [1, 0], 2, "edge")
+    assert (a.attrs["pad_mode"], a.attrs["pad_value"]) == ("constant", 2.5)
+    assert (b.attrs["pad_mode"], b.attrs["pad_value"]) == ("replicate", 2.0)
+
+
 def test_mistakes_are_told():
     x = relax.Var("x", relax.TensorStructInfo((2, 6, 4, 4), "float32"))
     u = relax.Var("u", relax.TensorStructInfo((2, 0), "uint8"))
@@ -90,6 +96,8 @@ def test_mistakes_are_told():
                 lambda: nn.pad(x, [0] * 8, pad_mode="mirror"),
                 "pad_mode: wanted one of constant, reflect",
             ),
+            (lambda: nn.pad(x, [0] * 8, pad_mode=[1]), "attribute pad_mode: wanted str"),
+            (lambda: nn.pad(x, [2**40] * 8), "pad_width: wanted ints >= 0 and < 2"),
             (lambda: nn.pad(u, [0, 0, 1, 0], pad_mode="reflect"), "axis 1 of data is empty"),
             (lambda: nn.pad(u, [0, 0, 1, 0], pad_value=300), "300 does not fit uint8"),
             (lambda: nn.pixel_shuffle(x, 2), "data has 6 channels; wanted a multiple of 4"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from op_table import Case, T, check, check_errors, check_gradients
 
-from relaxvm import relax
+from relaxvm import relax, tir
 from relaxvm.relax import op as R
 
 nn = R.nn
@@ -52,7 +53,22 @@ CASES = [
     Case(nn.max_pool2d, T("zero", 2, 4, 4), pool_size=3),
     Case(nn.max_pool1d, T("n", 2, 7, data=distinct), pool_size=3, strides=2, padding=1),
     Case(nn.max_pool1d, T(1, 7, 2, data=distinct), pool_size=2, layout="NWC"),
-    Case(nn.max_pool3d, T(1, 2, 3, 4, "n"), pool_size=(2, 2, 1), strides=2, padding=(1, 0, 0)),
+    Case(
+        nn.max_pool3d,
+        T(1, 2, 3, 4, "n", data=distinct),
+        pool_size=(2, 2, 1),
+        strides=2,
+        padding=(1, 0, 0),
+    ),
+    Case(
+        nn.max_pool3d,
+        T(1, 4, 3, 4, 2, data=distinct),
+        pool_size=2,
+        dilation=(1, 2, 1),
+        layout="NDHWC",
+        out_layout="NCDHW",
+        dtypes=("float32", "float64"),
+    ),
     Case(nn.avg_pool2d, T("n", 2, 5, 6), pool_size=2, strides=2, padding=(1, 0, 0, 1), count=4),
     Case(
         nn.avg_pool2d,
@@ -68,6 +84,17 @@ CASES = [
         T(1, 1, 6, 6),
         pool_size=3,
         strides=2,
+        ceil_mode=True,
+        count_include_pad=True,
+        count=9,
+    ),
+    Case(
+        nn.avg_pool2d,
+        T(1, 2, 6, "n"),
+        pool_size=(3, 2),
+        strides=(1, 3),
+        dilation=(2, 3),
+        padding=2,
         ceil_mode=True,
         count_include_pad=True,
         count=9,
@@ -97,23 +124,36 @@ CASES = [
     Case(nn.adaptive_avg_pool2d, T(1, 2, 4, 3), output_size=2, dtypes=INTS),
     Case(nn.adaptive_avg_pool1d, T(1, 2, 7), output_size=3, count=4),
     Case(nn.adaptive_avg_pool3d, T(1, 2, 3, "n", 4), output_size=(1, 2, 3), count=9),
-    Case(nn.adaptive_max_pool2d, T("n", 2, 5, 7), output_size=(2, 3)),
+    Case(nn.adaptive_max_pool2d, T("n", 2, 5, 7, data=distinct), output_size=(2, 3)),
+    Case(nn.adaptive_max_pool2d, T(1, 2, 2, 3, data=distinct), output_size=(5, 4)),
+    Case(nn.adaptive_max_pool2d, T(1, 2, 2, 3, special=True), output_size=2, grad=False),
     Case(
         nn.adaptive_max_pool2d,
-        T(1, 1, "n", 4, 2),
+        T(1, 1, "n", 4, 2, data=distinct),
         output_size=2,
         layout="NCHW2c",
-        dtypes=("float32", "uint8"),
+        dtypes=("float32", "float64", "uint8"),
     ),
-    Case(nn.adaptive_max_pool1d, T(1, 2, "n"), output_size=2),
-    Case(nn.adaptive_max_pool3d, T(1, 2, 3, 2, 4), output_size=2),
+    Case(nn.adaptive_max_pool1d, T(1, 2, "n", data=distinct), output_size=2),
+    Case(nn.adaptive_max_pool3d, T(1, 2, 3, 2, 4, data=distinct), output_size=2),
+    Case(nn.adaptive_avg_pool1d, T(1, 2, "zero"), output_size=2),
     Case(nn.global_avg_pool2d, T("n", 2, "m", "k"), count=16),
     Case(nn.global_avg_pool2d, T(1, 3, 4, 2), layout="NHWC", count=16),
     Case(nn.global_avg_pool1d, T(2, 2, 5), count=16),
     Case(nn.global_avg_pool3d, T(1, 2, 2, 3, 2), count=16),
-    Case(nn.global_max_pool2d, T("n", 2, 3, "k")),
+    Case(nn.global_max_pool2d, T("n", 2, 3, "k", data=distinct)),
     Case(nn.global_max_pool1d, T(1, 2, "zero")),
-    Case(nn.global_max_pool3d, T(1, 2, 2, 3, 2)),
+    Case(nn.global_max_pool3d, T(1, 2, 2, 3, 2, data=distinct)),
+    Case(nn.max_pool2d, T(1, 2, "n", "one"), pool_size=1, strides=3, ceil_mode=True, grad=False),
+    Case(
+        nn.avg_pool2d,
+        T(1, 1, "k", 4),
+        pool_size=2,
+        strides=3,
+        padding=1,
+        ceil_mode=True,
+        count=4,
+    ),
 ]
 
 
@@ -128,6 +168,24 @@ def test_pools_of_every_dtype():
 
 def test_gradients_of_pools():
     check_gradients(CASES)
+
+
+def test_a_window_that_begins_behind_the_data_does_not_count():
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 4, 7), "float32"))
+    call = nn.max_pool2d(x, (2, 1), strides=(3, 2), padding=(1, 0), ceil_mode=True)
+    assert call.struct_info == relax.TensorStructInfo((1, 1, 2, 4), "float32")
+    n = tir.Var("n", "int64")
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, n), "float32"))
+    call = nn.avg_pool1d(x, 2, strides=3, padding=1, ceil_mode=True)
+    for size, count in ((1, 1), (2, 1), (3, 2), (4, 2), (5, 2), (6, 3)):
+        got = tir.evaluate_expr(call.struct_info.dims[2], {n: size})
+        assert got == count, size
+
+
+def test_numbers_of_numpy_are_attributes():
+    x = relax.Var("x", relax.TensorStructInfo((1, 2, 4, 4), "float32"))
+    call = nn.max_pool2d(x, np.int64(2), strides=(np.int32(2), 1))
+    assert (call.attrs["pool_size"], call.attrs["strides"]) == ((2, 2), (2, 1))
 
 
 def test_attributes_are_written_in_one_form():
@@ -154,6 +212,10 @@ def test_mistakes_are_told():
             (
                 lambda: nn.max_pool2d(x, 0),
                 "nn.max_pool2d: pool_size: wanted an int or 2 ints, each >= 1",
+            ),
+            (
+                lambda: nn.max_pool2d(x, 10**30),
+                "pool_size: wanted an int or 2 ints, each >= 1 and <",
             ),
             (lambda: nn.max_pool2d(x, 2, padding=(1, 2, 3)), "padding: wanted 1 or 2 or 4 ints"),
             (lambda: nn.max_pool2d(x, 2, layout="NCW"), "layout: wanted the axes NCHW"),

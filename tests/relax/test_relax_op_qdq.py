@@ -481,7 +481,7 @@ def test_mistakes_in_quantised_operators_are_explained():
             ),
             (
                 lambda: R.conv2d_integer(image, kernel, groups=2, strides=0),
-                "conv2d_integer: strides: wanted integers of at least 1, got 0",
+                "conv2d_integer: strides: wanted an int or 2 ints, each >= 1",
             ),
             (
                 lambda: R.conv2d_integer(image, kernel, groups=2, dilation=3),
@@ -493,7 +493,7 @@ def test_mistakes_in_quantised_operators_are_explained():
             ),
             (
                 lambda: R.conv2d_integer(image, kernel, groups=2, padding=(1, 1, 1)),
-                "conv2d_integer: padding: wanted 1, 2 or 4 integers",
+                "conv2d_integer: padding: wanted 1 or 2 or 4 ints",
             ),
             (
                 lambda: R.conv2d_integer(i, kernel),

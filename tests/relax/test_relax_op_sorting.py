@@ -149,7 +149,7 @@ def test_the_library_is_there_whatever_is_granted():
 
 def test_mistakes_are_named():
     x, scalar = tensor("x", 2, 3), tensor("s")
-    ints = tensor("i", 3, dtype="int32")
+    ints, long = tensor("i", 3, dtype="int32"), tensor("l", 129)
     check_errors(
         [
             (lambda: R.sort(x, axis=2), "sort: axis: wanted -2 to 1 for 2 dimensions, got 2"),
@@ -161,9 +161,22 @@ def test_mistakes_are_named():
             (lambda: R.searchsorted(x, tensor("v", 3)), "values: wanted 2 dimensions"),
             (lambda: R.bucketize(x, x), "boundaries: wanted 1 dimensions, got 2"),
             (lambda: R.unique(x, axis=2), "unique: axis: wanted -2 to 1"),
+            (lambda: R.argsort(long, dtype="int8"), "int8 does not hold the indices .* of 129"),
+            (lambda: R.topk(long, 2, dtype="int8"), "int8 does not hold the indices .* of 129"),
+            (lambda: R.searchsorted(tensor("v", 128), x, dtype="int8"), "int8 does not hold"),
             (lambda: R.nonzero(relax.PrimValue(1)), "nonzero: x: wanted a tensor"),
         ]
     )
+
+
+def test_an_axis_that_the_dtype_of_the_indices_cannot_number_stops_the_program():
+    n = tir.Var("n", "int64")
+    x = tensor("x", n)
+    for call in (R.argsort(x, dtype="int8"), R.topk(x, 1, ret_type="indices", dtype="int8")):
+        main = build([x], call)
+        assert main(np.zeros(128, "float32")).dtype == "int8"
+        with pytest.raises(VMError):
+            main(np.zeros(129, "float32"))
 
 
 def test_a_row_of_another_length_stops_the_program():

@@ -10,7 +10,7 @@ from onnx_reference import run_onnx, variables
 from op_table import FLOATS, INTS, NUMBERS, Case, T, check, check_errors, check_gradients
 
 from relaxvm import relax, tir
-from relaxvm.base import VMError
+from relaxvm.base import StructInfoError, VMError
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
 from relaxvm.runtime import VirtualMachine, cpu
@@ -53,6 +53,14 @@ def reductions(op, dtypes, **more):
 
 def wide_values(rng, shape):
     return rng.uniform(1000, 1001, shape)
+
+
+def with_zeros(rng, shape):
+    """No zero, one, and several of them in a row."""
+    made = rng.uniform(0.5, 2, shape)
+    made[..., ::3] *= rng.integers(0, 2, made[..., ::3].shape)
+    made[0] = np.maximum(made[0], 0.25)
+    return made
 
 
 CASES = [
@@ -109,6 +117,33 @@ CASES = [
             Case(op, T("zero", 2), axis=1, keepdims=True),
             Case(op, T("zero", "zero"), axis=0, slow=True),
             Case(op, T(), keepdims=True),
+            Case(op, T("n", 4), axis=1, dtypes=("bool",)),
+        ]
+    ],
+    *[
+        case
+        for op in (R.max, R.min)
+        for case in [
+            Case(op, T("n", 4), axis=-1, keepdims=True, dtypes=("bool",)),
+            Case(op, T(3, "zero"), axis=1, dtypes=("bool",)),
+        ]
+    ],
+    *[
+        case
+        for exclusive in (False, True)
+        for case in [
+            Case(R.cumprod, T(3, 5, data=with_zeros), axis=0, exclusive=exclusive, count=3),
+            Case(R.cumprod, T(3, 5, data=with_zeros), axis=1, exclusive=exclusive, count=5),
+            Case(R.cumprod, T(3, 5, data=with_zeros), exclusive=exclusive, count=15),
+            Case(
+                R.grad.cumprod_backward,
+                T("n", 4),
+                T("n", 4, data=with_zeros),
+                axis=-1,
+                exclusive=exclusive,
+                count=4,
+            ),
+            Case(R.grad.cumprod_backward, T("zero", 2), T("zero", 2), exclusive=exclusive),
         ]
     ],
     *[
@@ -154,6 +189,12 @@ def test_reductions_agree_with_their_meanings():
 @pytest.mark.slow
 def test_reductions_agree_on_every_dtype(dtype):
     check(CASES, dtypes=(dtype,), slow=True)
+
+
+def test_the_gradient_of_cumprod_wants_that_of_its_result():
+    x, g = (relax.Var("x", relax.TensorStructInfo((2, n), "float32")) for n in (3, 4))
+    with pytest.raises(StructInfoError, match=r"output_grad: wanted shape \(2, 3\), got \(2, 4\)"):
+        R.grad.cumprod_backward(g, x)
 
 
 def test_gradients_of_reductions():

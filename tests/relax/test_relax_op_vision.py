@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from op_table import Case, T, check, check_errors
+from op_table import Case, T, check, check_errors, check_gradients
 
 from relaxvm import relax
-from relaxvm.base import RelaxvmError
+from relaxvm.base import RelaxvmError, VMError
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
-from relaxvm.runtime import array, get_global_func
+from relaxvm.runtime import VirtualMachine, array, cpu, get_global_func
 
 vision = R.vision
 
@@ -90,12 +90,63 @@ CASES = [
         pooled_size=1,
         spatial_scale=1.0,
         sample_ratio=2,
+        grad=False,
     ),
+]
+
+BACKWARD = R.grad.roi_align_backward
+CASES += [
+    *(
+        Case(
+            BACKWARD,
+            T("n", 2, 2, 3),
+            T(2, 2, 6, 7),
+            T("n", 5, data=regions),
+            pooled_size=(2, 3),
+            spatial_scale=0.75,
+            sample_ratio=ratio,
+            aligned=aligned,
+            mode=mode,
+            count=64,
+            atol=1e-5,
+        )
+        for ratio in (-1, 2)
+        for aligned in (False, True)
+        for mode in ("avg", "max")
+    ),
+    Case(
+        BACKWARD,
+        T(2, 1, 1, 1),
+        T(1, 4, "k", 1),
+        T(2, 5, data=[[5, 0, 0, 2, 2], [0, 0, 0, np.nan, 2]]),
+        pooled_size=1,
+        spatial_scale=1.0,
+        layout="NHWC",
+    ),
+    Case(BACKWARD, T(1, 1, 2, 2), T(1, 1, "zero", 2), T(1, 5), pooled_size=2, spatial_scale=1.0),
 ]
 
 
 def test_detection_means_the_same_to_numpy_the_interpreter_and_llvm():
     check(CASES, dtypes=("float32",))
+
+
+def test_gradients_of_regions():
+    check_gradients(CASES)
+
+
+def test_a_region_without_end_stops_the_backward_program():
+    g, x = (relax.Var(n, relax.TensorStructInfo((1, 1, 2, 2), "float32")) for n in "gx")
+    r = relax.Var("r", relax.TensorStructInfo((1, 5), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [g, x, r]):
+        with builder.dataflow():
+            out = builder.emit_output(BACKWARD(g, x, r, 2, 1.0))
+        builder.emit_func_output(out)
+    vm = VirtualMachine(relax.build(builder.get(), target="llvm"), cpu())
+    ones = np.ones((1, 1, 2, 2), "float32")
+    with pytest.raises(VMError, match="needs too many samples; give a sample_ratio"):
+        vm["main"](ones, ones, np.array([[0, 0, 0, 1e30, 1]], "float32"))
 
 
 @pytest.mark.slow

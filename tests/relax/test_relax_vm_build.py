@@ -50,7 +50,7 @@ def test_only_reachable_kernels_are_compiled():
 def test_module_without_kernels_or_main_builds():
     x = Var("x", tensor((4,)))
     ex = relax.build(module({"same": Body().function([x], x, name="same")}), "llvm")
-    assert ex.kernels is None
+    assert ex.kernels is None or not ex.kernels.infos
     assert relax.VirtualMachine(ex)["same"](zeros(4)).shape == (4,)
 
 
@@ -204,7 +204,8 @@ def test_error_in_a_pass_names_pass_and_function():
     x, b = Var("x", TensorStructInfo(None, "float32", None, 1)), Body()
     n = tir.Var("n", "int64")
     p = Var("p", relax.PrimStructInfo(value=n))
-    y = b(Call(ExternFunc("t.f"), (relax.PrimValue(tir.popcount(n)),), sinfo_args=(x.struct_info,)))
+    shape = relax.ShapeExpr((tir.popcount(n),))
+    y = b(Call(ExternFunc("t.f"), (shape,), sinfo_args=(x.struct_info,)))
     fn = Function([x, p], b.seq(y), is_pure=False, attrs={"global_symbol": "broken"})
     with pytest.raises(CodegenError, match=r"broken: tir\.popcount") as caught:
         relax.build(module({"broken": fn}), "llvm")

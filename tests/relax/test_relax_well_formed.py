@@ -482,3 +482,30 @@ def test_long_and_deep_functions_are_checked_without_recursion():
         v = var(f"w{i}")
         value = relax.SeqExpr([plain(bind(v, relax.If(c, value, x)))], v)
     check_well_formed(module(relax.Function([x, c], value)))
+
+
+def test_a_variable_out_of_scope_is_named_with_the_line_that_binds_it(tmp_path):
+    source = tmp_path / "net.py"
+    source.write_text("if c:\n    t = f(x)\ny = f(t)\n")
+    x, c, t, y, z = var("x"), var("c", Tensor((), "bool")), var("t"), var("y"), var("z")
+    t = relax.Var("t", OUT, Span(str(source), 2, 5))
+    branch = relax.SeqExpr([plain(bind(t, call(x)))], t)
+    outer = plain(bind(z, relax.If(c, branch, relax.SeqExpr([], x))), bind(y, call(t)))
+    fn = relax.Function([c, x], relax.SeqExpr([outer], y))
+    with pytest.raises(VerifyError, match=r"t is used outside(.|\n)*net.py:2:5: t = f\(x\)"):
+        check_well_formed(fn)
+
+
+def test_an_escaping_symbol_is_named_with_what_bound_it():
+    x, c, t, y = var("x", Tensor(None, ndim=1)), var("c", Tensor((), "bool")), None, None
+    k = Var("k", "int64")
+    t, u = var("t", Tensor((k,))), var("u", Tensor(None, ndim=1))
+    cast = plain(relax.MatchCast(t, x, Tensor((k,))))
+    z, y = var("z", Tensor(None, ndim=1)), var("y", Tensor((k,)))
+    outer = plain(
+        bind(z, relax.If(c, relax.SeqExpr([cast], u), relax.SeqExpr([], x))),
+        bind(y, call(x, out=Tensor((k,)))),
+    )
+    fn = relax.Function([c, x, u], relax.SeqExpr([outer], x))
+    with pytest.raises(VerifyError, match="symbol k, but (.|\n)*bound by variable t, in a scope"):
+        check_well_formed(fn, check_struct_info=False)

@@ -274,10 +274,18 @@ def fuzz_words(count: int, rng: random.Random) -> tuple[int, int]:
     return loaded, refused
 
 
+def _has_tail_calls(ex: Executable, granted: dict[str, object]) -> bool:
+    try:
+        functions = VirtualMachine(ex, functions=granted)._functions
+    except RelaxvmError:
+        return False
+    return any(op.tail for linked in functions.values() for op in linked.ops)
+
+
 def run(rng: random.Random, ex: Executable, granted: dict[str, object]) -> None:
     values = [0, 1, 3, True, 1.5, None, "x", array([1.0, 2.0, 3.0, 4.0]), (1, (2,)), (2, 2), len]
-    # Backward jumps may loop for ever: those programs run only with limits.
-    loops = any(
+    # Backward jumps and tail calls may go on for ever: those programs run only with limits.
+    loops = _has_tail_calls(ex, granted) or any(
         offset < 0
         for info in ex.vm_functions
         for instruction in ex.instructions(info)

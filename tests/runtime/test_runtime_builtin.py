@@ -74,7 +74,7 @@ def test_match_shape_stores_and_compares():
         (tensor(3, 5), (2, 0, 0, 4), VMValueError, "axis 1: wanted 4, got 5 in Tensor"),
         (tensor(3), (2, 0, 0, 4), VMTypeError, r"wanted 2 dimensions, got Tensor\(\(3,\)"),
         (7, (2, 0), VMTypeError, "wanted a tensor or a shape, got int 7"),
-        (tensor(8), (3, 0), VMValueError, r"axis 0: wanted 7 \(from main: parameter w\), got 8"),
+        (tensor(8), (3, 0), VMValueError, r"wanted n = 7 \(from axis 0 of parameter w\), got 8"),
         (tensor(8), (3, 1), VMValueError, "slot 1 of the shape heap has no value"),
         (tensor(8), (3, 5), VMValueError, "slot 5 is outside a shape heap of 2"),
         (tensor(8), (1, 5), VMValueError, "slot 5 is outside a shape heap of 2"),
@@ -106,7 +106,7 @@ def test_match_prim_value_stores_and_compares():
     call("match_prim_value", 5, slots, CTX, 3, 0)
     call("match_prim_value", 6, slots, CTX, 0, 6)
     call("match_prim_value", "anything", slots, CTX, 2, 0)
-    with pytest.raises(VMValueError, match=r"wanted 5 \(from main: parameter x.*\), got 6"):
+    with pytest.raises(VMValueError, match=r"wanted n = 5 \(from parameter x.*\), got 6"):
         call("match_prim_value", 6, slots, CTX, 3, 0)
     with pytest.raises(VMValueError, match="wanted 1, got 6"):
         call("match_prim_value", 6, slots, CTX, 0, 1)
@@ -436,7 +436,7 @@ def test_symbolic_shapes_run_through_a_function():
     f = VirtualMachine(b.get())["main"]
     for n in (2, 5, 0):
         assert f(np.zeros((n, 3), "float32"), np.zeros(n)).shape == (n * 3,)
-    message = r"main: parameter y: axis 0: wanted 2 \(from main: parameter x\), got 3"
+    message = r"main: parameter y: axis 0: wanted 2 \(from axis 0 of parameter x\), got 3"
     with pytest.raises(VMValueError, match=message):
         f(np.zeros((2, 3), "float32"), np.zeros(3))
     with pytest.raises(VMTypeError, match="main: parameter x: wanted dtype float32, got .*float64"):

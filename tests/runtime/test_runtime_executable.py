@@ -235,9 +235,9 @@ def test_foreign_bytes_are_refused(data, message):
 
 def test_a_newer_format_is_refused_by_its_number():
     def change(document):
-        document["version"] = 2
+        document["version"] = 3
 
-    with pytest.raises(LoadError, match="format version 2, this relaxvm reads up to 1"):
+    with pytest.raises(LoadError, match="format version 3, this relaxvm reads up to 2"):
         load(edited(change))
 
 

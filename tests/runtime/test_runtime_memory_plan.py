@@ -15,6 +15,8 @@ from relaxvm.runtime.formula import Formula, Peak
 from relaxvm.runtime.heap import MakeCode, MatchCode
 from relaxvm.runtime.memory_trace import _symbol_in
 
+pytestmark = pytest.mark.vm_modes
+
 F32 = DataType("float32")
 ALLOC, TENSOR, KILL = (f"vm.builtin.{n}" for n in ("alloc_storage", "alloc_tensor", "kill_object"))
 

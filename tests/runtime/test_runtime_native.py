@@ -265,7 +265,7 @@ def test_the_layout_is_as_expected_here():
                                     "ND_FLAGS", "DESCR_TYPE_NUM", "DESCR_BYTEORDER", "SLOT_ARRAY",
                                     "SLOT_DTYPE", "BYTES_DATA", "TP_FLAGS"])  # fmt: skip
 def test_another_layout_is_noticed_and_the_generic_path_serves(monkeypatch, offset):
-    layout = trampoline.layout
+    layout = trampoline.pyabi
     monkeypatch.setattr(layout, offset, getattr(layout, offset) + 8)
     trampoline.fast_path_problem.cache_clear()
     try:

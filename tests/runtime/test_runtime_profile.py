@@ -51,7 +51,7 @@ def twice(x, out):
 
 @pytest.fixture(scope="module")
 def ex():
-    return relax.build(from_source(SOURCE))
+    return relax.build(from_source(SOURCE), tir_pipeline=None)
 
 
 def machine(ex, **options):

@@ -6,10 +6,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from kernel_fixture import section
+import pytest
+from vm_kernels import section
 
 from relaxvm.base import DataType
 from relaxvm.runtime import ExecBuilder, VirtualMachine
+
+pytestmark = pytest.mark.vm_modes
 
 F32, U8 = DataType("float32"), DataType("uint8")
 LENGTH = 1 << 16  # long enough that kernels run without the GIL

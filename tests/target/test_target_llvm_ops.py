@@ -190,6 +190,12 @@ def test_float_functions_of_two_arguments(dtype):
 def test_fma_and_ldexp(dtype):
     a, b = pairs(edge_values(dtype), edge_values(dtype))
     check({"a": (dtype, a), "b": (dtype, b)}, {"fma": (dtype, lambda x, y: tir.fma(x, y, x))})
+    # Small whole numbers: one rounding or two give the same.
+    whole = np.full_like(a, 3), np.full_like(b, 5)
+    check(
+        {"a": (dtype, whole[0]), "b": (dtype, whole[1])},
+        {"muladd": (dtype, lambda x, y: tir.muladd(x, y, x))},
+    )
     x, e = pairs(edge_values(dtype), edge_values("int32"))
     check({"a": (dtype, x), "e": ("int32", e)}, {"ldexp": (dtype, tir.ldexp)})
     x, e = pairs(edge_values(dtype), np.arange(-160, 160, 7).astype("int8"))

@@ -161,6 +161,9 @@ def test_reinterpret_wants_as_many_bits():
 
 
 def test_fma_and_ldexp():
+    assert evaluate_expr(tir.muladd(X, 2, Y), {X: 3, Y: 4}) == 10
+    with pytest.raises(TIRError, match="muladd"):
+        tir.muladd(I, J, I)
     assert evaluate_expr(tir.fma(X, 2, Y), {X: 3, Y: 4}) == 10
     assert tir.fma(X, Y, tir.Var("z", "float64")).dtype == "float64"
     with pytest.raises(TIRError, match="floating"):

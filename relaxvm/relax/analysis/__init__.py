@@ -16,6 +16,7 @@ from ..derive import (
     tir_vars_in_struct_info,
 )
 from .compile_time import computable_at_compile_time
+from .memory import MemoryEstimate, estimate_memory_usage, memory_estimates
 from .purity import contains_impure_call, is_pure_call
 from .recursion import detect_recursion
 from .usage import get_var2val, name_to_binding, remove_all_unused, udchain
@@ -30,9 +31,11 @@ from .vars import (
     used_vars,
 )
 from .well_formed import assert_well_formed, check_well_formed, well_formed
+from .written import maybe_written_vars
 
 __all__ = [
     "BaseCheckResult",
+    "MemoryEstimate",
     "all_global_vars",
     "all_vars",
     "assert_well_formed",
@@ -45,11 +48,14 @@ __all__ = [
     "derive_call_ret_struct_info",
     "detect_recursion",
     "erase_to_well_defined",
+    "estimate_memory_usage",
     "free_symbolic_vars",
     "free_vars",
     "get_var2val",
     "is_base_of",
     "is_pure_call",
+    "maybe_written_vars",
+    "memory_estimates",
     "name_to_binding",
     "post_order_visit",
     "remove_all_unused",

@@ -132,6 +132,11 @@ def free_symbolic_vars(func: Expr) -> list[TirVar]:
             if id(n) not in bound:
                 found[id(n)] = n
         else:
+            # Attributes may bind symbols of their own, as an index map does.
+            for name in n._defs_:
+                own = getattr(n, name)
+                many = own if isinstance(own, tuple) else (own,)
+                bound.update(id(v) for v in many if isinstance(v, TirVar))
             stack.extend(reversed(n._children_()))
     return list(found.values())
 

@@ -29,6 +29,7 @@ from ..derive import (
     derive_call_ret_struct_info,
     infer_call,
     is_base_of,
+    made_at,
     struct_info_base_check,
     tir_vars_in_struct_info,
     where,
@@ -131,6 +132,8 @@ class _Checker:
         self.at = ""
         self.span: Span = UNKNOWN
         self.bound: set[int] = set()
+        # symbol, and what bound it; kept when the scope ends, for messages.
+        self.symbol_places: dict[int, tuple[TirVar, str]] = {}
         self.visible: set[int] = set()
         self.symbols: set[int] = set()
         # What the scope being checked has made visible, to be undone when it ends.
@@ -179,6 +182,7 @@ class _Checker:
             self.bind_var(p, "parameter")
             for symbol in definable_tir_vars_in_struct_info(p.struct_info):
                 self.see(self.symbols, id(symbol))
+                self.symbol_places.setdefault(id(symbol), (symbol, f"parameter {p.name_hint}"))
         for p in fn.params:
             self.at = f"parameter {p.name_hint}"
             self.check_info(p.struct_info, p.span, "no parameter determines it")
@@ -290,11 +294,12 @@ class _Checker:
         info = binding.struct_info
         for symbol in definable_tir_vars_in_struct_info(info):
             self.see(self.symbols, id(symbol))
+            self.symbol_places.setdefault(id(symbol), (symbol, self.at))
         self.check_info(info, self.span, "nothing determines it")
         if struct_info_base_check(info, binding.value.struct_info) is BaseCheckResult.FAIL_L0:
             raise self.error(
                 f"match_cast: the value can never be that\n  wanted: {info}\n"
-                f"  got:    {binding.value.struct_info}"
+                f"  got:    {binding.value.struct_info}{made_at(binding.value)}"
             )
         if self.check_infos:
             self.fits(binding.var.struct_info, info, "match_cast gives it other struct info")
@@ -439,9 +444,11 @@ class _Checker:
             if isinstance(var, DataflowVar):
                 raise self.error(
                     f"{var.name_hint} is a dataflow variable and used outside its block; pass "
-                    "it to R.output"
+                    f"it to R.output{made_at(var)}"
                 )
-            raise self.error(f"{var.name_hint} is used outside the scope that binds it")
+            raise self.error(
+                f"{var.name_hint} is used outside the scope that binds it{made_at(var)}"
+            )
         raise self.error(f"{var.name_hint} is not bound")
 
     def use_global(self, gv: GlobalVar) -> None:
@@ -469,7 +476,15 @@ class _Checker:
                 continue
             for n in (expr,) if isinstance(expr, TirVar) else walk(expr):
                 if isinstance(n, TirVar) and id(n) not in self.symbols:
-                    raise self.error(f"symbol {n.name} is not bound before it is used in {expr}")
+                    raise self.error(
+                        f"symbol {n.name} is not bound before it is used in {expr}"
+                        f"{self.bound_in(n)}"
+                    )
+
+    def bound_in(self, symbol: TirVar) -> str:
+        """A line for a message about a symbol that is not visible: where it was."""
+        place = self.symbol_places.get(id(symbol))
+        return f"; it was bound by {place[1]}, in a scope that has ended" if place else ""
 
     def info_symbols(self, info: StructInfo) -> tuple[list[TirVar], list[Var]]:
         found = self._info_symbols.get(id(info))
@@ -482,7 +497,10 @@ class _Checker:
         symbols, variables = self.info_symbols(info)
         for symbol in symbols:
             if id(symbol) not in self.symbols:
-                raise self.error(f"{info} mentions the symbol {symbol.name}, but {why}", span)
+                raise self.error(
+                    f"{info} mentions the symbol {symbol.name}, but {why}{self.bound_in(symbol)}",
+                    span,
+                )
         for var in variables:
             self.use_var(var)
 

@@ -29,6 +29,7 @@ from .binary import (
     left_shift,
     less,
     less_equal,
+    log_add_exp,
     logaddexp,
     logical_and,
     logical_or,
@@ -159,6 +160,7 @@ from .statistical import (
 from .ternary import (
     clip,
     ewise_fma,
+    masked_fill,
     where,
 )
 from .unary import (
@@ -287,6 +289,7 @@ __all__ = [
     "log10",
     "log1p",
     "log2",
+    "log_add_exp",
     "logaddexp",
     "logical_and",
     "logical_not",
@@ -294,6 +297,7 @@ __all__ = [
     "logical_xor",
     "logsumexp",
     "make_closure",
+    "masked_fill",
     "matmul",
     "matmul_integer",
     "max",

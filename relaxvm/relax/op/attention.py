@@ -20,11 +20,12 @@ from ...ir.expr import And, IntImm, Max, Mul, PrimExpr, Select, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
-from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
+from ..struct_info import Expr, PrimStructInfo, ShapeExpr, StructInfo, TensorStructInfo
 from .broadcast import unbroadcast
 from .infer import FLOAT, INTEGER, broadcast_dims, same_dtype, tensor
 from .loops import require_equal
 from .lower import call_te
+from .nn.window import simple
 from .record import missing, op
 from .statistical import te_max, wide_dtype
 
@@ -396,30 +397,50 @@ def _var_len_te(
 
 
 def _attention_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
-    """The weights are computed again. 16-bit floats are computed in float32 and rounded once."""
-    infos: list[Any] = [x.struct_info for x in call.args]
-    if any(i.dims is None for i in infos):
-        raise StructInfoError(
-            "the gradient of nn.attention needs known shapes; match_cast them first"
-        )
+    rows, columns = _known_dims(call, 3)[0][1], _known_dims(call, 3)[1][1]
+    seen = _seen_by(ops, rows, columns, call.attrs)
+    return _gradients(ops, call.args, call.attrs["scale"], seen, gy)
+
+
+def _var_len_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
+    _known_dims(call, 5)
+    seen = _seen_in_sequences(ops, *call.args[:2], *call.args[3:5], call.attrs)
+    made = _gradients(ops, call.args[:3], call.attrs["scale"], seen, gy)
+    return *made, *(None for _ in call.args[3:])
+
+
+def _known_dims(call: Call, count: int) -> list[Any]:
+    """The dimensions of the first `count` arguments."""
+    found: list[Any] = [x.struct_info.dims for x in call.args[:count]]  # type: ignore[attr-defined]
+    if any(d is None for d in found):
+        name = call.op.short  # type: ignore[attr-defined]
+        raise StructInfoError(f"the gradient of {name} needs known shapes; match_cast them first")
+    return found
+
+
+def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Expr, ...]:
+    """Of query, key, value and bias, if there is one. The weights are computed again; 16-bit floats
+    are computed in float32 and rounded once.
+
+    seen  which keys each query sees: a bool tensor [rows, columns]; None for all
+    """
+    infos: list[Any] = [x.struct_info for x in args]
     dtype = infos[0].dtype
     wide = wide_dtype(dtype)
 
     def up(x: Expr) -> Any:
         return x if wide is dtype else ops.astype(x, wide)
 
-    q, k, v = map(up, call.args[:3])
+    q, k, v = map(up, args[:3])
     g = up(gy)
-    (_, rows, heads, size), (batch, columns, shared, _) = infos[0].dims, infos[1].dims
+    (_, _, heads, size), (batch, columns, shared, _) = infos[0].dims, infos[1].dims
     group = _times(heads, shared)
     if group > 1:
         k, v = (ops.repeat(x, group, axis=2) for x in (k, v))
-    scale = call.attrs["scale"]
     factor = scale if scale is not None else PrimValue(_default_scale(size, wide))
     scores = ops.multiply(ops.einsum((q, k), subscripts="bihd,bjhd->bhij"), factor)
-    if len(call.args) > 3:
-        scores = ops.add(scores, up(call.args[3]))
-    seen = _seen_by(ops, rows, columns, call.attrs, wide)
+    if len(args) > 3:
+        scores = ops.add(scores, up(args[3]))
     hidden = constant(float("-inf"), wide)
     if seen is not None:
         scores = ops.where(seen, scores, hidden)
@@ -440,21 +461,65 @@ def _attention_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]
             size = infos[at].dims[3]
             parts = ops.reshape(made[at], (batch, columns, shared, group, size))
             made[at] = ops.sum(parts, axis=3)
-    if len(call.args) > 3:
-        made.append(unbroadcast(ops, of_scores, call.args[3]))
+    if len(args) > 3:
+        made.append(unbroadcast(ops, of_scores, args[3]))
     return tuple(x if wide is dtype else ops.astype(x, dtype) for x in made)
 
 
-def _seen_by(ops: Any, rows: PrimExpr, columns: PrimExpr, attrs: Any, dtype: Any) -> Any:
+def _seen_by(ops: Any, rows: PrimExpr, columns: PrimExpr, attrs: Any) -> Any:
     """Which keys each query sees, a bool tensor [rows, columns]; None for all."""
     if attrs["causal_mask"] is None:
         return None
     shift = columns - rows if attrs["causal_mask"] == "BottomRight" else const(0, "int64")
-    ones = ops.ones((rows, columns), dtype)
-    seen = ops.tril(ones, PrimValue(shift))
-    if attrs["window_size"] is not None:
-        seen = ops.subtract(seen, ops.tril(ones, PrimValue(shift - attrs["window_size"])))
-    return ops.greater(seen, 0.5)
+    i, j = _column(ops, rows), _row(ops, columns)
+    return _in_window(ops, ops.add(ops.subtract(i, j), PrimValue(shift)), attrs["window_size"])
+
+
+def _seen_in_sequences(ops: Any, q: Any, k: Any, start_q: Any, start_k: Any, attrs: Any) -> Any:
+    """As `_seen_by`, of sequences that stand one after another: each query sees its own keys."""
+    (_, rows, *_), (_, columns, *_) = q.struct_info.dims, k.struct_info.dims
+    (bounds,) = start_q.struct_info.dims
+    i, j = _column(ops, rows), _row(ops, columns)
+    starts = ops.reshape(ops.astype(start_q, "int64"), ShapeExpr((const(1, "int64"), bounds)))
+    begun = ops.astype(ops.less_equal(starts, i), "int64")
+    # The sequence of a query is the last one that starts at it or before; past the end is none.
+    sequence = ops.subtract(ops.sum(begun, axis=[1]), 1)
+    end = PrimValue(simple(bounds - 1))
+
+    def bound(given: Any, more: int) -> Any:
+        at = ops.minimum(ops.maximum(ops.add(sequence, more), 0), end)
+        found = ops.take(ops.astype(given, "int64"), at, axis=0)
+        return ops.expand_dims(found, axis=1)
+
+    first, last = bound(start_k, 0), bound(start_k, 1)
+    own = ops.logical_and(ops.greater_equal(sequence, 0), ops.less(sequence, end))
+    seen = ops.logical_and(ops.greater_equal(j, first), ops.less(j, last))
+    seen = ops.logical_and(seen, ops.expand_dims(own, axis=1))
+    if attrs["causal_mask"] is None:
+        return seen
+    first_q = bound(start_q, 0)
+    back = ops.subtract(ops.subtract(i, first_q), ops.subtract(j, first))
+    if attrs["causal_mask"] == "BottomRight":
+        more = ops.subtract(ops.subtract(last, first), ops.subtract(bound(start_q, 1), first_q))
+        back = ops.add(back, more)
+    return ops.logical_and(seen, _in_window(ops, back, attrs["window_size"]))
+
+
+def _in_window(ops: Any, back: Any, window_size: Any) -> Any:
+    """Whether a key that stands `back` places before the diagonal is visible."""
+    seen = ops.greater_equal(back, 0)
+    return seen if window_size is None else ops.logical_and(seen, ops.less(back, window_size))
+
+
+def _row(ops: Any, count: PrimExpr) -> Any:
+    """0, 1, ... in a row of `count` columns."""
+    start, step = (PrimValue(const(n, "int64")) for n in (0, 1))
+    return ops.expand_dims(ops.arange(start, PrimValue(count), step, "int64"), axis=0)
+
+
+def _column(ops: Any, count: PrimExpr) -> Any:
+    start, step = (PrimValue(const(n, "int64")) for n in (0, 1))
+    return ops.expand_dims(ops.arange(start, PrimValue(count), step, "int64"), axis=1)
 
 
 # -- operators -------------------------------------------------------------------------------------
@@ -562,7 +627,7 @@ object.__setattr__(attention.op, "function", attention)  # type: ignore[attr-def
     "nn.attention_var_len",
     numpy=_var_len_numpy,
     lower=_var_len_lower,
-    grad=missing("train on nn.attention of padded sequences, which has a gradient"),
+    grad=_var_len_grad,
     layout=_LAYOUT,
 )
 def attention_var_len(

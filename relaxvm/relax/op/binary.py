@@ -20,6 +20,7 @@ from ...ir.expr import (
     Add,
     And,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -55,6 +56,7 @@ __all__ = [
     "left_shift",
     "less",
     "less_equal",
+    "log_add_exp",
     "logaddexp",
     "logical_and",
     "logical_or",
@@ -128,7 +130,7 @@ def _floor_divide(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     # By way of the remainder, so that 1.0 // 0.1 is 9: floor of the rounded quotient would be 10.
     zero, one = const(0.0, a.dtype), const(1.0, a.dtype)
     rest = tir.fmod(a, b)
-    whole = Div(Sub(a, rest), b)
+    whole: PrimExpr = Div(Sub(a, rest), b)
     other_sign = And(NE(rest, zero), NE(LT(b, zero), LT(rest, zero)))
     whole = Select(other_sign, Sub(whole, one), whole)
     down = tir.floor(whole)
@@ -180,12 +182,30 @@ def _integer_power(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
 
 
 def _power_meaning(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
-    return np.power(x1, x2) if np.asarray(x1).dtype.kind == "f" else _integer_power(x1, x2)
+    if np.asarray(x1).dtype.kind != "f":
+        return _integer_power(x1, x2)
+    # numpy makes a square root of an exponent of 0.5 that is the same for all, which has other
+    # signs and infinities than a power: the exponents are written out.
+    base, exponent = (np.array(a).reshape(-1) for a in np.broadcast_arrays(x1, x2))
+    made: np.ndarray = np.power(base, exponent).reshape(
+        np.broadcast_shapes(np.shape(x1), np.shape(x2))
+    )
+    return made
+
+
+# Exponents for which a product is as right as the function, and much faster.
+_SMALL_POWERS: dict[float, Callable[[PrimExpr], PrimExpr]] = {
+    -1.0: lambda x: Div(const(1.0, x.dtype), x),
+    1.0: lambda x: x,
+    2.0: lambda x: Mul(x, x),
+    3.0: lambda x: Mul(Mul(x, x), x),
+}
 
 
 def _power(x: PrimExpr, e: PrimExpr) -> PrimExpr:
     if x.dtype.is_float:
-        return tir.pow(x, e)
+        written = _SMALL_POWERS.get(e.value) if isinstance(e, FloatImm) else None
+        return tir.pow(x, e) if written is None else in_float32(written)(x)
     dtype = x.dtype
     zero, one = const(0, dtype), const(1, dtype)
     bits = dtype.bits - dtype.is_signed
@@ -277,6 +297,8 @@ logaddexp = broadcast_binary(
     takes=FLOAT,
     grad=lambda ops, x1, x2, y, gy: (gy * ops.exp(x1 - y), gy * ops.exp(x2 - y)),
 )
+# TVM's later name.
+log_add_exp = logaddexp
 
 # -- bits ------------------------------------------------------------------------------------------
 

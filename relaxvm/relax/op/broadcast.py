@@ -12,22 +12,20 @@ import numpy as np
 
 from ...base import DataType, StructInfoError
 from ...ir.expr import FloatImm, IntImm, PrimExpr, Select, const
-from ...ir.expr import Var as TirVar
 from ...te import Tensor, compute
-from ..derive import prove_dims
-from ..expr import Call, Constant, ExternFunc, PrimValue, as_relax
+from .. import shape_facts
+from ..derive import plain_text, prove_dims
+from ..expr import Call, Constant, PrimValue, Var, as_relax
 from ..expr import const as constant
 from ..struct_info import (
     Expr,
     PrimStructInfo,
     ShapeExpr,
-    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
 )
 from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
 from .lower import call_te, scalar_constant
-from .names import ops
 
 __all__ = [
     "broadcast_info",
@@ -35,11 +33,9 @@ __all__ = [
     "broadcast_value",
     "like_operand",
     "match_scalars",
+    "operands_text",
     "unbroadcast",
 ]
-
-BROADCAST_SHAPE = "vm.builtin.broadcast_shape"
-
 
 # -- inference -------------------------------------------------------------------------------------
 
@@ -81,7 +77,7 @@ def broadcast_info(
         return TensorStructInfo(None, dtype, vdevice)
     dims = None
     if all(i.dims is not None for i, _ in arrays):
-        dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays])
+        dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays], checked=True)
     ndim = max(i.ndim for i, _ in arrays)
     return TensorStructInfo(dims, dtype, vdevice, ndim)
 
@@ -193,9 +189,7 @@ def broadcast_lower(scalar: Callable[..., PrimExpr]) -> Callable[[Any, Call], Ex
         info = call.struct_info
         if isinstance(info, PrimStructInfo):
             return PrimValue(scalar(*(_prim(a) for a in operands)))
-        dims = info.dims  # type: ignore[attr-defined]
-        if dims is None:
-            dims = _dims_at_run_time(builder, call)
+        dims = _checked_dims(builder, call)
         return call_te(builder, call, te_function, ShapeExpr(dims), *operands)
 
     return lower
@@ -208,18 +202,30 @@ def _prim(x: Any) -> PrimExpr:
     return value  # type: ignore[no-any-return]
 
 
-def _dims_at_run_time(builder: Any, call: Call) -> tuple[PrimExpr, ...]:
-    """Symbols for a broadcast shape that depends on which symbols turn out to be 1; the program
-    checks that it exists.
-    """
+def _checked_dims(builder: Any, call: Call) -> tuple[PrimExpr, ...]:
+    """The shape of the result; the program checks that it exists where that is not proven."""
     info: Any = call.struct_info
-    shapes = [ops.shape_of(a) for a in call.args if isinstance(a.struct_info, TensorStructInfo)]
-    shape = ops.call_pure_packed(
-        ExternFunc(BROADCAST_SHAPE), *shapes, sinfo_args=ShapeStructInfo(ndim=info.ndim)
-    )
-    dims = tuple(TirVar(f"d{k}", "int64") for k in range(info.ndim))
-    builder.match_cast(builder.emit(shape), ShapeStructInfo(dims))
-    return dims
+    tensors = [a for a in call.args if isinstance(a.struct_info, TensorStructInfo)]
+    shapes = [a.struct_info.dims for a in tensors]  # type: ignore[attr-defined]
+    if info.dims is not None and all(_is(s, info.dims) for s in shapes):
+        return info.dims  # type: ignore[no-any-return]
+    name = call.op.short  # type: ignore[attr-defined]
+    dims = shape_facts.broadcast_dims(builder, shapes, operands_text(name, tensors))
+    return dims if info.dims is None else info.dims
+
+
+def _is(shape: Sequence[PrimExpr], other: Sequence[PrimExpr]) -> bool:
+    return len(shape) == len(other) and all(a is b for a, b in zip(shape, other))
+
+
+def operands_text(name: str, operands: Iterable[Expr]) -> str:
+    """Operands and their shapes for a message of the program: ``add of x (n, 4) and y (m, 1)``."""
+    shown = []
+    for i, x in enumerate(operands):
+        label = x.name_hint if isinstance(x, Var) else f"argument {i}"
+        dims = ", ".join(map(plain_text, x.struct_info.dims))  # type: ignore[attr-defined]
+        shown.append(f"{label} ({dims})")
+    return f"{name} of {' and '.join(shown)}"
 
 
 # -- gradients -------------------------------------------------------------------------------------

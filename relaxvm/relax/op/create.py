@@ -37,7 +37,17 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .infer import ANY, FLOAT, INTEGER, NUMBER, array_dtype, check_kind, shape_dims, tensor
+from .infer import (
+    ANY,
+    FLOAT,
+    INTEGER,
+    NUMBER,
+    array_dtype,
+    check_kind,
+    dtype_of,
+    shape_dims,
+    tensor,
+)
 from .lower import call_te, scalar_constant, te_lower
 from .meaning import convert, value_dtype
 from .record import Prim, Shape, face_of, missing, op
@@ -127,6 +137,12 @@ def _scalar(value: Any, dtype: Any, op_name: str) -> Any:
     if isinstance(value, bool):
         return constant(value)
     if isinstance(value, int):
+        if dtype is not None and (kind := dtype_of(dtype, f"{op_name}: attribute dtype")).is_int:
+            if not kind.min_value <= value <= kind.max_value:
+                raise StructInfoError(
+                    f"{op_name}: fill_value: {value} does not fit {kind}: its range is "
+                    f"{kind.min_value} to {kind.max_value}"
+                )
         if dtype is None and -(2**31) <= value < 2**31:
             return constant(value, "int32")
         if not -(2**63) <= value < 2**64:
@@ -181,7 +197,9 @@ def _dtype_of(x: Any) -> DataType:
 
 @face_of(_full_like)
 def full_like(x: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) -> Call:
-    return _full_like(x, _scalar(fill_value, "given", "full_like"), dtype, span=span)  # type: ignore[call-arg]
+    own = getattr(getattr(x, "struct_info", None), "dtype", "void")
+    known = dtype if dtype is not None else own if own != "void" else "float64"
+    return _full_like(x, _scalar(fill_value, known, "full_like"), dtype, span=span)  # type: ignore[call-arg]
 
 
 def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[..., Call]]:
@@ -245,11 +263,17 @@ def _length(start: PrimExpr, end: PrimExpr, step: PrimExpr) -> PrimExpr | None:
     if any(p.dtype.is_float for p in parts):
         if not all(isinstance(p, (IntImm, FloatImm)) for p in parts):
             return None
-        first, last, by = (float(p.value) for p in parts)  # type: ignore[attr-defined]
-        count = (last - first) / by
+        low, high, width = (float(p.value) for p in parts)  # type: ignore[attr-defined]
+        count = (high - low) / width
         if not math.isfinite(count):
-            raise StructInfoError(f"wanted finite bounds, got start {first}, end {last}, step {by}")
-        return const(max(0, math.ceil(count)), "int64")
+            raise StructInfoError(
+                f"wanted finite bounds, got start {low}, end {high}, step {width}"
+            )
+        return _counted(math.ceil(count))
+    if all(isinstance(p, IntImm) for p in parts):
+        # In Python's integers: the distance of two int64 may not be one.
+        begin, stop, stride = (p.value for p in parts)  # type: ignore[attr-defined]
+        return _counted(-((begin - stop) // stride))
     first, last, by = (cast("int64", p) for p in parts)
     if isinstance(first, IntImm) and first.value == 0 and isinstance(by, IntImm) and by.value == 1:
         # The usual way to count up to a size.
@@ -264,6 +288,12 @@ def _length(start: PrimExpr, end: PrimExpr, step: PrimExpr) -> PrimExpr | None:
     size = Sub(const(0, "int64"), by)
     down = FloorDiv(Add(Sub(first, last), Sub(size, one)), size)
     return _not_negative(Select(GE(by, one), up, down))
+
+
+def _counted(count: int) -> PrimExpr:
+    if count >= 1 << 63:
+        raise StructInfoError(f"wanted a length of int64, got {count} numbers")
+    return const(max(0, count), "int64")
 
 
 def _not_negative(e: PrimExpr) -> PrimExpr:
@@ -324,7 +354,22 @@ def _arange(start: Prim, end: Prim, step: Prim, dtype: DataType) -> StructInfo:
         raise StructInfoError(
             "wanted constants as floating start, end and step: they decide the length"
         )
+    if dtype.is_int and isinstance(count, IntImm) and count.value:
+        _check_ends(values, count.value, dtype)
     return TensorStructInfo((count,), dtype)
+
+
+def _check_ends(values: Any, count: int, dtype: DataType) -> None:
+    """Raise StructInfoError if constants certainly count past what `dtype` holds."""
+    if not all(isinstance(v, IntImm) for v in values):
+        return
+    first, _, by = (v.value for v in values)
+    for v in (first, first + (count - 1) * by):
+        if not dtype.min_value <= v <= dtype.max_value:
+            raise StructInfoError(
+                f"dtype: {v} does not fit {dtype}: its range is {dtype.min_value} to "
+                f"{dtype.max_value}"
+            )
 
 
 def _number(value: Any) -> Any:

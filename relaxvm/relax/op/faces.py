@@ -27,6 +27,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .families import Layouts
+from .infer import dims_product
 
 __all__ = [
     "as_scalars",
@@ -213,6 +214,20 @@ def reshaped_to(ops: Any, gradient: Expr, x: Expr) -> Expr:
     shape = dims_of(x)
     made: Expr = ops.reshape(gradient, ops.shape_of(x) if shape is None else shape)
     return made
+
+
+def numbered(ops: Any, x: Expr) -> tuple[Expr, PrimExpr]:
+    """The numbers 0, 1, ... of the elements of `x` in row-major order, in its shape, and how many.
+
+    What moves elements moves them too, and so tells where gradients go back. Raises StructInfoError
+    if the shape of `x` is not known.
+    """
+    info: Any = x.struct_info
+    if info.dims is None:
+        raise StructInfoError("the gradient needs the shape of the tensor; match_cast it")
+    count = simplified(dims_product(info.dims))
+    made: Expr = ops.reshape(ops.arange(0, PrimValue(count)), ShapeExpr(info.dims))
+    return made, count
 
 
 def zeros_for(ops: Any, x: Expr) -> Expr:

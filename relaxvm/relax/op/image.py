@@ -1,79 +1,29 @@
-"""Pictures at other sizes and places: resize2d, grid_sample.
-
-Coordinates are computed in float64 in one order of operations, in the meaning and in the kernels,
-so that "nearest" is the same pixel in both.
-"""
+"""Pictures at other sizes and places: resize2d, grid_sample. The formulas are in sampling.py."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import GE, GT, LT, And, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ...ir.expr import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor
 from ..derive import prove_dims
-from ..expr import Call, PrimValue, ShapeExpr
-from ..expr import const as constant
+from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import FLOAT, NUMBER, shape_dims, tensor
+from .infer import FLOAT, NUMBER, dtype_of, shape_dims, tensor
 from .lower import te_lower
 from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
-from .nn.window import attribute_layout, normalised, simple, static
+from .nn.window import attribute_layout, dims_of, normalised, simple, static
 from .record import Shape, missing, op
+from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
 
 __all__ = ["grid_sample", "resize2d"]
-
-# -- what the formulas are written with -----------------------------------------------------------
-
-
-def _np_index(v: Any, size: Any) -> np.ndarray:
-    return np.nan_to_num(np.clip(v, -1, size), nan=0.0).astype("int64")
-
-
-_NUMPY = SimpleNamespace(
-    floor=np.floor, ceil=np.ceil, round=np.round, where=np.where, maximum=np.maximum,
-    minimum=np.minimum, fabs=np.abs, both=np.logical_and, index=_np_index,
-)  # fmt: skip
-_TE = SimpleNamespace(
-    floor=tir.floor, ceil=tir.ceil, round=tir.round, where=Select, maximum=Max, minimum=Min,
-    fabs=tir.fabs, both=And,
-    index=lambda v, size: cast("int64", Min(Max(v, _f64(-1)), size)),
-)  # fmt: skip
-
-
-def _f64(value: Any) -> PrimExpr:
-    return cast("float64", value) if isinstance(value, PrimExpr) else const(value, "float64")
-
-
-_Tap = tuple[Any, Any]
-"""A place along an axis (an integer in a float), and its weight; the weight None means 1."""
-
-
-def _linear_taps(at: Any, f: Any) -> list[_Tap]:
-    low = f.floor(at)
-    part = at - low
-    return [(low, 1.0 - part), (low + 1.0, part)]
-
-
-def _cubic_taps(at: Any, a: float, f: Any) -> list[_Tap]:
-    low = f.floor(at)
-    t = at - low
-
-    def far(d: Any) -> Any:
-        return ((d * a - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
-
-    def near(d: Any) -> Any:
-        return (d * (a + 2.0) - (a + 3.0)) * d * d + 1.0
-
-    weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
-    return [(low + float(k - 1), w) for k, w in enumerate(weights)]
-
 
 # -- resize2d -------------------------------------------------------------------------------------
 
@@ -99,26 +49,26 @@ _ROUNDINGS: dict[str, Callable[[Any, Any], Any]] = {
 def _coordinate(x: Any, size: Any, out: Any, mode: str, roi: tuple[float, float], f: Any) -> Any:
     """Where output place `x` of `out` lies among `size` input places; all are float64."""
     several = out > 1.0
-    gaps = f.where(several, out - 1.0, out * 0.0 + 1.0)
+    gaps = f.where(several, out - 1.0, 1.0)
     if mode == "asymmetric":
         return x * size / out
     if mode == "align_corners":
-        return f.where(several, x * (size - 1.0) / gaps, x * 0.0)
+        return f.where(several, x * (size - 1.0) / gaps, 0.0)
     if mode == "tf_crop_and_resize":
         begin, end = roi
         inside = x * ((size - 1.0) * (end - begin)) / gaps + (size - 1.0) * begin
-        return f.where(several, inside, x * 0.0 + (size - 1.0) * (0.5 * (begin + end)))
+        return f.where(several, inside, (size - 1.0) * (0.5 * (begin + end)))
     centre = (x * 2.0 + 1.0) * size / (out * 2.0)
     if mode == "tf_half_pixel_for_nn":
         return centre
     if mode == "pytorch_half_pixel":
-        return f.where(several, centre - 0.5, x * 0.0)
+        return f.where(several, centre - 0.5, 0.0)
     return centre - 0.5
 
 
-def _axis_taps(
+def axis_taps(
     x: Any, size: Any, out: Any, roi: tuple[float, float], attrs: dict[str, Any], f: Any
-) -> tuple[list[_Tap], Any]:
+) -> tuple[list[Tap], Any]:
     """The input places that output place `x` is made of, and whether it is inside (None: it is)."""
     mode = attrs["coordinate_transformation_mode"]
     at = _coordinate(x, size, out, mode, roi, f)
@@ -126,30 +76,45 @@ def _axis_taps(
     if mode == "tf_crop_and_resize":
         inside = f.both(at >= 0.0, at <= size - 1.0)
     if attrs["method"] == "nearest_neighbor":
-        taps: list[_Tap] = [(_ROUNDINGS[attrs["rounding_method"]](at, f), None)]
+        taps = [Tap(_ROUNDINGS[attrs["rounding_method"]](at, f), None)]
     elif attrs["method"] == "linear":
-        taps = _linear_taps(at, f)
+        taps = linear_taps(at, f)
     else:
-        taps = _cubic_taps(at, attrs["cubic_alpha"], f)
+        taps = cubic_taps(at, attrs["cubic_alpha"], f)
         if attrs["cubic_exclude"]:
-            kept = [f.where(f.both(i >= 0.0, i <= size - 1.0), w, w * 0.0) for i, w in taps]
+            kept = [f.where(f.both(i >= 0.0, i <= size - 1.0), w, 0.0) for i, w, _ in taps]
             total = kept[0] + kept[1] + kept[2] + kept[3]
-            taps = [(i, w / total) for (i, _), w in zip(taps, kept)]
-    zero = x * 0.0
-    return [(f.minimum(f.maximum(i, zero), size - 1.0 + zero), w) for i, w in taps], inside
+            taps = [Tap(tap.place, w / total) for tap, w in zip(taps, kept)]
+    return [Tap(f.minimum(f.maximum(i, 0.0), size - 1.0), w) for i, w, _ in taps], inside
 
 
-def _resize_settings(values: dict[str, Any]) -> None:
+def resize_settings(
+    values: dict[str, Any],
+    method: str = "linear",
+    mode: str = "half_pixel",
+    rounding: str = "round",
+) -> None:
+    """Attributes of resize2d checked; `values` is changed to hold them in one form."""
+    for name, value, known in (
+        ("method", method, _METHODS),
+        ("coordinate_transformation_mode", mode, _MODES),
+        ("rounding_method", rounding, tuple(_ROUNDINGS)),
+    ):
+        if value not in known:
+            raise StructInfoError(
+                f"{name}: wanted one of {', '.join(filter(None, known))}, got {value!r}"
+            )
     roi = values["roi"]
     if roi is None:
         roi = (0.0, 0.0, 0.0, 0.0)
     roi = (roi,) * 4 if isinstance(roi, (int, float)) else roi
-    if not (isinstance(roi, tuple) and len(roi) == 4 and all(type(v) in (int, float) for v in roi)):
+    good = isinstance(roi, tuple) and len(roi) == 4 and all(type(v) in (int, float) for v in roi)
+    if not (good and all(map(math.isfinite, roi))):
         raise StructInfoError(
             f"roi: wanted 4 numbers (start_h, start_w, end_h, end_w), got {values['roi']!r}"
         )
     values["roi"] = tuple(map(float, roi))
-    if values["out_dtype"] == "":
+    if values.get("out_dtype") == "":
         values["out_dtype"] = None
     size = values.get("size")
     if isinstance(size, (int, PrimExpr, PrimValue)):
@@ -159,7 +124,7 @@ def _resize_settings(values: dict[str, Any]) -> None:
         values["size"] = ShapeExpr(tuple(v.value if isinstance(v, PrimValue) else v for v in size))
 
 
-def _resize_layout(layout: Any) -> Layout:
+def resize_layout(layout: Any) -> Layout:
     made = layout_of(layout, "NCHW", "layout")
     if "H" in made.blocks or "W" in made.blocks:
         raise StructInfoError(f"layout: wanted only C or N in blocks, got {layout}")
@@ -167,7 +132,7 @@ def _resize_layout(layout: Any) -> Layout:
 
 
 def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
-    lay = _resize_layout(attrs["layout"])
+    lay = resize_layout(attrs["layout"])
     have = lay.sizes(data.shape)
     sizes = {**have, "H": size[0], "W": size[1]}
     dtype = DataType(attrs["out_dtype"] or data.dtype)
@@ -176,11 +141,9 @@ def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
     some = [GT(have[a], const(0, "int64")) for a in "HW" if not isinstance(have[a], IntImm)]
 
     def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        rows, in_y = _axis_taps(
-            _f64(at["H"]), _f64(have["H"]), _f64(size[0]), (top, bottom), attrs, _TE
-        )
-        columns, in_x = _axis_taps(
-            _f64(at["W"]), _f64(have["W"]), _f64(size[1]), (left, right), attrs, _TE
+        rows, in_y = axis_taps(f64(at["H"]), f64(have["H"]), f64(size[0]), (top, bottom), attrs, TE)
+        columns, in_x = axis_taps(
+            f64(at["W"]), f64(have["W"]), f64(size[1]), (left, right), attrs, TE
         )
 
         def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
@@ -192,7 +155,7 @@ def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
         if rows[0][1] is None:
             made = cast(dtype, pixel(rows[0][0], columns[0][0]))
         else:
-            made = cast(dtype, _weighted(rows, columns, pixel, wide))
+            made = cast(dtype, weighted(rows, columns, pixel, wide))
         if in_y is None:
             return made
         return Select(And(in_y, in_x), made, _fill(attrs["extrapolation_value"], dtype))
@@ -200,20 +163,12 @@ def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
     return lay.compute(sizes, value, "resize")
 
 
+def _resize_equal(call: Call) -> list[tuple[Any, Any]]:
+    return resize_layout(call.attrs["layout"]).blocked(dims_of(call)[0])
+
+
 def _fill(value: float, dtype: DataType) -> PrimExpr:
     return cast(dtype, const(value, "float64"))
-
-
-def _weighted(rows: Any, columns: Any, pixel: Any, wide: str) -> PrimExpr:
-    total: Any = None
-    for y, wy in rows:
-        row: Any = None
-        for x, wx in columns:
-            term = cast(wide, pixel(y, x)) * cast(wide, wx)
-            row = term if row is None else row + term
-        row = row * cast(wide, wy)
-        total = row if total is None else total + row
-    return total
 
 
 def _as_dtype(x: np.ndarray, kind: np.dtype) -> np.ndarray:
@@ -229,7 +184,7 @@ def _as_dtype(x: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
-    lay = _resize_layout(attrs["layout"])
+    lay = resize_layout(attrs["layout"])
     x = lay.to_plain(data, "NCHW")
     given = attrs["out_dtype"]
     kind = x.dtype if given is None else value_dtype(given)
@@ -238,10 +193,10 @@ def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.nda
     taps, inside = [], []
     for k in range(2):
         places = np.arange(size[k], dtype="float64")
-        made = _axis_taps(
-            places, np.float64(x.shape[2 + k]), np.float64(size[k]), ends[k], attrs, _NUMPY
+        made = axis_taps(
+            places, np.float64(x.shape[2 + k]), np.float64(size[k]), ends[k], attrs, NUMPY
         )
-        taps.append([(i.astype("int64"), w) for i, w in made[0]])
+        taps.append([(np.broadcast_to(i, places.shape).astype("int64"), w) for i, w, _ in made[0]])
         inside.append(made[1])
     (rows, columns), shape = taps, (*x.shape[:2], *size)
     if 0 in x.shape[2:] or 0 in size:
@@ -267,43 +222,18 @@ def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.nda
 
 
 def _resize_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
-    """Along each axis, resizing is a product with a matrix; so is its gradient."""
-    data, size = call.args
-    attrs = dict(call.attrs)
-    lay = _resize_layout(attrs["layout"])
+    data, attrs = call.args[0], dict(call.attrs)
     info: Any = data.struct_info
-    sizes = lay.sizes(info.dims) if info.dims is not None else {}
-    have = [static(sizes.get(a)) for a in "HW"]
-    want = [static(d) for d in size.struct_info.values or (None, None)]  # type: ignore[attr-defined]
-    if None in have or None in want:
-        raise StructInfoError(
-            "image.resize2d: the gradient needs heights and widths that are numbers"
-        )
-    top, left, bottom, right = attrs["roi"]
-    g = lay.plain_expr(ops, gy, "NCHW")
-    if g.struct_info.dtype is not info.dtype:
-        g = ops.astype(g, info.dtype)
-    matrices = []
-    for n, m, roi in zip(have, want, ((top, bottom), (left, right))):
-        places = np.arange(m, dtype="float64")
-        taps, inside = _axis_taps(places, np.float64(n), np.float64(m), roi, attrs, _NUMPY)
-        matrix = np.zeros((m or 0, n or 0))
-        for i, w in taps:
-            share = np.ones(len(places)) if w is None else w
-            share = share if inside is None else np.where(inside, share, 0)
-            np.add.at(matrix, (np.arange(len(places)), i.astype("int64")), share)
-        matrices.append(matrix)
-    gx = ops.matmul(
-        constant(matrices[0].T, info.dtype), ops.matmul(g, constant(matrices[1], info.dtype))
-    )
-    return lay.from_plain_expr(ops, gx, "NCHW"), None
+    del attrs["out_dtype"], attrs["extrapolation_value"]
+    g = gy if gy.struct_info.dtype is info.dtype else ops.astype(gy, info.dtype)
+    return ops.grad.resize2d_backward(g, data, **attrs), None
 
 
-@(lambda build: normalised(build, _resize_settings))
+@(lambda build: normalised(build, resize_settings))
 @op(
     "image.resize2d",
     numpy=_resize_numpy,
-    lower=te_lower(_resize_te),
+    lower=te_lower(_resize_te, equal=_resize_equal),
     grad=_resize_grad,
     layout=attribute_layout("layout"),
 )
@@ -334,21 +264,11 @@ def resize2d(
     words, and for an empty picture that is to become one that is not.
     """
     values: dict[str, Any] = {"roi": roi, "out_dtype": out_dtype}
-    _resize_settings(values)
-    lay = _resize_layout(layout)
-    for name, value, known in (
-        ("method", method, _METHODS),
-        ("coordinate_transformation_mode", coordinate_transformation_mode, _MODES),
-        ("rounding_method", rounding_method, tuple(_ROUNDINGS)),
-    ):
-        if value not in known:
-            raise StructInfoError(
-                f"{name}: wanted one of {', '.join(filter(None, known))}, got {value!r}"
-            )
+    resize_settings(values, method, coordinate_transformation_mode, rounding_method)
+    lay = resize_layout(layout)
     info = tensor(data, "data", NUMBER, lay.ndim)
-    dtype = info.dtype if values["out_dtype"] is None else DataType(values["out_dtype"])
-    if dtype.kind not in NUMBER and dtype.kind != "void":
-        raise StructInfoError(f"out_dtype: wanted a number's dtype, got {dtype}")
+    given = values["out_dtype"]
+    dtype = info.dtype if given is None else dtype_of(given, "out_dtype", NUMBER)
     dims, count = shape_dims(size, "size")
     if count not in (-1, 2):
         raise StructInfoError(f"size: wanted (height, width), got {count} dimensions")
@@ -366,41 +286,6 @@ def resize2d(
 
 _SAMPLING = ("bilinear", "nearest", "bicubic")
 _PADDING = ("zeros", "border", "reflection")
-_ALPHA = -0.75
-
-
-def _reflected(x: Any, size: Any, align: bool, f: Any) -> Any:
-    """`x` mirrored at the first and the last pixel (`align`: at their centres) until inside."""
-    low, span = (x * 0.0, size - 1.0) if align else (x * 0.0 - 0.5, size + 0.0)
-    way = f.fabs(x - low)
-    safe = f.where(span > 0.0, span, span * 0.0 + 1.0)
-    turns = f.floor(way / safe)
-    rest = way - turns * safe
-    odd = turns - f.floor(turns * 0.5) * 2.0
-    inside = f.where(odd > 0.5, safe - rest, rest) + low
-    return f.where(span > 0.0 + x * 0.0, inside, x * 0.0)
-
-
-def _padded(x: Any, size: Any, mode: str, align: bool, f: Any) -> Any:
-    if mode == "zeros":
-        return x
-    if mode == "reflection":
-        x = _reflected(x, size, align, f)
-    zero = x * 0.0
-    return f.minimum(f.maximum(x, zero), size - 1.0 + zero)
-
-
-def _sample_taps(g: Any, size: Any, attrs: dict[str, Any], f: Any) -> list[_Tap]:
-    """The pixels that grid value `g` (from -1 to 1) means along an axis; they may lie outside."""
-    align, mode = attrs["align_corners"], attrs["padding_mode"]
-    at = (g + 1.0) * (size - 1.0) / 2.0 if align else ((g + 1.0) * size - 1.0) / 2.0
-    if attrs["method"] == "bicubic":
-        taps = _cubic_taps(at, _ALPHA, f)
-        return [(f.index(_padded(i, size, mode, align, f), size), w) for i, w in taps]
-    at = _padded(at, size, mode, align, f)
-    if attrs["method"] == "nearest":
-        return [(f.index(f.round(at), size), None)]
-    return [(f.index(i, size), w) for i, w in _linear_taps(at, f)]
 
 
 def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
@@ -411,10 +296,10 @@ def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
 
     def value(at: dict[str, PrimExpr]) -> PrimExpr:
         place = (at["N"], at["H"], at["W"])
-        column = _f64(grid(*place, const(0, "int64")))
-        row = _f64(grid(*place, const(1, "int64")))
-        rows = _sample_taps(row, _f64(have["H"]), attrs, _TE)
-        columns = _sample_taps(column, _f64(have["W"]), attrs, _TE)
+        column = f64(grid(*place, const(0, "int64")))
+        row = f64(grid(*place, const(1, "int64")))
+        rows = sample_taps(row, f64(have["H"]), attrs, TE)
+        columns = sample_taps(column, f64(have["W"]), attrs, TE)
 
         def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
             zero = const(0, "int64")
@@ -424,17 +309,24 @@ def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
 
         if rows[0][1] is None:
             return pixel(rows[0][0], columns[0][0])
-        return cast(data.dtype, _weighted(rows, columns, pixel, wide))
+        return cast(data.dtype, weighted(rows, columns, pixel, wide))
 
     return lay.compute(sizes, value, "sampled")
+
+
+def _grid_equal(call: Call) -> list[tuple[Any, Any]]:
+    lay = layout_of(call.attrs["layout"], "NCHW", "layout")
+    dims, places = dims_of(call)
+    pairs = [(places[0], lay.sizes(dims)["N"]), (places[3], const(2, "int64"))]
+    return lay.blocked(dims) + pairs
 
 
 def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
     lay = layout_of(attrs["layout"], "NCHW", "layout")
     x = lay.to_plain(data, "NCHW")
     h, w = x.shape[2:]
-    rows = _sample_taps(grid[..., 1].astype("float64"), np.float64(h), attrs, _NUMPY)
-    columns = _sample_taps(grid[..., 0].astype("float64"), np.float64(w), attrs, _NUMPY)
+    rows = sample_taps(grid[..., 1].astype("float64"), np.float64(h), attrs, NUMPY)
+    columns = sample_taps(grid[..., 0].astype("float64"), np.float64(w), attrs, NUMPY)
     batch = np.arange(x.shape[0])[:, None, None]
     spread = np.moveaxis(x, 1, -1)
 
@@ -449,20 +341,25 @@ def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
         made = pixel(rows[0][0], columns[0][0])
     else:
         total: Any = 0.0
-        for y, wy in rows:
+        for y, wy, _ in rows:
             row: Any = 0.0
-            for c, wx in columns:
+            for c, wx, _ in columns:
                 row = row + pixel(y, c).astype("float64") * wx[..., None]
             total = total + row * wy[..., None]
         made = total.astype(x.dtype)
     return lay.from_plain(np.ascontiguousarray(np.moveaxis(made, -1, 1)), "NCHW")
 
 
+def _grid_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
+    made = ops.grad.grid_sample_backward(gy, *call.args, **dict(call.attrs))
+    return TupleGetItem(made, 0), TupleGetItem(made, 1)
+
+
 @op(
     "image.grid_sample",
     numpy=_grid_numpy,
-    lower=te_lower(_grid_te),
-    grad=missing("there is no operator that scatters to places given by floats"),
+    lower=te_lower(_grid_te, equal=_grid_equal),
+    grad=_grid_grad,
     layout=missing("the grid's order of axes would have to follow"),
 )
 def grid_sample(
@@ -482,13 +379,20 @@ def grid_sample(
     align_corners  -1 and 1 are the centres of the outermost pixels, not their edges
     Raises StructInfoError for other words, shapes that do not fit, or a grid that is not float.
     """
+    return grid_sample_info(data, grid, method, layout, padding_mode)
+
+
+def grid_sample_info(
+    data: Expr, grid: Expr, method: str, layout: str, padding_mode: str
+) -> TensorStructInfo:
+    """The struct info of grid_sample's result. Raises StructInfoError."""
     for name, value, known in (
         ("method", method, _SAMPLING),
         ("padding_mode", padding_mode, _PADDING),
     ):
         if value not in known:
             raise StructInfoError(f"{name}: wanted one of {', '.join(known)}, got {value!r}")
-    lay = _resize_layout(layout)
+    lay = resize_layout(layout)
     info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, 4)
     if places.dims is not None and static(places.dims[3]) not in (None, 2):
         raise StructInfoError(

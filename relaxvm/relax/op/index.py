@@ -28,7 +28,8 @@ from ...ir.expr import (
 from ...ir.expr import Var as TirVar
 from ...tir import if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
-from ..expr import Call, ExternFunc, PrimValue
+from .. import shape_facts
+from ..expr import Call, PrimValue
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -37,7 +38,7 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .broadcast import broadcast_value
+from .broadcast import broadcast_value, operands_text
 from .faces import (
     ONE,
     ZERO,
@@ -48,7 +49,9 @@ from .faces import (
     inside,
     least,
     most,
+    numbered,
     prepared,
+    reshaped_to,
     scalars,
     simplified,
     size_analyzer,
@@ -189,13 +192,11 @@ def _place(index: PrimExpr, size: PrimExpr, mode: str) -> PrimExpr:
 def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, indices = call.args
     info: Any = x.struct_info
-    if call.attrs["mode"] in ("clip", "wrap", "nan") or not isinstance(
-        indices.struct_info, TensorStructInfo
-    ):
-        raise StructInfoError(
-            f"take: no gradient for mode {call.attrs['mode']!r} or a scalar index"
-        )
     axis = call.attrs["axis"]
+    if isinstance(indices.struct_info, PrimStructInfo):
+        indices = ops.full(ShapeExpr(()), indices, "int64")
+    if call.attrs["mode"] != "fast":
+        indices, gy = _bounded_take(ops, call, indices, gy)
     if axis is None:
         flat = ops.index_put(ops.zeros_like(ops.flatten(x)), (indices,), gy, accumulate=True)
         return ops.reshape(
@@ -210,6 +211,27 @@ def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     zeros = ops.zeros_like(ops.permute_dims(x, axes=to_front))
     put = ops.index_put(zeros, (indices,), gradient, accumulate=True)
     return ops.permute_dims(put, axes=tuple(to_front.index(k) for k in range(info.ndim))), None
+
+
+def _bounded_take(ops: Any, call: Call, indices: Any, gy: Expr) -> tuple[Any, Expr]:
+    """The indices that `take` reads in its mode, and the gradient without that of NaNs."""
+    x, mode, axis = call.args[0], call.attrs["mode"], call.attrs["axis"]
+    info: Any = x.struct_info
+    if info.dims is None:
+        raise StructInfoError("take: the gradient needs the shape of x; match_cast it")
+    size = dims_product(info.dims) if axis is None else info.dims[axis_of(axis, info.ndim)]
+    wide = ops.astype(indices, "int64")
+    if mode == "wrap":
+        return ops.floor_mod(wide, PrimValue(size)), gy
+    if mode == "nan":
+        many = indices.struct_info.ndim
+        at = 0 if axis is None else axis_of(axis, info.ndim)
+        last = 0 if axis is None else info.ndim - at - 1
+        there = ops.logical_and(ops.greater_equal(wide, 0), ops.less(wide, PrimValue(size)))
+        if last:
+            there = ops.expand_dims(there, axis=tuple(range(many, many + last)))
+        gy = ops.where(there, gy, 0.0)
+    return ops.clip(wide, 0, PrimValue(size - 1)), gy
 
 
 @op("take", numpy=_take_numpy, lower=_lower_take, grad=_take_grad, layout=BY_POSITION)
@@ -501,7 +523,8 @@ def _lower_dynamic(builder: Any, call: Call) -> Expr:
     ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
     shifted = []
     for k, name in enumerate(("b", "e", "s")):
-        values = call.args[k + 1]
+        # Clipped, so that no arithmetic on them overflows; no axis is that long.
+        values = builder.emit(ops.clip(call.args[k + 1], -_LONGEST, _LONGEST))
         dims = tuple(TirVar(f"{name}{a}", "int64") for a in range(ndim))
         shape = builder.emit(ops.tensor_to_shape(values))
         builder.match_cast(shape, ShapeStructInfo(dims))
@@ -510,11 +533,20 @@ def _lower_dynamic(builder: Any, call: Call) -> Expr:
     return ops.strided_slice(x, tuple(range(ndim)), begin, end, strides)  # type: ignore[no-any-return]
 
 
+def _dynamic_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    x: Any = call.args[0]
+    numbers, count = numbered(ops, x)
+    at = ops.dynamic_strided_slice(numbers, *call.args[1:])
+    flat = ops.zeros(ShapeExpr((count,)), x.struct_info.dtype)
+    made = reshaped_to(ops, ops.index_put(flat, (at,), gy, accumulate=True), x)
+    return made, None, None, None
+
+
 @op(
     "dynamic_strided_slice",
     numpy=_dynamic_numpy,
     lower=_lower_dynamic,
-    grad=missing("where it slices is known only when it runs"),
+    grad=_dynamic_grad,
     layout=BY_POSITION,
 )
 def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> StructInfo:
@@ -554,17 +586,11 @@ def index_dims(builder: Any, fields: list[Expr]) -> tuple[PrimExpr, ...]:
     """The broadcast shape of index tensors when lowering: symbols for it where it depends on
     symbols.
     """
-    dims, ndim = index_shape([f.struct_info for f in fields], "indices")  # type: ignore[misc]
+    dims, _ = index_shape([f.struct_info for f in fields], "indices")  # type: ignore[misc]
     if dims is not None:
         return dims  # type: ignore[no-any-return]
-    shape = ops.call_pure_packed(
-        ExternFunc("vm.builtin.broadcast_shape"),
-        *[ops.shape_of(f) for f in fields],
-        sinfo_args=ShapeStructInfo(ndim=ndim),
-    )
-    symbols = tuple(TirVar(f"d{k}", "int64") for k in range(ndim))
-    builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
-    return symbols
+    shapes = [f.struct_info.dims for f in fields]  # type: ignore[attr-defined]
+    return shape_facts.broadcast_dims(builder, shapes, operands_text("index_tensor", fields))
 
 
 def _index_tensor_numpy(data: Any, indices: Any) -> Any:

@@ -33,6 +33,7 @@ __all__ = [
     "broadcast_dims",
     "check_kind",
     "dims_product",
+    "dtype_of",
     "same_dtype",
     "shape_dims",
     "tensor",
@@ -83,6 +84,19 @@ def array_dtype(dtype: DataType, name: str = "dtype") -> DataType:
     """The attribute `dtype`, which must be one that arrays have. Raises StructInfoError."""
     if dtype.lanes != 1 or dtype.kind not in ANY:
         raise StructInfoError(f"{name}: wanted the dtype of an array, got {str(dtype)!r}")
+    return dtype
+
+
+def dtype_of(value: Any, name: str, takes: Iterable[str] = ANY) -> DataType:
+    """What an attribute says is a dtype, which must be one of arrays and of the kinds `takes`.
+
+    Raises StructInfoError.
+    """
+    try:
+        dtype = DataType(value)
+    except (TypeError, ValueError) as error:
+        raise StructInfoError(f"{name}: {error}") from None
+    check_kind(array_dtype(dtype, name), name, takes)
     return dtype
 
 
@@ -143,7 +157,7 @@ def axes_of(axes: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     """
     if axes is None:
         return tuple(range(ndim))
-    given = (axes,) if isinstance(axes, int) else tuple(axes)
+    given = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
     made = tuple(axis_of(a, ndim, name) for a in given)
     if len(set(made)) != len(made):
         raise StructInfoError(f"{name}: an axis stands twice in {list(given)}")
@@ -151,10 +165,11 @@ def axes_of(axes: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
 
 
 def broadcast_dims(
-    shapes: Sequence[Sequence[PrimExpr]], names: Sequence[str]
+    shapes: Sequence[Sequence[PrimExpr]], names: Sequence[str], checked: bool = False
 ) -> tuple[PrimExpr, ...] | None:
     """numpy's broadcast of several shapes; None where it depends on what symbols turn out to be.
 
+    checked  whether the program checks that the broadcast exists: then a size other than 1 decides
     Raises StructInfoError naming the two arguments if dimensions certainly do not fit.
     """
     ndim = max((len(s) for s in shapes), default=0)
@@ -162,11 +177,11 @@ def broadcast_dims(
     for k in range(ndim):
         at = k - ndim
         have = [(s[at], name) for s, name in zip(shapes, names) if len(s) >= -at]
-        result.append(_broadcast_dim(have, at))
+        result.append(_broadcast_dim(have, at, checked))
     return None if any(d is None for d in result) else tuple(d for d in result if d is not None)
 
 
-def _broadcast_dim(have: list[tuple[PrimExpr, str]], at: int) -> PrimExpr | None:
+def _broadcast_dim(have: list[tuple[PrimExpr, str]], at: int, checked: bool) -> PrimExpr | None:
     chosen, whose = have[0]
     doubtful = False
     for dim, name in have[1:]:
@@ -176,6 +191,10 @@ def _broadcast_dim(have: list[tuple[PrimExpr, str]], at: int) -> PrimExpr | None
             chosen, whose = dim, name
             continue
         same = prove_dims(chosen, dim)
+        if checked and same is None and isinstance(dim, IntImm):
+            chosen, whose = dim, name
+        if checked and same is None and isinstance(chosen, IntImm):
+            continue
         if same is False and isinstance(chosen, IntImm) and isinstance(dim, IntImm):
             raise StructInfoError(
                 f"the shapes do not broadcast: dimension {at} is {chosen.value} in {whose} "
@@ -199,11 +218,20 @@ def shape_dims(shape: Expr, name: str = "shape") -> tuple[tuple[PrimExpr, ...] |
     return info.values, info.ndim
 
 
+_MOST = (1 << 63) - 1
+
+
 def dims_product(dims: Iterable[PrimExpr]) -> PrimExpr:
-    """How many elements a shape has."""
+    """How many elements a shape has. Raises StructInfoError if the constants are more than int64
+    counts: wrapped, they would describe another shape.
+    """
     total: PrimExpr = const(1, "int64")
+    exact = 1
     for d in dims:
         total = total * d
+        exact = exact * d.value if isinstance(d, IntImm) else exact
+    if exact > _MOST:
+        raise StructInfoError(f"{exact} elements are more than int64 counts")
     return total
 
 

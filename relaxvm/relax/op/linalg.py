@@ -15,16 +15,16 @@ from ... import te
 from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
 from ...ir.expr import IntImm, PrimExpr, Select, cast, const
-from ...ir.expr import Var as TirVar
+from .. import shape_facts
 from ..derive import plain_text, prove_dims
-from ..expr import Call, ExternFunc
+from ..expr import Call
 from ..struct_info import (
     Expr,
     ShapeExpr,
-    ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
 )
+from .broadcast import operands_text
 from .infer import NUMBER, broadcast_dims, same_dtype, tensor
 from .loops import require_equal
 from .lower import call_te, te_lower
@@ -194,16 +194,9 @@ def product_dims(builder: Any, call: Call, a: Expr, b: Expr) -> tuple[PrimExpr, 
     info: Any = call.struct_info
     if info.dims is not None:
         return info.dims
-    batches = one.dims[:-2], two.dims[:-2]
-    count = max(map(len, batches))
-    shape = ops.call_pure_packed(
-        ExternFunc("vm.builtin.broadcast_shape"),
-        *(ShapeExpr(d) for d in batches),
-        sinfo_args=ShapeStructInfo(ndim=count),
-    )
-    symbols = tuple(TirVar(f"d{k}", "int64") for k in range(count))
-    builder.match_cast(builder.emit(shape), ShapeStructInfo(symbols))
-    return (*symbols, *_matrix_dims(one, two))
+    what = operands_text("matmul", (a, b))
+    batch = shape_facts.broadcast_dims(builder, (one.dims[:-2], two.dims[:-2]), what)
+    return (*batch, *_matrix_dims(one, two))
 
 
 def _matrix_dims(x1: TensorStructInfo, x2: TensorStructInfo) -> tuple[PrimExpr, ...]:

@@ -30,13 +30,12 @@ from ...tir.stmt import (
     decl_buffer,
     seq,
 )
-from ..derive import prove_dims
 from ..emit_te import call_te_inputs
 from ..expr import Call, PrimValue, Tuple, TupleGetItem, Var
+from ..shape_facts import require_equal
 from ..struct_info import (
     Expr,
     PrimStructInfo,
-    ShapeExpr,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
@@ -201,17 +200,6 @@ def call_checked(
     if isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype != "void":
         out_sinfo = info
     return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)
-
-
-def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> None:
-    """Emit a check that the two of each pair are equal, for those that are not provably so.
-
-    The program stops with an error before any later kernel runs.
-    """
-    doubtful = [(a, b) for a, b in pairs if prove_dims(a, b) is not True]
-    if doubtful:
-        got = ShapeExpr([a for a, _ in doubtful])
-        builder.match_cast(got, ShapeStructInfo([b for _, b in doubtful]))
 
 
 def prim_tuple(values: Any) -> Any:

@@ -12,7 +12,7 @@ gives a `te.Tensor` or a list of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base import DataType
@@ -20,6 +20,7 @@ from ...ir.expr import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
 from ..expr import Call, Constant, PrimValue, Var
+from ..shape_facts import require_equal
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
 
@@ -28,12 +29,21 @@ __all__ = ["call_te", "elementwise", "in_float32", "scalar_constant", "te_lower"
 Lower = Callable[[Any, Call], Expr]
 
 
-def te_lower(fn: Callable[..., Any], name: str | None = None) -> Lower:
+def te_lower(
+    fn: Callable[..., Any],
+    name: str | None = None,
+    equal: Callable[[Call], Sequence[tuple[PrimExpr, PrimExpr]]] | None = None,
+) -> Lower:
     """A legalisation by the tensor expression ``fn(*args, **attrs)``. `name` is for the loop
     function.
+
+    equal  (call) -> pairs of dimensions that must be equal: the program checks those that are not
+           known to be, before the kernel runs
     """
 
     def lower(builder: Any, call: Call) -> Expr:
+        if equal is not None:
+            require_equal(builder, equal(call))
         return call_te(builder, call, fn, *call.args, te_name=name, **dict(call.attrs))
 
     lower.te = fn  # type: ignore[attr-defined]
@@ -57,15 +67,16 @@ def call_te(
     key = _key(fn, args, attrs, te_name)
     found = builder.legalised.get(key) if key is not None else None
     if found is not None:
-        gv, out_sinfo, tir_vars, _ = found
-        inputs = [a for a in args if _is_tensor(a)]
+        gv, out_sinfo, tir_vars, scalars, _ = found
+        inputs = [*(a for a in args if _is_tensor(a)), *scalars]
     else:
         prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
         short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
         gv = builder.add_func(prim_func, te_name or short)
         if key is not None:
             # With the arguments: the identities in the key are theirs as long as they live.
-            builder.legalised[key] = (gv, out_sinfo, tir_vars, args)
+            scalars = [i for i in inputs if isinstance(i, PrimValue)]
+            builder.legalised[key] = (gv, out_sinfo, tir_vars, scalars, args)
     if _known(call.struct_info):
         out_sinfo = call.struct_info
     return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)  # type: ignore[no-any-return]

@@ -396,8 +396,8 @@ def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=missing("takes a tuple"),
 )
 def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
-    """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is axis
-    0.
+    """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is for
+    tensors of one dimension.
     """
     infos = tensor_fields(tensors, "tensors")
     if not infos:
@@ -411,6 +411,11 @@ def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
     if not ranks:
         return TensorStructInfo(None, dtype, vdevice)
     (ndim,) = ranks
+    if axis is None and ndim != 1:
+        raise StructInfoError(
+            f"axis: None is for tensors of one dimension, these have {ndim}; give the axis, or "
+            "flatten them"
+        )
     at = axis_of(0 if axis is None else axis, ndim)
     if any(i.dims is None for i in infos):
         return TensorStructInfo(None, dtype, vdevice, ndim)

@@ -18,11 +18,10 @@ import numpy as np
 
 from ... import te
 from ...base import DataType
-from ...base import dtype as as_dtype
 from ...ir.expr import PrimExpr, cast
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import FLOAT, INTEGER, axis_of, tensor
+from .infer import FLOAT, INTEGER, axis_of, dtype_of, tensor
 from .lower import call_te
 from .meaning import value_dtype
 from .quant_params import (
@@ -52,7 +51,7 @@ _AXIS = missing("its axis is numbered by position")
 
 
 def _out(out_dtype: Any, names: Sequence[str]) -> DataType:
-    made = as_dtype(out_dtype)
+    made = dtype_of(out_dtype, "out_dtype")
     one_of(made, names, "out_dtype")
     return made
 

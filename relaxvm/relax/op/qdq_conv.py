@@ -18,6 +18,7 @@ from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, tensor
 from .loops import require_equal
 from .lower import call_te
+from .nn.window import multiple, padding_of, spread
 from .quant_params import (
     BYTES,
     check_lengths,
@@ -42,22 +43,6 @@ _LAYOUT = missing("the layout is an attribute already")
 _INT32 = DataType("int32")
 
 
-def _window(value: Any, name: str, least: int, count: int) -> tuple[int, ...]:
-    """`count` integers >= `least`, spelt by one, by two (for four: top and left alike bottom and
-    right) or by all.
-    """
-    given = (value,) if isinstance(value, int) else tuple(value)
-    if any(isinstance(v, bool) or not isinstance(v, int) or v < least for v in given):
-        raise StructInfoError(f"{name}: wanted integers of at least {least}, got {value!r}")
-    if len(given) == 1:
-        return given * count
-    if len(given) == 2 and count == 4:
-        return (*given, *given)
-    if len(given) != count:
-        raise StructInfoError(f"{name}: wanted 1, 2 or {count} integers, got {value!r}")
-    return given
-
-
 def _order(layout: str, letters: str, name: str) -> tuple[int, ...]:
     """Where each of `letters` stands in `layout`."""
     if sorted(layout) != sorted(letters):
@@ -71,9 +56,9 @@ def _conv_dims(
     data: Sequence[PrimExpr], weight: Sequence[PrimExpr], attrs: Any
 ) -> tuple[PrimExpr, ...]:
     """The result's dimensions, in the order NCHW, from data's in NCHW and weight's in OIHW."""
-    strides = _window(attrs["strides"], "strides", 1, 2)
-    padding = _window(attrs["padding"], "padding", 0, 4)
-    dilation = _window(attrs["dilation"], "dilation", 1, 2)
+    strides = spread(attrs["strides"], 2, "strides")
+    padding = padding_of(attrs["padding"], 2)
+    dilation = spread(attrs["dilation"], 2, "dilation")
     made = []
     for k in range(2):
         span = (weight[2 + k] - 1) * dilation[k] + 1
@@ -94,10 +79,11 @@ def _conv_info(data: Expr, weight: Expr, dtype: DataType, attrs: Any) -> TensorS
     n_order = _order(attrs["data_layout"], "NCHW", "data_layout")
     k_order = _order(attrs["kernel_layout"], "OIHW", "kernel_layout")
     groups = attrs["groups"]
-    if groups < 1:
-        raise StructInfoError(f"groups: wanted at least 1, got {groups}")
-    for name, least, count in (("strides", 1, 2), ("padding", 0, 4), ("dilation", 1, 2)):
-        _window(attrs[name], name, least, count)
+    if not 1 <= groups < 2**31:
+        raise StructInfoError(f"groups: wanted at least 1 and less than 2**31, got {groups}")
+    for name in ("strides", "dilation"):
+        spread(attrs[name], 2, name)
+    padding_of(attrs["padding"], 2)
     x, w = infos
     if x.dims is None or w.dims is None:
         return TensorStructInfo(None, dtype, x.vdevice, 4)
@@ -122,9 +108,9 @@ def _conv_te(
         _order(attrs["data_layout"], "NCHW", "data_layout"),
         _order(attrs["kernel_layout"], "OIHW", "kernel_layout"),
     )
-    strides = _window(attrs["strides"], "strides", 1, 2)
-    padding = _window(attrs["padding"], "padding", 0, 4)
-    dilation = _window(attrs["dilation"], "dilation", 1, 2)
+    strides = spread(attrs["strides"], 2, "strides")
+    padding = padding_of(attrs["padding"], 2)
+    dilation = spread(attrs["dilation"], 2, "dilation")
     d, k = [x.shape[a] for a in n_order], [w.shape[a] for a in k_order]
     dims = _conv_dims(d, k, attrs)
     groups = attrs["groups"]
@@ -165,9 +151,9 @@ def _np_conv(x: Any, w: Any, zx: Any, zw: Any, attrs: Any) -> np.ndarray:
     w = np.transpose(w, _order(attrs["kernel_layout"], "OIHW", "kernel_layout")).astype("int32")
     x = x if zx is None else x - quant_values(zx, 4, 1).astype("int32")
     w = w if zw is None else w - quant_values(zw, 4, 0).astype("int32")
-    strides = _window(attrs["strides"], "strides", 1, 2)
-    top, left, bottom, right = _window(attrs["padding"], "padding", 0, 4)
-    dilation = _window(attrs["dilation"], "dilation", 1, 2)
+    strides = spread(attrs["strides"], 2, "strides")
+    top, left, bottom, right = padding_of(attrs["padding"], 2)
+    dilation = spread(attrs["dilation"], 2, "dilation")
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     groups, (o, c, r, s) = attrs["groups"], w.shape
     rows = (x.shape[2] - (r - 1) * dilation[0] - 1) // strides[0] + 1
@@ -202,7 +188,8 @@ def _outputs(builder: Any, call: Call, data: Expr, weight: Expr) -> PrimExpr:
     w: Any = weight.struct_info
     o, c, _, _ = _order(attrs["kernel_layout"], "OIHW", "kernel_layout")
     channel = _order(attrs["data_layout"], "NCHW", "data_layout")[1]
-    require_equal(builder, [(d.dims[channel], w.dims[c] * attrs["groups"])])
+    pairs = [(d.dims[channel], w.dims[c] * attrs["groups"]), multiple(w.dims[o], attrs["groups"])]
+    require_equal(builder, pairs)
     return w.dims[o]
 
 

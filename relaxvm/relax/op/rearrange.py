@@ -23,7 +23,18 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .faces import ONE, ZERO, axis_layout, prepared, ravel, reshaped_to, simplified, unravel
+from .broadcast import check_number
+from .faces import (
+    ONE,
+    ZERO,
+    axis_layout,
+    numbered,
+    prepared,
+    ravel,
+    reshaped_to,
+    simplified,
+    unravel,
+)
 from .index_map import IndexMap
 from .infer import INTEGER, axes_of, axis_of, dims_product, same_dtype, tensor
 from .infer import tensors as tensor_fields
@@ -154,13 +165,13 @@ def tile(data: Expr, repeats: int | tuple[int, ...]) -> StructInfo:
     info = tensor(data, "data")
     for r in (repeats,) if isinstance(repeats, int) else repeats:
         if isinstance(r, bool) or not isinstance(r, int) or not 0 <= r <= MOST:
-            raise StructInfoError(f"repeats: wanted ints of at least 0, got {r!r}")
+            raise StructInfoError(f"repeats: wanted ints of 0 to 2**40, got {r!r}")
     count = 1 if isinstance(repeats, int) else len(repeats)
     if info.dims is None:
         return _sized(info, None, -1 if info.ndim == -1 else max(info.ndim, count))
     times = _times(repeats, info.ndim)
     own = [ONE] * (len(times) - info.ndim) + list(info.dims)
-    return _sized(info, [d * t for d, t in zip(own, times)])
+    return _sized(info, [dims_product((d, const(t, "int64"))) for d, t in zip(own, times)])
 
 
 # -- flip, roll, reverse_sequence -----------------------------------------------------------------
@@ -515,12 +526,25 @@ def _lower_layout(builder: Any, call: Call) -> Expr:
     return call_loops(builder, call, fill, x)
 
 
+def _layout_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    """The numbers of the elements are moved the same way: they say where each gradient goes back.
+    Padding is marked by -1.
+    """
+    x: Any = call.args[0]
+    numbers, count = numbered(ops, x)
+    at = ops.layout_transform(numbers, index_map=call.attrs["index_map"], pad_value=-1)
+    there = ops.where(ops.less(at, 0), 0.0, gy)
+    flat = ops.zeros(ShapeExpr((count,)), x.struct_info.dtype)
+    made = ops.index_put(flat, (ops.maximum(at, 0),), there, accumulate=True)
+    return (reshaped_to(ops, made, x),)
+
+
 @prepared(_as_map)
 @op(
     "layout_transform",
     numpy=_layout_numpy,
     lower=_lower_layout,
-    grad=missing("needs the inverse of the map"),
+    grad=_layout_grad,
     layout=missing("is itself a change of layout"),
 )
 def layout_transform(
@@ -545,8 +569,8 @@ def layout_transform(
         raise StructInfoError(
             f"index_map: wanted {info.ndim} indices, it takes {len(index_map.initial_indices)}"
         )
-    if isinstance(pad_value, float) and info.dtype != "void" and not info.dtype.is_float:
-        raise StructInfoError(f"pad_value: wanted a number of {info.dtype}, got {pad_value}")
+    if pad_value is not None and info.dtype != "void":
+        check_number(pad_value, info.dtype, "pad_value")
     ndim = len(index_map.final_indices)
     if info.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, ndim)

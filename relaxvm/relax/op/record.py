@@ -22,12 +22,12 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from ...base import UNKNOWN, DataType, Span, StructInfoError
+from ...base import UNKNOWN, DataType, DTypeError, Span, StructInfoError, TIRError
 from ...base import dtype as as_dtype
 from ...ir.expr import FloatImm, IntImm, PrimExpr
 from ...ir.node import Map
 from ...ir.op import Op as BaseOp
-from ..derive import where
+from ..derive import made_at, where
 from ..expr import (
     Call,
     DataTypeImm,
@@ -51,6 +51,7 @@ __all__ = [
     "face_of",
     "missing",
     "op",
+    "plain_value",
 ]
 
 P = ParamSpec("P")
@@ -167,7 +168,8 @@ class Op(BaseOp):
             keywords["sinfo_args"] = sinfo_args
         try:
             return self.rule(*args, **keywords)
-        except StructInfoError as error:
+        except (StructInfoError, TIRError, DTypeError) as error:
+            # Numbers that no dtype holds are refused by the scalar language and by dtypes.
             raise StructInfoError(self._explain(str(error), args, span)) from None
         except TypeError as error:
             # Raised by the call itself, not inside the rule: the attributes are not those of the
@@ -196,7 +198,7 @@ class Op(BaseOp):
             variable = (
                 f" ({arg.name_hint})" if isinstance(arg, Var) and arg.name_hint != name else ""
             )
-            lines.append(f"  {name}{variable}: {arg.struct_info}")
+            lines.append(f"  {name}{variable}: {arg.struct_info}{made_at(arg)}")
         return "\n".join(lines) + where(span)
 
 
@@ -252,16 +254,18 @@ def _dtype(value: Any, what: str) -> DataType:
         raise StructInfoError(f"{what}: {error}") from None
 
 
-def _plain(value: Any) -> Any:
-    """Constants of the scalar language as Python numbers, in sequences too."""
+def plain_value(value: Any) -> Any:
+    """Constants of the scalar language and of numpy as Python numbers, in sequences too."""
+    if isinstance(value, np.generic):
+        return value.item()
     if isinstance(value, (IntImm, FloatImm)):
         return bool(value.value) if value.dtype.is_bool else value.value
     if isinstance(value, PrimValue):
-        return _plain(value.value)
+        return plain_value(value.value)
     if isinstance(value, StringImm):
         return value.value
     if isinstance(value, (list, tuple)):
-        return tuple(_plain(v) for v in value)
+        return tuple(plain_value(v) for v in value)
     return value
 
 
@@ -278,7 +282,7 @@ _ATTRIBUTE_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _attribute(param: Param, value: Any, op_name: str) -> Any:
-    value = _plain(value)
+    value = plain_value(value)
     alternatives = param.form.split(" | ")
     if "DataType" in alternatives and isinstance(value, (str, type, np.dtype)):
         if "str" not in alternatives:
@@ -323,7 +327,7 @@ def _split(record: Op, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, A
         else:
             try:
                 args.append(_ARGUMENT_FORMS[p.form](value))
-            except StructInfoError as error:
+            except (StructInfoError, TIRError) as error:
                 raise StructInfoError(f"{record.short}: argument {p.name}: {error}") from None
     return args, attrs
 

@@ -123,6 +123,23 @@ def _cumsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (g,)
 
 
+def _cumprod_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    x: Any = call.args[0]
+    axis, info = call.attrs["axis"], x.struct_info
+    g: Any = gy
+    flat = ops.flatten(x) if axis is None else x
+    if g.struct_info.dtype is not info.dtype:
+        flat = ops.astype(flat, g.struct_info.dtype)
+    made = ops.grad.cumprod_backward(
+        g, flat, axis=0 if axis is None else axis, exclusive=call.attrs["exclusive"]
+    )
+    if axis is None:
+        made = ops.reshape(made, info.shape if info.shape is not None else ops.shape_of(x))
+    if g.struct_info.dtype is not info.dtype:
+        made = ops.astype(made, info.dtype)
+    return (made,)
+
+
 @op(
     "cumsum",
     numpy=_meaning(np.add, 0),
@@ -148,7 +165,7 @@ def cumsum(
     "cumprod",
     numpy=_meaning(np.multiply, 1),
     lower=_lower(Mul, 1),
-    grad=missing("needs the products of all but one element, which division does not give for 0"),
+    grad=_cumprod_grad,
     layout=_NUMBERED,
 )
 def cumprod(

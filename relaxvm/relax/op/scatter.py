@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ... import te
-from ...base import StructInfoError
+from ...base import StructInfoError, VMValueError
 from ...ir.expr import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
 from ...tir import if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
@@ -27,7 +27,7 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .broadcast import unbroadcast
-from .faces import ONE, ZERO, axis_layout, bounded, from_end
+from .faces import ONE, ZERO, axis_layout, bounded, from_end, numbered
 from .index import (
     _bounds,
     check_columns,
@@ -116,6 +116,60 @@ def _want_reduction(reduction: str, known: tuple[str, ...], info: TensorStructIn
         check_kind(info.dtype, f"data (with reduction {reduction!r})", NUMBER)
 
 
+# -- gradients ------------------------------------------------------------------------------------
+
+
+def _combined_grad(
+    ops: Any,
+    reduction: str,
+    values: tuple[Any, Any, Any, Any],
+    gather: Callable[[Any], Any],
+    scatter: Callable[[Any, Any, str], Any],
+) -> tuple[Any, Any]:
+    """The gradients of data and of updates, exact also where several updates meet in a place.
+
+    values   data, updates, the result, and the gradient of the result
+    gather   (x in the shape of data) -> what stands at the places of the updates
+    scatter  (x, new values, reduction) -> x with them combined in
+    """
+    data, updates, y, gy = values
+    if reduction == "add":
+        return gy, gather(gy)
+    if reduction == "update":
+        # The numbers of the updates, scattered in the same way, say which of them is the last.
+        numbers, _ = numbered(ops, updates)
+        nobody = ops.full_like(data, -1, "int64")
+        lasting = ops.equal(gather(scatter(nobody, numbers, "update")), numbers)
+        return scatter(gy, ops.zeros_like(updates), "update"), ops.where(lasting, gather(gy), 0.0)
+    if reduction == "mean":
+        share = ops.divide(gy, scatter(ops.ones_like(data), ops.ones_like(updates), "add"))
+        return share, gather(share)
+    dtype = data.struct_info.dtype
+    if reduction == "mul":
+        # Of each place the product of what is not 0, and how many zeros there are.
+        zeros = ops.equal(data, 0.0), ops.equal(updates, 0.0)
+        product = scatter(*(ops.where(z, 1.0, v) for z, v in zip(zeros, values)), "mul")
+        count = scatter(*(ops.astype(z, dtype) for z in zeros), "add")
+        return (
+            ops.multiply(gy, _others(ops, data, zeros[0], product, count)),
+            ops.multiply(
+                gather(gy), _others(ops, updates, zeros[1], gather(product), gather(count))
+            ),
+        )
+    # Equal extreme values share the gradient.
+    chosen = ops.equal(data, y), ops.equal(updates, gather(y))
+    of_data, of_updates = (ops.astype(c, dtype) for c in chosen)
+    share = ops.divide(gy, scatter(of_data, of_updates, "add"))
+    return ops.where(chosen[0], share, 0.0), ops.where(chosen[1], gather(share), 0.0)
+
+
+def _others(ops: Any, value: Any, is_zero: Any, product: Any, zeros: Any) -> Any:
+    """The product of all others at the place of each of `value`."""
+    of_zero = ops.where(ops.equal(zeros, 1.0), product, 0.0)
+    of_rest = ops.where(ops.equal(zeros, 0.0), ops.divide(product, value), 0.0)
+    return ops.where(is_zero, of_zero, of_rest)
+
+
 # -- scatter_elements -----------------------------------------------------------------------------
 
 
@@ -163,15 +217,16 @@ def _average(made: Buffer, count: Buffer, *i: PrimExpr) -> Stmt:
 
 
 def _scatter_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    _, indices, updates = call.args
-    axis, reduction = call.attrs["axis"], call.attrs["reduction"]
-    of_updates = ops.gather_elements(gy, indices, axis=axis)
-    if reduction == "add":
-        return gy, None, of_updates
-    if reduction == "update":
-        zeros = ops.zeros_like(updates)
-        return ops.scatter_elements(gy, indices, zeros, axis=axis), None, of_updates
-    raise StructInfoError(f"scatter_elements: no gradient for reduction {reduction!r}")
+    data, indices, updates = call.args
+    axis = call.attrs["axis"]
+    of_data, of_updates = _combined_grad(
+        ops,
+        call.attrs["reduction"],
+        (data, updates, y, gy),
+        lambda x: ops.gather_elements(x, indices, axis=axis),
+        lambda x, new, how: ops.scatter_elements(x, indices, new, axis=axis, reduction=how),
+    )
+    return of_data, None, of_updates
 
 
 @op(
@@ -247,14 +302,15 @@ def _lower_scatter_nd(builder: Any, call: Call) -> Expr:
 
 
 def _scatter_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    _, indices, updates = call.args
-    reduction = call.attrs["reduction"]
-    of_updates = ops.gather_nd(gy, indices)
-    if reduction == "add":
-        return gy, None, of_updates
-    if reduction == "update":
-        return ops.scatter_nd(gy, indices, ops.zeros_like(updates)), None, of_updates
-    raise StructInfoError(f"scatter_nd: no gradient for reduction {reduction!r}")
+    data, indices, updates = call.args
+    of_data, of_updates = _combined_grad(
+        ops,
+        call.attrs["reduction"],
+        (data, updates, y, gy),
+        lambda x: ops.gather_nd(x, indices),
+        lambda x, new, how: ops.scatter_nd(x, indices, new, reduction=how),
+    )
+    return of_data, None, of_updates
 
 
 @op(
@@ -329,12 +385,23 @@ def _lower_index_put(builder: Any, call: Call) -> Expr:
 
 
 def _index_put_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    _, indices, values = call.args
-    of_values = unbroadcast(ops, ops.index_tensor(gy, indices), values)
-    if call.attrs["accumulate"]:
-        return gy, None, of_values
-    zeros = ops.zeros_like(values)
-    return ops.index_put(gy, indices, zeros), None, of_values
+    data, indices, values = call.args
+    reduction = "add" if call.attrs["accumulate"] else "update"
+
+    def get(x: Any) -> Any:
+        return ops.index_tensor(x, indices)
+
+    full: Any = values
+    if reduction == "update" and get(data).struct_info.dims is not None:
+        full = ops.broadcast_to(values, ShapeExpr(get(data).struct_info.dims))
+    of_data, of_values = _combined_grad(
+        ops,
+        reduction,
+        (data, full, y, gy),
+        get,
+        lambda x, new, how: ops.index_put(x, indices, new, accumulate=how == "add"),
+    )
+    return of_data, None, unbroadcast(ops, of_values, values)
 
 
 @op(
@@ -383,6 +450,10 @@ def _slice_scatter_numpy(
     made = np.array(input_tensor)
     index: list[Any] = [slice(None)] * made.ndim
     index[axis] = slice(int(start), int(end), int(step))
+    if made[tuple(index)].shape != np.shape(src):
+        raise VMValueError(
+            f"slice_scatter: src: wanted shape {made[tuple(index)].shape}, got {np.shape(src)}"
+        )
     made[tuple(index)] = src
     return made
 

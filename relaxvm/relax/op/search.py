@@ -14,7 +14,7 @@ from ...tir.stmt import Buffer, Stmt
 from ..expr import Call
 from ..struct_info import Expr, StructInfo
 from .families import reduced_info
-from .infer import NUMBER, axes_of, axis_of, dims_product, tensor
+from .infer import ANY, axes_of, axis_of, dims_product, tensor
 from .loops import assert_that, call_checked
 from .lower import elementwise
 from .record import missing, op
@@ -110,7 +110,7 @@ def _arg_lower(better: Callable[[PrimExpr, PrimExpr], PrimExpr], sign: int) -> C
 
 
 def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
-    info = tensor(x, "x", NUMBER)
+    info = tensor(x, "x", ANY)
     if axis is not None:
         axis_of(axis, info.ndim)
     if info.dims is not None:

@@ -1,11 +1,12 @@
 """Operators that order elements: sort, argsort, topk, searchsorted, bucketize.
 
-NaN counts as greater than everything, as in numpy. Sorting is stable in both directions. The work
-is done by `vm.library.*`, which is numpy's.
+NaN counts as greater than everything, as in numpy. argsort and topk are stable in both directions.
+The work is done by `vm.library.*`, which is numpy's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,38 @@ def _along(info: TensorStructInfo, axis: int) -> None:
     axis_of(axis, info.ndim)
 
 
+def _can_number(dtype: DataType, size: PrimExpr | None, more: int = 0) -> None:
+    """Raise StructInfoError unless `dtype` holds the indices of an axis of `size`, and `more`."""
+    if isinstance(size, IntImm) and size.value - 1 + more > dtype.max_value:
+        raise StructInfoError(
+            f"dtype: {dtype} does not hold the indices of an axis of {size.value}; take a wider one"
+        )
+
+
+def _require_numbered(builder: Any, dtype: DataType, size: PrimExpr, more: int = 0) -> None:
+    """A check that `dtype` holds the indices of an axis of `size`, when the program runs."""
+    if dtype.bits < 32:
+        most = const(dtype.max_value + 1 - more, "int64")
+        require_equal(builder, [(Min(size, most), size)])
+
+
+def _lower_ordered(name: str, options: Callable[[Any], tuple[Any, ...]]) -> Any:
+    """The legalisation of an operator that numbers the elements of an axis."""
+
+    def lower(builder: Any, call: Call) -> Expr:
+        (data,), attrs = call.args, call.attrs
+        info: Any = data.struct_info
+        size = info.dims[axis_of(attrs["axis"], info.ndim)]
+        _require_numbered(builder, attrs["dtype"], size)
+        return _packed(call, name, data, attrs["axis"], *options(attrs))
+
+    return lower
+
+
+def _size_along(info: TensorStructInfo, axis: int) -> PrimExpr | None:
+    return None if info.dims is None else info.dims[axis_of(axis, info.ndim)]
+
+
 def _order(x: Any, axis: int, descending: bool) -> Any:
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -78,7 +111,7 @@ def _sort_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     layout=axis_layout,
 )
 def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
-    """`x` sorted along `axis`."""
+    """`x` sorted along `axis`; zeros of either sign are equal, and so in any order."""
     info = tensor(x, "x", ANY)
     _along(info, axis)
     return info
@@ -89,9 +122,7 @@ def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
     numpy=lambda data, *, axis=-1, descending=False, dtype="int32": _order(
         data, axis, descending
     ).astype(str(dtype)),
-    lower=lambda builder, call: _packed(
-        call, "argsort", call.args[0], call.attrs["axis"], call.attrs["descending"]
-    ),
+    lower=_lower_ordered("argsort", lambda attrs: (attrs["descending"],)),
     grad=_INDICES,
     layout=axis_layout,
 )
@@ -101,7 +132,8 @@ def argsort(
     """The indices that sort `data` along `axis`; equal elements keep their order."""
     info = tensor(data, "data", ANY)
     _along(info, axis)
-    return info.replace(dtype=_index_dtype(dtype))
+    _can_number(_index_dtype(dtype), _size_along(info, axis))
+    return info.replace(dtype=dtype)
 
 
 # -- topk -----------------------------------------------------------------------------------------
@@ -135,13 +167,6 @@ def _topk_size(size: PrimExpr, k: int) -> PrimExpr:
 _PARTS = {"values": 1, "indices": 2, "both": 3}
 
 
-def _lower_topk(builder: Any, call: Call) -> Expr:
-    attrs = call.attrs
-    return _packed(
-        call, "topk", call.args[0], attrs["axis"], attrs["largest"], _PARTS[attrs["ret_type"]]
-    )
-
-
 def _topk_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, attrs = call.args[0], dict(call.attrs)
     if attrs["ret_type"] == "indices":
@@ -155,7 +180,7 @@ def _topk_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 @op(
     "topk",
     numpy=_topk_numpy,
-    lower=_lower_topk,
+    lower=_lower_ordered("topk", lambda attrs: (attrs["largest"], _PARTS[attrs["ret_type"]])),
     grad=_topk_grad,
     layout=missing("gives a tuple"),
 )
@@ -177,7 +202,7 @@ def topk(
     _along(info, axis)
     if ret_type not in _PARTS:
         raise StructInfoError(f"ret_type: wanted both, values or indices, got {ret_type!r}")
-    _index_dtype(dtype)
+    _can_number(_index_dtype(dtype), _size_along(info, axis))
     made = info.replace(shape=None)
     if info.dims is not None:
         at = axis_of(axis, info.ndim)
@@ -209,6 +234,7 @@ def _lower_searchsorted(builder: Any, call: Call) -> Expr:
     have, want = keys.struct_info.dims, values.struct_info.dims  # type: ignore[attr-defined]
     if len(have) > 1:
         require_equal(builder, list(zip(have[:-1], want[:-1])))
+    _require_numbered(builder, call.attrs["dtype"], have[-1], 1)
     return _packed(call, "searchsorted", keys, values, call.attrs["right"])
 
 
@@ -236,6 +262,7 @@ def searchsorted(
     _index_dtype(dtype)
     if keys.ndim == 0:
         raise StructInfoError("sorted_sequence: wanted at least one dimension")
+    _can_number(dtype, _size_along(keys, -1), 1)
     if keys.ndim > 1 and info.ndim not in (-1, keys.ndim):
         raise StructInfoError(
             f"values: wanted {keys.ndim} dimensions as sorted_sequence has, got {info.ndim}"

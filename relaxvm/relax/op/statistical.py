@@ -16,12 +16,12 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, Max, Min, PrimExpr, Select, cast, const
+from ...ir.expr import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
 from ..expr import Call
 from ..expr import const as constant
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .families import reduce, reduced_info, te_reduce
-from .infer import FLOAT, NUMBER, axes_of, dims_product, tensor
+from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
 from .lower import call_te, elementwise, te_lower
 from .names import ops as operators
 from .record import missing, op
@@ -72,10 +72,14 @@ def _saturated(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _lowest(dtype: Any) -> Any:
+    if np.dtype(dtype).kind == "b":
+        return False
     return -np.inf if np.dtype(dtype).kind == "f" else np.iinfo(dtype).min
 
 
 def _highest(dtype: Any) -> Any:
+    if np.dtype(dtype).kind == "b":
+        return True
     return np.inf if np.dtype(dtype).kind == "f" else np.iinfo(dtype).max
 
 
@@ -119,13 +123,19 @@ def _logsumexp_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any
 def infinite(dtype: DataType, sign: int) -> PrimExpr:
     if dtype.is_float:
         return const(sign * float("inf"), dtype)
+    if dtype.is_bool:
+        return const(sign > 0, dtype)
     return const(dtype.max_value if sign > 0 else dtype.min_value, dtype)
 
 
-te_max = te.comm_reducer(lambda a, b: Max(a, b), lambda d: infinite(d, -1), "max")
+te_max = te.comm_reducer(
+    lambda a, b: (Or if a.dtype.is_bool else Max)(a, b), lambda d: infinite(d, -1), "max"
+)
 """As te.max, but it starts from minus infinity, so that this is the maximum of infinities below 0.
 """
-te_min = te.comm_reducer(lambda a, b: Min(a, b), lambda d: infinite(d, 1), "min")
+te_min = te.comm_reducer(
+    lambda a, b: (And if a.dtype.is_bool else Min)(a, b), lambda d: infinite(d, 1), "min"
+)
 
 
 def wide_dtype(dtype: DataType) -> DataType:
@@ -326,16 +336,18 @@ prod = reduce(
 )
 max = reduce(
     "max",
-    "The greatest element over `axis`; NaN if one is NaN.",
+    "The greatest element over `axis`; NaN if one is NaN. Of bools, whether any is true.",
     numpy=_max_numpy,
     reducer=te_max,
+    takes=ANY,
     grad=_extremum_grad,
 )
 min = reduce(
     "min",
-    "The least element over `axis`; NaN if one is NaN.",
+    "The least element over `axis`; NaN if one is NaN. Of bools, whether all are true.",
     numpy=_min_numpy,
     reducer=te_min,
+    takes=ANY,
     grad=_extremum_grad,
 )
 

@@ -18,7 +18,7 @@ from .infer import ANY, NUMBER, tensor
 from .lower import elementwise, te_lower
 from .record import Prim, face_of, op
 
-__all__ = ["clip", "ewise_fma", "where"]
+__all__ = ["clip", "ewise_fma", "masked_fill", "where"]
 
 
 # -- where -----------------------------------------------------------------------------------------
@@ -52,6 +52,13 @@ def _where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
 
 
 where = match_scalars(_where, first=1)
+
+
+def masked_fill(x: Any, mask: Any, value: Any, span: Span = UNKNOWN) -> Call:
+    """`x` with `value`, a number or a tensor that broadcasts, where the bool `mask` holds: a call
+    of `where`.
+    """
+    return where(mask, value, x, span=span)
 
 
 # -- ewise_fma -------------------------------------------------------------------------------------

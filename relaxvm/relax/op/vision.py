@@ -31,7 +31,7 @@ from .infer import FLOAT, NUMBER, check_kind, same_dtype, tensor
 from .lower import te_lower
 from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
-from .nn.window import greatest, normalised, simple, spread, static
+from .nn.window import dims_of, greatest, normalised, simple, spread, static
 from .record import Prim, missing, op
 
 __all__ = ["all_class_non_max_suppression", "non_max_suppression", "roi_align"]
@@ -206,7 +206,7 @@ object.__setattr__(_non_max_suppression.op, "function", non_max_suppression)  # 
 # -- roi_align ------------------------------------------------------------------------------------
 
 
-def _roi_layout(layout: Any) -> Layout:
+def roi_layout(layout: Any) -> Layout:
     made = layout_of(layout, "NCHW", "layout")
     if made.blocks:
         raise StructInfoError(f"layout: wanted NCHW or NHWC, got {layout!r}")
@@ -214,7 +214,7 @@ def _roi_layout(layout: Any) -> Layout:
 
 
 def _roi_numpy(data: np.ndarray, rois: np.ndarray, **attrs: Any) -> np.ndarray:
-    lay = _roi_layout(attrs["layout"])
+    lay = roi_layout(attrs["layout"])
     made = library.roi_align_values(
         lay.to_plain(data, "NCHW"), rois, attrs["pooled_size"], attrs["spatial_scale"],
         attrs["sample_ratio"], attrs["aligned"], attrs["mode"],
@@ -228,7 +228,7 @@ def _f64(value: Any) -> PrimExpr:
 
 def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
     """With as many samples in each part as `sample_ratio` says."""
-    lay = _roi_layout(attrs["layout"])
+    lay = roi_layout(attrs["layout"])
     have, ratio = lay.sizes(data.shape), attrs["sample_ratio"]
     tall, across = attrs["pooled_size"]
     index = data.shape[0].dtype
@@ -303,7 +303,7 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
     return compute(sums.shape, finish, "roi_align")
 
 
-_roi_te_lower = te_lower(_roi_te)
+_roi_te_lower = te_lower(_roi_te, equal=lambda call: [(dims_of(call)[1][1], const(5, "int64"))])
 
 
 def _roi_lower(builder: Any, call: Call) -> Expr:
@@ -311,7 +311,7 @@ def _roi_lower(builder: Any, call: Call) -> Expr:
     if attrs["sample_ratio"] > 0:
         return _roi_te_lower(builder, call)
     data, rois = call.args
-    lay = _roi_layout(attrs["layout"])
+    lay = roi_layout(attrs["layout"])
     x = lay.plain_expr(all_ops, data, "NCHW")
     if x is not data:
         x = builder.emit(x)
@@ -326,16 +326,20 @@ def _roi_lower(builder: Any, call: Call) -> Expr:
     return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")
 
 
-def _roi_settings(values: dict[str, Any]) -> None:
+def _roi_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+    return ops.grad.roi_align_backward(gy, *call.args, **dict(call.attrs)), None
+
+
+def roi_settings(values: dict[str, Any]) -> None:
     values["pooled_size"] = spread(values["pooled_size"], 2, "pooled_size")
 
 
-@(lambda build: normalised(build, _roi_settings))
+@(lambda build: normalised(build, roi_settings))
 @op(
     "vision.roi_align",
     numpy=_roi_numpy,
     lower=_roi_lower,
-    grad=missing("there is no operator that scatters to places given by floats"),
+    grad=_roi_grad,
     layout=_NO_LAYOUT,
 )
 def roi_align(
@@ -358,18 +362,23 @@ def roi_align(
     mode           "avg" or "max" of the samples
     Raises StructInfoError if shapes or dtypes do not fit.
     """
-    values = {"pooled_size": pooled_size}
-    _roi_settings(values)
-    lay = _roi_layout(layout)
-    info, regions = tensor(data, "data", FLOAT, 4), tensor(rois, "rois", FLOAT, 2)
-    same_dtype((info, regions), ("data", "rois"))
     if mode not in ("avg", "max"):
         raise StructInfoError(f"mode: wanted avg or max, got {mode!r}")
+    values = {"pooled_size": pooled_size}
+    roi_settings(values)
+    return roi_align_info(data, rois, values["pooled_size"], layout)
+
+
+def roi_align_info(data: Expr, rois: Expr, pooled_size: Any, layout: str) -> TensorStructInfo:
+    """The struct info of roi_align's result. Raises StructInfoError."""
+    lay = roi_layout(layout)
+    info, regions = tensor(data, "data", FLOAT, 4), tensor(rois, "rois", FLOAT, 2)
+    same_dtype((info, regions), ("data", "rois"))
     if regions.dims is not None and static(regions.dims[1]) not in (None, 5):
         raise StructInfoError(f"rois: wanted [regions, 5], got {regions}")
     if info.dims is None or regions.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, 4)
     sizes = lay.sizes(info.dims)
     sizes["N"] = regions.dims[0]
-    sizes.update(zip("HW", (const(v, "int64") for v in values["pooled_size"])))
+    sizes.update(zip("HW", (const(v, "int64") for v in pooled_size)))
     return TensorStructInfo(lay.shape(sizes), info.dtype, info.vdevice)

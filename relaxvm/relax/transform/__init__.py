@@ -17,16 +17,25 @@ from .attach_global_symbol import AttachGlobalSymbol
 from .bind_params import BindParams
 from .bind_symbolic_vars import BindSymbolicVars
 from .call_tir_rewrite import CallTIRRewrite
+from .canonicalize_bindings import CanonicalizeBindings
+from .compute_float_scalars import ComputeFloatScalars
 from .compute_prim_value import ComputePrimValue
 from .dead_code_elimination import DeadCodeElimination
 from .decompose_ops import DecomposeOpsForInference, DecomposeOpsForTraining
+from .eliminate_common_subexpr import EliminateCommonSubexpr
+from .expand_tuple_arguments import ExpandTupleArguments
+from .fold_constant import FoldConstant
+from .inline_private_functions import InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse
 from .lambda_lift import LambdaLift
 from .legalize_ops import LegalizeOps
 from .lower_alloc_tensor import LowerAllocTensor
 from .normalize import Normalize
 from .remove_purity_checking import RemovePurityChecking
+from .remove_unused_outputs import RemoveUnusedOutputs
+from .remove_unused_parameters import RemoveUnusedParameters
 from .static_plan_block_memory import StaticPlanBlockMemory
+from .to_mixed_precision import ToMixedPrecision
 from .to_non_dataflow import ToNonDataflow
 from .vm_builtin_lower import VMBuiltinLower
 from .vm_shape_lower import VMShapeLower
@@ -38,10 +47,16 @@ __all__ = [
     "BindParams",
     "BindSymbolicVars",
     "CallTIRRewrite",
+    "CanonicalizeBindings",
+    "ComputeFloatScalars",
     "ComputePrimValue",
     "DeadCodeElimination",
     "DecomposeOpsForInference",
     "DecomposeOpsForTraining",
+    "EliminateCommonSubexpr",
+    "ExpandTupleArguments",
+    "FoldConstant",
+    "InlinePrivateFunctions",
     "KillAfterLastUse",
     "LambdaLift",
     "LegalizeOps",
@@ -52,8 +67,11 @@ __all__ = [
     "PassContext",
     "PassInfo",
     "RemovePurityChecking",
+    "RemoveUnusedOutputs",
+    "RemoveUnusedParameters",
     "Sequential",
     "StaticPlanBlockMemory",
+    "ToMixedPrecision",
     "ToNonDataflow",
     "VMBuiltinLower",
     "VMShapeLower",

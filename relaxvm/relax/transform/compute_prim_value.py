@@ -19,7 +19,7 @@ from ...ir.transform import function_pass
 from ..expr import Binding, Call, Function, PrimValue, Tuple, Var, VarBinding
 from ..struct_info import Expr
 from ..vm_info import bare_symbol
-from .scopes import BindingRewriter
+from .scopes import RememberingRewriter
 
 __all__ = ["ComputePrimValue"]
 
@@ -35,19 +35,10 @@ def is_computed(expr: PrimExpr) -> bool:
     return not isinstance(expr, (IntImm, FloatImm)) and bare_symbol(expr) is None
 
 
-class _Rewriter(BindingRewriter):
+class _Rewriter(RememberingRewriter):
     def __init__(self) -> None:
+        super().__init__()
         self.known: dict[PrimExpr, Var] = {}
-        self.trail: list[PrimExpr] = []
-        self.marks: list[int] = []
-
-    def enter(self, fn: Function | None) -> None:
-        self.marks.append(len(self.trail))
-
-    def leave(self) -> None:
-        mark = self.marks.pop()
-        while len(self.trail) > mark:
-            del self.known[self.trail.pop()]
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         out: list[Binding] = []
@@ -66,8 +57,8 @@ class _Rewriter(BindingRewriter):
         if isinstance(value, PrimValue) and is_computed(value.value):
             var = self.known.get(value.value)
             if var is None:
-                var = self.known[value.value] = Var("prim", value.struct_info, value.span)
-                self.trail.append(value.value)
+                var = Var("prim", value.struct_info, value.span)
+                self.remember(self.known, value.value, var)
                 out.append(VarBinding(var, value, value.span))
             return var
         if isinstance(value, Tuple):

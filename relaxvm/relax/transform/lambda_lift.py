@@ -10,13 +10,14 @@
 
 Captured values are the last parameters, as `R.make_closure` sets them. A call whose callee is
 known needs no closure, and one that only such calls would use is not made. Symbols that neither
-parameters nor captured values show are passed as a shape. An inner function may call itself.
+parameters nor captured values show are passed as a shape. An inner function may call itself, and
+those around it: where it only calls them, it takes what they capture instead of a closure.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...ir import IRModule, Op, PassContext, substitute, walk
@@ -28,13 +29,15 @@ from ..expr import (
     Call,
     Function,
     GlobalVar,
+    If,
     MatchCast,
     SeqExpr,
     Tuple,
     Var,
     VarBinding,
 )
-from ..struct_info import Expr, ShapeExpr, ShapeStructInfo
+from ..normal_form import NameSupply
+from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
 from .lowered_ops import OBJECT
 from .scopes import BindingRewriter, vars_in
 
@@ -47,16 +50,17 @@ _MAKE_CLOSURE = Op.get("relax.make_closure")
 def LambdaLift(mod: IRModule, ctx: PassContext) -> IRModule:
     """Lift inner functions into the module."""
     todo = deque(
-        (gv, fn, None) for gv, fn in mod.items() if isinstance(fn, Function) and _has_inner(fn)
+        (gv, fn, dict[Var, _Known]())
+        for gv, fn in mod.items()
+        if isinstance(fn, Function) and _has_inner(fn)
     )
     if not todo:
         return mod
     made = mod.clone()
+    names = NameSupply(lambda: [gv.name_hint for gv in mod])
     while todo:
-        gv, fn, itself = todo.popleft()
-        lifter = _Lifter(gv, made)
-        if itself is not None:
-            lifter.known[itself[0]] = itself[1]
+        gv, fn, known = todo.popleft()
+        lifter = _Lifter(gv, made, names, known)
         made[gv] = lifter.rewrite(fn)
         todo.extend(lifter.lifted)
     return made
@@ -82,11 +86,14 @@ class _Lifter(BindingRewriter):
     comes.
     """
 
-    def __init__(self, gv: GlobalVar, mod: IRModule) -> None:
+    def __init__(
+        self, gv: GlobalVar, mod: IRModule, names: NameSupply, known: dict[Var, _Known]
+    ) -> None:
         self.gv = gv
         self.mod = mod
-        self.known: dict[Var, _Known] = {}
-        self.lifted: list[tuple[GlobalVar, Function, tuple[Var, _Known] | None]] = []
+        self.names = names
+        self.known = known
+        self.lifted: list[tuple[GlobalVar, Function, dict[Var, _Known]]] = []
         self.closures: list[Binding] = []
 
     def begin(self, fn: Function) -> None:
@@ -104,8 +111,9 @@ class _Lifter(BindingRewriter):
     def _lift(self, b: Binding) -> list[Binding]:
         inner = b.value
         assert isinstance(inner, Function)
-        captured, symbols = _captured(b.var, inner)
-        name = _unique(f"{self.gv.name_hint}_{b.var.name_hint}", self.mod)
+        called = self._only_called(inner)
+        captured, symbols = _captured(b.var, inner, called)
+        name = self.names.fresh(f"{self.gv.name_hint}_{b.var.name_hint}")
         fresh_symbols = {s: PrimVar(s.name, s.dtype) for s in symbols}
         mapping: dict[Any, Any] = dict(fresh_symbols)
         params = []
@@ -113,9 +121,15 @@ class _Lifter(BindingRewriter):
             info = substitute(v.struct_info, fresh_symbols)
             mapping[v] = Var(v.name_hint, info, v.span)
             params.append(mapping[v])
+        # What stands for functions known here may mention symbols that are others inside.
+        functions = {
+            v: Var(v.name_hint, substitute(v.struct_info, fresh_symbols), v.span)
+            for v in (b.var, *called)
+        }
+        mapping.update(functions)
         values: list[Expr] = list(captured)
-        shown = [p.struct_info for p in (*inner.params, *captured)]
-        hidden = [s for s in symbols if all(s not in _definable(i) for i in shown)]
+        shown = {id(s) for p in (*inner.params, *captured) for s in _definable(p.struct_info)}
+        hidden = [s for s in symbols if id(s) not in shown]
         if hidden:
             values.append(ShapeExpr(tuple(hidden)))
             dims = tuple(fresh_symbols[s] for s in hidden)
@@ -126,12 +140,28 @@ class _Lifter(BindingRewriter):
         self.mod[gv] = lifted
         known = _Known(gv, tuple(values), b.var.name_hint)
         self.known[b.var] = known
-        itself = None
-        if any(n is b.var for n in walk(lifted)):
-            itself = (b.var, _Known(gv, tuple(params), b.var.name_hint))
-        if itself is not None or _has_inner(lifted):
-            self.lifted.append((gv, lifted, itself))
+        within = {
+            functions[var]: _Known(
+                k.gv, tuple([substitute(c, mapping) for c in k.captured]), k.name_hint
+            )
+            for var, k in called.items()
+        }
+        if any(n is functions[b.var] for n in walk(lifted)):
+            within[functions[b.var]] = _Known(gv, tuple(params), b.var.name_hint)
+        if within or _has_inner(lifted):
+            self.lifted.append((gv, lifted, within))
         return _bind_closure(b.var, known) if b.var in self.as_value else []
+
+    def _only_called(self, inner: Function) -> dict[Var, _Known]:
+        """The known functions from around `inner` that it calls, and uses in no other way."""
+        if not self.known:
+            return {}
+        as_value = _used_as_value(inner)
+        return {
+            n: self.known[n]
+            for n in walk(inner)
+            if isinstance(n, Var) and n in self.known and n not in as_value
+        }
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         value = b.value
@@ -154,9 +184,7 @@ def _bind_closure(var: Var, known: _Known) -> list[Binding]:
 
 
 def _used_as_value(fn: Function) -> set[Var]:
-    """Variables read anywhere but as the callee of a call of `fn` itself; inside inner
-    functions all count.
-    """
+    """Variables read anywhere but as the callee of a call, in `fn` and the functions inside it."""
     used: set[Var] = set()
     stack: list[Any] = [fn.body]
     while stack:
@@ -168,63 +196,67 @@ def _used_as_value(fn: Function) -> set[Var]:
             stack.append(each.body)
         elif isinstance(each, Call):
             used.update(v for a in each.args for v in vars_in(a))
-        elif hasattr(each, "true_branch"):
+        elif isinstance(each, If):
             used.update(vars_in(each.cond))
             stack.extend((each.true_branch, each.false_branch))
         elif isinstance(each, Function):
-            own = {b.var for b in _inner_bindings(each)} | set(each.params)
-            used.update(v for v in vars_in(each) if v not in own)
+            stack.append(each.body)
         else:
             used.update(vars_in(each))
     return used
 
 
-def _inner_bindings(fn: Function) -> list[Binding]:
-    return [n for n in walk(fn) if isinstance(n, Binding)]
-
-
-def _captured(itself: Var, inner: Function) -> tuple[list[Var], list[PrimVar]]:
+def _captured(
+    itself: Var, inner: Function, called: Mapping[Var, _Known]
+) -> tuple[list[Var], list[PrimVar]]:
     """The variables and symbols that `inner` uses and somebody outside binds, in order of
     appearance.
+
+    called  functions of which what they capture is needed, and not they themselves
     """
-    bound: set[Var] = {itself}
-    defined: set[Any] = set()
-    for n in walk(inner):
+    bound: set[Var] = {itself, *called, *inner.params}
+    defined: set[PrimVar] = set()
+    found: dict[Any, None] = {}
+    for n in _mentioned(inner):
         if isinstance(n, Function):
-            bound.update(n.params)
+            if n is not inner:
+                bound.update(n.params)
+                defined.update(s for p in n.params for s in _definable(p.struct_info))
         elif isinstance(n, Binding):
             bound.add(n.var)
             if isinstance(n, MatchCast):
                 defined.update(_definable(n.struct_info))
-            if isinstance(n.value, Function):
-                for p in n.value.params:
-                    defined.update(_definable(p.struct_info))
-    captured = []
-    seen: set[int] = set()
-    symbols: list[PrimVar] = []
-    for n in walk(inner):
-        if isinstance(n, Var) and n not in bound and id(n) not in seen:
-            seen.add(id(n))
-            captured.append(n)
-    for n in walk(inner):
-        if isinstance(n, PrimVar) and n not in defined and id(n) not in seen:
-            seen.add(id(n))
-            symbols.append(n)
+        else:
+            found[n] = None
+    for known in called.values():
+        for value in known.captured:
+            found.update(dict.fromkeys(_mentioned(value)))
+    captured = [v for v in found if isinstance(v, Var) and v not in bound]
+    symbols = {s: None for s in found if isinstance(s, PrimVar) and s not in defined}
     for v in captured:
-        for s in tir_vars_in_struct_info(v.struct_info):
-            if id(s) not in seen:
-                seen.add(id(s))
-                symbols.append(s)
-    return captured, symbols
+        symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
+    return captured, list(symbols)
+
+
+def _mentioned(root: Expr) -> Iterator[Any]:
+    """The functions, bindings, variables and symbols below `root`, parents first; not the symbols
+    that a signature binds itself.
+    """
+    seen = {id(root)}
+    stack: list[Any] = [root]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, FuncStructInfo):
+            yield from tir_vars_in_struct_info(n)
+            continue
+        if isinstance(n, (Function, Binding, Var, PrimVar)):
+            yield n
+        if not isinstance(n, (Op, GlobalVar)):
+            for child in reversed(n._children_()):
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    stack.append(child)
 
 
 def _definable(info: Any) -> list[Any]:
     return definable_tir_vars_in_struct_info(info)
-
-
-def _unique(name: str, mod: IRModule) -> str:
-    number, found = 0, name
-    while found in mod:
-        number += 1
-        found = f"{name}_{number}"
-    return found

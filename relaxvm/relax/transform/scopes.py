@@ -31,6 +31,7 @@ __all__ = [
     "RESULT",
     "BindingRewriter",
     "Event",
+    "RememberingRewriter",
     "Scope",
     "linearise",
     "release_positions",
@@ -123,6 +124,30 @@ class BindingRewriter:
         rebuilt = b.replace(value=value.replace(body=frame.done[0]))
         after = self.binding(rebuilt)
         frame.put(b, (rebuilt,) if after is None and rebuilt is not b else after)
+
+
+class RememberingRewriter(BindingRewriter):
+    """A rewriter with tables that hold for what follows in the same scope: what was entered in a
+    branch or an inner function is forgotten at its end.
+    """
+
+    def __init__(self) -> None:
+        self._entered: list[tuple[dict[Any, Any], Any]] = []
+        self._marks: list[int] = []
+
+    def remember(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Enter `value` in `table`; the key is not there yet."""
+        table[key] = value
+        self._entered.append((table, key))
+
+    def enter(self, fn: Function | None) -> None:
+        self._marks.append(len(self._entered))
+
+    def leave(self) -> None:
+        mark = self._marks.pop()
+        while len(self._entered) > mark:
+            table, key = self._entered.pop()
+            del table[key]
 
 
 class _Frame:

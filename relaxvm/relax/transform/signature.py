@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from ...ir.module import BaseFunc, GlobalVar, IRModule
 from ...ir.node import Node
 from ...ir.walk import transform
-from ..expr import Function
+from ..expr import Constant, Function, Var
+from ..struct_info import StructInfo
 
 __all__ = ["replace_functions"]
 
@@ -37,6 +38,9 @@ def replace_functions(mod: IRModule, changed: Mapping[GlobalVar, BaseFunc]) -> I
 
 def _follow(fn: Function, renewed: Mapping[str, GlobalVar]) -> Function:
     def pre(n: Node) -> Node | None:
-        return renewed.get(n.name_hint, n) if isinstance(n, GlobalVar) else None
+        if isinstance(n, GlobalVar):
+            return renewed.get(n.name_hint, n)
+        # Nothing that is called stands in these.
+        return n if isinstance(n, (StructInfo, Var, Constant)) else None
 
     return transform(fn, lambda n: None, pre=pre)

@@ -26,6 +26,16 @@ _KEEPS_NOTHING = {CALL_TIR, CALL_DPS_PACKED, MEM_KILL_TENSOR, MEM_KILL_STORAGE, 
     Op.get(f"relax.{name}")
     for name in ("shape_of", "tensor_to_shape", "shape_to_tensor", "print", "assert_op")
 }
+# Builtins that copy what they keep.
+_READING_BUILTINS = {
+    "vm.builtin.shape_of",
+    "vm.builtin.tensor_item",
+    "vm.builtin.attention_kv_cache_create",
+    "vm.builtin.attention_kv_cache_append",
+    "vm.builtin.attention_kv_cache_update",
+    "vm.builtin.attention_kv_cache_window_override",
+    "vm.builtin.attention_kv_cache_window_override_with_sinks",
+}
 _READ, _ALIAS, _ESCAPE = "read", "alias", "escape"
 
 
@@ -42,7 +52,7 @@ def _use_of(value: Expr, mod: IRModule) -> str:
         known = mod.get(callee)
         return _READ if isinstance(known, PrimFunc) else _ESCAPE
     if isinstance(callee, ExternFunc):
-        if value.attrs.get("dps") or callee.global_symbol in ("vm.builtin.shape_of",):
+        if value.attrs.get("dps") or callee.global_symbol in _READING_BUILTINS:
             return _READ
         return _ALIAS if callee.global_symbol == "vm.builtin.reshape" else _ESCAPE
     if isinstance(callee, Op):

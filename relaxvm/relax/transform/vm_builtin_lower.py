@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...base import CodegenError
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import function_pass
-from ..expr import Binding, Call, DataTypeImm, Function, GlobalVar, PrimValue, Tuple
+from ..expr import Binding, Call, Function, GlobalVar, PrimValue, Tuple
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
 from .lower_alloc_tensor import own_storage
 from .lowered_ops import (
@@ -116,20 +115,17 @@ def _call_tir_dyn(call: Call) -> Call:
 
 
 def _view(call: Call) -> Call:
-    """A view of the same bytes in another shape is a reshape; other views have no builtin."""
-    data, rest = call.args[0], call.args[1:]
+    """A view of the same dtype from the beginning of the memory is a reshape."""
+    data, shape = call.args[0], call.args[1] if len(call.args) > 1 else None
+    if shape is None:
+        return builtin("move", (data,))
     info = data.struct_info
-    same_dtype = len(rest) < 2 or (
-        isinstance(rest[1], DataTypeImm)
-        and isinstance(info, TensorStructInfo)
-        and rest[1].value is info.dtype
-    )
-    if rest and same_dtype and len(rest) < 3:
-        return builtin("reshape", (data, rest[0]))
-    raise CodegenError(
-        "R.memory.view: the virtual machine has views of another shape, but none of another "
-        f"dtype or offset, got {len(rest)} arguments after the tensor"
-    )
+    known = info.dtype if isinstance(info, TensorStructInfo) else None
+    dtype: Any = call.args[2] if len(call.args) > 2 else None
+    if len(call.args) < 4 and (dtype is None or dtype.value is known):
+        return builtin("reshape", (data, shape))
+    offset = call.args[3] if len(call.args) > 3 else PrimValue(0)
+    return builtin("view", (data, shape, dtype, offset))
 
 
 _LOWER: dict[str, Callable[[Call], Expr]] = {

@@ -14,8 +14,8 @@ a `Prim` or `Shape` parameter, a `match_cast`) stores it, every other place comp
 dimension such as ``2 * n`` gets a slot of its own, filled by `vm.builtin.shape_expr` as soon as
 its symbols are known, so the order of parameters does not matter; a symbol that no place shows
 alone is an error. Checked are the parameters, `match_cast`s, and the results of packed functions
-and closures, of which only a declaration is known. Values of floating symbols stay in the
-variables that brought them.
+and closures, of which only a declaration is known. Values of symbols that are no integers stay in
+the variables that brought them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from ..struct_info import (
 )
 from ..vm_info import Names, bare_symbol, combine, expand_lets, runtime_info
 from .lowered_ops import OBJECT, VOID, builtin, discard
-from .scopes import BIND, BRANCH, END, BindingRewriter, linearise
+from .scopes import BIND, BRANCH, END, RememberingRewriter, linearise
 
 __all__ = ["VMShapeLower"]
 
@@ -75,21 +75,20 @@ def _name_of(fn: Function, mod: IRModule) -> str:
 _LONGEST_PROGRAM = 64
 
 
-class _Lowering(BindingRewriter):
+class _Lowering(RememberingRewriter):
     """State: which expressions have a slot, and which slots (and made shapes) are filled at
     this point.
     """
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
         self.names = Names()
         self.heap = Var("shape_heap", OBJECT)
         self.slots: dict[PrimExpr, int] = {}
         self.known: dict[PrimExpr, bool] = {}
-        self.floats: dict[PrimExpr, Expr] = {}
+        self.brought: dict[PrimExpr, Expr] = {}
         self.made: dict[Any, Var] = {}
-        self.trail: list[tuple[dict[Any, Any], Any]] = []
-        self.marks: list[int] = []
         self.first: list[Binding] = []
         self.heap_used = False
 
@@ -123,24 +122,15 @@ class _Lowering(BindingRewriter):
                 f"{self.name}: VMShapeLower works on functions without inner functions; "
                 "run LambdaLift first"
             )
-        self.marks.append(len(self.trail))
-
-    def leave(self) -> None:
-        mark = self.marks.pop()
-        while len(self.trail) > mark:
-            table, key = self.trail.pop()
-            del table[key]
-
-    def _remember(self, table: dict[Any, Any], key: Any, value: Any) -> None:
-        table[key] = value
-        self.trail.append((table, key))
+        super().enter(fn)
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         out: list[Binding] = []
         value = b.value
         if isinstance(b, MatchCast):
             made = self.operand(value, out)
-            text = f"{self.name}: match_cast {b.var.name_hint}: {self._text(b.struct_info)}"
+            of = f" of {self._text(value.struct_info)}" if isinstance(value, ShapeExpr) else ""
+            text = f"{self.name}: match_cast {b.var.name_hint}{of}: {self._text(b.struct_info)}"
             self._check([(made, b.struct_info, text, made.struct_info)], out, define=True)
             return [*out, b.replace(value=made)]
         if isinstance(value, Call):
@@ -179,7 +169,7 @@ class _Lowering(BindingRewriter):
             return made
         name = "shape" if isinstance(value, ShapeExpr) else "prim"
         var = Var(name, value.struct_info)
-        self._remember(self.made, key, var)
+        self.remember(self.made, key, var)
         out.append(VarBinding(var, made))
         return var
 
@@ -192,10 +182,15 @@ class _Lowering(BindingRewriter):
         if _is_constant(value):
             return value
         if isinstance(value, PrimValue):
-            if value.value.dtype.is_float:
-                return self._float(value.value)
+            if value.value.dtype.is_float or _is_off_heap(value.value):
+                return self._brought(value.value)
             pairs = [(MakeCode.LOAD_SHAPE, self._slot(value.value, out))]
             name = "make_prim_value"
+            if value.value.dtype.is_bool:
+                # The heap holds integers.
+                number = Var("number", OBJECT)
+                out.append(VarBinding(number, builtin(name, self._heap_and(*pairs))))
+                return builtin("read_if_cond", (number,), value.struct_info)
         else:
             pairs, name = [], "make_shape"
             for dim in value.values:
@@ -258,18 +253,22 @@ class _Lowering(BindingRewriter):
         self.heap_used = True
         call = builtin("shape_expr", (self.heap, PrimValue(slot), Tuple(items)), VOID)
         out.append(discard(call))
-        self._remember(self.known, expr, True)
+        self.remember(self.known, expr, True)
         return slot
 
-    def _float(self, expr: PrimExpr) -> Expr:
-        found = self.floats.get(expr)
+    def _brought(self, expr: PrimExpr) -> Expr:
+        """The variable that holds the value of a symbol that is no integer."""
+        found = self.brought.get(expr)
         if found is not None:
             return found
         if isinstance(expr, PrimVar):
-            raise VerifyError(f"{self.name}: symbol {expr.name} has no value here")
+            raise VerifyError(
+                f"{self.name}: symbol {expr.name} has no value here: no parameter or match_cast "
+                f"before this place is a R.Prim(value={expr.name})"
+            )
         raise CodegenError(
-            f"{self.name}: a scalar of dtype {expr.dtype} cannot be computed by the virtual "
-            f"machine, which computes with integers; compute it in a loop function"
+            f"{self.name}: a scalar of dtype {expr.dtype} is not computed by the shape heap; "
+            "run ComputeFloatScalars, which makes a loop function for it"
         )
 
     # -- checks -----------------------------------------------------------------------------------
@@ -364,16 +363,16 @@ class _Lowering(BindingRewriter):
         codes: list[tuple[int, int]] = []
         for dim in m.dims:
             symbol = bare_symbol(dim)
-            if dim.dtype.is_float:
-                if isinstance(dim, PrimVar) and define:
-                    self._remember(self.floats, dim, m.value)
+            if dim.dtype.is_float or _is_off_heap(dim):
+                if isinstance(dim, PrimVar) and define and dim not in self.brought:
+                    self.remember(self.brought, dim, m.value)
                 codes.append((MatchCode.NO_OP, 0))
             elif isinstance(dim, IntImm):
                 codes.append((MatchCode.ASSERT_EQUAL_TO_IMM, int(dim)))
             elif symbol is not None and symbol not in self.known:
                 if define and self.shown.get(symbol, 0) > 1:
                     codes.append((MatchCode.STORE_TO_HEAP, self._slot_number(symbol)))
-                    self._remember(self.known, symbol, True)
+                    self.remember(self.known, symbol, True)
                 else:
                     codes.append((MatchCode.NO_OP, 0))
             elif symbol is not None:
@@ -388,6 +387,7 @@ class _Lowering(BindingRewriter):
         codes: list[tuple[int, int]] = []
         for dim in m.dims:
             if isinstance(dim, IntImm) or bare_symbol(dim) is not None or dim.dtype.is_float:
+                # Floats are not compared.
                 codes.append((MatchCode.NO_OP, 0))
                 continue
             unknown = [v for v in walk(dim) if isinstance(v, PrimVar) and v not in self.known]
@@ -443,6 +443,11 @@ def _same_kind(info: TensorStructInfo, proven: TensorStructInfo) -> bool:
 def _needs_checks(info: StructInfo) -> bool:
     kinds = (TensorStructInfo, ShapeStructInfo, PrimStructInfo, FuncStructInfo)
     return any(isinstance(n, kinds) for n in walk(info))
+
+
+def _is_off_heap(expr: PrimExpr) -> bool:
+    """Whether `expr` is a symbol whose value the shape heap does not hold."""
+    return isinstance(expr, PrimVar) and not expr.dtype.is_int
 
 
 def _is_constant(value: Expr) -> bool:

@@ -5,6 +5,7 @@ variable.
 from __future__ import annotations
 
 import ast
+import re
 from typing import Any
 
 from ...base import ParseError, StructInfoError
@@ -63,7 +64,7 @@ class FunctionSymbols(Symbols):
         if found is not MISSING:
             return found
         if self._collects or self._defines:
-            made = TirVar(name, "int64")
+            made = TirVar(name, parser.declared.get(name, "int64"))
             parser.define(name, made)
             return made
         raise StructInfoError(
@@ -98,6 +99,26 @@ class FunctionSymbols(Symbols):
                 'declare it with I.module_global_infos({"vdevice": [I.vdevice(...)]})'
             )
         return same[index]
+
+
+def declared_symbols(function: ast.AST) -> dict[str, str]:
+    """The names that are bound by ``n = T.int64()`` in a function, and the dtypes."""
+    found: dict[str, str] = {}
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+            continue
+        func = node.value.func
+        if not isinstance(func, ast.Attribute) or node.value.args or node.value.keywords:
+            continue
+        if not _SCALAR_DTYPE.fullmatch(func.attr):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                found[target.id] = func.attr
+    return found
+
+
+_SCALAR_DTYPE = re.compile("bool|u?int(8|16|32|64)|float(32|64)|bfloat16|float16")
 
 
 def _target_kind(target: Any) -> str:
@@ -146,6 +167,7 @@ class RelaxValues(FunctionParser):
         self.bodies: list[Body] = []
         self.symbols: Symbols = FunctionSymbols(self)
         self._used: set[str] | None = None
+        self._declared: dict[str, str] | None = None
         # The function this one stands in.
         self._around: RelaxValues | None = None
         self._counters: dict[str, int] = {}
@@ -167,14 +189,21 @@ class RelaxValues(FunctionParser):
             raise self.wrap(node, error) from error
 
     def find_symbol(self, name: str) -> Any:
-        """What a string in struct info names."""
+        """What a string in struct info names: a symbol of the function, or one that Python code
+        around it made. A Python number of that name is something else.
+        """
         found = self.find(name)
         if found is MISSING or isinstance(found, (GlobalVar, ModuleNames)):
-            outer = self.outer.lookup(name)
-            if isinstance(outer, (PrimExpr, int)) and not isinstance(outer, bool):
-                return outer
-            return MISSING
+            outer = MISSING if name in self.declared else self.outer.lookup(name)
+            return outer if isinstance(outer, PrimExpr) else MISSING
         return found
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """The names that the function declares as symbols (``n = T.int64()``), and their dtypes."""
+        if self._declared is None:
+            self._declared = declared_symbols(self.node)
+        return self._declared
 
     # -- expressions
 

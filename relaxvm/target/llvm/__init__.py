@@ -8,17 +8,20 @@ from .build import (
     Kernels,
     compile_kernels,
     compile_prim_funcs,
+    compile_program,
     generate_llvm,
     machine_of,
     rebuild_kernels,
 )
-from .machine import Machine, host_machine
+from .machine import Machine, compile_text, host_machine
 
 __all__ = [
     "Kernels",
     "Machine",
     "compile_kernels",
     "compile_prim_funcs",
+    "compile_program",
+    "compile_text",
     "generate_llvm",
     "host_machine",
     "machine_of",

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ...base import CodegenError, LoadError, RelaxvmError
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
+from ...runtime.compiled_code import CompiledCode
+from ...runtime.disk_cache import DiskCache
 from ...runtime.kernel import KernelSection, NativeCode
+from ...runtime.program import Program
+from ...runtime.verify import verify_program
 from ...tir import PrimFunc
 from ...tir.analysis import verify_well_formed
 from ...tir.transform import lower_module
 from ..target import Target
 from .codegen import Generated, generate
 from .machine import Machine, canonical_features, compile_text, has_symbol, host_machine, producer
+from .vm_program import compile_functions
 
 __all__ = [
     "Kernels",
     "compile_kernels",
     "compile_prim_funcs",
+    "compile_program",
     "generate_llvm",
     "machine_of",
     "rebuild_kernels",
 ]
 
 MAX_PORTABLE_BYTES = 1 << 28
+# Machines whose CPython has the layouts of `runtime.pyabi`.
+_64_BITS = ("x86_64", "amd64", "aarch64", "arm64", "riscv64", "ppc64le", "powerpc64le")
+_P = TypeVar("_P", bound=Program)
 _DEFAULT_OPT_LEVEL = 2
+# Object code by what LLVM is given: a second build of a model does not wait for LLVM.
+_objects = DiskCache("objects", 1 << 29)
 
 
 class Sources(Mapping[str, str]):
@@ -101,10 +112,47 @@ def compile_kernels(mod: IRModule, target: Any = None) -> Kernels:
     machine = machine_of(target)
     portable = save_msgpack(only, spans=False)
     generated = _generate(only, machine, confined=False)
-    compiled = compile_text(generated.text, machine)
-    native = NativeCode(machine.triple, machine.cpu, machine.features, compiled.object, producer())
-    section = KernelSection(generated.infos, portable, (native,) if generated.infos else ())
-    return Kernels(section, Sources(generated.text, machine))
+    text = generated.text
+    native = (_emit(text, machine),) if generated.infos else ()
+    return Kernels(KernelSection(generated.infos, portable, native), Sources(text, machine))
+
+
+def compile_program(
+    mod: IRModule,
+    target: Any,
+    assemble: Callable[[KernelSection | None], _P],
+    functions_too: bool = True,
+) -> _P:
+    """A program and its machine code: the loop functions of `mod`, and the program's own.
+
+    assemble       makes the verified program, given a kernel section that has no code yet (None
+                   if there are no kernels)
+    functions_too  False leaves the program's own functions to the interpreter
+
+    Raises what `compile_prim_funcs` raises.
+    """
+    only = _loop_functions(mod)
+    machine = machine_of(target)
+    portable = save_msgpack(only, spans=False)
+    generated = _generate(only, machine, confined=False)
+    section = KernelSection(generated.infos, portable, ())
+    program = assemble(section if generated.infos else None)
+    functions = None
+    if functions_too and machine.triple.split("-")[0] in _64_BITS:
+        functions = compile_functions(generated.generator, program)
+    if generated.infos or functions is not None:
+        native = _emit(generated.text, machine, functions)
+        program.kernels = KernelSection(generated.infos, portable, (native,))
+    return program
+
+
+def _emit(text: str, machine: Machine, functions: CompiledCode | None = None) -> NativeCode:
+    key = repr((producer(), machine, text)).encode()
+    code = _objects.get(key)
+    if code is None:
+        code = compile_text(text, machine).object
+        _objects.put(key, code)
+    return NativeCode(machine.triple, machine.cpu, machine.features, code, producer(), functions)
 
 
 def generate_llvm(mod: IRModule, target: Any = None) -> str:
@@ -112,8 +160,11 @@ def generate_llvm(mod: IRModule, target: Any = None) -> str:
     return _generate(_loop_functions(mod), machine_of(target), confined=False).text
 
 
-def rebuild_kernels(portable: bytes, names: tuple[str, ...]) -> KernelSection:
-    """The kernels `names` from the portable form in a file, for this computer.
+def rebuild_kernels(
+    portable: bytes, names: tuple[str, ...], program: Program | None = None
+) -> KernelSection:
+    """The kernels `names` from the portable form in a file, for this computer, and the functions
+    of `program`, if it is given.
 
     Nothing in `portable` is trusted: the result touches no memory but its arguments and its own,
     whatever the bytes say. Raises LoadError (or another RelaxvmError) for bytes that give no such
@@ -121,7 +172,7 @@ def rebuild_kernels(portable: bytes, names: tuple[str, ...]) -> KernelSection:
     """
     if type(portable) is not bytes or len(portable) > MAX_PORTABLE_BYTES:
         raise LoadError(f"portable kernels: wanted at most {MAX_PORTABLE_BYTES} bytes")
-    mod = load_msgpack(portable)
+    mod = load_msgpack(portable) if portable else IRModule({})
     if not isinstance(mod, IRModule):
         raise LoadError(f"portable kernels: wanted a module, got {type(mod).__name__}")
     strange = [gv.name_hint for gv, fn in mod.items() if not isinstance(fn, PrimFunc)]
@@ -152,9 +203,16 @@ def rebuild_kernels(portable: bytes, names: tuple[str, ...]) -> KernelSection:
     missing = [name for name in names if name not in infos]
     if missing:
         raise LoadError(f"portable kernels: {', '.join(missing)[:200]} are not among them")
-    compiled = compile_text(generated.text, machine)
-    native = NativeCode(machine.triple, machine.cpu, machine.features, compiled.object, producer())
-    return KernelSection(tuple(infos[name] for name in names), portable, (native,))
+    chosen = tuple(infos[name] for name in names)
+    functions = None
+    if program is not None and machine.triple.split("-")[0] in _64_BITS:
+        # The file may lie about its kernels; the functions are compiled for those that were made.
+        section = KernelSection(chosen, portable, ())
+        rebuilt = Program(program.functions, program.constants, program.code, section)
+        verify_program(rebuilt)
+        functions = compile_functions(generated.generator, rebuilt)
+    native = _emit(generated.text, machine, functions)
+    return KernelSection(chosen, portable, (native,))
 
 
 def _loop_functions(mod: IRModule) -> IRModule:

@@ -24,7 +24,7 @@ from .stmt import STACK_BYTES, KernelEmitter
 from .text import FunctionText, mangle, scalar_type
 from .wrapper import emit_wrapper
 
-__all__ = ["Generated", "generate"]
+__all__ = ["Generated", "Generator", "generate"]
 
 MAX_INSTRUCTIONS = 1_000_000
 MAX_CALL_DEPTH = 32
@@ -46,13 +46,18 @@ class _Function:
 
 @dataclass(frozen=True)
 class Generated:
-    """LLVM assembly of a module, and what its wrappers are."""
+    """An LLVM module, to which more may be added, and what its wrappers are."""
 
-    text: str
+    generator: Generator
     infos: tuple[KernelInfo, ...]
 
+    @property
+    def text(self) -> str:
+        """LLVM assembly."""
+        return self.generator.text()
 
-class _Generator(ModuleText):
+
+class Generator(ModuleText):
     """A module of loop functions that may call each other."""
 
     def __init__(
@@ -161,7 +166,7 @@ class _Generator(ModuleText):
         return list(seen.values())
 
 
-def callee_symbols(generator: _Generator, node: Call) -> set[Var]:
+def callee_symbols(generator: Generator, node: Call) -> set[Var]:
     """The symbols that a call must give a value."""
     return set(generator.functions[node.op].signature.symbols)  # type: ignore[index]
 
@@ -194,7 +199,7 @@ def generate(
 
     Raises CodegenError naming the function and the statement that has no code.
     """
-    generator = _Generator(triple, native_half, confined, has_symbol)
+    generator = Generator(triple, native_half, confined, has_symbol)
     order = _callees_first(mod)
     taken: dict[str, int] = {}
     wanted = set(exported)
@@ -217,7 +222,7 @@ def generate(
         if gv in wanted:
             with _named(gv):
                 infos.append(_wrap(generator, generator.functions[gv]))
-    return Generated(generator.text(), tuple(infos))
+    return Generated(generator, tuple(infos))
 
 
 class _named:
@@ -291,7 +296,7 @@ def _symbol(gv: GlobalVar, taken: dict[str, int]) -> str:
     return f"relaxvm_inner_{stem}" + (f".{taken[stem]}" if taken[stem] else "")
 
 
-def _inner(generator: _Generator, function: _Function) -> str:
+def _inner(generator: Generator, function: _Function) -> str:
     """The definition of an inner kernel."""
     signature = function.signature
     typed = []
@@ -341,7 +346,7 @@ def _dereferenceable(param: Parameter) -> str:
     return f" dereferenceable({size})" if 0 < size < 1 << 62 else ""
 
 
-def _wrap(generator: _Generator, function: _Function) -> KernelInfo:
+def _wrap(generator: Generator, function: _Function) -> KernelInfo:
     """Append the wrapper of `function`; returns what it is."""
     if function.ret is not None:
         raise CodegenError("returns a value; only other loop functions can call it")

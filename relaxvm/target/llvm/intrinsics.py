@@ -140,6 +140,12 @@ def _fma(g: ExprEmitter, call: Call, args: list[str]) -> str:
     return g.rounded(call.dtype, g.intrinsic("llvm.fma", value_type(call.dtype), *args))
 
 
+@_emitter("muladd")
+def _muladd(g: ExprEmitter, call: Call, args: list[str]) -> str:
+    _is(call, "float", "bfloat")
+    return g.rounded(call.dtype, g.intrinsic("llvm.fmuladd", value_type(call.dtype), *args))
+
+
 @_emitter("copysign")
 def _copysign(g: ExprEmitter, call: Call, args: list[str]) -> str:
     _is(call, "float", "bfloat")

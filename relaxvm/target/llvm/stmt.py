@@ -13,12 +13,26 @@ from typing import Any
 import numpy as np
 
 from ...base import UNKNOWN, CodegenError, DataType, float32_to_bfloat16, to_numpy_dtype
-from ...ir import Call, IntImm, Intrinsic, PrimExpr, StringImm, Var, const
+from ...ir import (
+    Add,
+    Call,
+    IntImm,
+    Intrinsic,
+    Max,
+    Min,
+    Mul,
+    PrimExpr,
+    StringImm,
+    Var,
+    const,
+)
 from ...tir import (
+    REASSOCIATE,
     Allocate,
     AllocateConst,
     AssertStmt,
     AttrStmt,
+    BufferLoad,
     BufferStore,
     DeclBuffer,
     Evaluate,
@@ -89,6 +103,7 @@ class KernelEmitter(ExprEmitter):
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
         self._statement: Stmt = fn.body
+        self._reassociates = bool(fn.get_attr(REASSOCIATE, False))
 
     def run(self, body: Stmt) -> None:
         """Emit `body`, then the exit block."""
@@ -173,11 +188,40 @@ class KernelEmitter(ExprEmitter):
         if stmt.buffer.data in self._read_only:
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
         index = self.evaluate(access_index(stmt.indices))
-        value = self.evaluate(stmt.value)
+        value = self._reduction_step(stmt) if self._reassociates else None
+        if value is None:
+            value = self.evaluate(stmt.value)
         self.store(
             stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype
         )
         yield from ()
+
+    def _reduction_step(self, stmt: BufferStore) -> str | None:
+        """The value of ``X[i] = X[i] + e`` or ``max(X[i], e)``, whose order does not matter: so
+        LLVM may keep several partial results. None for other stores.
+        """
+        value, dtype = stmt.value, stmt.value.dtype
+        if type(value) not in (Add, Max, Min) or dtype.element not in ("float32", "float64"):
+            return None
+        old, step = value.a, value.b  # type: ignore[attr-defined]
+        own = BufferLoad(stmt.buffer, stmt.indices)
+        if old is not own:
+            old, step = step, old
+        if old is not own:
+            return None
+        of = value_type(dtype)
+        if type(value) is not Add:
+            name = "llvm.maximum" if type(value) is Max else "llvm.minimum"
+            args = (self.evaluate(old), self.evaluate(step))
+            return self.intrinsic(name, of, *args)
+        # Vectors are partial results already: their order is the schedule's.
+        flags = "contract" if dtype.lanes > 1 else "reassoc contract"
+        if isinstance(step, Mul):
+            factors = (self.evaluate(step.a), self.evaluate(step.b))
+            return self.op(
+                f"fadd {flags}", of, self.evaluate(old), self.op("fmul contract", of, *factors)
+            )
+        return self.op(f"fadd {flags}", of, self.evaluate(old), self.evaluate(step))
 
     def evaluate_call(self, stmt: Evaluate) -> Steps:
         value = stmt.value

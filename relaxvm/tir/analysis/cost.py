@@ -202,6 +202,7 @@ def _expr_flops(root: PrimExpr) -> float:
         seen.add(id(n))
         pure = type(n) is Call and isinstance(n.op, Intrinsic) and n.op.effect == "pure"
         if isinstance(n, (ArithmeticExpr, CompareExpr, Not, Select)) or pure:
-            count += n.dtype.lanes
+            fused = pure and n.op.name in ("tir.fma", "tir.muladd")
+            count += n.dtype.lanes * (2 if fused else 1)
         stack.extend(operands(n))
     return count

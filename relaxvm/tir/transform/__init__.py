@@ -8,11 +8,14 @@ generators. Every pass keeps the meaning that `tir.interpret` gives. Not done he
 from ...ir.transform import prim_func_pass
 from .apply import Apply
 from .bind_target import BindTarget
+from .compact_buffer_allocation import CompactBufferAllocation
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque
 from .convert_for_loops_to_serial import ConvertForLoopsToSerial
 from .filter import Filter
 from .flatten_buffer import FlattenBuffer
+from .guard_indices import GuardIndices
 from .instrument_bound_checkers import InstrumentBoundCheckers
+from .loop_partition import PARTITION_HINT, LoopPartition
 from .lower_init_block import LowerInitBlock
 from .lower_intrin import LowerIntrin, lower_intrinsics
 from .lower_match_buffer import LowerMatchBuffer
@@ -28,16 +31,20 @@ from .vectorize_loop import VectorizeLoop
 __all__ = [
     "Apply",
     "BindTarget",
+    "CompactBufferAllocation",
     "ConvertBlocksToOpaque",
     "ConvertForLoopsToSerial",
     "Filter",
     "FlattenBuffer",
+    "GuardIndices",
     "InstrumentBoundCheckers",
     "LOWER_TIR",
+    "LoopPartition",
     "LowerInitBlock",
     "LowerIntrin",
     "LowerMatchBuffer",
     "LowerOpaqueBlock",
+    "PARTITION_HINT",
     "PlanAndUpdateBufferAllocationLocation",
     "RemoveNoOp",
     "ScopedRewriter",

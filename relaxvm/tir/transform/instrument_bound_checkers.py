@@ -22,11 +22,8 @@ from ...ir import (
     EQ,
     GE,
     LT,
-    Broadcast,
-    Call,
     FloorDiv,
     IntImm,
-    Intrinsic,
     IRModule,
     Let,
     Max,
@@ -34,16 +31,12 @@ from ...ir import (
     Or,
     PassContext,
     PrimExpr,
-    Ramp,
     Select,
-    StringImm,
-    Sub,
     Var,
     const,
     walk,
 )
 from ...ir.expr import binary, cast
-from ...ir.op import INTRINSICS
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import (
@@ -57,13 +50,13 @@ from ..stmt import (
     PrimFunc,
     Stmt,
 )
+from .bound_check import checked_index
 from .flatten_buffer import flat_extent
 from .rewriter import ScopedRewriter, Steps
 
 __all__ = ["InstrumentBoundCheckers"]
 
 _INT64 = DataType("int64")
-BOUND_CHECK = INTRINSICS["bound_check"] = Intrinsic("tir.bound_check", 3, "given", "opaque")
 
 register_config(
     "tir.instrument_bound_checkers",
@@ -190,26 +183,7 @@ class _Instrument(ScopedRewriter):
                 f"InstrumentBoundCheckers: {buffer.name} is not flat; run FlattenBuffer first"
             )
         elements = _divided(limit, size)
-        index = indices[0]
-        if isinstance(index, Broadcast):
-            return Broadcast(self._check(index.value, elements, buffer), index.lanes)
-        if (
-            isinstance(index, Ramp)
-            and isinstance(index.stride, IntImm)
-            and 0 <= index.stride.value < 1 << 31
-        ):
-            reach = const((index.lanes - 1) * index.stride.value, _INT64)
-            base = self._check(cast(_INT64, index.base), binary(Sub, elements, reach), buffer)
-            return (
-                index if base is index.base else Ramp(base, cast(_INT64, index.stride), index.lanes)
-            )
-        return self._check(index, elements, buffer)
-
-    def _check(self, index: PrimExpr, limit: PrimExpr, buffer: Buffer) -> PrimExpr:
-        if index.dtype.lanes == 1 and self._proven(index, limit):
-            return index
-        wide = cast(_INT64.with_lanes(index.dtype.lanes), index)
-        return Call(wide.dtype, BOUND_CHECK, (wide, limit, StringImm(buffer.name)))
+        return checked_index(indices[0], elements, buffer.name, self._proven)
 
     def _proven(self, index: PrimExpr, limit: PrimExpr) -> bool:
         low, high = self.analyzer.const_int_bound(index)

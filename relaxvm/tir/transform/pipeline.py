@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from ...ir import IRModule
 from ...ir.transform import Pass, Sequential
+from .compact_buffer_allocation import CompactBufferAllocation
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque
 from .flatten_buffer import FlattenBuffer
+from .guard_indices import GuardIndices
 from .instrument_bound_checkers import InstrumentBoundCheckers
+from .loop_partition import LoopPartition
 from .lower_init_block import LowerInitBlock
 from .lower_intrin import LowerIntrin
 from .lower_match_buffer import LowerMatchBuffer
@@ -24,13 +27,16 @@ LOWER_TIR: tuple[Pass, ...] = (
     PlanAndUpdateBufferAllocationLocation(),  # while blocks own their buffers
     ConvertBlocksToOpaque(),  # axes become loop variables
     LowerMatchBuffer(),  # regions are over loop variables now
+    CompactBufferAllocation(),  # while blocks own buffers, and indices say which loops they follow
     LowerOpaqueBlock(),  # predicates and allocations replace the blocks
+    LoopPartition(),  # conditions are statements now, and not yet part of indices or vectors
+    GuardIndices(),  # axis by axis, while there are axes
     FlattenBuffer(),  # one 64-bit index per access
     VectorizeLoop(),  # looks at flat indices
     UnrollLoop(),  # copies what is vectorised already
     Simplify(),  # constants of the two above
     RemoveNoOp(),  # what Simplify emptied
-    InstrumentBoundCheckers(),  # only if asked for; the accesses are final here
+    InstrumentBoundCheckers(),  # only if asked for, and for files; the accesses are final here
     LowerIntrin(),  # last: its forms hide what they mean from the passes before
 )
 

@@ -3,7 +3,6 @@
 from ..attention import attention, attention_bias, attention_var_len
 from .activation import (
     celu,
-    dropout,
     elu,
     gelu,
     gelu_tanh,
@@ -28,6 +27,7 @@ from .conv import (
     conv3d,
     conv3d_transpose,
 )
+from .dropping import dropout, dropout_seeded
 from .loss import (
     cross_entropy_with_logits,
     nll_loss,
@@ -90,6 +90,7 @@ __all__ = [
     "cross_entropy_with_logits",
     "depth_to_space",
     "dropout",
+    "dropout_seeded",
     "elu",
     "gelu",
     "gelu_tanh",

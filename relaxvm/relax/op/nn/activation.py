@@ -1,4 +1,4 @@
-"""Activations, softmax and dropout.
+"""Activations and softmax.
 
 16-bit floats are computed in float32 and rounded once.
 """
@@ -17,19 +17,20 @@ from ....ir.expr import GT, IntImm, Max, Min, PrimExpr, Select, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...derive import prove_dims
-from ...expr import Call, Tuple, TupleGetItem
-from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ...expr import Call
+from ...struct_info import (
+    Expr,
+    StructInfo,
+)
 from ..families import Layouts, elementwise_layout
 from ..infer import FLOAT, NUMBER, axis_of, same_dtype, tensor
 from ..lower import elementwise, in_float32, te_lower
 from ..meaning import in_wider
-from ..names import ops
 from ..record import op
-from .window import greatest
+from .window import dims_of, greatest
 
 __all__ = [
     "celu",
-    "dropout",
     "elu",
     "gelu",
     "gelu_tanh",
@@ -386,6 +387,12 @@ def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
     return compute(data.shape, value, "prelu")
 
 
+def _prelu_equal(call: Call) -> list[tuple[Any, Any]]:
+    dims, (slopes,) = dims_of(call)
+    one = isinstance(slopes, IntImm) and slopes.value == 1
+    return [] if one else [(slopes, dims[axis_of(call.attrs["axis"], len(dims))])]
+
+
 def _prelu_grad(ops: Any, call: Call, y: Expr, gy: Any) -> tuple[Any, Any]:
     x, alpha = call.args
     info: Any = x.struct_info
@@ -413,7 +420,7 @@ def axis_layout(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
 @op(
     "nn.prelu",
     numpy=_prelu_numpy,
-    lower=te_lower(_prelu_te),
+    lower=te_lower(_prelu_te, equal=_prelu_equal),
     grad=_prelu_grad,
     layout=axis_layout,
 )
@@ -531,30 +538,3 @@ def log_softmax(data: Expr, axis: int = -1) -> StructInfo:
     Raises StructInfoError if `data` is not float or has no such axis.
     """
     return _along(data, axis)
-
-
-# -- dropout --------------------------------------------------------------------------------------
-
-
-def _identity(builder: Any, call: Call) -> Expr:
-    data = call.args[0]
-    return Tuple((data, ops.ones_like(data)))
-
-
-@op(
-    "nn.dropout",
-    numpy=lambda data, *, rate: (data, np.ones_like(data)),
-    lower=_identity,
-    grad=lambda ops, call, y, gy: (TupleGetItem(gy, 0),),
-    layout=lambda call, orders: None if orders[0] is None else Layouts(orders, orders[0]),
-    decompose=lambda builder, call, training: None if training else _identity(builder, call),
-)
-def dropout(data: Expr, rate: float = 0.5) -> StructInfo:
-    """(data, mask) as inference means it: data as it is, and a mask of ones.
-
-    Raises StructInfoError if `data` is not float or `rate` is not in [0, 1).
-    """
-    if not 0 <= rate < 1:
-        raise StructInfoError(f"rate: wanted a number in [0, 1), got {rate}")
-    info: TensorStructInfo = tensor(data, "data", FLOAT)
-    return TupleStructInfo((info, info))

@@ -22,7 +22,7 @@ from ....tir import if_then_else
 from ...derive import prove_dims
 from ...expr import Call
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
-from ..infer import NUMBER, tensor
+from ..infer import NUMBER, dtype_of, tensor
 from ..lower import te_lower
 from ..meaning import value_dtype
 from ..record import op
@@ -30,8 +30,12 @@ from .layout import Layout, layout_of
 from .window import (
     SPATIAL,
     attribute_layout,
+    dims_of,
+    multiple,
+    named,
     normalised,
     padding_of,
+    padding_words,
     positive_dim,
     simple,
     spread,
@@ -111,8 +115,8 @@ def _settings(ndim: int, attrs: dict[str, Any]) -> _Conv:
                     f"got {extra}"
                 )
     groups = attrs["groups"]
-    if type(groups) is not int or groups < 1:
-        raise StructInfoError(f"groups: wanted an int >= 1, got {groups!r}")
+    if type(groups) is not int or not 1 <= groups < 2**31:
+        raise StructInfoError(f"groups: wanted an int >= 1 and < 2**31, got {groups!r}")
     if attrs["out_layout"] is None:
         attrs["out_layout"] = attrs["data_layout"]
     if attrs["out_dtype"] == "":
@@ -153,9 +157,7 @@ def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructI
 
 def _out_dtype(x: DataType, w: DataType, given: Any) -> DataType:
     if given is not None:
-        dtype = DataType(given)
-        if dtype.kind not in NUMBER:
-            raise StructInfoError(f"out_dtype: wanted a number's dtype, got {dtype}")
+        dtype = dtype_of(given, "out_dtype", NUMBER)
         for info, name in ((x, "data"), (w, "weight")):
             if info.is_float and not dtype.is_float:
                 raise StructInfoError(f"out_dtype: {dtype} for {name} of {info}; wanted a float")
@@ -191,6 +193,21 @@ def _check_channels(conv: _Conv, channels: Any, kernel: dict[str, Any]) -> None:
 
 
 # -- legalisation ------------------------------------------------------------------------
+
+
+def _must_equal(ndim: int) -> Callable[[Call], list[tuple[Any, Any]]]:
+    def pairs(call: Call) -> list[tuple[Any, Any]]:
+        conv = _settings(ndim, dict(call.attrs))
+        x, w = dims_of(call)
+        channels, kernel = conv.data.sizes(x)["C"], conv.kernel.sizes(w)
+        made = [*conv.data.blocked(x), *conv.kernel.blocked(w)]
+        made += conv.out.whole(conv.sizes(x, w))
+        forward = conv.output_padding is None
+        made.append((channels, kernel["I"] * conv.groups if forward else kernel["I"]))
+        made.append(multiple(kernel["O" if forward else "I"], conv.groups))
+        return made
+
+    return pairs
 
 
 def _accumulator(dtype: DataType) -> DataType:
@@ -453,177 +470,102 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
 def _rules(ndim: int) -> dict[str, Any]:
     return {
         "numpy": _numpy(ndim),
-        "lower": te_lower(_te(ndim)),
+        "lower": te_lower(_te(ndim), equal=_must_equal(ndim)),
         "grad": _grad(ndim),
         "layout": attribute_layout("data_layout", "out_layout"),
     }
 
 
-def _attributes(given: dict[str, Any]) -> dict[str, Any]:
-    return {k: v for k, v in given.items() if k not in ("data", "weight")}
+_WINDOWS = """Convolution over {axes} (the kernel is not turned round).
+
+data     [n, c, {sizes}]    weight  [o, c // groups, {taps}]
+returns  [n, o, {results}], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
+padding  {padding}
+
+The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
+and `groups`.
+"""
+_TRANSPOSED = """Transposed convolution over {axes}: what the gradient of `conv{ndim}d` does.
+
+data     [n, c, {sizes}]    weight  [c, o // groups, {taps}]
+returns  [n, o, {results}], each size
+         (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
+padding  {padding}; it is cut off the result
+
+Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
+not less than the stride or the dilation.
+"""
 
 
-def _face(ndim: int) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
-    return lambda build: normalised(build, lambda values: _settings(ndim, values) and None)
+def _words(ndim: int) -> dict[str, Any]:
+    """What the docstrings say of `ndim` axes."""
+    letters = SPATIAL[ndim].lower()
+    return {
+        "ndim": ndim,
+        "axes": "1 axis" if ndim == 1 else f"{ndim} axes",
+        "sizes": ", ".join(letters),
+        "taps": ", ".join(f"k{a}" for a in letters),
+        "results": ", ".join(f"{a}o" for a in letters),
+        "padding": padding_words(ndim),
+    }
 
 
-@_face(1)
-@op("nn.conv1d", **_rules(1))
-def conv1d(
-    data: Expr,
-    weight: Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "OIW",
-    out_layout: str | None = None,
-    out_dtype: str | DataType | None = None,
-) -> StructInfo:
-    """Convolution over 1 axis (the kernel is not turned round).
+def _convolution(ndim: int) -> Callable[..., Call]:
+    name, spatial = f"conv{ndim}d", SPATIAL[ndim]
 
-    data     [n, c, w]    weight  [o, c // groups, kw]
-    returns  [n, o, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
-    padding  1, 1 or 2 ints: (left, right)
+    @lambda build: normalised(build, lambda values: _settings(ndim, values))
+    @op(f"nn.{name}", **_rules(ndim))
+    @named(name, _WINDOWS, **_words(ndim))
+    def build(
+        data: Expr,
+        weight: Expr,
+        strides: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        data_layout: str = f"NC{spatial}",
+        kernel_layout: str = f"OI{spatial}",
+        out_layout: str | None = None,
+        out_dtype: str | DataType | None = None,
+    ) -> StructInfo:
+        attrs = {
+            "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
+            "data_layout": data_layout, "kernel_layout": kernel_layout, "out_layout": out_layout,
+            "out_dtype": out_dtype,
+        }  # fmt: skip
+        return _info(data, weight, ndim, attrs)
 
-    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
-    and `groups`.
-    """
-    return _info(data, weight, 1, _attributes(locals()))
-
-
-@_face(2)
-@op("nn.conv2d", **_rules(2))
-def conv2d(
-    data: Expr,
-    weight: Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "OIHW",
-    out_layout: str | None = None,
-    out_dtype: str | DataType | None = None,
-) -> StructInfo:
-    """Convolution over 2 axes (the kernel is not turned round).
-
-    data     [n, c, h, w]    weight  [o, c // groups, kh, kw]
-    returns  [n, o, ho, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
-    padding  1, 2 or 4 ints: (top, left, bottom, right)
-
-    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
-    and `groups`.
-    """
-    return _info(data, weight, 2, _attributes(locals()))
+    return build
 
 
-@_face(3)
-@op("nn.conv3d", **_rules(3))
-def conv3d(
-    data: Expr,
-    weight: Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "OIDHW",
-    out_layout: str | None = None,
-    out_dtype: str | DataType | None = None,
-) -> StructInfo:
-    """Convolution over 3 axes (the kernel is not turned round).
+def _transposed(ndim: int) -> Callable[..., Call]:
+    name, spatial = f"conv{ndim}d_transpose", SPATIAL[ndim]
 
-    data     [n, c, d, h, w]    weight  [o, c // groups, kd, kh, kw]
-    returns  [n, o, do, ho, wo], each size (size + padding - dilation * (k - 1) - 1) // stride + 1
-    padding  1, 3 or 6 ints: (front, top, left, back, bottom, right)
+    @lambda build: normalised(build, lambda values: _settings(ndim, values))
+    @op(f"nn.{name}", **_rules(ndim))
+    @named(name, _TRANSPOSED, **_words(ndim))
+    def build(
+        data: Expr,
+        weight: Expr,
+        strides: Any = 1,
+        padding: Any = 0,
+        output_padding: Any = 0,
+        dilation: Any = 1,
+        groups: int = 1,
+        data_layout: str = f"NC{spatial}",
+        kernel_layout: str = f"IO{spatial}",
+        out_layout: str | None = None,
+        out_dtype: str | DataType | None = None,
+    ) -> StructInfo:
+        attrs = {
+            "strides": strides, "padding": padding, "output_padding": output_padding,
+            "dilation": dilation, "groups": groups, "data_layout": data_layout,
+            "kernel_layout": kernel_layout, "out_layout": out_layout, "out_dtype": out_dtype,
+        }  # fmt: skip
+        return _info(data, weight, ndim, attrs)
 
-    The axes stand as the layouts say. Raises StructInfoError if the channels do not fit `weight`
-    and `groups`.
-    """
-    return _info(data, weight, 3, _attributes(locals()))
-
-
-@_face(1)
-@op("nn.conv1d_transpose", **_rules(1))
-def conv1d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_layout: str = "NCW",
-    kernel_layout: str = "IOW",
-    out_layout: str | None = None,
-    out_dtype: str | DataType | None = None,
-) -> StructInfo:
-    """Transposed convolution over 1 axis: what the gradient of `conv1d` does to its result.
-
-    data     [n, c, w]    weight  [c, o // groups, kw]
-    returns  [n, o, wo], each size
-             (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
-    padding  1, 1 or 2 ints: (left, right); it is cut off the result
-
-    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
-    not less than the stride or the dilation.
-    """
-    return _info(data, weight, 1, _attributes(locals()))
+    return build
 
 
-@_face(2)
-@op("nn.conv2d_transpose", **_rules(2))
-def conv2d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_layout: str = "NCHW",
-    kernel_layout: str = "IOHW",
-    out_layout: str | None = None,
-    out_dtype: str | DataType | None = None,
-) -> StructInfo:
-    """Transposed convolution over 2 axes: what the gradient of `conv2d` does to its result.
-
-    data     [n, c, h, w]    weight  [c, o // groups, kh, kw]
-    returns  [n, o, ho, wo], each size
-             (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
-    padding  1, 2 or 4 ints: (top, left, bottom, right); it is cut off the result
-
-    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
-    not less than the stride or the dilation.
-    """
-    return _info(data, weight, 2, _attributes(locals()))
-
-
-@_face(3)
-@op("nn.conv3d_transpose", **_rules(3))
-def conv3d_transpose(
-    data: Expr,
-    weight: Expr,
-    strides: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-    data_layout: str = "NCDHW",
-    kernel_layout: str = "IODHW",
-    out_layout: str | None = None,
-    out_dtype: str | DataType | None = None,
-) -> StructInfo:
-    """Transposed convolution over 3 axes: what the gradient of `conv3d` does to its result.
-
-    data     [n, c, d, h, w]    weight  [c, o // groups, kd, kh, kw]
-    returns  [n, o, do, ho, wo], each size
-             (size - 1) * stride - padding + dilation * (k - 1) + output_padding + 1
-    padding  1, 3 or 6 ints: (front, top, left, back, bottom, right); it is cut off the result
-
-    Raises StructInfoError if the channels do not fit `weight` and `groups`, or output_padding is
-    not less than the stride or the dilation.
-    """
-    return _info(data, weight, 3, _attributes(locals()))
+conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+conv1d_transpose, conv2d_transpose, conv3d_transpose = map(_transposed, (1, 2, 3))

@@ -73,6 +73,19 @@ class Layout:
                 found[letter] = dim
         return {a: d * self.blocks[a] if a in self.blocks else d for a, d in found.items()}
 
+    def blocked(self, shape: Sequence[Any]) -> list[tuple[Any, PrimExpr]]:
+        """Pairs of a dimension of `shape` and the size of the block that it must be."""
+        return [(d, const(b, "int64")) for (_, b), d in zip(self.parts, shape) if b]
+
+    def whole(self, sizes: Mapping[str, Any]) -> list[tuple[PrimExpr, PrimExpr]]:
+        """Pairs of what is left of an axis in blocks, and 0, which it must be."""
+        zero = const(0, "int64")
+        return [
+            (FloorMod(sizes[a], const(b, "int64")), zero)
+            for a, b in self.blocks.items()
+            if isinstance(sizes[a], PrimExpr) and not isinstance(sizes[a], IntImm)
+        ]
+
     def shape(self, sizes: Mapping[str, Any], name: str = "layout") -> tuple[Any, ...]:
         """The dimensions of a tensor of this layout whose axes have these sizes."""
         for axis, block in self.blocks.items():

@@ -18,6 +18,7 @@ from ..infer import FLOAT, INTEGER, same_dtype, tensor
 from ..lower import te_lower
 from ..meaning import in_wider
 from ..record import missing, op
+from .window import dims_of
 
 __all__ = ["cross_entropy_with_logits", "nll_loss"]
 
@@ -77,7 +78,7 @@ def _cross_entropy_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, Any
 @op(
     "nn.cross_entropy_with_logits",
     numpy=in_wider(_cross_entropy_numpy),
-    lower=te_lower(_cross_entropy_te),
+    lower=te_lower(_cross_entropy_te, equal=lambda call: list(zip(*dims_of(call)))),
     grad=_cross_entropy_grad,
     layout=_NO_LAYOUT,
 )
@@ -145,6 +146,11 @@ def _nll_te(
     return compute(made.shape, lambda *i: cast(predictions.dtype, made(*i)), "rounded")
 
 
+def _nll_equal(call: Call) -> list[tuple[Any, Any]]:
+    p, t, *weights = dims_of(call)
+    return [*zip(t, p[:1] + p[2:]), *((w[0], p[1 if len(p) > 1 else 0]) for w in weights)]
+
+
 def _nll_numpy(
     predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None, *,
     reduction: str, ignore_index: int,
@@ -179,7 +185,7 @@ def _nll_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 @op(
     "nn.nll_loss",
     numpy=_nll_numpy,
-    lower=te_lower(_nll_te),
+    lower=te_lower(_nll_te, equal=_nll_equal),
     grad=_nll_grad,
     layout=_NO_LAYOUT,
 )

@@ -24,7 +24,7 @@ from ..lower import te_lower
 from ..meaning import in_wider
 from ..names import ops as all_ops
 from ..record import missing, op
-from .window import simple, static
+from .window import dims_of, multiple, simple, static
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
@@ -206,6 +206,13 @@ def _check_over(x: TensorStructInfo, w: TensorStructInfo, name: str, axes: Any) 
             )
 
 
+def _same_over_axes(call: Call) -> list[tuple[Any, Any]]:
+    """Vectors must have the sizes of the axes that are normalised over."""
+    dims, *vectors = dims_of(call)
+    at = axes_of(call.attrs["axes"], len(dims), "axes")
+    return [(v[k], dims[a]) for v in vectors for k, a in enumerate(at)]
+
+
 def _layer_norm_te(
     data: Tensor, gamma: Tensor, beta: Tensor, axes: Any, epsilon: float, center: bool, scale: bool
 ) -> Tensor:
@@ -263,7 +270,7 @@ def _layer_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
 @op(
     "nn.layer_norm",
     numpy=in_wider(_layer_norm_numpy),
-    lower=te_lower(_layer_norm_te),
+    lower=te_lower(_layer_norm_te, equal=_same_over_axes),
     grad=_layer_norm_grad,
     layout=missing("axes are numbered by position"),
     decompose=_layer_norm_parts,
@@ -324,7 +331,7 @@ def _rms_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 @op(
     "nn.rms_norm",
     numpy=in_wider(_rms_norm_numpy),
-    lower=te_lower(_rms_norm_te),
+    lower=te_lower(_rms_norm_te, equal=_same_over_axes),
     grad=_rms_norm_grad,
     layout=missing("axes are numbered by position"),
 )
@@ -346,9 +353,11 @@ def _check_channels(data: Expr, others: dict[str, Expr], channel_axis: int, axes
     """The struct info of data, and the size of its channel axis, which `others` must have."""
     x = tensor(data, "data", FLOAT)
     size: Any = None
+    if axes is None:
+        raise StructInfoError("axes: wanted an int or several, got None")
     if x.ndim != -1:
         at = axis_of(channel_axis, x.ndim, "channel_axis")
-        if axes is not None and at in axes_of(axes, x.ndim, "axes"):
+        if at in axes_of(axes, x.ndim, "axes"):
             raise StructInfoError(f"axes: the channel axis {at} is among them: {axes}")
         size = None if x.dims is None else x.dims[at]
     for name, e in others.items():
@@ -357,6 +366,19 @@ def _check_channels(data: Expr, others: dict[str, Expr], channel_axis: int, axes
         if size is not None and w.dims is not None and prove_dims(size, w.dims[0]) is False:
             raise StructInfoError(f"{name}: wanted size {size}, as the channels; got {w.dims[0]}")
     return x, size
+
+
+def _same_channels(name: str) -> Callable[[Call], list[tuple[Any, Any]]]:
+    """Vectors must have the size of the axis called `name`, which must divide into groups."""
+
+    def pairs(call: Call) -> list[tuple[Any, Any]]:
+        dims, *vectors = dims_of(call)
+        size = dims[axis_of(call.attrs[name], len(dims), name)]
+        groups = call.attrs.get("num_groups")
+        made = [(v[0], size) for v in vectors]
+        return made if groups is None else [*made, multiple(size, groups)]
+
+    return pairs
 
 
 def _grouped_te(
@@ -411,7 +433,7 @@ def _grouped_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 @op(
     "nn.group_norm",
     numpy=in_wider(_grouped_numpy),
-    lower=te_lower(_grouped_te),
+    lower=te_lower(_grouped_te, equal=_same_channels("channel_axis")),
     grad=_grouped_grad,
     layout=missing("axes are numbered by position"),
 )
@@ -446,7 +468,7 @@ def group_norm(
 @op(
     "nn.instance_norm",
     numpy=in_wider(_grouped_numpy),
-    lower=te_lower(_grouped_te),
+    lower=te_lower(_grouped_te, equal=_same_channels("channel_axis")),
     grad=_grouped_grad,
     layout=missing("axes are numbered by position"),
 )
@@ -562,7 +584,10 @@ def _batch_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 
 
 def _batch_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
-    """In simpler operators: by the moving statistics for inference, by the batch's for training."""
+    """In simpler operators: by the moving statistics for inference, by the batch's for training,
+    unless the call says that its statistics are fixed.
+    """
+    training = training and call.attrs["training"]
     x, gamma, beta, moving_mean, moving_var = call.args
     info: Any = x.struct_info
     if info.dims is None:
@@ -595,7 +620,7 @@ def _batch_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
 @op(
     "nn.batch_norm",
     numpy=_batch_norm_numpy,
-    lower=te_lower(_batch_norm_te),
+    lower=te_lower(_batch_norm_te, equal=_same_channels("axis")),
     grad=_batch_norm_grad,
     layout=missing("the axis is numbered by position, and the result is a tuple"),
     decompose=_batch_norm_parts,
@@ -626,6 +651,6 @@ def batch_norm(
         "moving_mean": moving_mean,
         "moving_var": moving_var,
     }
-    x, _ = _check_channels(data, vectors, axis, None)
+    x, _ = _check_channels(data, vectors, axis, ())
     infos = (x, moving_mean.struct_info, moving_var.struct_info)
     return TupleStructInfo(infos)

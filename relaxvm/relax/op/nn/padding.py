@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,14 @@ from ....ir.expr import GT, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, 
 from ....te import Tensor, compute
 from ....tir import all as all_of
 from ....tir import if_then_else
-from ...expr import Call
+from ...expr import Call, PrimValue
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..broadcast import check_number
 from ..infer import ANY, tensor
 from ..lower import te_lower
 from ..record import missing, op
 from .layout import layout_of
-from .window import attribute_layout, normalised, simple, static, te_pad
+from .window import attribute_layout, dims_of, multiple, normalised, simple, static, te_pad
 
 __all__ = ["depth_to_space", "pad", "pixel_shuffle", "space_to_depth"]
 
@@ -40,6 +41,11 @@ def _widths(pad_width: Any, ndim: int) -> tuple[list[int], list[int]]:
 
 
 def _pad_settings(values: dict[str, Any]) -> None:
+    mode, value = values["pad_mode"], values.get("pad_value")
+    if isinstance(mode, (int, float)) and (isinstance(value, str) or value == 0.0):
+        # The order they once had: pad(data, pad_width, pad_value, pad_mode).
+        values["pad_mode"] = value if isinstance(value, str) else "constant"
+        values["pad_value"] = mode
     given = values["pad_width"]
     if isinstance(given, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in given):
         given = tuple(v for p in given for v in p)
@@ -47,10 +53,11 @@ def _pad_settings(values: dict[str, Any]) -> None:
         raise StructInfoError(
             f"pad_width: wanted (before, after) of each axis, one after the other; got {given!r}"
         )
-    if not all(type(v) is int and v >= 0 for v in given):
-        raise StructInfoError(f"pad_width: wanted ints >= 0, got {list(given)}")
+    if not all(type(v) is int and 0 <= v < 2**31 for v in given):
+        raise StructInfoError(f"pad_width: wanted ints >= 0 and < 2**31, got {list(given)}")
     values["pad_width"] = tuple(given)
-    values["pad_mode"] = _OTHER_NAMES.get(values["pad_mode"], values["pad_mode"])
+    mode = values["pad_mode"]
+    values["pad_mode"] = _OTHER_NAMES.get(mode, mode) if isinstance(mode, str) else mode
 
 
 def _pad_te(data: Tensor, pad_width: Any, pad_mode: str, pad_value: float) -> Tensor:
@@ -98,14 +105,35 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
 
 def _pad_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
     info: Any = call.args[0].struct_info
-    if call.attrs["pad_mode"] != "constant":
-        mode = call.attrs["pad_mode"]
-        raise StructInfoError(f"nn.pad: no gradient for pad_mode {mode!r}; only for 'constant'")
-    before, _ = _widths(call.attrs["pad_width"], info.ndim)
+    before, after = _widths(call.attrs["pad_width"], info.ndim)
     if info.dims is None:
         raise StructInfoError("data: wanted known dimensions; match_cast them first")
-    end = [simple(d + b) for d, b in zip(info.dims, before)]
-    return (ops.strided_slice(gy, axes=list(range(info.ndim)), begin=before, end=end),)
+    if call.attrs["pad_mode"] == "constant":
+        end = [simple(d + b) for d, b in zip(info.dims, before)]
+        return (ops.strided_slice(gy, axes=list(range(info.ndim)), begin=before, end=end),)
+    dims = list(gy.struct_info.dims)
+    for axis, (size, b, a) in enumerate(zip(info.dims, before, after)):
+        if b or a:
+            # Padding one axis takes its elements at `source`: each gives its gradient back there.
+            dims[axis] = size
+            source = _sources(ops, size, b, a, call.attrs["pad_mode"])
+            like = ops.zeros(ShapeExpr(dims), info.dtype)
+            gy = ops.grad.take_backward(gy, like, source, axis=axis)
+    return (gy,)
+
+
+def _sources(ops: Any, size: PrimExpr, before: int, after: int, mode: str) -> Any:
+    """Which element of an axis of `size` each element of the padded axis repeats."""
+    many = PrimValue(simple(size + (before + after)))
+    at = ops.arange(PrimValue(const(0, "int64")), many, PrimValue(const(1, "int64")), "int64")
+    at, whole = at - before, PrimValue(size)
+    if mode == "replicate":
+        return ops.minimum(ops.maximum(at, 0), PrimValue(simple(size - 1)))
+    if mode == "circular":
+        return ops.floor_mod(at, whole)
+    period = PrimValue(simple(Max((size - 1) * 2, const(1, "int64"))))
+    folded = ops.floor_mod(at, period)
+    return ops.where(ops.less(folded, whole), folded, ops.subtract(period, folded))
 
 
 def _pad_face(build: Any) -> Any:
@@ -134,7 +162,7 @@ def pad(
     info = tensor(data, "data", ANY)
     values = {"pad_width": pad_width, "pad_mode": pad_mode}
     _pad_settings(values)
-    if values["pad_mode"] not in _MODES:
+    if values["pad_mode"] not in tuple(_MODES):
         raise StructInfoError(f"pad_mode: wanted one of {', '.join(_MODES)}, got {pad_mode!r}")
     if info.dtype.kind != "void" and not info.dtype.is_float:
         whole = float(pad_value).is_integer()
@@ -179,6 +207,23 @@ def _shuffle_te(data: Tensor, upscale_factor: int) -> Tensor:
     return compute((*lead, simple(c // (r * r)), h * r, w * r), value, "shuffled")
 
 
+def _shuffle_equal(call: Call) -> list[tuple[Any, Any]]:
+    (dims,) = dims_of(call)
+    return [multiple(dims[-3], call.attrs["upscale_factor"] ** 2)]
+
+
+def _blocks_equal(axes: str) -> Callable[[Call], list[tuple[Any, Any]]]:
+    """The sizes of `axes` must be multiples of the block's; of the channels, of its area."""
+
+    def pairs(call: Call) -> list[tuple[Any, Any]]:
+        (dims,) = dims_of(call)
+        lay, b = layout_of(call.attrs["layout"], "NCHW", "layout"), call.attrs["block_size"]
+        sizes = lay.sizes(dims)
+        return lay.blocked(dims) + [multiple(sizes[a], b * b if a == "C" else b) for a in axes]
+
+    return pairs
+
+
 def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:
     r = upscale_factor
     *lead, c, h, w = data.shape
@@ -203,7 +248,7 @@ def _shuffle_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
 @op(
     "nn.pixel_shuffle",
     numpy=_shuffle_numpy,
-    lower=te_lower(_shuffle_te),
+    lower=te_lower(_shuffle_te, equal=_shuffle_equal),
     grad=_shuffle_grad,
     layout=missing("channels and space are numbered by position"),
 )
@@ -271,7 +316,7 @@ def _d2s_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
 @op(
     "nn.depth_to_space",
     numpy=_d2s_numpy,
-    lower=te_lower(_d2s_te),
+    lower=te_lower(_d2s_te, equal=_blocks_equal("C")),
     grad=_d2s_grad,
     layout=attribute_layout("layout"),
 )
@@ -332,7 +377,7 @@ def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
 @op(
     "nn.space_to_depth",
     numpy=_s2d_numpy,
-    lower=te_lower(_s2d_te),
+    lower=te_lower(_s2d_te, equal=_blocks_equal("HW")),
     grad=lambda ops, call, y, gy: (
         ops.nn.depth_to_space(gy, block_size=call.attrs["block_size"], layout=call.attrs["layout"]),
     ),

@@ -9,19 +9,24 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....base import StructInfoError
-from ....ir.expr import GE, LT, IntImm, Max, PrimExpr, const
+from ....ir.expr import GE, LT, IntImm, Max, Min, PrimExpr, const
 from ....te import Tensor, comm_reducer, compute
 from ....tir import all as all_of
 from ....tir import if_then_else, infinity, min_value
 from ...expr import Call
 from ..families import Layouts
+from ..record import plain_value
 
 __all__ = [
     "SPATIAL",
     "attribute_layout",
+    "dims_of",
     "greatest",
+    "multiple",
+    "named",
     "normalised",
     "padding_of",
+    "padding_words",
     "positive_dim",
     "simple",
     "spread",
@@ -34,13 +39,25 @@ SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of the axes that windows slide over, by their number."""
 
 
+_MOST = 2**31 - 1
+"""The greatest size that an attribute may say: sums and products of several fit int64."""
+
+
+def _ints(value: Any, least: int) -> tuple[int, ...] | None:
+    """An int or several as a tuple; None if one is no int, less than `least` or too great."""
+    given = (value,) if isinstance(value, int) else value
+    good = isinstance(given, tuple) and all(type(v) is int and least <= v <= _MOST for v in given)
+    return given if good else None
+
+
 def spread(value: Any, count: int, name: str, least: int = 1) -> tuple[int, ...]:
     """An int, or one or `count` of them, as `count` ints that are at least `least`."""
-    given = (value,) if isinstance(value, int) else value
-    good = isinstance(given, tuple) and all(type(v) is int and v >= least for v in given)
-    if not good or len(given) not in (1, count):
+    given = _ints(value, least)
+    if given is None or len(given) not in (1, count):
         wanted = "an int" if count == 1 else f"an int or {count} ints"
-        raise StructInfoError(f"{name}: wanted {wanted}, each >= {least}; got {value!r}")
+        raise StructInfoError(
+            f"{name}: wanted {wanted}, each >= {least} and < 2**31; got {value!r}"
+        )
     return given * count if len(given) == 1 else given
 
 
@@ -49,15 +66,23 @@ def padding_of(value: Any, count: int, name: str = "padding") -> tuple[int, ...]
 
     value  one int for all sides, one for both sides of each axis, or all of them
     """
-    given = (value,) if isinstance(value, int) else value
-    good = isinstance(given, tuple) and all(type(v) is int and v >= 0 for v in given)
-    if not good or len(given) not in (1, count, 2 * count):
+    given = _ints(value, 0)
+    if given is None or len(given) not in (1, count, 2 * count):
         sizes = sorted({1, count, 2 * count})
         wanted = " or ".join(map(str, sizes))
-        raise StructInfoError(f"{name}: wanted {wanted} ints, each >= 0; got {value!r}")
+        raise StructInfoError(f"{name}: wanted {wanted} ints, each >= 0 and < 2**31; got {value!r}")
     if len(given) == 1:
         return given * (2 * count)
     return given * 2 if len(given) == count else given
+
+
+def padding_words(count: int) -> str:
+    """What a docstring says of the attribute `padding` of `count` axes."""
+    return {
+        1: "1 or 2 ints: (left, right)",
+        2: "1, 2 or 4 ints: (top, left, bottom, right)",
+        3: "1, 3 or 6 ints: (front, top, left, back, bottom, right)",
+    }[count]
 
 
 def simple(dim: PrimExpr) -> PrimExpr:
@@ -70,15 +95,36 @@ def static(dim: Any) -> int | None:
     return dim.value if isinstance(dim, IntImm) else dim if isinstance(dim, int) else None
 
 
+Pair = tuple[PrimExpr, PrimExpr]
+"""Two dimensions that must be equal when the program runs."""
+
+
+def dims_of(call: Call) -> list[Any]:
+    """The dimensions of each argument of a call that is legalised: those of tensors are known."""
+    return [getattr(a.struct_info, "dims", None) for a in call.args]
+
+
+def multiple(dim: Any, of: Any) -> Pair:
+    """That `dim` is a multiple of `of`."""
+    return simple(dim % of), const(0, "int64")
+
+
 def window_count(
     size: Any, kernel: Any, stride: int, before: int, after: int, dilation: int, ceil: bool = False
 ) -> Any:
     """How many windows fit: (size + before + after - dilation * (kernel - 1) - 1) // stride + 1.
 
-    ceil  counts a last window that only begins inside, too
+    ceil  counts a last window that only begins inside, too; one that begins in the padding behind
+          the data does not count (as in torch and ONNX)
     """
     room = size + (before + after - 1) - (kernel - 1) * dilation
-    return (room + (stride - 1 if ceil else 0)) // stride + 1
+    if not ceil:
+        return room // stride + 1
+    count = (room + (stride - 1)) // stride + 1
+    if (kernel - 1) * dilation + 1 >= after + stride:
+        return count
+    begun = (size + (before - 1)) // stride + 1
+    return min(count, begun) if isinstance(count, int) else Min(count, begun)
 
 
 def positive_dim(dim: PrimExpr, why: str) -> PrimExpr:
@@ -125,6 +171,19 @@ def te_pad(
     return compute(tuple(shape), value, name)
 
 
+def named(name: str, text: str, **words: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorator of an inference rule made in a factory: its name, and `text` with `words` in it as
+    its docstring.
+    """
+
+    def mark(rule: Callable[..., Any]) -> Callable[..., Any]:
+        rule.__name__ = rule.__qualname__ = name
+        rule.__doc__ = inspect.cleandoc(text.format(**words))
+        return rule
+
+    return mark
+
+
 def normalised(
     build: Callable[..., Call], normalise: Callable[[dict[str, Any]], None]
 ) -> Callable[..., Call]:
@@ -146,9 +205,9 @@ def normalised(
             ) from None
         bound.apply_defaults()
         values = bound.arguments
-        for name, value in values.items():
-            if isinstance(value, list):
-                values[name] = tuple(value)
+        for p in record.params:
+            if p.kind == "attr":
+                values[p.name] = plain_value(values[p.name])
         try:
             normalise(values)
         except StructInfoError as error:

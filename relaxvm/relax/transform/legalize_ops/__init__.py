@@ -6,6 +6,6 @@ Not done here: how an operator is legalised, which its record says (`relax/op`).
 """
 
 from .common import register_legalize
-from .legalize import LegalizeOps
+from .legalize import LegalizeOps, why_not_legal
 
-__all__ = ["LegalizeOps", "register_legalize"]
+__all__ = ["LegalizeOps", "register_legalize", "why_not_legal"]

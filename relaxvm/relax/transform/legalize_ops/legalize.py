@@ -9,7 +9,7 @@ them by `R.match_cast`.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ....base import PassError, add_note
@@ -18,7 +18,8 @@ from ....ir.module import GlobalVar, IRModule
 from ....ir.op import Op as BaseOp
 from ....ir.transform import PassContext, module_pass
 from ....ir.walk import walk
-from ...expr import Call, Function
+from ...derive import BaseCheckResult, struct_info_base_check, where
+from ...expr import Call, Function, Tuple, as_relax
 from ...expr_functor import PyExprMutator
 from ...op.record import Missing, Op
 from ...struct_info import (
@@ -30,10 +31,11 @@ from ...struct_info import (
     TupleStructInfo,
 )
 
-__all__ = ["LegalizeOps"]
+__all__ = ["LegalizeOps", "why_not_legal"]
 
 Lower = Callable[[Any, Call], Any]
 _MAX_ROUNDS = 16
+_NEVER = BaseCheckResult.FAIL_L0
 
 
 @module_pass(opt_level=0)
@@ -76,6 +78,15 @@ class _Rules:
     """Which operator is legalised how."""
 
     def __init__(self, custom: Mapping[str, Lower], skip: Sequence[str], warn: bool) -> None:
+        if not isinstance(custom, Mapping):
+            raise PassError(
+                "LegalizeOps: customize_legalize_map: wanted operator name -> (builder, call) -> "
+                f"expression, got {type(custom).__name__}"
+            )
+        if not isinstance(skip, Iterable):
+            raise PassError(
+                f"LegalizeOps: skip_ops: wanted operator names, got {type(skip).__name__}"
+            )
         self.custom = {_checked(name): f for name, f in custom.items()}
         for name, f in custom.items():
             if not callable(f):
@@ -150,6 +161,7 @@ class _Legalizer(PyExprMutator):
             raise
         if made is None or made is ready:
             return call
+        made = _checked_result(as_relax(made), ready, name)
         self.changed = True
         self.used.add(name)
         return made  # type: ignore[no-any-return]
@@ -169,6 +181,40 @@ class _Legalizer(PyExprMutator):
         if all(a is b for a, b in zip(args, call.args)):
             return call
         return Call(call.op, args, call.attrs, call.sinfo_args, None, call.span)
+
+
+def _checked_result(made: Expr, call: Call, name: str) -> Expr:
+    """What a rule gave, if it can be a value of what the call promises; a rule from outside may be
+    wrong.
+    """
+    # An expression that is not yet bound, such as a tuple, has no struct info to compare.
+    info = getattr(made, "struct_info", None)
+    wanted = call.struct_info
+    if info is None or info is wanted or struct_info_base_check(wanted, info) != _NEVER:
+        return made
+    raise PassError(
+        f"LegalizeOps: the rule of {name} gave {info}; wanted {wanted}, as the call at "
+        f"{call.span} has"
+    )
+
+
+def why_not_legal(call: Call) -> str | None:
+    """What is missing of an argument of an operator for `call` to be legalised, and what to do
+    about it; None if nothing is.
+    """
+    if not callable(getattr(call.op, "lower", None)):
+        return None
+    parts = [p for a in call.args for p in (a.fields if isinstance(a, Tuple) else (a,))]
+    for i, arg in enumerate(parts):
+        if not _is_known_kind(arg.struct_info):
+            name = getattr(arg, "name_hint", None) or f"argument {i}"
+            info = arg.struct_info
+            lacks = "dtype" if getattr(info, "dtype", "") == "void" else "rank"
+            return (
+                f"the {lacks} of {name} is not known, only {info}; say what it is, as in "
+                f'R.match_cast({name}, R.Tensor((m, n), "float32")){where(call.span)}'
+            )
+    return None
 
 
 def _takes_unknown(rule: Lower) -> bool:
@@ -196,8 +242,8 @@ def _with_symbols(info: StructInfo) -> StructInfo:
         return TensorStructInfo(_symbols(info.ndim), info.dtype, info.vdevice)
     if isinstance(info, ShapeStructInfo) and info.values is None:
         return ShapeStructInfo(_symbols(info.ndim))
-    if isinstance(info, PrimStructInfo) and info.value is None and info.dtype == "int64":
-        return PrimStructInfo(value=TirVar("s", "int64"))
+    if isinstance(info, PrimStructInfo) and info.value is None:
+        return PrimStructInfo(value=TirVar("s", info.dtype))
     return info
 
 

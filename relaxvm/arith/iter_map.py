@@ -1,0 +1,557 @@
+"""Iteration maps: expressions as sums of pieces of loop variables, in mixed radix.
+
+    i0 * 4 + i1                    i0 and i1 whole, scales 4 and 1
+    (f * 16 + g) // 8              the digit of weight 8 of the mark (f, g)
+
+A *mark* is a variable, or several that were joined as the digits of one number. A *split* is a
+digit of a mark: ``mark // lower % extent``. A *sum* is a base plus splits times scales. In this
+form one can read off whether different iterations give different values (`determined`), and
+whether every value of a range is reached (`IterSum.dense_extent`).
+Numbers are Python ints where they are constant, else expressions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..ir import (
+    Add,
+    Cast,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    as_expr,
+    const,
+)
+from ..ir.expr import GE, GT, LE, LT, binary, cast
+from .analyzer import Analyzer
+from .number import Number, Numbers, as_number, number_of
+from .tree import conjuncts
+
+__all__ = [
+    "IterMapper",
+    "IterMark",
+    "IterSplitExpr",
+    "IterSumExpr",
+    "Number",
+    "detect_iter_map",
+    "number_of",
+]
+
+
+class IterMark:
+    """A number that iterates over ``0 .. extent``: a variable (less its minimum), or a sum."""
+
+    __slots__ = ("extent", "source")
+
+    def __init__(self, source: Var | IterSumExpr, extent: Number) -> None:
+        self.source = source
+        self.extent = extent
+
+    def __repr__(self) -> str:
+        name = self.source.name if isinstance(self.source, Var) else repr(self.source)
+        return f"IterMark({name}, {self.extent})"
+
+
+class IterSplitExpr(NamedTuple):
+    """``source // lower_factor % extent``, times `scale`."""
+
+    source: IterMark
+    lower_factor: Number
+    extent: Number
+    scale: Number
+
+
+class IterSumExpr(NamedTuple):
+    """``base + sum(args)``."""
+
+    args: tuple[IterSplitExpr, ...]
+    base: Number
+
+
+class IterMapper(Numbers):
+    """Reads expressions as sums over the iterators `iters`.
+
+    iters     variable -> (minimum, extent); other variables count as constants
+    analyzer  what is known about those constants
+    """
+
+    def __init__(
+        self, iters: Mapping[Var, tuple[Any, Any]], analyzer: Analyzer | None = None
+    ) -> None:
+        self.iters = {v: (number_of(m), number_of(e)) for v, (m, e) in iters.items()}
+        super().__init__(analyzer)
+        self._marks: dict[Any, IterMark] = {}
+        self._memo: dict[int, tuple[PrimExpr, IterSumExpr | None]] = {}
+        self._limits: dict[Any, Number] = {}
+
+    # -- reading expressions -----------------------------------------------------------------------
+
+    def constrain(self, predicate: Any) -> None:
+        """Use the conditions ``sum < bound`` in `predicate`: the sum's extent becomes the bound."""
+        for fact in conjuncts(as_expr(predicate)):
+            upper = self.upper_bound(fact)
+            if upper is None:
+                continue
+            total, bound = upper
+            joined = self.join(total)
+            if joined is None:
+                continue
+            split, scale, base = joined
+            if isinstance(split.source.source, Var) or split.lower_factor != 1:
+                continue
+            if not (self.equal(scale, 1) and self.equal(split.extent, split.source.extent)):
+                continue
+            limit = self.sub(bound, base)
+            if not self.at_most(split.extent, limit):
+                self._limits[_key(split.source.source.args)] = limit
+        self._memo.clear()
+
+    def upper_bound(self, fact: PrimExpr) -> tuple[IterSumExpr, Number] | None:
+        """A comparison as (sum, bound): sum < bound."""
+        if isinstance(fact, (LT, LE)):
+            small, large, closed = fact.a, fact.b, isinstance(fact, LE)
+        elif isinstance(fact, (GT, GE)):
+            small, large, closed = fact.b, fact.a, isinstance(fact, GE)
+        else:
+            return None
+        total, bound = self.sum_of(small), self.sum_of(large)
+        if total is None or bound is None or bound.args or not total.args:
+            return None
+        return total, self.add(bound.base, 1) if closed else bound.base
+
+    def sum_of(self, expr: Any) -> IterSumExpr | None:
+        """`expr` as a sum, or None if it is not of that form."""
+        expr = as_expr(expr)
+        stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
+        memo = self._memo
+        while stack:
+            e, ready = stack.pop()
+            if id(e) in memo:
+                continue
+            if isinstance(e, (Var, IntImm)) or ready:
+                memo[id(e)] = (e, self._read(e))
+                continue
+            stack.append((e, True))
+            stack.extend((c, False) for c in e._children_() if isinstance(c, PrimExpr))
+        return memo[id(expr)][1]
+
+    def _read(self, e: PrimExpr) -> IterSumExpr | None:
+        if isinstance(e, IntImm):
+            return IterSumExpr((), e.value)
+        if isinstance(e, Var):
+            return self._variable(e)
+        parts = [self._memo[id(c)][1] for c in e._children_() if isinstance(c, PrimExpr)]
+        if any(p is None for p in parts):
+            return None
+        if not any(p.args for p in parts if p is not None):
+            return IterSumExpr((), self._fixed(e))
+        if isinstance(e, Cast):
+            return parts[0] if e.dtype.is_int and e.value.dtype.is_int else None
+        if len(parts) != 2:
+            return None
+        a, b = parts
+        assert a is not None
+        assert b is not None
+        if isinstance(e, Add):
+            return self._plus(a, b, 1)
+        if isinstance(e, Sub):
+            return self._plus(a, b, -1)
+        if isinstance(e, Mul):
+            return self._times(a, b)
+        if isinstance(e, (FloorDiv, FloorMod)) and not b.args:
+            return self._digit(a, b.base, isinstance(e, FloorMod))
+        return None
+
+    def _fixed(self, e: PrimExpr) -> Number:
+        """An expression in which no iterator moves: those of one iteration are put in."""
+
+        def base(c: Any) -> Any:
+            found = self._memo[id(c)][1] if isinstance(c, PrimExpr) else None
+            return c if found is None else as_number(found.base, c.dtype)
+
+        rebuilt = e._map_children_(base)
+        return e if rebuilt is e else number_of(self.analyzer.simplify(rebuilt))
+
+    def _variable(self, v: Var) -> IterSumExpr:
+        found = self.iters.get(v)
+        if found is None:
+            return IterSumExpr((), v)
+        low, extent = found
+        if extent == 1:
+            return IterSumExpr((), low)
+        mark = self._marks.get(v)
+        if mark is None:
+            mark = self._marks[v] = IterMark(v, extent)
+        return IterSumExpr((IterSplitExpr(mark, 1, extent, 1),), low)
+
+    def _plus(self, a: IterSumExpr, b: IterSumExpr, sign: int) -> IterSumExpr:
+        terms: list[IterSplitExpr] = list(a.args)
+        for t in b.args:
+            scale = t.scale if sign == 1 else self.mul(t.scale, -1)
+            for k, other in enumerate(terms):
+                if other.source is t.source and self._same_digit(other, t):
+                    total = self.add(other.scale, scale)
+                    terms[k] = other._replace(scale=total)
+                    break
+            else:
+                terms.append(t._replace(scale=scale))
+        kept = tuple(t for t in terms if not (isinstance(t.scale, int) and t.scale == 0))
+        return IterSumExpr(
+            kept, self.add(a.base, b.base) if sign == 1 else self.sub(a.base, b.base)
+        )
+
+    def _same_digit(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
+        return self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
+
+    def _times(self, a: IterSumExpr, b: IterSumExpr) -> IterSumExpr | None:
+        if a.args and b.args:
+            return None
+        if b.args:
+            a, b = b, a
+        factor = b.base
+        if factor == 0:
+            return IterSumExpr((), 0)
+        scaled = tuple(t._replace(scale=self.mul(t.scale, factor)) for t in a.args)
+        return IterSumExpr(scaled, self.mul(a.base, factor))
+
+    def _digit(self, a: IterSumExpr, divisor: Number, modulo: bool) -> IterSumExpr | None:
+        """``a // divisor`` or ``a % divisor``."""
+        if isinstance(divisor, int) and divisor <= 0:
+            return None
+        whole, rest, base = self._split_multiples(a, divisor)
+        if whole is None:
+            return None
+        if rest.args:
+            joined = self.join(rest._replace(base=0))
+            if joined is None or base != 0:
+                return None
+            split, scale, _ = joined
+            cut = self.multiple(divisor, scale)
+            if cut is None:
+                return None
+            if not self._divides(split, cut):
+                # The pieces of a digit that is cut with a rest are digits of it, not of its mark:
+                # f % 7 // 3 is not f // 3 % 3.
+                mark = self._joined_mark((split._replace(scale=1),))
+                split = IterSplitExpr(mark, 1, mark.extent, 1)
+            if modulo:
+                # The split's own lower part, whole if it is shorter than the divisor.
+                digit = split if self.at_most(split.extent, cut) else split._replace(extent=cut)
+                return IterSumExpr((digit._replace(scale=scale),), 0)
+            if not self.at_most(split.extent, cut):
+                upper = IterSplitExpr(
+                    split.source,
+                    self.mul(split.lower_factor, cut),
+                    self._pieces(split.extent, cut),
+                    1,
+                )
+                whole = self._plus(whole, IterSumExpr((upper,), 0), 1)
+            return whole
+        if modulo:
+            return IterSumExpr((), base)
+        return whole
+
+    def _divides(self, split: IterSplitExpr, cut: Number) -> bool:
+        """Whether a digit can be cut into pieces of `cut` as pieces of its mark."""
+        if self.at_most(split.extent, cut) or self.multiple(split.extent, cut) is not None:
+            return True
+        return self.at_most(split.source.extent, self.mul(split.lower_factor, split.extent))
+
+    def _split_multiples(
+        self, a: IterSumExpr, divisor: Number
+    ) -> tuple[IterSumExpr | None, IterSumExpr, Number]:
+        """`a` as ``divisor * whole + rest + base``, with 0 <= base < divisor."""
+        whole: list[IterSplitExpr] = []
+        rest: list[IterSplitExpr] = []
+        for t in a.args:
+            q = self.multiple(t.scale, divisor)
+            if q is None:
+                rest.append(t)
+            else:
+                whole.append(t._replace(scale=q))
+        if isinstance(a.base, int) and isinstance(divisor, int):
+            outer, base = divmod(a.base, divisor)
+            return IterSumExpr(tuple(whole), outer), IterSumExpr(tuple(rest), 0), base
+        exact = self.multiple(a.base, divisor)
+        if exact is None:
+            return None, IterSumExpr((), 0), 0
+        return IterSumExpr(tuple(whole), exact), IterSumExpr(tuple(rest), 0), 0
+
+    # -- joining digits ----------------------------------------------------------------------------
+
+    def join(self, total: IterSumExpr) -> tuple[IterSplitExpr, Number, Number] | None:
+        """A sum as one split: (split, scale, base), or None if its terms are not the digits of one
+        number.
+        """
+        digits = self.digits(total)
+        if not digits:
+            return None
+        first = digits[0]
+        if len(digits) == 1:
+            return first._replace(scale=1), first.scale, total.base
+        for low, high in itertools.pairwise(digits):
+            if not self.equal(high.scale, self.mul(low.scale, low.extent)):
+                return None
+        unit: list[IterSplitExpr] = []
+        for d in digits:
+            q = self.multiple(d.scale, first.scale)
+            if q is None:
+                return None
+            unit.append(d._replace(scale=q))
+        mark = self._joined_mark(tuple(unit))
+        return IterSplitExpr(mark, 1, mark.extent, 1), first.scale, total.base
+
+    def _joined_mark(self, unit: tuple[IterSplitExpr, ...]) -> IterMark:
+        key = _key(unit)
+        mark = self._marks.get(key)
+        if mark is None:
+            extent: Number = self.mul(unit[-1].scale, unit[-1].extent)
+            mark = self._marks[key] = IterMark(IterSumExpr(unit, 0), extent)
+        return mark
+
+    def digits(self, total: IterSumExpr) -> list[IterSplitExpr] | None:
+        """The terms from the least scale up, neighbours of one mark joined; None if a scale is
+        negative or the order of the scales cannot be told.
+        """
+        left = list(total.args)
+        if all(isinstance(t.scale, int) for t in left):
+            if any(t.scale <= 0 for t in left):
+                return None
+            left.sort(key=lambda t: t.scale)
+        else:
+            ordered = self._chain(left)
+            if ordered is None:
+                return None
+            left = ordered
+        out: list[IterSplitExpr] = []
+        for t in left:
+            if out and self._continues(out[-1], t):
+                out[-1] = out[-1]._replace(extent=self._joined_extent(out[-1], t))
+            else:
+                out.append(t)
+            out = self._limited(out)
+        return out
+
+    def _chain(self, terms: list[IterSplitExpr]) -> list[IterSplitExpr] | None:
+        """Symbolic scales in order: each the product of scale and extent before it."""
+        for start in terms:
+            out, left = [start], [t for t in terms if t is not start]
+            while left:
+                step = self.mul(out[-1].scale, out[-1].extent)
+                following = next((t for t in left if self.equal(t.scale, step)), None)
+                if following is None:
+                    break
+                out.append(following)
+                left.remove(following)
+            if not left:
+                return out
+        return None
+
+    def _continues(self, low: IterSplitExpr, high: IterSplitExpr) -> bool:
+        return (
+            low.source is high.source
+            and self.equal(high.lower_factor, self.mul(low.lower_factor, low.extent))
+            and self.equal(high.scale, self.mul(low.scale, low.extent))
+        )
+
+    def _joined_extent(self, low: IterSplitExpr, high: IterSplitExpr) -> Number:
+        """The extent of two neighbouring digits as one: all that the mark has left, if the upper
+        one is its last.
+        """
+        product = self.mul(low.extent, high.extent)
+        if self.equal(low.lower_factor, 1) and self.at_most(low.source.extent, product):
+            return low.source.extent
+        return product
+
+    def _limited(self, digits: list[IterSplitExpr]) -> list[IterSplitExpr]:
+        """Digits that a condition bounds from above, as one digit of the bounded extent."""
+        if not self._limits or len(digits) < 2:
+            return digits
+        first = digits[0]
+        unit: list[IterSplitExpr] = []
+        for d in digits:
+            q = self.multiple(d.scale, first.scale)
+            if q is None:
+                return digits
+            unit.append(d._replace(scale=q))
+        limit = self._limits.get(_key(tuple(unit)))
+        if limit is None:
+            return digits
+        key = ("limited", _key(tuple(unit)))
+        mark = self._marks.get(key)
+        if mark is None:
+            mark = self._marks[key] = IterMark(IterSumExpr(tuple(unit), 0), limit)
+        return [IterSplitExpr(mark, 1, limit, first.scale)]
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def distinct(self, total: IterSumExpr) -> bool:
+        """Whether the value of the sum determines each of its terms (gaps are allowed)."""
+        digits = self.digits(total)
+        if digits is None:
+            return False
+        return all(
+            self.at_most(self.mul(low.scale, low.extent), high.scale)
+            for low, high in itertools.pairwise(digits)
+        )
+
+    def dense_extent(self, total: IterSumExpr) -> Number | None:
+        """How many consecutive values from `base` up the sum takes; None if it leaves gaps (or may
+        do so).
+        """
+        digits = self.digits(total)
+        if digits is None:
+            return None
+        reach: Number = 1
+        for d in digits:
+            if not self.at_most(d.scale, reach):
+                return None
+            reach = self.add(reach, self.mul(d.scale, self.sub(d.extent, 1)))
+        return reach
+
+    def variables(self, total: IterSumExpr) -> set[Var]:
+        """The iterators that a sum depends on."""
+        found: set[Var] = set()
+        for t in total.args:
+            found |= self.mark_variables(t.source)
+        return found
+
+    @staticmethod
+    def mark_variables(mark: IterMark) -> set[Var]:
+        """The iterators that a mark is made of."""
+        found: set[Var] = set()
+        work = [mark]
+        while work:
+            mark = work.pop()
+            if isinstance(mark.source, Var):
+                found.add(mark.source)
+            else:
+                work.extend(t.source for t in mark.source.args)
+        return found
+
+    def to_expr(self, total: IterSumExpr, dtype: Any) -> PrimExpr:
+        """A sum as an expression of `dtype` again, digits written with // and %."""
+        digits = self.digits(total)
+        terms = total.args if digits is None else digits[::-1]
+        result: PrimExpr = const(0, dtype)
+        for t in terms:
+            result = binary(
+                Add, result, binary(Mul, self._split_expr(t, dtype), as_number(t.scale, dtype))
+            )
+        return binary(Add, result, as_number(total.base, dtype))
+
+    def _split_expr(self, t: IterSplitExpr, dtype: Any) -> PrimExpr:
+        mark = t.source
+        whole: PrimExpr
+        if isinstance(mark.source, Var):
+            whole = binary(
+                Sub, cast(dtype, mark.source), as_number(self.iters[mark.source][0], dtype)
+            )
+        else:
+            # As deep as marks are joined of marks: the number of splits, not of loops.
+            whole = self.to_expr(mark.source, dtype)
+        if not self.equal(t.lower_factor, 1):
+            whole = binary(FloorDiv, whole, as_number(t.lower_factor, dtype))
+        if not self.at_most(mark.extent, self.mul(t.lower_factor, t.extent)):
+            whole = binary(FloorMod, whole, as_number(t.extent, dtype))
+        return whole
+
+    def determined(self, exprs: Iterable[Any]) -> set[Var]:
+        """The iterators whose values follow from the values of `exprs`."""
+        known: dict[IterMark, list[IterSplitExpr]] = {}
+        for e in exprs:
+            total = self.sum_of(e)
+            if total is None or not self.distinct(total):
+                continue
+            for d in self.digits(total) or ():
+                known.setdefault(d.source, []).append(d)
+        done: set[IterMark] = set()
+        found = {v for v, (_, extent) in self.iters.items() if extent == 1}
+        work = list(known)
+        while work:
+            mark = work.pop()
+            if mark in done or not self._whole(mark, known[mark]):
+                continue
+            done.add(mark)
+            if isinstance(mark.source, Var):
+                found.add(mark.source)
+                continue
+            for d in mark.source.args:
+                known.setdefault(d.source, []).append(d)
+                work.append(d.source)
+        return found
+
+    def _whole(self, mark: IterMark, digits: list[IterSplitExpr]) -> bool:
+        """Whether the digits give the mark's whole value."""
+        reach: Number = 1
+        left = list(digits)
+        while left:
+            following = next((d for d in left if self.at_most(d.lower_factor, reach)), None)
+            if following is None:
+                break
+            left.remove(following)
+            end = self.mul(following.lower_factor, following.extent)
+            if not self.at_most(end, reach):
+                reach = end
+        return self.at_most(mark.extent, reach)
+
+
+def _key(unit: Sequence[IterSplitExpr]) -> Any:
+    return tuple(
+        (id(d.source), _plain(d.lower_factor), _plain(d.extent), _plain(d.scale)) for d in unit
+    )
+
+
+def _plain(n: Number) -> Any:
+    return n if isinstance(n, int) else id(n)
+
+
+class IterMapResult(NamedTuple):
+    """indices  one sum per expression (empty if the map is not of the wanted kind); errors  why."""
+
+    indices: tuple[IterSumExpr, ...]
+    errors: tuple[str, ...]
+
+
+def detect_iter_map(
+    indices: Sequence[Any],
+    input_iters: Mapping[Var, Any],
+    predicate: Any = True,
+    check_level: str = "surjective",
+    simplify_trivial_iterators: bool = True,
+) -> IterMapResult:
+    """`indices` as sums over the iterators, if different iterations give different indices.
+
+    input_iters  variable -> Range
+    predicate    a condition that holds for the iterations that count
+    check_level  "noCheck"; "injective": distinct; "surjective" or "bijective": distinct, and no
+                 value between the least and the greatest is left out
+    """
+    ranges: dict[Var, tuple[Any, Any]] = {}
+    for v, r in input_iters.items():
+        ranges[v] = (r.min, r.extent) if isinstance(r, Range) else (r[0], r[1])
+    mapper = IterMapper(ranges)
+    mapper.constrain(predicate)
+    sums: list[IterSumExpr] = []
+    for e in indices:
+        total = mapper.sum_of(e)
+        if total is None:
+            return IterMapResult((), (f"{e} is no sum of digits of the iterators",))
+        sums.append(total)
+    level = str(check_level).lower()
+    if level != "nocheck":
+        missing = set(ranges) - mapper.determined(indices)
+        if missing:
+            names = ", ".join(sorted(v.name for v in missing))
+            return IterMapResult((), (f"the indices do not determine {names}",))
+        if level != "injective" and any(mapper.dense_extent(s) is None for s in sums):
+            return IterMapResult((), ("the indices leave out values",))
+    return IterMapResult(tuple(sums), ())

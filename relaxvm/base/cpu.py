@@ -1,0 +1,42 @@
+"""`CpuModel`: what schedules need to know about a CPU. Plain data; `target` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CpuModel"]
+
+
+@dataclass(frozen=True)
+class CpuModel:
+    """One kind of CPU.
+
+    vector_bits       width of its vector registers; 64 if it has none
+    vector_registers  how many of them code can name
+    fma               whether it multiplies and adds in one instruction
+    features          other abilities, by LLVM's names, such as "avx512vnni"
+    l1_bytes ...      data caches; l1 and l2 of one core, l3 of all
+    line_bytes        of the caches
+    cores             how many a kernel may use
+
+    The defaults are those of a modest CPU, right for code that must run anywhere.
+    """
+
+    architecture: str = "generic"
+    vector_bits: int = 128
+    vector_registers: int = 16
+    fma: bool = False
+    features: frozenset[str] = frozenset()
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 512 << 10
+    l3_bytes: int = 8 << 20
+    line_bytes: int = 64
+    cores: int = 1
+
+    def lanes(self, bits: int) -> int:
+        """How many elements of `bits` one register holds; at least 1."""
+        return max(1, self.vector_bits // max(bits, 8))
+
+    def has(self, *features: str) -> bool:
+        """Whether it has all of these."""
+        return self.features.issuperset(features)

@@ -1,0 +1,171 @@
+"""How much memory the functions of a module allocate, with and without a plan.
+
+print(estimate_memory_usage(mod))
+
+Memory usage estimation:
+- Function main:
+ * Without memory planning, there are 3 constant-size memory allocation(s) with total size
+   3.576E-07 GB.
+ ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ...base import VerifyError
+from ...ir.expr import IntImm
+from ...ir.module import IRModule
+from ...ir.walk import walk
+from ..expr import Binding, Call, Function
+from ..op.record import Op
+from ..struct_info import ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
+
+__all__ = ["MemoryEstimate", "estimate_memory_usage", "memory_estimates"]
+
+_GB = 1024**3
+_KERNEL_CALLS = frozenset({"relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"})
+
+
+@dataclass
+class MemoryEstimate:
+    """What one function allocates. Tensors are counted as if each had memory of its own, storages
+    as the plan made them.
+
+    tensors, tensor_bytes           allocations of known size without a plan, and their bytes
+    dynamic_tensors                 allocations whose size is known at run time only
+    storages, storage_bytes         the same with the plan
+    dynamic_storages
+    planned                         whether StaticPlanBlockMemory has been here
+    """
+
+    tensors: int = 0
+    tensor_bytes: int = 0
+    dynamic_tensors: int = 0
+    storages: int = 0
+    storage_bytes: int = 0
+    dynamic_storages: int = 0
+    planned: bool = False
+
+    def tensor(self, size: int | None) -> None:
+        """Count a tensor of `size` bytes (None: known at run time)."""
+        if size is None:
+            self.dynamic_tensors += 1
+        else:
+            self.tensors += 1
+            self.tensor_bytes += size
+
+    def storage(self, size: int | None) -> None:
+        """Count memory that the plan asks for."""
+        if size is None:
+            self.dynamic_storages += 1
+        else:
+            self.storages += 1
+            self.storage_bytes += size
+
+
+def memory_estimates(mod: IRModule) -> dict[str, MemoryEstimate]:
+    """What each graph function allocates, by name. Memory inside kernels does not count.
+
+    After StaticPlanBlockMemory the plan is counted; before, results of kernels, or of the operators
+    that will be kernels, each have their own.
+    """
+    if not isinstance(mod, IRModule):
+        raise VerifyError(f"estimate_memory_usage: wanted an IRModule, got {type(mod).__name__}")
+    return {gv.name_hint: _estimate(fn) for gv, fn in mod.items() if isinstance(fn, Function)}
+
+
+def estimate_memory_usage(mod: IRModule | Function) -> str:
+    """`memory_estimates` as text, in the words of TVM."""
+    if isinstance(mod, Function):
+        mod = IRModule({str(mod.get_attr("global_symbol", "main")): mod})
+    lines = ["Memory usage estimation:"]
+    for name, found in memory_estimates(mod).items():
+        lines.append(f"- Function {name}:")
+        lines += [f" * {line}" for line in _described(found)]
+    return "\n".join(lines)
+
+
+def _described(m: MemoryEstimate) -> Iterable[str]:
+    plans = [("Without", m.tensors, m.tensor_bytes, m.dynamic_tensors)]
+    if m.planned:
+        plans.append(("With", m.storages, m.storage_bytes, m.dynamic_storages))
+    for how, count, size, dynamic in plans:
+        yield (
+            f"{how} memory planning, there are {count} constant-size memory allocation(s) with "
+            f"total size {size / _GB:.4} GB"
+            + (f" and {dynamic} dynamic-size memory allocation(s)." if dynamic else ".")
+        )
+    if not m.planned:
+        yield "Memory has not been planned yet; StaticPlanBlockMemory does that."
+    elif m.tensor_bytes:
+        percent = 100 * m.storage_bytes / m.tensor_bytes
+        yield f"Memory planning reduces constant memory size to {percent:.1f}%."
+
+
+def _estimate(fn: Function) -> MemoryEstimate:
+    made = MemoryEstimate()
+    for n in walk(fn):
+        if not isinstance(n, Binding) or not isinstance(n.value, Call):
+            continue
+        call = n.value
+        name = call.op.name if isinstance(call.op, Op) else ""
+        if name == "relax.builtin.alloc_tensor":
+            size = _bytes(call.struct_info)
+            made.tensor(size)
+            made.storage(size)
+        elif name == "relax.memory.alloc_tensor":
+            made.tensor(_bytes(call.struct_info))
+            made.planned = True
+        elif name in ("relax.vm.alloc_storage", "relax.memory.alloc_storage"):
+            made.storage(_storage_bytes(call))
+            made.planned = True
+        elif name == "relax.vm.alloc_tensor":
+            made.tensor(_bytes(n.var.struct_info))
+        elif name in _KERNEL_CALLS:
+            for each in _new_outputs(call):
+                made.tensor(_bytes(each))
+                made.storage(_bytes(each))
+        elif isinstance(call.op, Op) and call.op.pure and callable(call.op.lower):
+            for each in _tensors(call.struct_info):
+                made.tensor(_bytes(each))
+                made.storage(_bytes(each))
+    return made
+
+
+def _tensors(info: StructInfo) -> list[StructInfo]:
+    if isinstance(info, TupleStructInfo):
+        return [f for f in info.fields if isinstance(f, TensorStructInfo)]
+    return [info] if isinstance(info, TensorStructInfo) else []
+
+
+def _new_outputs(call: Call) -> list[StructInfo]:
+    outputs = _tensors(call.sinfo_args[0]) if call.sinfo_args else []
+    given: Any = call.attrs.get("inplace_indices", ())
+    inplace = given if isinstance(given, tuple) else (given,)
+    return [o for i, o in enumerate(outputs) if i >= len(inplace) or inplace[i] < 0]
+
+
+def _bytes(info: StructInfo) -> int | None:
+    if not isinstance(info, TensorStructInfo) or info.dims is None or info.dtype == "void":
+        return None
+    size = (info.dtype.bits + 7) // 8
+    for dim in info.dims:
+        if not isinstance(dim, IntImm):
+            return None
+        size *= dim.value
+    return size
+
+
+def _storage_bytes(call: Call) -> int | None:
+    shape = call.args[0]  # in bytes
+    if not isinstance(shape, ShapeExpr):
+        return None
+    size = 1
+    for dim in shape.values:
+        if not isinstance(dim, IntImm):
+            return None
+        size *= dim.value
+    return size

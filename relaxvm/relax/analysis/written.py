@@ -1,0 +1,104 @@
+"""Which values something may write into, so that they must not be shared or made constants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...ir.module import IRModule
+from ...ir.op import Op as BaseOp
+from ...ir.walk import walk
+from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
+from ..op.record import Op
+from .purity import is_pure_call
+
+__all__ = ["maybe_written_vars"]
+
+# Impure operators that only look at their arguments.
+_READ_ONLY = frozenset({"relax.print", "relax.assert_op"})
+# Operators whose result may be (part of) their argument itself.
+_MAY_ALIAS = frozenset(
+    f"relax.{name}"
+    for name in (
+        "annotate.smooth builtin.stop_lift_params memory.view memory.ensure_zero_offset "
+        "hint_on_device to_vdevice wrap_param reshape flatten squeeze expand_dims broadcast_to "
+        "permute_dims concat split strided_slice dynamic_strided_slice astype tile repeat "
+        "collapse_sum_like collapse_sum_to layout_transform nn.dropout nn.pad stack floor ceil "
+        "round trunc abs clip sum max min mean prod cumsum cumprod flip sort tril triu "
+        "broadcast_to_like reshape_like call_tir_inplace call_inplace_packed call_pure_packed "
+        "invoke_closure invoke_pure_closure call_builtin_with_ctx"
+    ).split()
+)
+
+
+def maybe_written_vars(fn: Function, mod: IRModule | None = None) -> set[Var]:
+    """The variables of `fn` whose arrays or objects may be written after they are bound: those that
+    an impure call, or one that works in place, takes, and what may share memory with these.
+
+    Calls of packed functions that are declared pure, and of pure functions, write nothing.
+    """
+    todo: list[Var] = []
+    linked: dict[Var, list[Var]] = {}
+    for n in walk(fn):
+        if not isinstance(n, Binding):
+            continue
+        if isinstance(n.value, Call):
+            todo += _vars(_written_args(n.value, mod))
+        for other in _vars(_may_be(n.value)):
+            linked.setdefault(n.var, []).append(other)
+            linked.setdefault(other, []).append(n.var)
+    written: set[Var] = set()
+    while todo:
+        var = todo.pop()
+        if var not in written:
+            written.add(var)
+            todo += linked.get(var, ())
+    return written
+
+
+def _written_args(call: Call, mod: IRModule | None) -> Iterable[Any]:
+    name = call.op.name if isinstance(call.op, BaseOp) else ""
+    if name == "relax.call_tir_inplace":
+        inputs = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+        return _at(inputs, call.attrs.get("inplace_indices"))
+    if name == "relax.call_inplace_packed":
+        return _at(call.args[1:], call.attrs.get("inplace_indices"))
+    if name in _READ_ONLY or is_pure_call(call, mod):
+        return ()
+    return (call.op, *call.args)
+
+
+def _at(values: tuple[Any, ...], indices: Any) -> Iterable[Any]:
+    wanted = indices if isinstance(indices, tuple) else (indices,)
+    if not all(isinstance(i, int) and i < len(values) for i in wanted):
+        return values
+    return [values[i] for i in wanted if i >= 0]
+
+
+def _may_be(value: Any) -> Iterable[Any]:
+    """What the value of a binding may share memory with."""
+    if isinstance(value, (Var, Tuple)):
+        return (value,)
+    if isinstance(value, TupleGetItem):
+        return (value.tuple_value,)
+    if isinstance(value, If):
+        return (value.true_branch.body, value.false_branch.body)
+    if isinstance(value, Function):
+        return [n for n in walk(value) if isinstance(n, Var)]
+    if isinstance(value, Call):
+        # Functions may return an argument; operators do as they are known to do.
+        if not isinstance(value.op, Op) or value.op.name in _MAY_ALIAS:
+            return (value.op, *value.args)
+    return ()
+
+
+def _vars(values: Iterable[Any]) -> list[Var]:
+    found: list[Var] = []
+    todo = list(values)
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Var):
+            found.append(each)
+        elif isinstance(each, Tuple):
+            todo.extend(each.fields)
+    return found

@@ -1,0 +1,160 @@
+"""The backward pass of image.grid_sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....base import StructInfoError
+from ....ir.expr import GE, LT, And, PrimExpr, cast, const
+from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
+from ...expr import Call
+from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ..image import grid_sample_info
+from ..infer import FLOAT, same_dtype, tensor
+from ..loops import call_loops, for_each, load, require_equal, store
+from ..nn.layout import layout_of
+from ..record import missing, op
+from ..sampling import NUMPY, TE, Tap, f64, sample_taps
+from ..statistical import wide_dtype
+from .names import Names
+from .shapes import fits
+
+__all__ = ["grid_sample_backward"]
+
+ZERO, ONE = const(0, "int64"), const(1, "int64")
+
+
+def _numpy(output_grad: Any, data: Any, grid: Any, **attrs: Any) -> tuple[np.ndarray, np.ndarray]:
+    lay = layout_of(attrs["layout"], "NCHW", "layout")
+    x = np.moveaxis(lay.to_plain(np.asarray(data), "NCHW"), 1, -1).astype("float64")
+    g = np.moveaxis(lay.to_plain(np.asarray(output_grad), "NCHW"), 1, -1).astype("float64")
+    (n, h, w, _), grid = x.shape, np.asarray(grid)
+    rows = sample_taps(grid[..., 1].astype("float64"), np.float64(h), attrs, NUMPY)
+    columns = sample_taps(grid[..., 0].astype("float64"), np.float64(w), attrs, NUMPY)
+    batch = np.arange(n)[:, None, None]
+    of_data, of_grid = np.zeros(x.shape), np.zeros(grid.shape)
+    for y, wy, sy in rows if x.size else ():
+        for c, wx, sx in columns:
+            inside = ((y >= 0) & (y < h) & (c >= 0) & (c < w))[..., None]
+            at = batch, np.clip(y, 0, h - 1), np.clip(c, 0, w - 1)
+            part = np.where(inside, g, 0.0)
+            share = 1.0 if wy is None else (wy * wx)[..., None]
+            np.add.at(of_data, at, np.where(inside, part * share, 0.0))
+            if sx is not None:
+                value = np.sum(np.where(inside, part * x[at], 0.0), -1)
+                of_grid[..., 0] += value * (wy * sx)
+                of_grid[..., 1] += value * (sy * wx)
+    made = lay.from_plain(np.ascontiguousarray(np.moveaxis(of_data, -1, 1)), "NCHW")
+    return made.astype(np.asarray(data).dtype), of_grid.astype(grid.dtype)
+
+
+def _named(names: Names, taps: list[Tap]) -> list[Tap]:
+    return [Tap(*(v if v is None else names.of(v) for v in tap)) for tap in taps]
+
+
+def _lower(builder: Any, call: Call) -> Expr:
+    g, data, grid = call.args
+    attrs, infos = dict(call.attrs), [e.struct_info for e in call.args]
+    wanted: Any = grid_sample_info(
+        data, grid, attrs["method"], attrs["layout"], attrs["padding_mode"]
+    )
+    lay = layout_of(attrs["layout"], "NCHW", "layout")
+    samples = lay.sizes(infos[1].dims)["N"]  # type: ignore[attr-defined]
+    pairs = [*zip(infos[0].dims, wanted.dims), (infos[2].dims[0], samples)]  # type: ignore[attr-defined]
+    require_equal(builder, [*pairs, (infos[2].dims[3], const(2, "int64"))])  # type: ignore[attr-defined]
+    wides = [wide_dtype(i.dtype) for i in infos[1:]]  # type: ignore[attr-defined]
+    # What is summed in a wider dtype than that of the result is summed in a buffer of its own.
+    narrow = [w is not i.dtype for w, i in zip(wides, infos[1:])]  # type: ignore[attr-defined]
+    scratch = [(i.dims, w) for i, w, own in zip(infos[1:], wides, narrow) if own]  # type: ignore[attr-defined]
+
+    def fill(g: Buffer, x: Buffer, grid: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
+        spare = iter(scratch)
+        sums = [next(spare) if own else b for own, b in zip(narrow, out)]
+        steps = [_cleared(b) for b in sums]
+        have = lay.sizes(x.shape)
+        steps.append(
+            for_each(
+                grid.shape[:3], lambda *at: _one_place(lay, have, g, x, grid, sums, attrs, at), "p"
+            )
+        )
+        steps += [_rounded(b, o) for b, o, own in zip(sums, out, narrow) if own]
+        return seq(*steps)
+
+    return call_loops(builder, call, fill, g, data, grid, scratch=scratch)
+
+
+def _cleared(b: Buffer) -> Stmt:
+    return for_each(b.shape, lambda *i: store(b, const(0, b.dtype), *i))
+
+
+def _rounded(b: Buffer, out: Buffer) -> Stmt:
+    return for_each(out.shape, lambda *i: store(out, cast(out.dtype, load(b, *i)), *i), "r")
+
+
+def _one_place(
+    lay: Any, have: dict[str, Any], g: Buffer, x: Buffer, grid: Buffer, sums: list[Buffer],
+    attrs: dict[str, Any], at: tuple[PrimExpr, ...],
+) -> Stmt:  # fmt: skip
+    """What one place of the grid adds to both gradients."""
+    of_data, of_grid = sums
+    names, wide = Names(), of_data.dtype
+    rows, columns = (
+        _named(names, sample_taps(f64(load(grid, *at, k)), f64(have[a]), attrs, TE))
+        for k, a in ((ONE, "H"), (ZERO, "W"))
+    )
+
+    def add(to: Buffer, value: PrimExpr, *index: PrimExpr) -> Stmt:
+        return store(to, load(to, *index) + cast(to.dtype, value), *index)
+
+    def channel(c: PrimExpr) -> list[Stmt]:
+        n, i, j = at
+        given = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
+        steps = []
+        for y, wy, sy in rows:
+            for z, wx, sx in columns:
+                inside = And(And(GE(y, ZERO), LT(y, have["H"])), And(GE(z, ZERO), LT(z, have["W"])))
+                pixel = lay.index({"N": n, "C": c, "H": y, "W": z})
+                share = given if wy is None else given * cast(wide, wy * wx)
+                some = [add(of_data, share, *pixel)]
+                if sx is not None:
+                    value = given * cast(wide, load(x, *pixel))
+                    some.append(add(of_grid, value * cast(wide, wy * sx), *at, ZERO))
+                    some.append(add(of_grid, value * cast(wide, sy * wx), *at, ONE))
+                steps.append(IfThenElse(inside, seq(*some)))
+        return steps
+
+    return names.within(for_each([have["C"]], channel, "c"))
+
+
+@op(
+    "grad.grid_sample_backward",
+    numpy=_numpy,
+    lower=_lower,
+    grad=missing("second derivatives are not taken"),
+    layout=missing("the grid's order of axes would have to follow"),
+)
+def grid_sample_backward(
+    output_grad: Expr,
+    data: Expr,
+    grid: Expr,
+    method: str = "bilinear",
+    layout: str = "NCHW",
+    padding_mode: str = "zeros",
+    align_corners: bool = False,
+) -> StructInfo:
+    """The gradients of image.grid_sample with respect to `data` and `grid`, given that of its
+    result. Attributes are as there.
+
+    By `grid`, "nearest" is constant, and so is "border" where it holds the outermost pixel.
+    """
+    made = grid_sample_info(data, grid, method, layout, padding_mode)
+    g = tensor(output_grad, "output_grad", FLOAT)
+    same_dtype((g, made), ("output_grad", "data"))
+    if g.ndim not in (-1, made.ndim):
+        raise StructInfoError(f"output_grad: wanted {made.ndim} dimensions, got {g.ndim}")
+    if made.dims is not None:
+        fits(g, made.dims, "output_grad")
+    infos: list[TensorStructInfo] = [data.struct_info, grid.struct_info]  # type: ignore[list-item]
+    return TupleStructInfo(tuple(infos))

@@ -1,0 +1,173 @@
+"""The backward pass of image.resize2d."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ....base import StructInfoError
+from ....ir.expr import GT, PrimExpr, cast, const
+from ....tir import all as all_of
+from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
+from ...derive import prove_dims
+from ...expr import Call
+from ...struct_info import Expr, StructInfo
+from ..image import axis_taps, resize_layout, resize_settings
+from ..infer import FLOAT, same_dtype, tensor
+from ..loops import call_loops, for_each, load, require_equal, store
+from ..nn.layout import Layout
+from ..nn.window import normalised
+from ..record import missing, op
+from ..sampling import NUMPY, TE, f64
+from ..statistical import wide_dtype
+from .names import Names
+
+__all__ = ["resize2d_backward"]
+
+
+def _ends(attrs: Any) -> tuple[tuple[float, float], tuple[float, float]]:
+    top, left, bottom, right = attrs["roi"]
+    return (top, bottom), (left, right)
+
+
+def _numpy(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
+    """Along each axis resizing is a product with a matrix, and so is its gradient."""
+    lay = resize_layout(attrs["layout"])
+    g = lay.to_plain(np.asarray(output_grad), "NCHW").astype("float64")
+    shape = lay.to_plain(np.asarray(data), "NCHW").shape
+    matrices = []
+    for n, m, roi in zip(shape[2:], g.shape[2:], _ends(attrs)):
+        matrix, places = np.zeros((m, n)), np.arange(m, dtype="float64")
+        taps, inside = axis_taps(places, np.float64(n), np.float64(m), roi, attrs, NUMPY)
+        for place, weight, _ in taps if n else ():
+            at = np.broadcast_to(place, places.shape).astype("int64")
+            share = np.ones(m) if weight is None else weight
+            share = share if inside is None else np.where(inside, share, 0)
+            np.add.at(matrix, (np.arange(m), at), share)
+        matrices.append(matrix)
+    made = matrices[0].T @ (g @ matrices[1])
+    return lay.from_plain(made.reshape(shape), "NCHW").astype(np.asarray(data).dtype)
+
+
+def _pairs(lay: Layout, g: Any, x: Any) -> list[tuple[Any, Any]]:
+    """Batch and channels of both must be equal."""
+    of_g, of_x = lay.sizes(g), lay.sizes(x)
+    return [(of_g[a], of_x[a]) for a in "NC"]
+
+
+def _lower(builder: Any, call: Call) -> Expr:
+    g, data = call.args
+    attrs, info = dict(call.attrs), data.struct_info
+    lay, wide = resize_layout(attrs["layout"]), wide_dtype(info.dtype)  # type: ignore[attr-defined]
+    dims = g.struct_info.dims, info.dims  # type: ignore[attr-defined]
+    blocks = [pair for d in dims for pair in lay.blocked(d)]
+    require_equal(builder, [*blocks, *_pairs(lay, *dims)])
+    narrow = wide is not info.dtype  # type: ignore[attr-defined]
+
+    def fill(g: Buffer, x: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
+        (result,) = out
+        total = scratch[0] if narrow else result
+        have, made = lay.sizes(x.shape), lay.sizes(g.shape)
+        steps = [for_each(total.shape, lambda *i: store(total, const(0, wide), *i))]
+        rows, columns = _ends(attrs)
+
+        def row(n: PrimExpr, c: PrimExpr, i: PrimExpr) -> Stmt:
+            names = Names()
+            of_row = _taps(names, i, have["H"], made["H"], rows, attrs)
+
+            def place(j: PrimExpr) -> Stmt:
+                inner = Names("u")
+                of_column = _taps(inner, j, have["W"], made["W"], columns, attrs)
+                given = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
+                return inner.within(_add(lay, total, (n, c), given, of_row, of_column))
+
+            return names.within(for_each([made["W"]], place, "j"))
+
+        # A symbolic size may turn out 0: there is no pixel to add to then.
+        some = all_of(*(GT(have[a], const(0, have[a].dtype)) for a in "HW"))
+        steps.append(IfThenElse(some, for_each([made[a] for a in "NCH"], row, "p")))
+        if narrow:
+            rounded = lambda *i: store(result, cast(result.dtype, load(total, *i)), *i)  # noqa: E731
+            steps.append(for_each(result.shape, rounded, "r"))
+        return seq(*steps)
+
+    scratch = [(dims[1], wide)] if narrow else []
+    return call_loops(builder, call, fill, g, data, scratch=scratch)
+
+
+def _taps(
+    names: Names, at: PrimExpr, size: PrimExpr, out: PrimExpr, roi: Any, attrs: Any
+) -> tuple[list[tuple[PrimExpr, Any]], Any]:
+    """The pixels of an output place along one axis with their weights, and whether it is inside."""
+    taps, inside = axis_taps(f64(at), f64(size), f64(out), roi, attrs, TE)
+    named = [
+        (names.of(cast("int64", place)), None if weight is None else names.of(weight))
+        for place, weight, _ in taps
+    ]
+    return named, None if inside is None else names.of(inside)
+
+
+def _add(
+    lay: Layout, total: Buffer, at: tuple[PrimExpr, PrimExpr], given: PrimExpr, rows: Any,
+    columns: Any,
+) -> Stmt:  # fmt: skip
+    (ys, in_y), (xs, in_x) = rows, columns
+    steps = []
+    for y, wy in ys:
+        for x, wx in xs:
+            to = lay.index({"N": at[0], "C": at[1], "H": y, "W": x})
+            share = given if wy is None else given * cast(total.dtype, wy * wx)
+            steps.append(store(total, load(total, *to) + share, *to))
+    made = seq(*steps)
+    return made if in_y is None else IfThenElse(all_of(in_y, in_x), made)
+
+
+def _grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+    """The backward pass is linear in the gradient it is given; `data` says only the shape."""
+    attrs = dict(call.attrs)
+    info: Any = call.args[0].struct_info
+    lay = resize_layout(attrs["layout"])
+    if info.dims is None:
+        raise StructInfoError("output_grad: wanted known dimensions; match_cast them first")
+    size = [lay.sizes(info.dims)[a] for a in "HW"]
+    return ops.image.resize2d(gy, size, **attrs), None
+
+
+@(lambda build: normalised(build, resize_settings))
+@op(
+    "grad.resize2d_backward",
+    numpy=_numpy,
+    lower=_lower,
+    grad=_grad,
+    layout=missing("data and gradient would have to follow one another"),
+)
+def resize2d_backward(
+    output_grad: Expr,
+    data: Expr,
+    roi: Any = None,
+    layout: str = "NCHW",
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "round",
+    cubic_alpha: float = -0.75,
+    cubic_exclude: int = 0,
+) -> StructInfo:
+    """The gradient of image.resize2d with respect to `data`, given that of its result. Attributes
+    are as there; what is extrapolated gives nothing.
+    """
+    values = {"roi": roi}
+    resize_settings(values, method, coordinate_transformation_mode, rounding_method)
+    lay = resize_layout(layout)
+    x, g = (
+        tensor(data, "data", FLOAT, lay.ndim),
+        tensor(output_grad, "output_grad", FLOAT, lay.ndim),
+    )
+    same_dtype((g, x), ("output_grad", "data"))
+    if g.dims is not None and x.dims is not None:
+        for (have, wanted), what in zip(_pairs(lay, g.dims, x.dims), ("samples", "channels")):
+            if prove_dims(have, wanted) is False:
+                raise StructInfoError(
+                    f"output_grad: wanted {wanted} {what}, as data has; got {have}"
+                )
+    return x

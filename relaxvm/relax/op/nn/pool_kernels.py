@@ -1,0 +1,278 @@
+"""What pools mean, what they become, and their backward passes: one formula for all windows.
+
+A window that lies wholly in the padding has -inf (of integers, the least one) as its maximum and 0
+as its average. Sums of 16-bit floats are kept in float32, those of integers in int64. The gradient
+of a maximum goes to the first greatest element of the window.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ....base import DataType
+from ....ir.expr import Max, PrimExpr, Select, cast, const
+from ....te import Tensor, compute, reduce_axis
+from ....te import sum as te_sum
+from ....tir import all as all_of
+from ....tir import if_then_else, truncdiv
+from ..search import arg_reducer
+from ..statistical import wide_dtype
+from .pool_windows import Parts, Pool
+from .window import greatest, simple
+
+__all__ = ["backward_numpy", "backward_te", "pool_numpy", "pool_te"]
+
+Windows = Pool | Parts
+Settings = Callable[[dict[str, Any]], Windows]
+"""Makes windows from attributes."""
+
+
+# -- tensor expressions ---------------------------------------------------------------------------
+
+
+class _Axes:
+    """Windows over data of known sizes: all spatial axes at once.
+
+    have, made  axis -> its size, in the data and in the result
+    """
+
+    def __init__(self, windows: Windows, have: dict[str, Any], made: dict[str, Any]) -> None:
+        self.windows, self.have, self.made = windows, have, made
+
+    def _each(self) -> Iterator[tuple[int, str, Any, Any]]:
+        for k, a in enumerate(self.windows.spatial):
+            yield k, a, self.have[a], self.made[a]
+
+    def taps(self) -> list[Any]:
+        w = self.windows
+        return [reduce_axis((0, w.reach(k, n, m)), f"r{a.lower()}") for k, a, n, m in self._each()]
+
+    def place(
+        self, at: dict[str, PrimExpr], taps: list[Any]
+    ) -> tuple[dict[str, PrimExpr], PrimExpr | None]:
+        """Where the element `taps` of the window `at` is, and whether it is (None: always)."""
+        source, inside = dict(at), []
+        for k, a, n, m in self._each():
+            source[a], more = self.windows.place(k, at[a], taps[k].var, n, m)
+            inside += more
+        return source, all_of(*inside) if inside else None
+
+    def number(self, taps: list[PrimExpr]) -> PrimExpr:
+        """The place of an element among all of a window."""
+        made: PrimExpr = const(0, "int64")
+        for (k, _, n, m), tap in zip(self._each(), taps):
+            made = made * self.windows.reach(k, n, m) + tap
+        return made
+
+    def divisor(self, at: dict[str, PrimExpr]) -> PrimExpr:
+        count: PrimExpr = const(1, "int64")
+        for k, a, n, m in self._each():
+            count = count * cast("int64", self.windows.divisor(k, at[a], n, m))
+        return Max(count, const(1, "int64"))
+
+
+def _sum_dtype(dtype: DataType) -> DataType:
+    return wide_dtype(dtype) if dtype.is_float else DataType("int64")
+
+
+def _average(total: PrimExpr, count: PrimExpr, dtype: DataType) -> PrimExpr:
+    """total / count in `dtype`; of integers, rounded toward zero."""
+    if dtype.is_float:
+        return cast(dtype, total / cast(total.dtype, count))
+    return cast(dtype, truncdiv(total, cast(total.dtype, count)))
+
+
+def pool_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
+    """The te function (data, **attrs) of a pool."""
+
+    def build(data: Tensor, **attrs: Any) -> Tensor:
+        w = settings(attrs)
+        have = w.data.sizes(data.shape)
+        counts = w.counts([have[a] for a in w.spatial])
+        axes = _Axes(w, have, {**have, **dict(zip(w.spatial, map(simple, counts)))})
+        taps = axes.taps()
+
+        def best(at: dict[str, PrimExpr]) -> PrimExpr:
+            source, inside = axes.place(at, taps)
+            return greatest(data(*w.data.index(source)), axis=taps, where=inside)
+
+        def total(at: dict[str, PrimExpr]) -> PrimExpr:
+            source, inside = axes.place(at, taps)
+            value = cast(_sum_dtype(data.dtype), data(*w.data.index(source)))
+            return te_sum(value, axis=taps, where=inside)
+
+        if not average:
+            return w.out.compute(axes.made, best, "max_pool")
+        sums = w.out.compute(axes.made, total, "pool_sum")
+
+        def mean(*i: PrimExpr) -> PrimExpr:
+            return _average(sums(*i), axes.divisor(w.out.axes(i)), data.dtype)
+
+        return compute(sums.shape, mean, "avg_pool")
+
+    return build
+
+
+def backward_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
+    """The te function (gradient of the result, data, **attrs) of a pool's backward pass."""
+
+    def build(g: Tensor, data: Tensor, **attrs: Any) -> Tensor:
+        w = settings(attrs)
+        axes = _Axes(w, w.data.sizes(data.shape), w.out.sizes(g.shape))
+        wide = wide_dtype(data.dtype)
+        found = None if average else _winners(axes, data)
+        over = [
+            reduce_axis((0, w.holders(k, n, m)), f"w{a.lower()}") for k, a, n, m in axes._each()
+        ]
+
+        def value(at: dict[str, PrimExpr]) -> PrimExpr:
+            window, taps, inside = dict(at), [], []
+            for k, a, n, m in axes._each():
+                window[a], tap, more = w.holder(k, at[a], over[k].var, n, m)
+                taps.append(tap)
+                inside += more
+            given = cast(wide, g(*w.out.index(window)))
+            if found is None:
+                given = given / cast(wide, axes.divisor(window))
+            else:
+                first = found(*(window[a] for a in f"NC{w.spatial}"))
+                given = Select(first.equal(axes.number(taps)), given, const(0, wide))
+            return te_sum(if_then_else(all_of(*inside), given, const(0, wide)), axis=over)
+
+        made = w.data.compute(axes.have, value, "pool_backward")
+        if made.dtype is data.dtype:
+            return made
+        return compute(made.shape, lambda *i: cast(data.dtype, made(*i)), "rounded")
+
+    return build
+
+
+def _winners(axes: _Axes, data: Tensor) -> Tensor:
+    """Which element of each window is the first greatest: its number; -1 if there is none."""
+    w, taps = axes.windows, axes.taps()
+    order = f"NC{w.spatial}"
+    reducer = arg_reducer(lambda b, a: b > a, -1)
+
+    def winner(*index: PrimExpr) -> Any:
+        source, inside = axes.place(dict(zip(order, index)), taps)
+        element = data(*w.data.index(source))
+        if inside is not None:
+            element = if_then_else(inside, element, const(0, data.dtype))
+        number = axes.number([t.var for t in taps])
+        return reducer((cast("int64", number), element), axis=taps, where=inside)
+
+    made: Tensor = compute(tuple(axes.made[a] for a in order), winner, "winner")[0]
+    return made
+
+
+# -- meaning --------------------------------------------------------------------------------------
+
+
+def _taps(positions: list[np.ndarray]) -> Iterator[tuple[tuple[np.ndarray, ...], np.ndarray]]:
+    """For each element that windows have: an index of where it is in every window, and whether it
+    is.
+    """
+    for tap in itertools.product(*(range(p.shape[1]) for p in positions)):
+        at = [p[:, t] for p, t in zip(positions, tap)]
+        yield np.ix_(*(np.maximum(p, 0) for p in at)), _outer([p >= 0 for p in at])
+
+
+def _read(x: np.ndarray, at: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """One element of every window; an axis without places has none."""
+    return x[(..., *at)] if 0 not in x.shape[2:] else np.zeros(shape, x.dtype)
+
+
+def _outer(flags: list[np.ndarray]) -> np.ndarray:
+    made = np.ones((1,) * len(flags), bool)
+    for k, flag in enumerate(flags):
+        made = made & flag.reshape([-1 if j == k else 1 for j in range(len(flags))])
+    return made
+
+
+def _positions(w: Windows, sizes: tuple[int, ...]) -> list[np.ndarray]:
+    counts = w.counts([int(s) for s in sizes])
+    return [w.positions(k, n, m) for k, (n, m) in enumerate(zip(sizes, counts))]
+
+
+def _divisor(w: Windows, sizes: tuple[int, ...]) -> np.ndarray:
+    made = np.ones((1,) * len(sizes), "int64")
+    for k, (n, m) in enumerate(zip(sizes, w.counts([int(s) for s in sizes]))):
+        shape = [-1 if j == k else 1 for j in range(len(sizes))]
+        made = made * w.divisors(k, n, m).reshape(shape)
+    return np.maximum(made, 1)
+
+
+def _numpy_average(total: np.ndarray, count: np.ndarray, kind: np.dtype) -> np.ndarray:
+    if kind.kind == "f":
+        return (total / count.astype(total.dtype)).astype(kind)
+    return (np.abs(total) // count * np.sign(total)).astype(kind)
+
+
+def _lowest(kind: np.dtype) -> Any:
+    return -np.inf if kind.kind == "f" else np.iinfo(kind).min
+
+
+def pool_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarray]:
+    """What a pool means: (data, **attrs) -> array."""
+
+    def meaning(data: np.ndarray, **attrs: Any) -> np.ndarray:
+        w = settings(attrs)
+        order = f"NC{w.spatial}"
+        x = w.data.to_plain(data, order)
+        kind = x.dtype
+        positions = _positions(w, x.shape[2:])
+        shape = (*x.shape[:2], *(len(p) for p in positions))
+        # One width up, as sums of 16-bit floats and integers are kept.
+        wide = {"float16": "float32", "float32": "float64"}.get(kind.name)
+        wide = wide or ("int64" if kind.kind in "iu" else kind.name)
+        made = np.zeros(shape, wide) if average else np.full(shape, _lowest(kind), kind)
+        for at, there in _taps(positions):
+            value = _read(x, at, shape)
+            if average:
+                made = made + np.where(there, value.astype(wide), 0)
+            else:
+                made = np.maximum(made, np.where(there, value, np.asarray(_lowest(kind), kind)))
+        if average:
+            made = _numpy_average(made, _divisor(w, x.shape[2:]), kind)
+        return w.out.from_plain(made, order)
+
+    return meaning
+
+
+def backward_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarray]:
+    """What a pool's backward pass means: (gradient of the result, data, **attrs) -> array."""
+
+    def meaning(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
+        w = settings(attrs)
+        order = f"NC{w.spatial}"
+        x = w.data.to_plain(np.asarray(data), order)
+        wide = np.float32 if x.dtype == np.float16 else np.float64
+        g = w.out.to_plain(np.asarray(output_grad), order).astype(wide)
+        positions = _positions(w, x.shape[2:])
+        made = np.zeros(x.shape, wide)
+        if average:
+            g = g / _divisor(w, x.shape[2:])
+        first = None if average else _numpy_winners(x, g.shape, positions)
+        for number, (at, there) in enumerate(_taps(positions) if made.size else ()):
+            mine = there if first is None else there & (first == number)
+            np.add.at(made, (slice(None), slice(None), *at), np.where(mine, g, 0))
+        return w.data.from_plain(made, order).astype(x.dtype)
+
+    return meaning
+
+
+def _numpy_winners(
+    x: np.ndarray, shape: tuple[int, ...], positions: list[np.ndarray]
+) -> np.ndarray:
+    """Which element of each window is the first greatest, or the first NaN; -1 if there is none."""
+    first, best = np.full(shape, -1), np.full(shape, -np.inf, x.dtype)
+    for number, (at, there) in enumerate(_taps(positions)):
+        value = _read(x, at, shape)
+        better = (value > best) | (np.isnan(value) & ~np.isnan(best)) | (first < 0)
+        takes = there & better
+        first, best = np.where(takes, number, first), np.where(takes, value, best)
+    return first

@@ -1,0 +1,175 @@
+"""What a program has checked about dimensions, so that nothing is checked twice.
+
+    require_equal(builder, [(n, m)])          a check that n is m, unless that is proven or known
+    broadcast_dims(builder, [(n,), (m,)], …)  numpy's broadcast: a check, a symbol for the result
+
+A fact holds from its check to the end of the scope that the check stands in, for all that comes
+later there and in branches inside. Facts live in the builder's scopes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ..ir.expr import IntImm, PrimExpr
+from ..ir.expr import Var as TirVar
+from ..ir.walk import substitute, walk
+from .expr import Call, ExternFunc, StringImm
+from .struct_info import ShapeExpr, ShapeStructInfo
+from .symbols import prove_dims
+
+__all__ = ["ShapeFacts", "broadcast_dims", "require_equal"]
+
+_BROADCAST = ExternFunc("vm.builtin.broadcast_shape")
+_PURE_PACKED = "relax.call_pure_packed"
+
+
+class ShapeFacts:
+    """The facts of one scope.
+
+    equal   symbol -> the expression that it was checked to be equal to
+    pairs   other pairs of expressions that were checked to be equal, by identity
+    covers  broadcast dimension -> the dimensions that were checked to be it, or 1
+    made    dimensions -> the broadcast of exactly these
+    """
+
+    __slots__ = ("covers", "equal", "made", "pairs")
+
+    def __init__(self) -> None:
+        self.equal: dict[TirVar, PrimExpr] = {}
+        self.pairs: dict[tuple[int, int], tuple[PrimExpr, PrimExpr]] = {}
+        self.covers: dict[PrimExpr, frozenset[PrimExpr]] = {}
+        self.made: dict[frozenset[PrimExpr], PrimExpr] = {}
+
+
+def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> None:
+    """Emit one check that the two of each pair are equal, for those that are not known to be so.
+
+    The program stops with an error before any later kernel runs.
+    """
+    known = list(builder.shape_facts())
+    doubtful = [(a, b) for a, b in pairs if not _are_equal(known, a, b)]
+    if not doubtful:
+        return
+    got = ShapeExpr([a for a, _ in doubtful])
+    builder.match_cast(got, ShapeStructInfo([b for _, b in doubtful]))
+    for a, b in doubtful:
+        _remember_equal(known, a, b)
+
+
+def _are_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> bool:
+    if prove_dims(a, b) is True:
+        return True
+    if any((id(a), id(b)) in facts.pairs for facts in known):
+        return True
+    a, b = (_in_known_terms(known, e) for e in (a, b))
+    return prove_dims(a, b) is True
+
+
+def _in_known_terms(known: list[ShapeFacts], expr: PrimExpr) -> PrimExpr:
+    if isinstance(expr, IntImm) or not any(facts.equal for facts in known):
+        return expr
+    found = {}
+    for n in (expr,) if isinstance(expr, TirVar) else walk(expr):
+        if isinstance(n, TirVar):
+            for facts in known:
+                if n in facts.equal:
+                    found[n] = facts.equal[n]
+                    break
+    return substitute(expr, found) if found else expr
+
+
+def _remember_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> None:
+    here = known[0]
+    here.pairs[id(a), id(b)] = here.pairs[id(b), id(a)] = (a, b)
+    a, b = (_in_known_terms(known, e) for e in (a, b))
+    if not isinstance(a, TirVar):
+        a, b = b, a
+    if not isinstance(a, TirVar) or a is b or any(n is a for n in walk(b)):
+        return
+    # What is written in terms of `a` so far is from here on written in terms of `b`.
+    for symbol, value in list(here.equal.items()):
+        here.equal[symbol] = substitute(value, {a: b})
+    here.equal[a] = b
+
+
+def broadcast_dims(
+    builder: Any, shapes: Sequence[Sequence[PrimExpr]], what: str
+) -> tuple[PrimExpr, ...]:
+    """The dimensions of numpy's broadcast of `shapes`, when the program runs.
+
+    What depends on which symbols turn out to be 1 gets a symbol of its own; the program checks that
+    the broadcast exists. `what` says whose shapes these are, for the message.
+    """
+    known = list(builder.shape_facts())
+    ndim = max(map(len, shapes), default=0)
+    made: list[PrimExpr | None] = []
+    parts: list[list[PrimExpr]] = []
+    for k in range(-ndim, 0):
+        parts.append(_distinct(known, [s[k] for s in shapes if len(s) >= -k]))
+        made.append(_widest(known, parts[-1]))
+    if any(d is None for d in made):
+        exprs = [ShapeExpr(s) for s in shapes]
+        info = ShapeStructInfo(ndim=ndim)
+        args = (_BROADCAST, *exprs, StringImm(what))
+        shape = builder.emit(Call(_PURE_PACKED, args, None, (info,)))
+        dims = [_decided(parts[k], k) if d is None else d for k, d in enumerate(made)]
+        builder.match_cast(shape, ShapeStructInfo(dims))
+        for k, d in enumerate(dims):
+            if made[k] is None:
+                known[0].made[frozenset(parts[k])] = d
+                covered = known[0].covers.get(d, frozenset())
+                known[0].covers[d] = covered | _everything_in(known, parts[k])
+        made = list(dims)
+    return tuple(d for d in made if d is not None)
+
+
+def _distinct(known: list[ShapeFacts], dims: list[PrimExpr]) -> list[PrimExpr]:
+    """The dimensions that count: no ones, and of equal ones the first."""
+    found: list[PrimExpr] = []
+    for dim in dims:
+        one = isinstance(dim, IntImm) and dim.value == 1
+        if not one and not any(_are_equal(known, dim, other) for other in found):
+            found.append(dim)
+    return found or dims[:1]
+
+
+def _widest(known: list[ShapeFacts], dims: list[PrimExpr]) -> PrimExpr | None:
+    """The dimension that is sure to be the broadcast of all; None if that is not known."""
+    if len(dims) == 1:
+        return dims[0]
+    for facts in known:
+        found = facts.made.get(frozenset(dims))
+        if found is not None:
+            return found
+    for dim in dims:
+        for facts in known:
+            covered = facts.covers.get(dim, frozenset())
+            if covered and all(other is dim or other in covered for other in dims):
+                return dim
+    return None
+
+
+def _decided(dims: list[PrimExpr], axis: int) -> PrimExpr:
+    """What a broadcast in doubt is if it exists: the size among `dims`, else a new symbol."""
+    size = next((d for d in dims if isinstance(d, IntImm)), None)
+    return TirVar(f"d{axis}", "int64") if size is None else size
+
+
+def _everything_in(known: list[ShapeFacts], dims: list[PrimExpr]) -> frozenset[PrimExpr]:
+    found = set(dims)
+    for dim in dims:
+        for facts in known:
+            found |= facts.covers.get(dim, frozenset())
+    return frozenset(found)
+
+
+def facts_of(scopes: Sequence[Any]) -> Iterator[ShapeFacts]:
+    """The facts that hold in the innermost of `scopes`, nearest first."""
+    for scope in reversed(scopes):
+        if scope.facts is None:
+            scope.facts = ShapeFacts()
+        yield scope.facts
+        if scope.barrier:
+            return

@@ -1,0 +1,129 @@
+"""Calls of a function by itself whose value is its own value: they become jumps.
+
+    def loop(i, x):                       loop(i, x):  ...
+        c = i > 0                                      if    c      else: +k
+        if c:                                          call  vm.builtin.move in: j  dst: i
+            r = cls.loop(j, y)      becomes            call  vm.builtin.move in: y  dst: x
+        else:                                          goto  the beginning
+            r = x                                      call  vm.builtin.move in: x  dst: r
+        return r                                       ret   r
+
+Enters: the events of a function in its final form. Leaves: which calls these are, and what is let
+go after each of them, which has to happen before the jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir import GlobalVar
+from ..runtime.bytecode import Arg, ArgKind
+from .expr import Call, Constant, Var
+from .struct_info import Expr
+from .transform.lowered_ops import VM_KILL_OBJECT
+from .transform.scopes import BRANCH, END, RESULT, Event, Scope
+
+__all__ = ["find_tail_calls", "ordered_moves"]
+
+_MOST_KILLS = 256
+# What is let go after a place, nearest first: (kill, the others).
+_Kills = tuple[Call, Any] | None
+
+
+def find_tail_calls(events: Sequence[Event], itself: GlobalVar) -> dict[int, list[Call]]:
+    """The tail calls of `itself`: position among `events` -> the kills that follow it.
+
+    Between such a call and the return there is nothing but names for its value, kills, and the
+    ends of branches.
+    """
+    found: dict[int, list[Call]] = {}
+    # By scope: the variable that becomes the function's value if nothing more is done, and what is
+    # let go until then. A scope that is not here does some work before its end.
+    waiting: dict[Scope, tuple[Var, _Kills]] = {}
+    branches: dict[Any, _Kills | bool] = {}
+    for position in range(len(events) - 1, -1, -1):
+        kind, scope, node = events[position]
+        if kind == RESULT:
+            kills: Any = None if scope.owner is None else branches.get(scope.owner, False)
+            if kills is not False and isinstance(node, Var):
+                waiting[scope] = (node, kills)
+            continue
+        state = waiting.get(scope)
+        if state is None or kind == BRANCH:
+            continue
+        before = None if kind == END else _before(node.var, node.value, *state)
+        if before is not None:
+            waiting[scope] = before
+            continue
+        del waiting[scope]
+        if node.var is not state[0]:
+            continue
+        if kind == END:
+            branches[node] = state[1]
+        elif _calls(node.value, itself):
+            found[position] = _listed(state[1])
+    return found
+
+
+def _before(var: Var, value: Expr, wanted: Var, kills: _Kills) -> tuple[Var, _Kills] | None:
+    """What is waited for before a binding that does no work; None for one that does."""
+    if isinstance(value, Call) and value.op is VM_KILL_OBJECT:
+        return wanted, (value, kills)
+    if isinstance(value, Var):
+        return value if var is wanted else wanted, kills
+    return (wanted, kills) if isinstance(value, Constant) and var is not wanted else None
+
+
+def _calls(value: Expr, itself: GlobalVar) -> bool:
+    if not isinstance(value, Call) or not isinstance(value.op, GlobalVar):
+        return False
+    return value.op.name_hint == itself.name_hint
+
+
+def _listed(kills: _Kills) -> list[Call]:
+    made: list[Call] = []
+    while kills is not None and len(made) < _MOST_KILLS:
+        made.append(kills[0])
+        kills = kills[1]
+    return made
+
+
+def ordered_moves(
+    pairs: Sequence[tuple[int, Arg]], spare: Callable[[], int]
+) -> list[tuple[int, Arg]]:
+    """Moves ``register = source``, meant to happen at once, in an order that does the same.
+
+    spare  gives a register that nobody uses
+    """
+    left = {to: source for to, source in pairs if source != _register(to)}
+    readers = dict.fromkeys(left, 0)
+    for source in left.values():
+        if source.kind == ArgKind.REGISTER and source.value in readers:
+            readers[source.value] += 1
+    made: list[tuple[int, Arg]] = []
+    ready = [to for to, count in readers.items() if not count]
+    while ready:
+        to = ready.pop()
+        source = left.pop(to)
+        made.append((to, source))
+        if source.kind == ArgKind.REGISTER and source.value in left:
+            readers[source.value] -= 1
+            if not readers[source.value]:
+                ready.append(source.value)
+    # What is left are rings, each register read by one other: one of each is kept aside.
+    while left:
+        first, source = left.popitem()
+        aside = spare()
+        made.append((aside, _register(first)))
+        to = first
+        while source.value != first:
+            made.append((to, source))
+            to = source.value
+            source = left.pop(to)
+        made.append((to, _register(aside)))
+    return made
+
+
+def _register(number: int) -> Arg:
+    return Arg(ArgKind.REGISTER, number)

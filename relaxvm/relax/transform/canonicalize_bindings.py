@@ -1,0 +1,235 @@
+"""CanonicalizeBindings: one name for one value.
+
+    y = x                                      z = R.add(x, x)
+    z = R.add(y, x)                            return z
+    t = (z, y)
+    w = t[0]
+    return w
+
+Variables that only rename others go, `match_cast`s whose answer is known go with the symbols they
+would bind, a field of a tuple that was just built is the value itself, and a tuple rebuilt from all
+its fields is the tuple. A variable of a dataflow block that nobody outside reads is made a dataflow
+variable.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import RelaxvmError
+from ...ir.expr import PrimExpr
+from ...ir.expr import Var as TirVar
+from ...ir.module import IRModule
+from ...ir.transform import PassContext, function_pass
+from ...ir.walk import substitute
+from ..analysis.well_formed import check_well_formed
+from ..derive import bind_symbols, definable_tir_vars_in_struct_info
+from ..expr import (
+    Binding,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    MatchCast,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..struct_info import Expr, TupleStructInfo
+from ..substitute import substitute_graph
+from .in_order import (
+    BEGIN_BLOCK,
+    BIND,
+    END_BLOCK,
+    ENTER,
+    LEAVE,
+    RESULT,
+    Dropper,
+    SameVars,
+    Uses,
+    read_in_order,
+)
+from .scopes import vars_in
+
+__all__ = ["CanonicalizeBindings"]
+
+
+@function_pass(opt_level=1)
+def CanonicalizeBindings(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
+    """Remove bindings that only give another name to what has one, and checks that cannot fail.
+
+    A check that would be shown to fail is left for run time.
+    """
+    return _local_variables(_bindings(_symbols(fn)))
+
+
+# -- symbols --------------------------------------------------------------------------------------
+
+
+def _symbols(fn: Function) -> Function:
+    """`fn` with symbols that match_cast binds to a known dimension replaced by it."""
+    known = _known_symbols(fn)
+    if not known:
+        return fn
+    try:
+        made = substitute_graph(fn, known)
+        check_well_formed(made)
+    except RelaxvmError:
+        # Two sizes that were taken to be equal are not: the program's own checks say so better.
+        return fn
+    return made
+
+
+def _known_symbols(fn: Function) -> dict[TirVar, PrimExpr]:
+    """Symbols bound in one place only, by a match_cast of a value whose dimension is known."""
+    visible: set[TirVar] = set()
+    scopes: list[list[TirVar]] = []
+    places: dict[TirVar, int] = {}
+    found: dict[TirVar, PrimExpr] = {}
+
+    def define(symbol: TirVar) -> bool:
+        if symbol in visible:
+            return False
+        visible.add(symbol)
+        places[symbol] = places.get(symbol, 0) + 1
+        if scopes:
+            scopes[-1].append(symbol)
+        return True
+
+    def signature(f: Function) -> None:
+        for p in f.params:
+            for symbol in definable_tir_vars_in_struct_info(p.struct_info):
+                define(symbol)
+
+    signature(fn)
+    for step in read_in_order(fn):
+        if step.kind == ENTER:
+            scopes.append([])
+            if isinstance(step.node.value, Function):
+                signature(step.node.value)
+        elif step.kind == LEAVE:
+            visible.difference_update(scopes.pop())
+        elif step.kind == BIND and isinstance(step.node, MatchCast):
+            b = step.node
+            given = bind_symbols([(b.struct_info, b.value.struct_info)])
+            for symbol in definable_tir_vars_in_struct_info(b.struct_info):
+                if define(symbol) and symbol in given:
+                    found[symbol] = substitute(given[symbol], found)
+    return {symbol: dim for symbol, dim in found.items() if places[symbol] == 1}
+
+
+# -- bindings -------------------------------------------------------------------------------------
+
+
+def _bindings(fn: Function) -> Function:
+    same = SameVars()
+    tuples: dict[Var, Expr] = {}
+    changes: dict[int, Binding | None] = {}
+    block: Any = None
+    outer: list[Any] = []
+    for kind, node in read_in_order(fn):
+        if kind == BEGIN_BLOCK:
+            block = node
+        elif kind == ENTER:
+            outer.append(block)
+        elif kind == LEAVE:
+            block = outer.pop()
+        elif kind == BIND:
+            value = _simpler(node, tuples)
+            if _is_renaming(node, value):
+                same.merge(value, node.var, block)  # type: ignore[arg-type]
+                changes[id(node.var)] = None
+                if value in tuples:
+                    tuples[node.var] = tuples[value]  # type: ignore[index]
+                continue
+            same.bound(node.var, block)
+            if isinstance(value, (Tuple, TupleGetItem)):
+                tuples[node.var] = value
+            if value is not node.value:
+                changes[id(node.var)] = VarBinding(node.var, value, node.span)
+    if not changes:
+        return fn
+    return substitute_graph(Dropper(changes).rewrite(fn), same.mapping())
+
+
+def _is_renaming(b: Binding, value: Expr) -> bool:
+    """Whether `b` gives a new name to the variable `value`, of which it says nothing new."""
+    if not isinstance(value, Var) or value.struct_info is not b.var.struct_info:
+        return False
+    return not isinstance(b, MatchCast) or b.struct_info is value.struct_info
+
+
+def _simpler(b: Binding, tuples: dict[Var, Expr]) -> Expr:
+    """The value of `b`, or a simpler expression of the same value and struct info."""
+    value = b.value
+    if isinstance(b, MatchCast):
+        return value
+    if isinstance(value, TupleGetItem) and isinstance(value.tuple_value, Var):
+        held = tuples.get(value.tuple_value)
+        if isinstance(held, Tuple):
+            field = held.fields[value.index]
+            if field.struct_info is value.struct_info and not isinstance(field, Tuple):
+                return field
+    if isinstance(value, Tuple) and value.fields:
+        whole = _whole_tuple(value, tuples)
+        if whole is not None:
+            return whole
+    return value
+
+
+def _whole_tuple(value: Tuple, tuples: dict[Var, Expr]) -> Var | None:
+    """The tuple of which `value` holds all fields in order, or None."""
+    held: Any = None
+    for i, field in enumerate(value.fields):
+        item = tuples.get(field) if isinstance(field, Var) else None
+        if not isinstance(item, TupleGetItem) or item.index != i:
+            return None
+        if held is not None and item.tuple_value is not held:
+            return None
+        held = item.tuple_value
+    if not isinstance(held, Var) or not isinstance(held.struct_info, TupleStructInfo):
+        return None
+    return held if held.struct_info is value.struct_info else None
+
+
+# -- dataflow variables ---------------------------------------------------------------------------
+
+
+def _local_variables(fn: Function) -> Function:
+    """`fn` with variables of dataflow blocks that are read only there made dataflow variables."""
+    block_of: dict[Var, Any] = {}
+    outside: set[Var] = set()
+    used: set[Var] = set()
+    uses = Uses()
+    block: Any = None
+    outer: list[Any] = []
+
+    def read(variables: list[Var]) -> None:
+        for v in variables:
+            if block_of.get(v, block) is not block:
+                outside.add(v)
+            used.add(v)
+
+    for kind, node in read_in_order(fn):
+        if kind == BEGIN_BLOCK:
+            block = node
+        elif kind == END_BLOCK:
+            block = None
+        elif kind == ENTER:
+            outer.append(block)
+            block = None
+        elif kind == LEAVE:
+            block = outer.pop()
+        elif kind == RESULT:
+            read(vars_in(node))
+        elif kind == BIND:
+            read(uses.of(node))
+            if isinstance(block, DataflowBlock) and type(node.var) is Var:
+                block_of[node.var] = block
+    read(uses.of_info(fn.ret_struct_info))
+    local = {
+        v: DataflowVar(v.name_hint, v.struct_info, v.span)
+        for v in block_of
+        if v in used and v not in outside
+    }
+    return substitute_graph(fn, local)

@@ -1,0 +1,370 @@
+"""The value of a call whose arguments are all constants, computed while compiling.
+
+Loop functions are compiled (once each) and run, so that the bits are those that the program would
+have computed. An operator is legalised first, and its loop functions are run; one that only moves
+elements or works on integers has exactly one meaning and is evaluated in numpy, without a compiler.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from ...arith import Analyzer
+from ...base import RelaxvmError
+from ...ir.equal import structural_digest
+from ...ir.expr import Call as PrimCall
+from ...ir.expr import IntImm, Range
+from ...ir.module import GlobalVar, IRModule
+from ...ir.op import Intrinsic
+from ...ir.pass_context import PassContext
+from ...ir.walk import walk
+from ...runtime import NDArray
+from ...runtime import array as as_array
+from ...runtime.ndarray import empty
+from ...target import Target
+from ...target import build as build_kernels
+from ...tir import PrimFunc, specialize
+from ...tir.stmt import Block, For, Stmt, While, decl_buffer
+from ..derive import is_base_of
+from ..expr import (
+    BindingBlock,
+    Call,
+    Constant,
+    DataTypeImm,
+    Function,
+    PrimValue,
+    SeqExpr,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..op.meaning import evaluate, to_storage
+from ..op.record import Op
+from ..struct_info import (
+    Expr,
+    PrimStructInfo,
+    ShapeExpr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .legalize_ops import LegalizeOps
+from .lowered_ops import CALL_TIR
+
+__all__ = ["ConstantEvaluator"]
+
+_MAX_STEPS = 1 << 28
+"""A loop function of more iterations is not run while compiling."""
+_CACHED_KERNELS = 256
+_HARMLESS = frozenset({"tir.ret"})
+# Operators that only move, select or convert elements: numpy's result is the only one.
+_MOVES = frozenset(
+    f"relax.{name}"
+    for name in (
+        "reshape flatten squeeze expand_dims broadcast_to permute_dims concat split stack "
+        "strided_slice dynamic_strided_slice take gather_elements gather_nd scatter_elements "
+        "scatter_nd slice_scatter index_put index_tensor tile repeat flip roll tril triu zeros "
+        "ones full zeros_like ones_like full_like eye eye_like where astype layout_transform "
+        "one_hot meshgrid nn.pad nn.depth_to_space nn.space_to_depth nn.pixel_shuffle "
+        "reverse_sequence shape_of tensor_to_shape shape_to_tensor size sort argsort topk unique "
+        "nonzero argmax argmin max min equal not_equal less less_equal greater greater_equal "
+        "isnan isinf isfinite bucketize searchsorted negative abs nn.relu maximum minimum"
+    ).split()
+)
+# Never computed here: what they give depends on more than their arguments' values.
+_NEVER = ("relax.builtin.", "relax.memory.", "relax.vm.", "relax.inspect.", "relax.grad.")
+
+
+class ConstantEvaluator:
+    """Computes calls on constants for one function of `mod`.
+
+    max_bytes  results larger than this and than the constants they are made of are not computed
+    """
+
+    def __init__(self, mod: IRModule, ctx: PassContext, max_bytes: int) -> None:
+        self.mod = mod
+        self.ctx = ctx
+        self.max_bytes = max_bytes
+        self.exact = ctx.get("numerics") == "exact"
+
+    def value(self, call: Call) -> Expr | None:
+        """A constant (or tuple of constants, or shape) equal to `call`, or None if it is better
+        left to run time.
+        """
+        allowed = max(self.max_bytes, _bytes_of(call.args))
+        if call.op is CALL_TIR:
+            made = self._kernel_call(call, self.mod, allowed)
+        elif isinstance(call.op, Op):
+            made = self._operator(call, allowed)
+        else:
+            return None
+        if made is None or not is_base_of(call.struct_info, made.struct_info):
+            return None
+        return made if _constant_bytes(made) <= allowed else None
+
+    # -- operators --------------------------------------------------------------------------------
+
+    def _operator(self, call: Call, allowed: int) -> Expr | None:
+        op: Any = call.op
+        if not op.pure or not callable(op.numpy) or op.name.startswith(_NEVER):
+            return None
+        size = _result_bytes(call.struct_info)
+        if size is None:
+            # Sized by the data: never more than a few times that.
+            size = 4 * _bytes_of(call.args)
+        if size > allowed:
+            return None
+        if op.name in _MOVES or not _has_floats(call):
+            return self._meaning(call)
+        made = self._legalised(call, allowed)
+        if made is None and not self.exact:
+            return self._meaning(call)
+        return made
+
+    def _meaning(self, call: Call) -> Expr | None:
+        try:
+            return _as_constant(evaluate(call), call.struct_info)
+        except Exception:
+            # What has no value (an index out of range) fails where it runs, if it runs.
+            return None
+
+    def _legalised(self, call: Call, allowed: int) -> Expr | None:
+        """`call` by the loop functions that stand for it; None if more than these do."""
+        out = Var("out", call.struct_info)
+        body = SeqExpr((BindingBlock((VarBinding(out, call),)),), out)
+        try:
+            mod = LegalizeOps.run(IRModule({"main": Function((), body)}), self.ctx)
+        except RelaxvmError:
+            return None
+        main = mod["main"]
+        assert isinstance(main, Function)
+        known: dict[Var, Expr] = {}
+        for block in main.body.blocks:
+            for b in block.bindings:
+                if type(b) is not VarBinding:
+                    return None
+                made = self._simple(_resolved(b.value, known), mod, allowed)
+                if made is None:
+                    return None
+                known[b.var] = made
+        result = _resolved(main.body.body, known)
+        return result if is_constant(result) else None
+
+    def _simple(self, value: Expr, mod: IRModule, allowed: int) -> Expr | None:
+        if isinstance(value, Call):
+            if value.op is CALL_TIR:
+                return self._kernel_call(value, mod, allowed)
+            return self._meaning(value) if _is_move(value) else None
+        return value if is_constant(value) else None
+
+    # -- loop functions ---------------------------------------------------------------------------
+
+    def _kernel_call(self, call: Call, mod: IRModule, allowed: int) -> Expr | None:
+        fn = mod.get(call.args[0])
+        args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+        info = call.sinfo_args[0]
+        outputs = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        size = _result_bytes(info)
+        if not isinstance(fn, PrimFunc) or size is None or size > allowed:
+            return None
+        scalars = [int(d.value) for d in call.args[2].values] if len(call.args) > 2 else []  # type: ignore[attr-defined]
+        if any(type(o) is not TensorStructInfo for o in outputs):
+            return None
+        try:
+            inputs = [a.data if isinstance(a, Constant) else int(a.value.value) for a in args]  # type: ignore[attr-defined]
+            shapes = [tuple(a.shape) if isinstance(a, NDArray) else a for a in inputs]
+            results = [empty(_dims(o), o.dtype) for o in outputs]  # type: ignore[attr-defined]
+            given = [*shapes, *(r.shape for r in results), *scalars]
+            if not _may_run(fn, given):
+                return None
+            _compiled(fn)(*inputs, *results, *scalars)
+        except (RelaxvmError, AttributeError, TypeError, ValueError):
+            # The call is checked where it runs; what is wrong with it is said there.
+            return None
+        made = [Constant(r) for r in results]
+        return Tuple(made) if isinstance(info, TupleStructInfo) else made[0]
+
+
+def is_constant(value: Any) -> bool:
+    """Whether `value` is a leaf whose value is known: an array, a number, a shape, a text, or a
+    tuple of such.
+    """
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Tuple):
+            todo.extend(each.fields)
+        elif isinstance(each, PrimValue):
+            if not hasattr(each.value, "value") or not isinstance(each.value.value, (int, float)):
+                return False
+        elif isinstance(each, ShapeExpr):
+            if not all(isinstance(d, IntImm) for d in each.values):
+                return False
+        elif isinstance(each, Constant):
+            if getattr(each.struct_info, "vdevice", None) is not None:
+                return False
+        elif not isinstance(each, (StringImm, DataTypeImm)):
+            return False
+    return True
+
+
+def _resolved(value: Any, known: dict[Var, Expr]) -> Any:
+    """`value` with the variables in `known` replaced; deep tuples only where they are flat."""
+    if isinstance(value, Var):
+        return known.get(value, value)
+    if isinstance(value, Tuple):
+        return value.replace(fields=tuple([_resolved_leaf(f, known) for f in value.fields]))
+    if isinstance(value, TupleGetItem):
+        held = _resolved_leaf(value.tuple_value, known)
+        return held.fields[value.index] if isinstance(held, Tuple) else value
+    if isinstance(value, Call):
+        return value.replace(args=tuple([_resolved(a, known) for a in value.args]))
+    return value
+
+
+def _resolved_leaf(value: Any, known: dict[Var, Expr]) -> Any:
+    return known.get(value, value) if isinstance(value, Var) else value
+
+
+# -- sizes and dtypes -----------------------------------------------------------------------------
+
+
+def _leaves(values: Iterable[Any]) -> Iterable[Any]:
+    todo = list(values)
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Tuple):
+            todo.extend(each.fields)
+        else:
+            yield each
+
+
+def _bytes_of(values: Iterable[Any]) -> int:
+    return sum(int(v.data.numpy().nbytes) for v in _leaves(values) if isinstance(v, Constant))
+
+
+def _constant_bytes(value: Expr) -> int:
+    return _bytes_of((value,))
+
+
+def _result_bytes(info: StructInfo) -> int | None:
+    """The bytes of a value of `info`; None if they are not known, or it is none of ours."""
+    if isinstance(info, TupleStructInfo):
+        sizes = [_result_bytes(f) for f in info.fields]
+        return None if None in sizes else sum(sizes)  # type: ignore[arg-type]
+    if isinstance(info, (ShapeStructInfo, PrimStructInfo)):
+        return 0
+    if not isinstance(info, TensorStructInfo) or info.vdevice is not None:
+        return 1 << 62
+    if info.dims is None or not all(isinstance(d, IntImm) for d in info.dims):
+        return None
+    return math.prod(d.value for d in info.dims) * ((info.dtype.bits + 7) // 8)
+
+
+def _dims(info: Any) -> tuple[int, ...]:
+    return tuple(int(d.value) for d in info.dims)
+
+
+def _has_floats(call: Call) -> bool:
+    todo: list[StructInfo] = [call.struct_info, *(v.struct_info for v in _leaves(call.args))]
+    while todo:
+        info = todo.pop()
+        if isinstance(info, TupleStructInfo):
+            todo.extend(info.fields)
+        elif isinstance(info, (TensorStructInfo, PrimStructInfo)):
+            if not (info.dtype.is_int or info.dtype.is_bool):
+                return True
+    return False
+
+
+def _is_move(call: Call) -> bool:
+    op = call.op
+    return isinstance(op, Op) and op.name in _MOVES and callable(op.numpy)
+
+
+def _as_constant(value: Any, info: StructInfo) -> Expr | None:
+    """What a meaning gave, as a constant expression."""
+    if isinstance(info, TupleStructInfo):
+        fields = [_as_constant(v, f) for v, f in zip(value, info.fields)]
+        return None if None in fields else Tuple(fields)
+    if isinstance(info, ShapeStructInfo):
+        return ShapeExpr(tuple(int(d) for d in value))
+    if isinstance(info, TensorStructInfo) and info.dtype != "void":
+        stored = to_storage(np.asarray(value), info.dtype)
+        return Constant(as_array(np.asarray(stored, order="C"), dtype=info.dtype))
+    return None
+
+
+# -- compiled loop functions ----------------------------------------------------------------------
+
+_kernels: OrderedDict[bytes, Any] = OrderedDict()
+_lock = threading.Lock()
+# Machine code is let go of while what it needs for that is still there.
+atexit.register(_kernels.clear)
+
+
+def _compiled(fn: PrimFunc) -> Any:
+    """`fn` as a function of arrays; compiled once per process."""
+    digest = structural_digest(fn.without_attr("global_symbol"))
+    with _lock:
+        found = _kernels.get(digest)
+        if found is not None:
+            _kernels.move_to_end(digest)
+            return found
+    made = build_kernels(fn, Target("llvm"), name="folded")["folded"]
+    with _lock:
+        _kernels[digest] = made
+        while len(_kernels) > _CACHED_KERNELS:
+            _kernels.popitem(last=False)
+    return made
+
+
+def _may_run(fn: PrimFunc, given: list[Any]) -> bool:
+    """Whether `fn` only computes, and ends soon, on arrays of these shapes and these scalars."""
+    for n in walk(fn.body):
+        if isinstance(n, While):
+            return False
+        if type(n) is PrimCall:
+            if isinstance(n.op, GlobalVar):
+                return False
+            if isinstance(n.op, Intrinsic) and n.op.effect == "opaque":
+                if n.op.name not in _HARMLESS:
+                    return False
+    fixed: dict[Any, Any] = {}
+    for param, value in zip(fn.params, given):
+        buffer = fn.buffer_map.get(param)
+        if buffer is None:
+            fixed[param] = value
+        elif not all(isinstance(d, IntImm) for d in buffer.shape):
+            fixed[param] = decl_buffer(value, buffer.dtype, buffer.name)
+    return _steps(specialize(fn, fixed) if fixed else fn) <= _MAX_STEPS
+
+
+def _steps(fn: PrimFunc) -> float:
+    """The most iterations that the loops of `fn` can make in all; infinite if nothing bounds
+    them.
+    """
+    analyzer = Analyzer(wrap=False)
+    total = 0.0
+    todo: list[tuple[Any, float]] = [(fn.body, 1.0)]
+    while todo:
+        s, times = todo.pop()
+        if isinstance(s, For):
+            bound = analyzer.const_int_bound(s.extent).max_value
+            times = times * bound if bound is not None and bound < 1 << 40 else math.inf
+            total += times
+            analyzer.bind(s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True)
+        if total > _MAX_STEPS:
+            return total
+        todo.extend((c, times) for c in s._children_() if isinstance(c, (Stmt, Block)))
+    return total

@@ -1,0 +1,226 @@
+"""EliminateCommonSubexpr: what was computed is not computed again.
+
+    a = R.add(x, y)                            a = R.add(x, y)
+    b = R.add(x, y)                            gv = R.multiply(a, a)
+    gv = R.multiply(a, b)                      return gv
+    return gv
+
+A value is known from its binding to the end of the branch it stands in. Inner functions know only
+their own: they capture no more than they did. Calls that have effects, allocate, or give an object
+with a state of its own are left alone, and so is what something may write into.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir.module import GlobalVar, IRModule
+from ...ir.node import value_key
+from ...ir.op import Op
+from ...ir.transform import PassContext, function_pass
+from ..analysis.purity import is_pure_call
+from ..analysis.written import maybe_written_vars
+from ..array_leaf import ARRAY_CODEC
+from ..expr import (
+    Binding,
+    Call,
+    Constant,
+    DataTypeImm,
+    ExternFunc,
+    Function,
+    MatchCast,
+    StringImm,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
+from ..substitute import substitute_graph
+from .in_order import BEGIN_BLOCK, BIND, ENTER, LEAVE, Dropper, SameVars, read_in_order
+from .scopes import vars_in
+
+__all__ = ["EliminateCommonSubexpr"]
+
+# Each call of these gives memory of its own.
+_ALLOCATES = ("relax.builtin.alloc", "relax.memory.", "relax.vm.")
+_IN_PLACE = frozenset({"relax.call_tir_inplace", "relax.call_inplace_packed"})
+_COMPARED_BYTES = 1 << 16
+"""Constants up to this size are the same if their contents are; larger ones if they are the same
+array."""
+
+
+@function_pass(opt_level=3)
+def EliminateCommonSubexpr(
+    fn: Function, mod: IRModule, ctx: PassContext, *, call_only: bool = False
+) -> Function:
+    """Replace a value that was computed before, where it is still in scope, by the earlier one.
+
+    call_only  look at calls only, not at tuples, their fields and match_casts
+    """
+    same = SameVars()
+    seen = _Seen(mod, call_only)
+    changes: dict[int, Binding | None] = {}
+    block: Any = None
+    outer: list[Any] = []
+    written: set[Var] | None = None
+    for kind, node in read_in_order(fn):
+        if kind == BEGIN_BLOCK:
+            block = node
+        elif kind == ENTER:
+            outer.append(block)
+            seen.enter(isinstance(node.value, Function))
+        elif kind == LEAVE:
+            block = outer.pop()
+            seen.leave()
+        elif kind == BIND:
+            same.bound(node.var, block)
+            key = seen.key(node)
+            if key is None:
+                continue
+            earlier = seen.find(key)
+            if earlier is not None:
+                if written is None:
+                    written = maybe_written_vars(fn, mod)
+                if written.isdisjoint((node.var, earlier, *vars_in(node.value))):
+                    same.merge(earlier, node.var, block)
+                    changes[id(node.var)] = None
+                    seen.number(node.var, earlier)
+                    continue
+            seen.add(key, node.var)
+    if not changes:
+        return fn
+    return substitute_graph(Dropper(changes).rewrite(fn), same.mapping())
+
+
+class _Seen:
+    """The values known where we are, by a key that is the same for the same computation."""
+
+    def __init__(self, mod: IRModule, call_only: bool) -> None:
+        self.mod = mod
+        self.call_only = call_only
+        self.tables: list[dict[Any, Var]] = [{}]
+        self.undo: list[tuple[bool, list[tuple[Any, Var | None]]]] = [(False, [])]
+        self.numbers: dict[Var, int] = {}
+        self.arrays: dict[int, tuple[Any, bytes]] = {}
+
+    def enter(self, function: bool) -> None:
+        """Begin a branch, or the body of an inner function."""
+        self.undo.append((function, []))
+        if function:
+            self.tables.append({})
+
+    def leave(self) -> None:
+        """Forget what the branch or function computed."""
+        function, log = self.undo.pop()
+        if function:
+            self.tables.pop()
+            return
+        table = self.tables[-1]
+        for key, before in reversed(log):
+            if before is None:
+                del table[key]
+            else:
+                table[key] = before
+
+    def find(self, key: Any) -> Var | None:
+        """The variable that holds the computation, if one does."""
+        return self.tables[-1].get(key)
+
+    def add(self, key: Any, var: Var) -> None:
+        """From here on `var` holds it."""
+        table = self.tables[-1]
+        self.undo[-1][1].append((key, table.get(key)))
+        table[key] = var
+
+    def number(self, var: Var, like: Var) -> None:
+        """`var` is what `like` is."""
+        self.numbers[var] = self.numbers.get(like, id(like))
+
+    # -- keys -------------------------------------------------------------------------------------
+
+    def key(self, b: Binding) -> Any:
+        """What `b` computes, or None if it has to compute it itself."""
+        value = b.value
+        info = id(b.var.struct_info)
+        if isinstance(b, MatchCast):
+            if self.call_only:
+                return None
+            return ("cast", info, id(b.struct_info), self.leaf(value))
+        if isinstance(value, Call):
+            return self.call(value, info) if self.may_share(value) else None
+        if self.call_only:
+            return None
+        if isinstance(value, TupleGetItem):
+            return ("item", info, self.leaf(value.tuple_value), value.index)
+        if isinstance(value, Tuple):
+            return ("tuple", info, self.leaf(value))
+        return None
+
+    def may_share(self, call: Call) -> bool:
+        op = call.op
+        if isinstance(op, Op):
+            if op.name.startswith(_ALLOCATES) or op.name in _IN_PLACE:
+                return False
+        return _is_plain(call.struct_info) and is_pure_call(call, self.mod)
+
+    def call(self, call: Call, info: int) -> Any:
+        return (
+            "call",
+            info,
+            self.leaf(call.op),
+            tuple([self.leaf(a) for a in call.args]),
+            value_key(call.attrs) if call.attrs else None,
+            tuple(map(id, call.sinfo_args)),
+        )
+
+    def leaf(self, value: Any) -> Any:
+        """A key for a leaf. Tuples are laid flat, so that it is no deeper than a few levels."""
+        if type(value) is not Tuple:
+            return self.atom(value)
+        flat: list[Any] = []
+        todo: list[Any] = [value]
+        while todo:
+            each = todo.pop()
+            if type(each) is Tuple:
+                flat.append(("(", len(each.fields)))
+                todo.extend(reversed(each.fields))
+            else:
+                flat.append(self.atom(each))
+        return tuple(flat)
+
+    def atom(self, value: Any) -> Any:
+        if isinstance(value, Var):
+            return self.numbers.get(value, id(value))
+        if isinstance(value, Constant):
+            return (self.array(value), id(value.struct_info))
+        if isinstance(value, ExternFunc):
+            return ("extern", value.global_symbol, id(value.struct_info))
+        if isinstance(value, GlobalVar):
+            return ("global", value.name_hint)
+        if isinstance(value, (StringImm, DataTypeImm)):
+            return (type(value), str(value.value))
+        value = getattr(value, "value", value)  # of a PrimValue: interned, like shapes
+        return id(value)
+
+    def array(self, constant: Constant) -> Any:
+        data = constant.data
+        found = self.arrays.get(id(data))
+        if found is None:
+            small = data.numpy().nbytes <= _COMPARED_BYTES
+            digest = ARRAY_CODEC.digest(data) if small else id(data).to_bytes(8, "little")
+            found = self.arrays[id(data)] = (data, digest)
+        return found[1]
+
+
+def _is_plain(info: StructInfo) -> bool:
+    """Whether values of `info` are known by what they hold: not objects with a state, nor
+    functions.
+    """
+    todo = [info]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, TupleStructInfo):
+            todo.extend(each.fields)
+        elif isinstance(each, (ObjectStructInfo, FuncStructInfo)):
+            return False
+    return True

@@ -1,0 +1,329 @@
+"""InlinePrivateFunctions: calls of private functions become their bodies.
+
+    before:  def main(x): gv = cls.twice(x); return gv
+             def twice(a): b = R.add(a, a); return b
+    after:   def main(x): b = R.add(x, x); return b
+
+The functions that are left without a call go. A function that calls itself, directly or through
+others, stays; so does one with branches where it is called from a dataflow block. An argument that
+may not fit its parameter is checked by a match_cast, as the call would have checked it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir.expr import Var as TirVar
+from ...ir.module import GlobalVar, IRModule
+from ...ir.transform import PassContext, module_pass
+from ...ir.walk import walk
+from ..analysis.recursion import detect_recursion
+from ..analysis.vars import all_global_vars, struct_info_vars
+from ..derive import (
+    bind_symbols,
+    definable_tir_vars_in_struct_info,
+    is_base_of,
+    substitute_struct_info,
+    tir_vars_in_struct_info,
+)
+from ..expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    If,
+    MatchCast,
+    SeqExpr,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from ..normal_form import join_plain_blocks
+from ..steps import Steps, run_steps
+from ..struct_info import Expr, StructInfo
+from ..substitute import substitute_graph
+from .private_functions import is_private
+
+__all__ = ["InlinePrivateFunctions"]
+
+_MAX_BINDINGS = 100_000
+"""No more bindings than this are inlined in a module: calls of calls of calls can double them each
+time."""
+
+
+@module_pass(opt_level=3)
+def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Put the bodies of private functions where they are called."""
+    recursive = {gv.name_hint for group in detect_recursion(mod) for gv in group}
+    inlined = {
+        gv.name_hint: fn
+        for gv, fn in mod.items()
+        if is_private(fn) and gv.name_hint not in recursive and not fn.get_attr("relax.force_pure")
+    }
+    if not inlined:
+        return mod
+    done: dict[str, Any] = {}
+    bodies: dict[str, _Body] = {}
+    total = [0]
+    for name in _callees_first(mod):
+        fn = _Inliner(bodies, total).function(mod[name])  # type: ignore[arg-type]
+        done[name] = fn
+        if name in inlined:
+            bodies[name] = _Body(fn)
+    if all(mod[name] is fn for name, fn in done.items()):
+        return mod
+    made = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
+    return _without_uncalled(made, mod, set(inlined))
+
+
+def _callees_first(mod: IRModule) -> list[str]:
+    """Graph functions, each after those it calls (where they do not call each other)."""
+    names = {gv.name_hint for gv, fn in mod.items() if isinstance(fn, Function)}
+    order: list[str] = []
+    seen: set[str] = set()
+    for root in (gv.name_hint for gv in mod if gv.name_hint in names):
+        todo = [(root, False)]
+        while todo:
+            name, ready = todo.pop()
+            if ready:
+                order.append(name)
+            elif name not in seen:
+                seen.add(name)
+                todo.append((name, True))
+                called = all_global_vars(mod[name])  # type: ignore[arg-type]
+                todo.extend((gv.name_hint, False) for gv in called if gv.name_hint in names)
+    return order
+
+
+def _without_uncalled(made: IRModule, before: IRModule, inlined: set[str]) -> IRModule:
+    """`made` without functions that were called, and are not any more."""
+    was = _mentioned(before)
+    while True:
+        now = _mentioned(made)
+        gone = {n for n in inlined if n in made and n in was and n not in now}
+        if not gone:
+            return made
+        made = made.clone({gv: fn for gv, fn in made.items() if gv.name_hint not in gone})
+
+
+def _mentioned(mod: IRModule) -> set[str]:
+    return {
+        n.name_hint
+        for fn in mod.functions.values()
+        if isinstance(fn, Function)
+        for n in walk(fn)
+        if isinstance(n, GlobalVar)
+    }
+
+
+class _Body:
+    """A function ready to be inlined."""
+
+    def __init__(self, fn: Function) -> None:
+        self.fn = fn
+        self.branches = False
+        self.variables: list[Var] = []
+        self.symbols: dict[TirVar, None] = {}
+        self._bind(fn.params)
+        for n in walk(fn.body):
+            if isinstance(n, Binding):
+                self.variables.append(n.var)
+                if isinstance(n, MatchCast):
+                    symbols = definable_tir_vars_in_struct_info(n.struct_info)
+                    self.symbols.update(dict.fromkeys(symbols))
+            elif isinstance(n, Function):
+                self.variables.extend(n.params)
+                self._bind(n.params)
+            elif isinstance(n, If):
+                self.branches = True
+        self.size = len(self.variables)
+
+    def _bind(self, params: Sequence[Var]) -> None:
+        for p in params:
+            symbols = definable_tir_vars_in_struct_info(p.struct_info)
+            self.symbols.update(dict.fromkeys(symbols))
+
+    def fresh_symbols(self) -> dict[TirVar, Any]:
+        """A new symbol for each that the function binds."""
+        return {s: type(s)(s.name, s.dtype, s.type_annotation) for s in self.symbols}
+
+    def fresh_variables(self, mapping: dict[Any, Any]) -> dict[Any, Any]:
+        """`mapping` of symbols and parameters, and a new variable for each that the body binds."""
+        infos: dict[int, StructInfo] = {}
+        made = dict(mapping)
+        for v in self.variables:
+            info = infos.get(id(v.struct_info))
+            if info is None:
+                info = substitute_struct_info(v.struct_info, made)
+                if not struct_info_vars(v.struct_info):
+                    infos[id(v.struct_info)] = info
+            made[v] = type(v)(v.name_hint, info, v.span)
+        return made
+
+
+class _Inliner:
+    """Rebuilds one function with the calls of `bodies` inlined."""
+
+    def __init__(self, bodies: dict[str, _Body], total: list[int]) -> None:
+        self.bodies = bodies
+        self.total = total
+        self.renamed: dict[Any, Any] = {}
+
+    def function(self, fn: Function) -> Function:
+        """`fn` with calls inlined; the same object if there are none."""
+        calls = [n for n in walk(fn) if type(n) is Call and self.body_of(n) is not None]
+        if not calls:
+            return fn
+        made = fn.replace(body=run_steps(self.seq(fn.body)))
+        return substitute_graph(made, self.final_names())
+
+    def final_names(self) -> dict[Any, Any]:
+        """variable of a call -> what it is now, through all calls"""
+        found: dict[Any, Any] = {}
+        for var in self.renamed:
+            value, trail = var, []
+            while value in self.renamed and value not in found:
+                trail.append(value)
+                value = self.renamed[value]
+            value = found.get(value, value)
+            found.update((v, value) for v in trail)
+        return found
+
+    def body_of(self, value: Any) -> _Body | None:
+        if type(value) is not Call or not isinstance(value.op, GlobalVar):
+            return None
+        body = self.bodies.get(value.op.name_hint)
+        if body is None or len(body.fn.params) != len(value.args):
+            return None
+        return body
+
+    def seq(self, seq: SeqExpr) -> Steps:
+        blocks: list[BindingBlock] = []
+        for block in seq.blocks:
+            current: list[Binding] = []
+            flow = isinstance(block, DataflowBlock)
+            for b in block.bindings:
+                value = b.value
+                if isinstance(value, If):
+                    true_branch = yield self.seq(value.true_branch)
+                    false_branch = yield self.seq(value.false_branch)
+                    new = value.replace(true_branch=true_branch, false_branch=false_branch)
+                    current.append(b.replace(value=new))
+                elif isinstance(value, Function):
+                    body = yield self.seq(value.body)
+                    current.append(b.replace(value=value.replace(body=body)))
+                else:
+                    found = self.body_of(value)
+                    if found is None or not self.may_inline(found, flow):
+                        current.append(b)
+                        continue
+                    opened = self.opened(value, found)
+                    if opened is None:
+                        current.append(b)
+                    elif flow:
+                        current += self.flat(b, *opened)
+                    else:
+                        inner = self.spread(b, *opened)
+                        blocks += [BindingBlock(current), *inner[:-1]]
+                        current = list(inner[-1].bindings)
+            same = len(current) == len(block.bindings) and all(
+                x is y for x, y in zip(current, block.bindings)
+            )
+            blocks.append(block if same else block.replace(bindings=tuple(current)))
+        return seq.replace(blocks=join_plain_blocks(b for b in blocks if b.bindings))
+
+    def may_inline(self, body: _Body, flow: bool) -> bool:
+        if (flow and body.branches) or self.total[0] + body.size > _MAX_BINDINGS:
+            return False
+        self.total[0] += body.size
+        return True
+
+    # -- one call ---------------------------------------------------------------------------------
+
+    def opened(self, call: Call, body: _Body) -> tuple[list[Binding], SeqExpr] | None:
+        """The checks of the arguments, and the body with the arguments put in. None if the
+        parameters' symbols need one another in a circle.
+        """
+        fn = body.fn
+        symbols = body.fresh_symbols()
+        given = bind_symbols((p.struct_info, a.struct_info) for p, a in zip(fn.params, call.args))
+        symbols.update(given)
+        mapping: dict[Any, Any] = dict(symbols)
+        bound: list[Binding] = []
+        checks: list[MatchCast] = []
+        for p, arg in zip(fn.params, call.args):
+            wanted = substitute_struct_info(p.struct_info, symbols)
+            if not is_base_of(wanted, arg.struct_info):
+                mapping[p] = Var(p.name_hint, wanted, call.span)
+                checks.append(MatchCast(mapping[p], arg, wanted, call.span))
+            elif isinstance(arg, Tuple):
+                # A field is taken of a variable, never of a tuple that is written out.
+                mapping[p] = Var(p.name_hint, arg.struct_info, call.span)
+                bound.append(VarBinding(mapping[p], arg, call.span))
+            else:
+                mapping[p] = arg
+        ordered = _in_order(checks, {v for e in given.values() for v in _symbols(e)})
+        if ordered is None:
+            return None
+        return [*ordered, *bound], substitute_graph(fn.body, body.fresh_variables(mapping))
+
+    def spread(self, b: Binding, checks: list[Binding], seq: SeqExpr) -> list[BindingBlock]:
+        """The blocks that stand for `b` in a plain block; the last one is plain."""
+        return [
+            BindingBlock(checks),
+            *seq.blocks,
+            BindingBlock(self.result(b, seq.body)),
+        ]
+
+    def flat(self, b: Binding, checks: list[Binding], seq: SeqExpr) -> list[Binding]:
+        """The bindings that stand for `b` inside a dataflow block."""
+        inner = [x for block in seq.blocks for x in block.bindings]
+        for x in (*checks, *inner):
+            if type(x.var) is Var:
+                self.renamed[x.var] = DataflowVar(x.var.name_hint, x.var.struct_info, x.var.span)
+        return [*checks, *inner, *self.result(b, seq.body)]
+
+    def result(self, b: Binding, value: Expr) -> Sequence[Binding]:
+        """The binding of the call's variable, unless the value can stand for it everywhere."""
+        if (
+            type(b) is VarBinding
+            and isinstance(value, Var)
+            and value.struct_info is b.var.struct_info
+            and not isinstance(value, DataflowVar)
+            and self.stays(b.var, value)
+        ):
+            self.renamed[b.var] = value
+            return ()
+        return (b.replace(value=value),)
+
+    def stays(self, var: Var, value: Var) -> bool:
+        # Made a dataflow variable just now, it is not seen outside the block.
+        return value not in self.renamed or isinstance(var, DataflowVar)
+
+
+def _symbols(expr: Any) -> list[TirVar]:
+    return [n for n in walk(expr) if isinstance(n, TirVar)]
+
+
+def _in_order(checks: list[MatchCast], known: set[TirVar]) -> list[MatchCast] | None:
+    """`checks` so that each uses only symbols of `known`, its own, or those before it."""
+    ordered: list[MatchCast] = []
+    left = checks
+    own = {s for c in checks for s in definable_tir_vars_in_struct_info(c.struct_info)}
+    unbound = own - known
+    while left:
+        ready, later = [], []
+        for c in left:
+            mine = set(definable_tir_vars_in_struct_info(c.struct_info))
+            needed = set(tir_vars_in_struct_info(c.struct_info)) - mine
+            (later if needed & unbound else ready).append(c)
+        if not ready:
+            return None
+        for c in ready:
+            unbound.difference_update(definable_tir_vars_in_struct_info(c.struct_info))
+        ordered += ready
+        left = later
+    return ordered

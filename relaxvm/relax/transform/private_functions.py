@@ -1,0 +1,75 @@
+"""Functions whose signature may change: private ones, all of whose calls we see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...ir.module import GlobalVar, IRModule
+from ...ir.walk import walk
+from ..expr import Binding, Call, Function, VarBinding
+
+__all__ = ["Site", "is_private", "private_calls", "rewrite_calls"]
+
+_OPAQUE = ("Codegen", "Composite", "Primitive")
+
+
+class Site(NamedTuple):
+    """A call of a private function, bound by a VarBinding of the function `caller`."""
+
+    caller: str
+    binding: Binding
+    call: Call
+
+
+def is_private(fn: Any) -> bool:
+    """Whether `fn` is a graph function that only functions of its module can call."""
+    if not isinstance(fn, Function) or fn.get_attr("global_symbol") is not None:
+        return False
+    return not any(fn.get_attr(name) for name in _OPAQUE)
+
+
+def private_calls(mod: IRModule) -> dict[str, list[Site]]:
+    """The calls of each private function that is called, and nothing but called, by graph
+    functions.
+    """
+    found: dict[str, list[Site]] = {gv.name_hint: [] for gv, fn in mod.items() if is_private(fn)}
+    escaped: set[str] = set()
+    if not found:
+        return {}
+    for gv, fn in mod.items():
+        if not isinstance(fn, Function):
+            continue
+        bound: set[int] = set()
+        for n in walk(fn):
+            if type(n) is VarBinding and type(n.value) is Call:
+                call = n.value
+                if isinstance(call.op, GlobalVar) and call.op.name_hint in found:
+                    bound.add(id(call))
+                    found[call.op.name_hint].append(Site(gv.name_hint, n, call))
+            below: Any = n._children_()
+            if type(n) is Call and isinstance(n.op, GlobalVar):
+                below = n.args
+                if id(n) not in bound:
+                    escaped.add(n.op.name_hint)  # a call out of normal form
+            escaped.update(c.name_hint for c in below if isinstance(c, GlobalVar))
+    return {
+        name: sites
+        for name, sites in found.items()
+        if name not in escaped and sites and _fits(mod[name], sites)
+    }
+
+
+def _fits(fn: Any, sites: list[Site]) -> bool:
+    return all(len(site.call.args) == len(fn.params) for site in sites)
+
+
+def rewrite_calls(
+    mod: IRModule, sites: dict[str, list[Site]], rewrite: Callable[[Site], Any]
+) -> dict[str, dict[int, Any]]:
+    """By caller: id of a bound variable -> the bindings that `rewrite` gives for the site."""
+    changes: dict[str, dict[int, Any]] = {}
+    for group in sites.values():
+        for site in group:
+            changes.setdefault(site.caller, {})[id(site.binding.var)] = rewrite(site)
+    return changes

@@ -1,0 +1,381 @@
+"""Compiled functions, linked: what ``vm["main"]`` is in compiled mode.
+
+The machine code reads everything it needs from the context, a table of 64-bit words that is filled
+here by the names the compiler wrote down (`compiled_code`). What it cannot or need not do itself it
+asks the helpers below to do: they are Python functions, called with ints and objects.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, LoadError, to_numpy_dtype
+from .builtin import VMClosure
+from .check import as_condition
+from .compiled_code import MODES, CompiledCode, CompiledInfo
+from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
+from .compiled_state import address_of_data, rebuild
+from .device import cpu
+from .disasm import instruction_text
+from .frame import Frames, Plan, take_from_arena
+from .interpreter import adopt, closure_call, name_frames, run, too_deep
+from .kernel_function import call_path
+from .link import LinkedFunction
+from .native import LinkedKernels
+from .ndarray import NDArray, ShapeTuple
+from .ops import Step
+from .outputs import Destination
+from .pyabi import (
+    METH_FASTCALL,
+    METH_KEYWORDS,
+    compiled_problem,
+    function_address,
+    numpy_address,
+)
+from .storage import ALIGNMENT_BYTES
+from .trampoline import fast_path_problem
+
+__all__ = ["CompiledFunction", "CompiledProgram", "link_compiled"]
+
+_MAX_FRAMES = 8
+"""Frames kept per function; concurrent calls beyond have frames of their own, used once."""
+_TYPES: dict[str, type] = {
+    "NDArray": NDArray,
+    "ndarray": np.ndarray,
+    "tuple": tuple,
+    "ShapeTuple": ShapeTuple,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+    "VMClosure": VMClosure,
+}
+_OBJECTS: dict[str, Any] = {
+    "None": None,
+    "True": True,
+    "False": False,
+    "cpu": cpu(0),
+    "out": "out",
+}
+
+
+class CompiledFunction:
+    """One VM function in compiled mode.
+
+    call    what to call it by: takes what the slow call takes. None if it is not compiled
+    reason  why it is not, or ""
+    program what it is part of, None if nothing is compiled
+    """
+
+    __slots__ = ("_info", "_linked", "call", "program", "reason")
+
+    def __init__(
+        self,
+        linked: LinkedFunction,
+        info: CompiledInfo | None,
+        call: Callable[..., Any] | None,
+        reason: str,
+        program: CompiledProgram | None = None,
+    ) -> None:
+        self.program = program
+        self._linked = linked
+        self._info = info
+        self.call = call
+        self.reason = reason
+
+    @property
+    def explanation(self) -> list[tuple[int, str, str, str]]:
+        """For each instruction: its number, its text, "native", "python" or "interpreter" for
+        where it runs, and why not natively.
+        """
+        linked = self._linked
+        found = []
+        for pc, instruction in enumerate(linked.program.instructions(linked.info)):
+            mode, reason = (2, self.reason) if self._info is None else self._info.steps[pc]
+            text = " ".join(instruction_text(linked.program, instruction).split())
+            if self.call is None:
+                mode, reason = 2, self.reason
+            found.append((pc, text, MODES[mode], reason))
+        return found
+
+
+def link_compiled(
+    vm: Any,
+    functions: Mapping[str, LinkedFunction],
+    kernels: LinkedKernels | None,
+    slow_calls: Mapping[str, Callable[..., Any]],
+) -> dict[str, CompiledFunction]:
+    """The functions of a program in compiled mode, by name.
+
+    functions   the same functions as the interpreter runs them
+    kernels     the linked object code, which the compiled functions are part of
+    slow_calls  what takes a call that is not plain: ``slow(*args, out=None, **kwargs)``
+    """
+    code = None if kernels is None else kernels.compiled
+    problem = _problem(code)
+    if problem is not None or code is None or kernels is None:
+        return {
+            name: CompiledFunction(linked, None, None, problem or "the file has no compiled code")
+            for name, linked in functions.items()
+        }
+    program = CompiledProgram(vm, functions, code, kernels, slow_calls)
+    return program.functions
+
+
+def _problem(code: CompiledCode | None) -> str | None:
+    if code is None:
+        return "the executable has no compiled functions"
+    if call_path() == "generic":
+        return "set_call_path('generic') was chosen when the machine was made"
+    return fast_path_problem() or compiled_problem()
+
+
+def _check_fits(code: CompiledCode, functions: Mapping[str, LinkedFunction]) -> None:
+    """Raise LoadError unless `code` is of a program with these functions."""
+    if [info.name for info in code.functions] != list(functions):
+        raise LoadError("compiled functions: they are not those of the program")
+    counts = [len(functions[info.name].ops) for info in code.functions]
+    for info, count in zip(code.functions, counts):
+        if len(info.steps) != count:
+            raise LoadError(f"compiled functions: {info.name} has {count} instructions")
+    for index, pc, _ in code.sites:
+        if not 0 <= pc < counts[index]:
+            raise LoadError("compiled functions: a site is at no instruction")
+
+
+class CompiledProgram:
+    """The context of one machine's compiled functions, and the helpers they call."""
+
+    def __init__(
+        self,
+        vm: Any,
+        functions: Mapping[str, LinkedFunction],
+        code: CompiledCode,
+        kernels: LinkedKernels,
+        slow_calls: Mapping[str, Callable[..., Any]],
+    ) -> None:
+        self._vm = vm
+        self._max_depth: int = vm.limits.max_depth
+        _check_fits(code, functions)
+        self._code = code
+        self._owner = kernels.owner
+        self._slow_calls = slow_calls
+        self._linked = [functions[info.name] for info in code.functions]
+        plans = [Plan() if f.frames is None else f.frames.plan for f in self._linked]
+        self._plans = plans
+        self._layouts = [FrameLayout(plan) for plan in plans]
+        self._frames: list[dict[int, NativeFrame]] = [{} for _ in self._linked]
+        self._resumes: dict[int, dict[int, tuple[Step, ...]]] = {}
+        self._pending: dict[int, tuple[BaseException, list[Any]]] = {}
+        self._lock = threading.Lock()
+        self._keep: list[Any] = []
+        self._words = (ctypes.c_int64 * max(1, len(code.words)))()
+        self._fill(kernels.num_threads)
+        self.functions: dict[str, CompiledFunction] = {}
+        for index, info in enumerate(code.functions):
+            self.functions[info.name] = self._function(index, info)
+
+    # -- the context -------------------------------------------------------------------------------
+
+    def _fill(self, num_threads: int) -> None:
+        settings = {"careful": 0, "max_depth": self._max_depth, "threads": num_threads}
+        for i, name in enumerate(self._code.words):
+            if name in settings:
+                self._words[i] = settings[name]
+                continue
+            kind, _, rest = name.partition(":")
+            try:
+                self._words[i] = _FILLERS[kind](self, rest)
+            except (LookupError, AttributeError, TypeError, ValueError) as error:
+                raise LoadError(
+                    f"compiled functions: {name} means nothing here ({type(error).__name__}: "
+                    f"{error}); build the executable again"
+                ) from None
+
+    def _kept(self, value: Any) -> int:
+        """The address of an object, which lives as long as this."""
+        self._keep.append(value)
+        return id(value)
+
+    def _operand(self, rest: str) -> Any:
+        f, pc, k = map(int, rest.split(":"))
+        linked = self._linked[f]
+        return linked.template[linked.ops[pc].args[k]]
+
+    def _callee(self, rest: str) -> int:
+        f, pc = map(int, rest.split(":"))
+        return self._kept(self._linked[f].ops[pc].function)
+
+    def _data(self, rest: str) -> int:
+        array = self._operand(rest)._array
+        self._kept(array)
+        return address_of_data(array)
+
+    def set_careful(self, careful: bool) -> None:
+        """Make every call from now on take its slow call, or not."""
+        self._words[self._code.words.index("careful")] = int(careful)
+
+    # -- functions ---------------------------------------------------------------------------------
+
+    def _function(self, index: int, info: CompiledInfo) -> CompiledFunction:
+        linked = self._linked[index]
+        reason = info.reason
+        if not reason and layout_plain(self._plans[index]) != info.layout:
+            reason = "it was compiled for memory that is prepared in another way"
+        if reason:
+            return CompiledFunction(linked, info, None, reason)
+        return CompiledFunction(linked, info, self._entry(info, linked), "", self)
+
+    def _entry(self, info: CompiledInfo, linked: LinkedFunction) -> Callable[..., Any]:
+        """A builtin function object around the entry."""
+        address = self._owner.addresses[info.symbol]
+        name, doc = linked.name.encode(), linked.info.signature().encode()
+        texts = name + b"\0" + doc + b"\0"
+        # The record is `self`: the context's address, the method definition, its texts. Python
+        # lets go of a function's `self` last of all.
+        size = 8 + 32
+        record = bytes(size) + texts
+        start = id(record) + 32
+        definition = struct.pack(
+            "=qqqiiq",
+            ctypes.addressof(self._words),
+            start + size,
+            address,
+            METH_FASTCALL | METH_KEYWORDS,
+            0,
+            start + size + len(name) + 1,
+        )
+        ctypes.memmove(start, definition, size)
+        make = ctypes.PYFUNCTYPE(
+            ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
+        )(("PyCFunction_NewEx", ctypes.pythonapi))
+        made: Callable[..., Any] = make(start + 8, record, self)
+        return made
+
+    # -- helpers the code calls --------------------------------------------------------------------
+
+    def _leave(self, site: int, code: int, spill: int, frame: int, depth: int) -> Any:
+        """Go on in the interpreter where the code left; `code` is the failure of a kernel."""
+        index, pc, described = self._code.sites[site]
+        linked = self._linked[index]
+        native = self._frames[index][frame] if frame else None
+        registers = rebuild(linked, native, described, spill)
+        places: list[Any] = []
+        try:
+            if code:
+                op = linked.ops[pc]
+                places.append((linked, pc))
+                op.function.raise_failure(code, [registers[i] for i in op.args])
+            steps = self._steps_from(index, pc)
+            return run(linked, (), self._max_depth, depth, (registers, steps), places)
+        except BaseException as error:
+            self._unwind(error, places, depth)
+            raise
+        finally:
+            del registers
+            if native is not None:
+                native.refresh()
+
+    def _steps_from(self, index: int, pc: int) -> tuple[Step, ...]:
+        """The rest of the block of instruction `pc`."""
+        found = self._resumes.get(index)
+        if found is None:
+            linked = self._linked[index]
+            found = {}
+            for block in linked.blocks:
+                for k, step in enumerate(block):
+                    at = linked.positions.get(id(step))
+                    if at is not None:
+                        found[at] = block[k:]
+            self._resumes[index] = found
+        return found[pc]
+
+    def _note(self, where: int, depth: int, error: BaseException) -> None:
+        self._unwind(error, [(self._linked[where >> 32], where & 0xFFFF_FFFF)], depth)
+
+    def _unwind(self, error: BaseException, places: list[Any], depth: int) -> None:
+        """Remember the frames of an error; name them on it when the outermost is left."""
+        with self._lock:
+            _, known = self._pending.pop(id(error), (error, []))
+            known += places
+            if depth:
+                self._pending[id(error)] = (error, known)
+                return
+        name_frames(error, known, self._max_depth)
+
+    def _interpret(self, depth: int, callee: LinkedFunction, *args: Any) -> Any:
+        """Call a VM function in the interpreter, from a frame that is `depth` deep."""
+        if depth >= self._max_depth:
+            raise too_deep(callee, self._max_depth)
+        places: list[Any] = []
+        try:
+            return run(callee, args, self._max_depth, depth + 1, None, places)
+        except BaseException as error:
+            # The caller's note follows.
+            self._unwind(error, places, depth + 1)
+            raise
+
+    def _invoke(self, depth: int, closure: Any, args: Any) -> Any:
+        callee, given = closure_call(closure, args)
+        if type(callee) is LinkedFunction:
+            return self._interpret(depth, callee, *given)
+        return adopt(callee(*given))
+
+    def _frame(self, index: int) -> int:
+        """The address of a new frame of a function."""
+        frames = self._linked[index].frames
+        assert type(frames) is Frames
+        made = NativeFrame(frames, self._plans[index], self._layouts[index])
+        alive = self._frames[index]
+        made.words[EXTRA] = int(len(alive) >= _MAX_FRAMES)
+        alive[made.address] = made
+        return made.address
+
+    def _drop(self, index: int, address: int) -> None:
+        del self._frames[index][address]
+
+    def _grow(self, index: int, address: int, pc: int, size: int) -> None:
+        frame = self._frames[index][address]
+        take_from_arena(frame.arena(pc), size)
+        frame.refresh()
+
+    @staticmethod
+    def _alloc(size: int) -> np.ndarray:
+        return np.empty(size + ALIGNMENT_BYTES, np.uint8)
+
+    def _own(self, value: Any) -> Any:
+        return self._vm._own(value)
+
+    @staticmethod
+    def _finish(value: Any, out: Any, linked: LinkedFunction) -> Any:
+        return Destination(linked.info, out).write(value)
+
+    def _helper(self, name: str) -> int:
+        found: Any = {"adopt": adopt, "condition": as_condition}.get(name)
+        return self._kept(found or getattr(self, f"_{name}"))
+
+    def _slow(self, rest: str) -> int:
+        return self._kept(self._slow_calls[self._linked[int(rest)].name])
+
+
+_FILLERS: dict[str, Callable[[CompiledProgram, str], int]] = {
+    "free": lambda program, rest: 0,
+    "py": lambda program, rest: function_address(rest),
+    "np": lambda program, rest: numpy_address(rest),
+    "type": lambda program, rest: id(_TYPES[rest]),
+    "obj": lambda program, rest: id(_OBJECTS[rest]),
+    "dtype": lambda program, rest: program._kept(DataType(rest)),
+    "descr": lambda program, rest: program._kept(to_numpy_dtype(DataType(rest))),
+    "arg": lambda program, rest: program._kept(program._operand(rest)),
+    "data": CompiledProgram._data,
+    "op": CompiledProgram._callee,
+    "linked": lambda program, rest: program._kept(program._linked[int(rest)]),
+    "call": CompiledProgram._helper,
+    "slow": CompiledProgram._slow,
+}

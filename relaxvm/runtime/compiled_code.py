@@ -1,0 +1,141 @@
+"""What the compiler says about compiled functions: plain data, from the code generator through the
+file.
+
+The machine code holds no addresses of this process. It reads everything it needs from a table of
+64-bit words, the context, which the linker fills by the names in `words`:
+
+    careful, max_depth, threads, free:F         what a machine sets; free frames of function F
+    py:X, np:X                                  functions of Python's and numpy's C APIs
+    type:X, obj:X, dtype:X, descr:X             types, singletons, DataTypes, numpy dtypes
+    const:I, data:I                             constant I, and the address of its data
+    op:F:PC, arg:F:PC:K, linked:F               what an instruction calls, an operand, a function
+    call:X, slow:F                              Python helpers; the slow call of function F
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import LoadError, VerifyError
+
+__all__ = ["MODES", "CompiledCode", "CompiledInfo"]
+
+MODES = ("native", "python", "interpreter")
+_MAX_WORDS = 1 << 20
+_MAX_SITES = 1 << 20
+_WORD = re.compile(r"[A-Za-z]+(_[a-z]+)?(:[A-Za-z0-9_]+){0,3}")
+_SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
+
+
+@dataclass(frozen=True)
+class CompiledInfo:
+    """One VM function.
+
+    name     its name
+    symbol   of its entry; "" if it is not compiled, and `reason` says why
+    layout   what the code takes to be prepared in its frames (see `compiled_frame`)
+    steps    for each instruction, where it runs (an index into MODES) and why not natively
+    """
+
+    name: str
+    symbol: str
+    reason: str
+    layout: tuple[Any, ...]
+    steps: tuple[tuple[int, str], ...]
+
+    def __post_init__(self) -> None:
+        if type(self.name) is not str or type(self.reason) is not str:
+            raise VerifyError("compiled function: wanted texts as name and reason")
+        if type(self.symbol) is not str or (self.symbol and not _SYMBOL.fullmatch(self.symbol)):
+            raise VerifyError(f"compiled function {self.name[:80]!r}: symbol is not a symbol")
+        for step in self.steps:
+            fine = type(step) is tuple and len(step) == 2 and type(step[0]) is int
+            if not fine or not 0 <= step[0] < len(MODES) or type(step[1]) is not str:
+                raise VerifyError(f"compiled function {self.name[:80]!r}: a step is damaged")
+
+    def to_plain(self) -> list[Any]:
+        """As msgpack stores it."""
+        steps = [[mode, reason] for mode, reason in self.steps]
+        return [self.name, self.symbol, self.reason, _listed(self.layout), steps]
+
+    @classmethod
+    def from_plain(cls, plain: object) -> CompiledInfo:
+        """The inverse of `to_plain`. Raises LoadError."""
+        if type(plain) is not list or len(plain) != 5:
+            raise LoadError("compiled function: wanted a list of 5")
+        name, symbol, reason, layout, steps = plain
+        if type(layout) is not list or type(steps) is not list:
+            raise LoadError("compiled function: wanted lists as layout and steps")
+        if not all(type(s) is list for s in steps):
+            raise LoadError("compiled function: wanted lists as steps")
+        try:
+            return cls(name, symbol, reason, _tupled(layout), tuple(map(tuple, steps)))
+        except VerifyError as error:
+            raise LoadError(str(error)) from None
+
+
+@dataclass(frozen=True)
+class CompiledCode:
+    """The compiled functions of one object file.
+
+    words  the names of the context's words, in order
+    sites  the places where a function may leave for the interpreter: (function, instruction, how
+           to find the registers), see `compiled_state`
+    """
+
+    words: tuple[str, ...]
+    functions: tuple[CompiledInfo, ...]
+    sites: tuple[tuple[Any, ...], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.words) > _MAX_WORDS or len(self.sites) > _MAX_SITES:
+            raise VerifyError("compiled functions: too many words or sites")
+        for word in self.words:
+            if type(word) is not str or not _WORD.fullmatch(word):
+                raise VerifyError("compiled functions: a word's name is damaged")
+        if len(set(self.words)) != len(self.words):
+            raise VerifyError("compiled functions: two words have the same name")
+        for site in self.sites:
+            fine = type(site) is tuple and len(site) == 3 and type(site[2]) is tuple
+            if not fine or type(site[0]) is not int or type(site[1]) is not int:
+                raise VerifyError("compiled functions: a site is damaged")
+            if not 0 <= site[0] < len(self.functions):
+                raise VerifyError("compiled functions: a site is in no function")
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The symbols of all entries."""
+        return tuple(f.symbol for f in self.functions if f.symbol)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As msgpack stores it."""
+        return {
+            "words": list(self.words),
+            "functions": [f.to_plain() for f in self.functions],
+            "sites": _listed(self.sites),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: object) -> CompiledCode:
+        """The inverse of `to_plain`. Raises LoadError."""
+        if type(plain) is not dict or plain.keys() != {"words", "functions", "sites"}:
+            raise LoadError("compiled functions: wanted words, functions and sites")
+        if not all(type(part) is list for part in plain.values()):
+            raise LoadError("compiled functions: wanted lists")
+        functions = tuple(map(CompiledInfo.from_plain, plain["functions"]))
+        try:
+            return cls(tuple(plain["words"]), functions, _tupled(plain["sites"]))
+        except VerifyError as error:
+            raise LoadError(str(error)) from None
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(v) for v in value] if isinstance(value, tuple) else value
+
+
+def _tupled(value: Sequence[Any]) -> tuple[Any, ...]:
+    # The reader bounds how deep lists are.
+    return tuple([_tupled(v) if type(v) is list else v for v in value])

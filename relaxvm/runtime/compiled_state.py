@@ -1,0 +1,129 @@
+"""The register file of a compiled function that leaves for the interpreter.
+
+Where it leaves, the function has written the live registers to a row of 64-bit words. The site says
+how each is rebuilt: a tuple whose first item is the kind, with numbers of words in it.
+
+    o word                           an object                  n          None
+    i size  b word  f word           int, bool, float           s sizes    a shape
+    t dtype sizes data holder        a tensor over memory       m size data holder scope   a storage
+    h size word                      the shape heap; the word is the address of two words per
+                                     slot: its value, and -1 for none or 128 times the instruction
+                                     that wrote it, plus the axis it came from plus 1
+
+A size is an int or ("w", word); a holder is ("o", word) or ("a", instruction), an arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, to_numpy_dtype
+from .builtin import Storage
+from .compiled_frame import NativeFrame
+from .constants import DimProgram
+from .heap import ShapeHeap
+from .link import LinkedFunction
+from .ndarray import ShapeTuple, wrap_unchecked
+from .origins import origin_of
+from .pyabi import ND_DATA, array_over
+from .verify import builtin_args, static_values
+
+__all__ = ["rebuild"]
+
+ORIGIN_STEP = 128
+"""Origins are numbered so that an instruction has room for all axes."""
+_UINT8 = np.dtype("uint8")
+
+
+def rebuild(
+    linked: LinkedFunction, frame: NativeFrame | None, described: Any, words: int
+) -> list[Any]:
+    """A register file for `linked`, from what a site describes and the words at an address."""
+    source = linked.template if frame is None else frame.registers
+    registers = source.copy()
+    reader = _Reader(linked, frame, words)
+    for register, value in described:
+        registers[register] = reader.value(value)
+    return registers
+
+
+class _Reader:
+    def __init__(self, linked: LinkedFunction, frame: NativeFrame | None, words: int) -> None:
+        self._linked = linked
+        self._frame = frame
+        self._words = words
+
+    def word(self, number: int) -> int:
+        return int(ctypes.c_int64.from_address(self._words + 8 * number).value)
+
+    def size(self, described: Any) -> int:
+        return described if type(described) is int else self.word(described[1])
+
+    def object(self, number: int) -> Any:
+        return ctypes.cast(self.word(number), ctypes.py_object).value
+
+    def value(self, described: Any) -> Any:
+        kind = described[0]
+        if kind == "o":
+            return self.object(described[1])
+        if kind == "n":
+            return None
+        if kind == "i":
+            return self.size(described[1])
+        if kind == "b":
+            return bool(self.word(described[1]))
+        if kind == "f":
+            return ctypes.c_double.from_address(self._words + 8 * described[1]).value
+        if kind == "s":
+            return ShapeTuple([self.size(d) for d in described[1]])
+        if kind == "t":
+            return self._tensor(*described[1:])
+        if kind == "m":
+            return self._storage(*described[1:])
+        return self._heap(*described[1:])
+
+    def _tensor(self, name: str, sizes: Any, data: int, holder: Any) -> Any:
+        dtype, shape = DataType(name), tuple([self.size(d) for d in sizes])
+        array = array_over(self.word(data), shape, to_numpy_dtype(dtype), self._holder(holder))
+        return wrap_unchecked(array, dtype)
+
+    def _holder(self, described: Any) -> Any:
+        if described[0] == "o":
+            return self.object(described[1])
+        assert self._frame is not None
+        return self._frame.arena(described[1]).raw
+
+    def _storage(self, size: Any, data: int, holder: Any, scope: str) -> Storage:
+        size_bytes, address = self.size(size), self.word(data)
+        if holder[0] == "a":
+            assert self._frame is not None
+            arena = self._frame.arena(holder[1])
+            return Storage(arena.raw, arena.start, size_bytes, scope)
+        raw = array_over(address, (size_bytes,), _UINT8, self.object(holder[1]))
+        return Storage(raw, 0, size_bytes, scope)
+
+    def _heap(self, size: int, memory: int) -> ShapeHeap:
+        made = ShapeHeap(size)
+        words = (ctypes.c_int64 * (2 * size)).from_address(self.word(memory))
+        for slot in range(size):
+            value, written = words[2 * slot], words[2 * slot + 1]
+            if written >= 0:
+                made.values[slot] = value
+                made.origins[slot] = self._origin(*divmod(written, ORIGIN_STEP))
+        return made
+
+    def _origin(self, pc: int, place: int) -> str | DimProgram:
+        program = self._linked.program
+        instruction: Any = program.instructions(self._linked.info)[pc]
+        said = static_values(program, builtin_args(instruction.args))[2]
+        if type(said) is DimProgram:
+            return said
+        return origin_of(str(said), place - 1 if place else None)
+
+
+def address_of_data(array: Any) -> int:
+    """Where the elements of an array lie."""
+    return int(ctypes.c_int64.from_address(id(array) + ND_DATA).value)

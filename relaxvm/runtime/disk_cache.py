@@ -1,0 +1,114 @@
+"""Bytes kept on disk by a key, for things that are slow to make: machine code above all.
+
+An entry is a file named by the hash of its key, in a folder of the user's cache. It carries this
+machine's signature over key and content (see `trust`): what is damaged, cut short or put there by
+somebody else is not an entry, and is made anew. Writers put a whole file in place at once, so many
+processes may share a folder. The folder is kept below a size: the entries not used for longest go
+first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pathlib
+import secrets
+import threading
+
+from ..base import config
+from . import trust
+
+__all__ = ["DiskCache"]
+
+_PRUNE_EVERY = 64
+_SUFFIX = ".entry"
+
+
+class DiskCache:
+    """A folder of entries.
+
+    name            of the folder, within the user's cache folder
+    limit_bytes     about how much it may hold
+    """
+
+    def __init__(self, name: str, limit_bytes: int) -> None:
+        self.name = name
+        self.limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._puts = 0
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where the entries are; it may not exist yet."""
+        return config.cache_dir() / self.name
+
+    def get(self, key: bytes) -> bytes | None:
+        """What was put under `key`, or None."""
+        digest = hashlib.sha256(key).digest()
+        path = self._path(digest)
+        try:
+            whole = path.read_bytes()
+        except OSError:
+            return None
+        signature, content = whole[: trust.SIGNATURE_SIZE], whole[trust.SIGNATURE_SIZE :]
+        if not trust.vouches(digest + content, signature):
+            return None
+        # The time says when it was used last. A read-only folder serves as well.
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return content
+
+    def put(self, key: bytes, content: bytes) -> None:
+        """Keep `content` under `key`. Does nothing where it cannot be kept: it is only a cache."""
+        digest = hashlib.sha256(key).digest()
+        signature = trust.sign(digest + content)
+        if signature is None or len(content) > self.limit_bytes // 4:
+            return
+        path = self._path(digest)
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft.write_bytes(signature + content)
+            os.replace(draft, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+            return
+        with self._lock:
+            self._puts += 1
+            prune = self._puts % _PRUNE_EVERY == 1
+        if prune:
+            self.prune()
+
+    def prune(self) -> None:
+        """Remove the entries not used for longest until the folder is below its limit; and drafts
+        that a writer left behind an hour ago.
+        """
+        found: list[tuple[float, int, str]] = []
+        try:
+            with os.scandir(self.folder) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        status = entry.stat(follow_symlinks=False)
+                        found.append((status.st_mtime, status.st_size, entry.path))
+        except OSError:
+            return
+        now = max((used for used, _, _ in found), default=0.0)
+        kept = 0
+        for used, size, path in sorted(found, reverse=True):
+            abandoned = not path.endswith(_SUFFIX) and used < now - 3600
+            kept += size
+            if abandoned or kept > self.limit_bytes:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        with contextlib.suppress(OSError):
+            for path in self.folder.iterdir():
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def _path(self, digest: bytes) -> pathlib.Path:
+        return self.folder / f"{digest.hex()[:40]}{_SUFFIX}"

@@ -1,0 +1,97 @@
+"""What runs where: the instructions of a VM function, and who carries each out and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .disasm import instruction_text
+from .link import LinkedFunction
+from .ops import OpKind
+
+__all__ = ["ExplainedInstruction", "Explanation", "explain_compiled", "explain_interpreted"]
+
+_CARRIED_OUT = {
+    OpKind.BUILTIN: "a builtin, called by the interpreter",
+    OpKind.KERNEL: "a kernel, called by the interpreter",
+    OpKind.EXTERN: "an extern, called by the interpreter",
+    OpKind.FUNCTION: "a VM function, entered by the interpreter",
+    OpKind.INVOKE: "a closure, entered by the interpreter",
+}
+_SHOWN_TEXT = 60
+
+
+class ExplainedInstruction(NamedTuple):
+    """One instruction.
+
+    where  "native" (machine code made for this function), "python" (a Python function that the
+           machine code calls) or "interpreter"
+    """
+
+    pc: int
+    text: str
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `vm.explain` says; printing it gives a table.
+
+    name          the function
+    mode          "compiled" or "bytecode": how a call made now runs
+    reason        why it is not compiled, "" if it is
+    instructions  one row each
+    """
+
+    name: str
+    mode: str
+    reason: str
+    instructions: tuple[ExplainedInstruction, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many instructions run where."""
+        return dict(Counter(row.where for row in self.instructions))
+
+    def __iter__(self) -> Iterator[ExplainedInstruction]:
+        return iter(self.instructions)
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        counts = ", ".join(f"{count} {where}" for where, count in self.counts.items())
+        rows = [("at", "instruction", "where", "why")]
+        for row in self.instructions:
+            text = " ".join(row.text.split())
+            if len(text) > _SHOWN_TEXT:
+                text = text[: _SHOWN_TEXT - 3] + "..."
+            rows.append((str(row.pc), text, row.where, row.reason))
+        wide = [max(len(row[i]) for row in rows) for i in range(3)]
+        lines = [f"{self.name}: {self.mode}{why}", f"  {counts or 'no'} instructions"]
+        lines += [f"  {a:>{wide[0]}}  {b:{wide[1]}}  {c:{wide[2]}}  {d}" for a, b, c, d in rows]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+def explain_interpreted(fn: LinkedFunction, reason: str) -> Explanation:
+    """The explanation of a function that the interpreter runs, because of `reason`."""
+    texts: Iterable[str] = (
+        " ".join(instruction_text(fn.program, instruction).split())
+        for instruction in fn.program.instructions(fn.info)
+    )
+    rows = [
+        ExplainedInstruction(pc, text, "interpreter", _CARRIED_OUT.get(op.kind, ""))
+        for pc, (op, text) in enumerate(zip(fn.ops, texts))
+    ]
+    return Explanation(fn.name, "bytecode", reason, tuple(rows))
+
+
+def explain_compiled(fn: LinkedFunction, rows: Iterable[tuple[int, str, str, str]]) -> Explanation:
+    """The explanation of a compiled function from what its compiler says: rows of instruction,
+    text, where and why.
+    """
+    return Explanation(fn.name, "compiled", "", tuple(ExplainedInstruction(*row) for row in rows))

@@ -1,0 +1,231 @@
+"""Where the caller wants results: ``vm["main"](x, out=y)``.
+
+A destination is an array, or a tuple (or list) of destinations for a function that gives a tuple;
+None in such a tuple stands for a result that is to be a new one. All that can be known is checked
+before the function runs, the rest before the first element is written. Results go through memory of
+the program's own, so a destination may share memory with an argument.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from ..base import DataType, VMTypeError, VMValueError
+from .check import got, shape_text
+from .limits import MAX_NESTING
+from .ndarray import NDArray, memory_of
+from .program import FunctionInfo
+from .sinfo import Info, ObjectInfo, TensorInfo, TupleInfo
+from .storage import memory_overlaps
+
+__all__ = ["Destination"]
+
+_MAX_PLACES = 1 << 16
+
+
+class _Place:
+    """One part of a destination.
+
+    path    the fields that lead to it
+    memory  the array to write; None for a tuple or a result that is to be new
+    count   how many fields the tuple has, -1 if it is none
+    """
+
+    __slots__ = ("count", "dtype", "memory", "path", "where")
+
+    def __init__(self, where: str, path: tuple[int, ...]) -> None:
+        self.where, self.path = where, path
+        self.memory: np.ndarray | None = None
+        self.dtype: DataType | None = None
+        self.count = -1
+
+
+class Destination:
+    """A checked `out` for calls of a function.
+
+    out  what the caller gave, which `write` returns
+
+    Raises VMTypeError or VMValueError naming function, field, wanted and got.
+    """
+
+    __slots__ = ("_places", "_whole", "out")
+
+    def __init__(self, info: FunctionInfo, out: object) -> None:
+        self.out = out
+        self._places = list(_places_of(info, out))
+        self._whole = all(p.memory is not None or p.count >= 0 for p in self._places)
+        arrays = [p for p in self._places if p.memory is not None]
+        for a, b in _overlapping([p.memory for p in arrays], []):
+            raise VMValueError(
+                f"{arrays[a].where} and {arrays[b].where} overlap in memory; give arrays that do "
+                "not share memory"
+            )
+
+    def write(self, value: Any) -> Any:
+        """Copy the result `value` there; gives `out`, with new results in place of None.
+
+        Nothing is written unless all of it fits.
+        """
+        written = [(place, _fitting(place, value)) for place in self._places]
+        targets = [(p, source) for p, source in written if p.memory is not None]
+        sources = [source._array for _, source in targets]
+        memories = [p.memory for p, _ in targets]
+        # A result may be an argument, over which another result is written first.
+        for i in {j for _, j in _overlapping(memories, sources)}:
+            sources[i] = sources[i].copy()
+        for memory, source in zip(memories, sources):
+            memory[...] = source  # type: ignore[index]
+        return self.out if self._whole else _filled(self.out, value)
+
+
+def _places_of(info: FunctionInfo, out: object) -> Iterator[_Place]:
+    """The parts of `out`, tuples before their fields, checked against what the function gives."""
+    waiting: list[tuple[Any, Info | None, str, tuple[int, ...]]] = [
+        (out, info.ret, f"{info.name}: out", ())
+    ]
+    seen = 0
+    while waiting:
+        given, wanted, where, path = waiting.pop()
+        place = _Place(where, path)
+        seen += 1
+        if seen > _MAX_PLACES or len(path) > MAX_NESTING:
+            raise VMTypeError(f"{info.name}: out: too many or too deeply nested arrays")
+        if isinstance(given, (tuple, list)):
+            place.count = len(given)
+            fields = _fields_for(given, wanted, where)
+            waiting.extend(
+                (item, field, f"{where}[{i}]", (*path, i))
+                for i, (item, field) in reversed(list(enumerate(zip(given, fields))))
+            )
+        elif given is not None:
+            place.memory, place.dtype = _writable(given, wanted, where)
+        yield place
+
+
+def _fields_for(given: Any, wanted: Info | None, where: str) -> Iterable[Info | None]:
+    if isinstance(wanted, TupleInfo):
+        if len(wanted.fields) != len(given):
+            raise VMTypeError(
+                f"{where}: wanted a tuple of {len(wanted.fields)}, got {len(given)} elements"
+            )
+        return wanted.fields
+    if wanted is not None and not isinstance(wanted, ObjectInfo):
+        raise VMTypeError(f"{where}: wanted {wanted}, got {got(tuple(given))}")
+    return [None] * len(given)
+
+
+def _writable(given: Any, wanted: Info | None, where: str) -> tuple[np.ndarray, DataType]:
+    """The memory of one array to write, and its element type."""
+    if isinstance(wanted, TupleInfo):
+        raise VMTypeError(f"{where}: wanted a tuple of {len(wanted.fields)}, got {got(given)}")
+    if not isinstance(wanted, (TensorInfo, ObjectInfo, NoneType)):
+        raise VMTypeError(f"{where}: the result is {wanted}, which no array holds; give None there")
+    try:
+        memory, dtype = memory_of(given)
+    except VMTypeError as error:
+        raise VMTypeError(f"{where}: {error}") from None
+    if not memory.flags.writeable or isinstance(given, np.generic):
+        raise VMValueError(f"{where}: the array is read-only; give one that can be written")
+    if _touches_itself(memory):
+        raise VMValueError(
+            f"{where}: elements of the array share memory (strides {memory.strides}); give one "
+            "whose elements are apart"
+        )
+    if isinstance(wanted, TensorInfo):
+        if wanted.dtype is not None and wanted.dtype is not dtype:
+            raise VMTypeError(f"{where}: wanted dtype {wanted.dtype}, got {_shown(memory, dtype)}")
+        if wanted.ndim >= 0 and wanted.ndim != memory.ndim:
+            raise VMTypeError(
+                f"{where}: wanted {wanted.ndim} dimensions, got {_shown(memory, dtype)}"
+            )
+        for axis, (size, dim) in enumerate(zip(memory.shape, wanted.shape or ())):
+            if isinstance(dim, int) and dim != size:
+                raise VMValueError(f"{where}: axis {axis}: wanted {dim}, got {size}")
+    return memory, dtype
+
+
+def _shown(memory: np.ndarray, dtype: DataType) -> str:
+    dims = ", ".join(map(str, memory.shape)) + ("," if memory.ndim == 1 else "")
+    return f"Tensor(({dims}), {dtype})"
+
+
+def _touches_itself(memory: np.ndarray) -> bool:
+    """Whether two elements may lie over each other, as in a broadcast array made writeable."""
+    if memory.size <= 1:
+        return False
+    reach = memory.itemsize
+    for stride, size in sorted((abs(s), n) for s, n in zip(memory.strides, memory.shape) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (size - 1)
+    return False
+
+
+def _fitting(place: _Place, value: Any) -> Any:
+    """The part of the result that goes to `place`."""
+    for field in place.path:
+        value = value[field]
+    if place.count >= 0:
+        if type(value) is not tuple or len(value) != place.count:
+            raise VMTypeError(
+                f"{place.where}: got a tuple of {place.count} to write, but the result is "
+                f"{got(value)}"
+            )
+    elif place.memory is not None:
+        if type(value) is not NDArray:
+            raise VMTypeError(
+                f"{place.where}: got an array to write, but the result is {got(value)}"
+            )
+        if value.dtype is not place.dtype:
+            assert place.dtype is not None
+            shown = _shown(place.memory, place.dtype)
+            raise VMTypeError(f"{place.where}: wanted dtype {value.dtype}, got {shown}")
+        if value.shape != place.memory.shape:
+            raise VMValueError(
+                f"{place.where}: wanted shape {shape_text(value.shape)}, "
+                f"got {shape_text(place.memory.shape)}"
+            )
+    return value
+
+
+def _filled(out: Any, value: Any) -> Any:
+    """`out` with what is None in it taken from `value`."""
+    if isinstance(out, (tuple, list)):
+        return tuple([_filled(part, result) for part, result in zip(out, value)])
+    return value if out is None else out
+
+
+def _overlapping(memories: list[Any], sources: list[np.ndarray]) -> list[tuple[int, int]]:
+    """Pairs (i, j) for which `memories[i]` overlaps another of them, or another's source, j.
+
+    With `sources`, j counts in them, and a source may overlap the memory it is written to. Sorting
+    settles the usual case, in which all lie apart; only then else are pairs compared.
+    """
+    if len(memories) < 2:
+        return []
+    everything = sorted(map(_extent, [*memories, *sources]))
+    extents = [extent for extent in everything if extent[0] < extent[1]]
+    if all(a[1] <= b[0] for a, b in itertools.pairwise(extents)):
+        return []
+    others = sources or memories
+    return [
+        (i, j)
+        for i, a in enumerate(memories)
+        for j, b in enumerate(others)
+        if (i != j if sources else i < j) and memory_overlaps(a, b)
+    ]
+
+
+def _extent(array: np.ndarray) -> tuple[int, int]:
+    """The first byte of an array and the one behind its last."""
+    start = array.__array_interface__["data"][0]
+    if not array.size:
+        return start, start
+    spans = [stride * (size - 1) for stride, size in zip(array.strides, array.shape)]
+    low = start + sum(span for span in spans if span < 0)
+    return low, start + sum(span for span in spans if span > 0) + array.itemsize

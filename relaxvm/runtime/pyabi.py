@@ -1,0 +1,129 @@
+"""Where CPython and numpy keep things: the offsets that native code reads, and the addresses it
+calls.
+
+One place for all of it. `trampoline.fast_path_problem` and `compiled_problem` compare every offset
+with live objects before native code uses it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from .device import cpu
+from .ndarray import wrap_unchecked
+
+__all__ = ["array_over", "compiled_problem", "function_address", "numpy_address"]
+
+# Offsets on 64-bit machines, in bytes.
+OB_REFCNT = 0
+OB_TYPE = 8
+TP_FLAGS = 168
+BYTES_DATA = 32
+TUPLE_SIZE, TUPLE_ITEMS = 16, 24
+SLOT_ARRAY, SLOT_DEVICE, SLOT_DTYPE = 16, 24, 32
+ND_DATA, ND_NDIM, ND_DIMS, ND_STRIDES, ND_BASE, ND_DESCR, ND_FLAGS = 16, 24, 32, 40, 48, 56, 64
+DESCR_BYTEORDER, DESCR_TYPE_NUM = 26, 28
+LONG_SUBCLASS = 1 << 24
+
+# numpy's flags of an array.
+C_CONTIGUOUS, ALIGNED, WRITEABLE = 0x1, 0x100, 0x400
+
+METH_FASTCALL, METH_KEYWORDS = 0x0080, 0x0002
+
+# Numbers of functions in numpy's C-API table; they have not changed since 1.7.
+_NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
+
+
+def function_address(name: str) -> int:
+    """The address of a function of Python's C API."""
+    return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+
+@functools.lru_cache(maxsize=1)
+def _numpy_table() -> int:
+    core: Any = getattr(np, "_core", None) or np.core
+    capsule = core._multiarray_umath._ARRAY_API
+    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    return int(get(capsule, None))
+
+
+def numpy_address(name: str) -> int:
+    """The address of a function of numpy's C API."""
+    entry = _numpy_table() + 8 * _NUMPY_FUNCTIONS[name]
+    return int(ctypes.c_void_p.from_address(entry).value or 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _new_from_descr() -> Any:
+    return ctypes.PYFUNCTYPE(
+        ctypes.py_object,
+        ctypes.py_object,
+        ctypes.py_object,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+    )(numpy_address("PyArray_NewFromDescr"))
+
+
+def array_over(address: int, shape: tuple[int, ...], dtype: np.dtype, holder: object) -> np.ndarray:
+    """A writeable C-contiguous array over memory that `holder` keeps alive. Unchecked."""
+    dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
+    # Both are stolen by the calls.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(dtype))
+    made: np.ndarray = _new_from_descr()(
+        np.ndarray,
+        dtype,
+        len(shape),
+        ctypes.addressof(dims),
+        None,
+        address,
+        WRITEABLE | ALIGNED | C_CONTIGUOUS,
+        None,
+    )
+    set_base = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.py_object)(
+        numpy_address("PyArray_SetBaseObject")
+    )
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
+    set_base(made, holder)
+    return made
+
+
+def _peek(address: int, kind: Any) -> Any:
+    return kind.from_address(address).value
+
+
+@functools.lru_cache(maxsize=1)
+def compiled_problem() -> str | None:
+    """Why compiled functions cannot be used here although the native entry can, or None."""
+    sample = (object(), 7)
+    words = [_peek(id(sample) + at, ctypes.c_int64) for at in (TUPLE_SIZE, TUPLE_ITEMS)]
+    if words != [2, id(sample[0])]:
+        return "the layout of tuples is not as expected"
+    held = [object()]
+    before = _peek(id(held[0]) + OB_REFCNT, ctypes.c_int32)
+    held.append(held[0])
+    if _peek(id(held[0]) + OB_REFCNT, ctypes.c_int32) != before + 1:
+        return "the layout of objects is not as expected"
+    base = np.arange(6, dtype=np.int16)
+    view = base[1:]
+    if _peek(id(view) + ND_BASE, ctypes.c_int64) != id(base):
+        return "the layout of numpy arrays is not as expected"
+    flags = _peek(id(base) + ND_FLAGS, ctypes.c_int32)
+    if flags & (C_CONTIGUOUS | ALIGNED | WRITEABLE) != C_CONTIGUOUS | ALIGNED | WRITEABLE:
+        return "the flags of numpy arrays are not as expected"
+    ours = wrap_unchecked(base, np.dtype("int16"), cpu())  # type: ignore[arg-type]
+    if _peek(id(ours) + SLOT_DEVICE, ctypes.c_int64) != id(cpu()):
+        return "the layout of NDArray is not as expected"
+    made = array_over(base.ctypes.data + 2, (1, 2), base.dtype, base)
+    if made.tolist() != [[1, 2]] or made.base is not base or not made.flags.carray:
+        return "numpy's C functions are not as expected"
+    return None

@@ -1,0 +1,80 @@
+"""Which calls may take the place of their caller: those whose value is the caller's own.
+
+Only calls that can come back to the caller are marked, so that recursion written as a loop needs
+no depth, while the notes on an exception still name the callers of everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..base.components import components
+from .bytecode import ArgKind, Call
+from .ops import OpKind
+from .program import Program
+
+__all__ = ["call_circles", "mark_tail_calls"]
+
+_MAX_FOLLOWED = 64
+_MOVE, _INVOKE = "vm.builtin.move", "vm.builtin.invoke_closure"
+# Stands for all functions that are used as values.
+_ANY_VALUE = ""
+
+
+def call_circles(program: Program) -> dict[str, int]:
+    """For each VM function the number of its circle: those that may call one another in turn."""
+    calls: dict[str, set[str]] = {info.name: set() for info in program.vm_functions}
+    values: set[str] = set()
+    for info in program.vm_functions:
+        mine = calls[info.name]
+        for instruction in program.instructions(info):
+            if type(instruction) is not Call:
+                continue
+            callee = program.functions[instruction.func]
+            if callee.kind == "vm":
+                mine.add(callee.name)
+            elif callee.name == _INVOKE:
+                mine.add(_ANY_VALUE)
+            values.update(
+                program.functions[arg.value].name
+                for arg in instruction.args
+                if arg.kind == ArgKind.FUNCTION and program.functions[arg.value].kind == "vm"
+            )
+    calls[_ANY_VALUE] = values
+    found = components(calls, calls)
+    return {name: number for number, group in enumerate(found) for name in group}
+
+
+def mark_tail_calls(linked: Any, circles: Mapping[str, int]) -> None:
+    """Mark the calls of `linked` (a `LinkedFunction`) after which there is nothing but jumps, moves
+    and kills before their value is returned, and which may come back to it.
+    """
+    ops = linked.ops
+    mine = circles[linked.name]
+    for pc, op in enumerate(ops):
+        if op.kind == OpKind.FUNCTION:
+            callee = op.symbol
+        elif op.kind == OpKind.INVOKE:
+            callee = _ANY_VALUE
+        else:
+            continue
+        if circles[callee] == mine and _is_returned(ops, pc):
+            ops[pc] = op._replace(tail=True)
+
+
+def _is_returned(ops: list[Any], pc: int) -> bool:
+    held, at = ops[pc].dst, pc + 1
+    for _ in range(_MAX_FOLLOWED):
+        op = ops[at]
+        if op.kind == OpKind.RET:
+            return bool(op.args[0] == held)
+        if op.kind == OpKind.GOTO:
+            at = op.target
+        elif op.symbol == _MOVE and op.args[0] == held:
+            held, at = op.dst, at + 1
+        elif op.kind == OpKind.KILL and op.args[0] != held:
+            at += 1
+        else:
+            return False
+    return False

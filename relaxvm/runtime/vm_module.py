@@ -1,0 +1,70 @@
+"""VMModule: a virtual machine seen as TVM's module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .device import Device
+from .fileformat import pieces, write_atomically
+
+if TYPE_CHECKING:
+    from .timing import BenchmarkResult
+
+__all__ = ["VMModule"]
+
+
+class VMModule:
+    """A VM seen as TVM's module: ``mod["main"]``, ``mod.get_function``, ``mod.time_evaluator``."""
+
+    __slots__ = ("vm",)
+
+    type_key = "relax.VirtualMachine"
+    imported_modules: tuple[object, ...] = ()
+
+    def __init__(self, vm: Any) -> None:
+        self.vm = vm
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        return self.get_function(name)
+
+    def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
+        """The function `name`, or one of the VM's own (``set_input``, ``invoke_stateful``,
+        ``get_output`` ...).
+        """
+        if name in self.vm:
+            return self.vm[name]
+        own = _VM_FUNCTIONS.get(name)
+        return self.vm[name] if own is None else getattr(self.vm, own)
+
+    def implements_function(self, name: str, query_imports: bool = False) -> bool:
+        """Whether the program has a function `name`."""
+        return name in self.vm
+
+    def time_evaluator(
+        self, func_name: str, dev: Device | None = None, **options: Any
+    ) -> Callable[..., BenchmarkResult]:
+        """See `VirtualMachine.time_evaluator`."""
+        return self.vm.time_evaluator(func_name, dev, **options)
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write the executable to `path`."""
+        write_atomically(path, pieces(self.vm.executable))
+
+    def __repr__(self) -> str:
+        return f"<Module of {self.vm!r}>"
+
+
+_VM_FUNCTIONS = {
+    "explain": "explain",
+    "profile": "profile",
+    "set_input": "set_input",
+    "set_output": "set_output",
+    "invoke_stateful": "invoke_stateful",
+    "get_output": "get_outputs",
+    "get_outputs": "get_outputs",
+    "save_function": "save_function",
+    "invoke_closure": "invoke_closure",
+    "set_instrument": "set_instrument",
+}

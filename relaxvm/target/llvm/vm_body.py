@@ -1,0 +1,572 @@
+"""One VM function as LLVM IR: registers, who owns what, and the ways out.
+
+    ptr body(ptr ctx, i64 depth, i64 base, ptr out, ptr argument...)     a new reference, or null
+
+Objects that a call owns lie in a row of slots, released on the way out (`vm_exits`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...base import DataType
+from ...runtime import pyabi as abi
+from ...runtime.compiled_frame import FrameLayout
+from ...runtime.frame import Plan, escapes
+from ...runtime.ndarray import NDArray, ShapeTuple
+from ...runtime.ops import OpKind
+from ...runtime.verify import builtin_args, static_values
+from .vm_exits import INTERPRETER, Exits, Leaves, Untranslatable
+from .vm_flow import flow_of
+from .vm_values import (
+    Boolean,
+    Heap,
+    Integer,
+    Memory,
+    Nothing,
+    Obj,
+    Real,
+    Shape,
+    Size,
+    Tensor,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from .vm_program import Unit
+
+__all__ = ["Body", "hex_double", "is_param"]
+
+MAX_SLOTS = 4096
+# What a function begins with: no effect that the interpreter could not have again.
+_CHECKS = frozenset(
+    f"vm.builtin.{name}"
+    for name in (
+        "alloc_shape_heap",
+        "check_tensor_info",
+        "check_shape_info",
+        "check_prim_value_info",
+        "match_shape",
+        "match_prim_value",
+    )
+)
+"""Objects that a function may hold: they lie on the C stack."""
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class Body(Exits):
+    """Emits one function. `unit` is the program around it."""
+
+    def __init__(self, unit: Unit, index: int, linked: Any) -> None:
+        self.linked = linked
+        self.info = linked.info
+        self.ops = linked.ops
+        self.template = linked.template
+        self.registers: int = linked.info.register_file_size
+        self.plan: Plan = Plan() if linked.frames is None else linked.frames.plan
+        self.instructions = linked.program.instructions(linked.info)
+        flow = flow_of(self.ops, self.info.num_inputs, self.registers)
+        if flow is None:
+            raise Untranslatable("its control flow is too tangled")
+        super().__init__(unit, index, flow, FrameLayout(self.plan), len(self.ops))
+        self.single_block = len(flow.blocks) == 1
+        _, self.shown, _ = escapes(self.ops, self.info.num_inputs)
+        self.fresh = True
+        self.calls_out = any(
+            op.kind in (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE) for op in self.ops
+        )
+        self._results = self._result_storages()
+        self._saved: dict[tuple[int, int], Value] = {}
+        self._written: dict[int, int] = {i: -1 for i in range(self.info.num_inputs)}
+        self._slots_of: dict[int, list[int]] = {}
+        self._pool: list[int] = []
+
+    # -- the whole ---------------------------------------------------------------------------------
+
+    def translate(self, instruction: Callable[[Body], None]) -> str:
+        """The definition; `instruction` emits the instruction at `pc`."""
+        text = self.text
+        params = "".join(f", ptr %p{i}" for i in range(self.info.num_inputs))
+        text.header = (
+            f"define internal ptr @{self.unit.body_symbol(self.index)}"
+            f"(ptr %ctx, i64 %depth, i64 %base, ptr %out{params}) nounwind"
+        )
+        clear = len(text.lines)
+        text.emit("")
+        if self.layout.needed:
+            self._take_frame()
+        for i in range(self.info.num_inputs):
+            if i in self.flow.crossing:
+                self.count(f"%p{i}")
+                self._store_canonical(i, f"%p{i}")
+            else:
+                self.env[i] = Obj(f"%p{i}")
+        text.jump("b0")
+        reached = {0}
+        for block, (start, end) in enumerate(self.flow.blocks):
+            if start in reached:
+                reached.update(self._emit_block(block, start, end, instruction))
+            else:
+                self._mark_left(start, end)
+        self._finish(clear)
+        return text.text()
+
+    def _emit_block(
+        self, block: int, start: int, end: int, instruction: Callable[[Body], None]
+    ) -> list[int]:
+        """Emit a block; gives where it goes on."""
+        self._enter(block, start)
+        last = self.ops[end - 1]
+        following = {
+            OpKind.GOTO: [last.target],
+            OpKind.IF: [end, last.target],
+            OpKind.RET: [],
+        }.get(last.kind, [end])
+        self._start_env = dict(self.env)
+        self._only_checked = block == 0
+        try:
+            for pc in range(start, end):
+                self.pc, self._leave = pc, ""
+                instruction(self)
+                self._only_checked &= self.ops[pc].symbol in _CHECKS
+            self._only_checked = False
+            if last.kind not in (OpKind.GOTO, OpKind.IF, OpKind.RET):
+                self.text.jump(f"b{end}")
+        except Leaves:
+            self._mark_left(self.pc + 1, end)
+            self._only_checked = False
+            following = []
+        for register, pc in self._written.items():
+            value = self.env.get(register)
+            if value is not None:
+                self._saved[register, pc] = value
+        return following
+
+    def _mark_left(self, start: int, end: int) -> None:
+        for pc in range(start, end):
+            self.steps[pc] = (INTERPRETER, "the function has left for the interpreter")
+
+    def _enter(self, block: int, start: int) -> None:
+        self._block = block
+        self.text.start(f"b{start}")
+        self._live = self.flow.live_before(self.ops, block, self.registers)
+        if block == 1:
+            self._lasting = self.values
+        self.values = {}
+        if block:
+            self._written = {}
+        if block == 0:
+            return
+        self.env = {}
+        for register, pc in self.flow.sources[block].items():
+            value = self._saved.get((register, pc))
+            if value is None or register in self.flow.crossing:
+                continue
+            made = self.env[register] = value.copied()
+            if type(made) is Heap:
+                # Of other blocks only what is written once holds here too.
+                made.known = {s: v for s, v in made.known.items() if made.writes[s] == 1}
+
+    def is_result(self, register: int) -> bool:
+        """Whether a storage holds nothing but the tensor that is returned."""
+        return register in self._results
+
+    def _result_storages(self) -> set[int]:
+        if self.flow.loops or not self.unit.takes_out(self.index):
+            return set()
+        returned = {op.args[0] for op in self.ops if op.kind == OpKind.RET}
+        tensors: dict[int, list[int]] = {}
+        writes: dict[int, int] = {}
+        for op in self.ops:
+            if op.kind <= OpKind.INVOKE:
+                writes[op.dst] = writes.get(op.dst, 0) + 1
+            if op.symbol == "vm.builtin.alloc_tensor":
+                tensors.setdefault(op.args[0], []).append(op.dst)
+        return {
+            storage
+            for storage, inside in tensors.items()
+            if writes.get(storage) == 1
+            and len(inside) == 1
+            and inside[0] in returned
+            and writes[inside[0]] == 1
+            and storage >= self.info.num_inputs
+        }
+
+    def _take_frame(self) -> None:
+        text = self.text
+        free = self.context_place(f"free:{self.index}")
+        frame = text.op(f"call ptr @relaxvm_vm_take(ptr %ctx, ptr {free}, i64 {self.index})")
+        text.emit(f"  %frame = getelementptr i8, ptr {frame}, i64 0")
+        none = text.op("icmp eq ptr %frame, null")
+        failed, fine = text.label("noframe"), text.label("fine")
+        text.branch(none, failed, fine)
+        text.start(failed)
+        self._note_line(0)
+        text.emit("  ret ptr null")
+        text.start(fine)
+
+    def _note_line(self, pc: int) -> None:
+        where = self.index << 32 | pc
+        self.text.emit(f"  call void @relaxvm_vm_note(ptr %ctx, i64 {where}, i64 %depth)")
+
+    def _finish(self, clear: int) -> None:
+        text = self.text
+        text.lines.extend(self._cold)
+        if self._errors:
+            text.start("error")
+            incoming = ", ".join(
+                f"[ {self.index << 32 | pc}, %{block} ]" for pc, block in self._errors
+            )
+            where = text.op(f"phi i64 {incoming}")
+            text.emit(f"  call void @relaxvm_vm_note(ptr %ctx, i64 {where}, i64 %depth)")
+            self.exits.append(("null", "error"))
+            text.jump("exit")
+        if self.exits:
+            text.start("exit")
+            result = text.op("phi ptr " + ", ".join(f"[ {v}, %{b} ]" for v, b in self.exits))
+            if self._slots:
+                text.emit(
+                    f"  call void @relaxvm_vm_release(ptr %ctx, ptr %slots, i64 {self._slots})"
+                )
+            if self.layout.needed:
+                watch = self.offset("%frame", 8 * self.layout.watch)
+                free = self.context_place(f"free:{self.index}")
+                text.emit(
+                    f"  call void @relaxvm_vm_give(ptr %ctx, ptr {free}, i64 {self.index}, "
+                    f"ptr %frame, ptr {watch}, i64 {self.layout.watched})"
+                )
+            text.emit(f"  ret ptr {result}")
+        text.allocas.append(f"  %slots = alloca [{max(1, self._slots)} x ptr], align 8")
+        if self._scratch:
+            text.allocas.append(f"  %scratch = alloca [{self._scratch} x ptr], align 8")
+        if self._spill_words:
+            text.allocas.append(f"  %spill = alloca [{self._spill_words} x i64], align 8")
+        if self._slots:
+            text.lines[clear] = self._filled("%slots", 8 * self._slots, 0)
+
+    # -- registers ---------------------------------------------------------------------------------
+
+    def get(self, register: int) -> Value:
+        """What is known about a register."""
+        value = self.env.get(register)
+        if value is None:
+            if register not in self.flow.crossing:
+                raise Untranslatable(f"register %{register} has no value here")
+            value = self.env[register] = Obj(self.load_canonical(register))
+        return value
+
+    def refine(self, place: int, value: Value) -> Value:
+        """Note what a check has shown about a register."""
+        if place < self.registers:
+            self.env[place] = value
+        return value
+
+    def operand(self, k: int) -> Value:
+        """Argument `k` of the instruction."""
+        place = self.ops[self.pc].args[k]
+        return self.get(place) if place < self.registers else self.constant(k, place)
+
+    def constant(self, k: int, place: int) -> Value:
+        """Argument `k`, a constant in the register file."""
+        given = self.template[place]
+        name = f"{self.index}:{self.pc}:{k}"
+        kind = type(given)
+        if given is None:
+            return Nothing(self.in_context("obj:None"))
+        if kind is int and given in _INT64:
+            return Integer(self.in_context(f"arg:{name}"), given)
+        if kind is bool:
+            return Boolean(self.in_context(f"arg:{name}"), "true" if given else "false")
+        if kind is float:
+            return Real(self.in_context(f"arg:{name}"), hex_double(given))
+        if kind is ShapeTuple and all(extent in _INT64 for extent in given):
+            return Shape(self.in_context(f"arg:{name}"), tuple(given))
+        if kind is NDArray and given._array.flags.c_contiguous:
+            array = given._array
+            return Tensor(
+                self.in_context(f"arg:{name}"),
+                dtype=given.dtype,
+                dims=tuple(array.shape),
+                data=self.in_context(f"data:{name}"),
+                region=self.unit.constants_region,
+            )
+        return Obj(self.in_context(f"arg:{name}"))
+
+    def static(self) -> list[Any]:
+        """The arguments of a builtin as the bytecode has them; DYNAMIC where they are registers."""
+        return static_values(self.linked.program, builtin_args(self.instructions[self.pc].args))
+
+    def set(self, value: Value, owned: list[str] | None = None) -> None:
+        """The result of the instruction. `owned`: objects whose references it holds."""
+        dst = self.ops[self.pc].dst
+        if not 0 <= dst < self.registers:
+            for pointer in owned or ():
+                self.drop(pointer)
+            return
+        if dst in self.flow.crossing:
+            if isinstance(value, (Heap, Memory)):
+                raise Untranslatable("a storage or shape heap is set on two paths")
+            self.disown(dst)
+            for one in owned or ():
+                self._keep(dst, one)
+            pointer = self.boxed(value, dst)
+            self.count(pointer)
+            self._store_canonical(dst, pointer)
+            value.box = pointer
+            self.env[dst] = value
+            return
+        self.disown(dst)
+        for one in owned or ():
+            self._keep(dst, one)
+        self.env[dst] = value
+        self._written[dst] = self.pc
+
+    def prepared(self, value: Value) -> None:
+        """The result of the instruction lies in the frame already."""
+        dst = self.ops[self.pc].dst
+        self.env[dst] = value
+        self._written[dst] = self.pc
+
+    def share(self, value: Value) -> None:
+        """Set the result to a value that another register has too."""
+        made = value.copied()
+        owned = []
+        if made.box is not None:
+            if isinstance(made.box, str) and not is_param(made.box):
+                self.count(made.box)
+                owned.append(made.box)
+        elif isinstance(made, (Tensor, Memory)) and isinstance(made.holder, str):
+            self.count(made.holder)
+            owned.append(made.holder)
+        self.set(made, owned)
+
+    def kill(self, register: int) -> None:
+        """End a register."""
+        if register in self.flow.crossing:
+            self._store_canonical(register, "null")
+        self.disown(register)
+        self.env.pop(register, None)
+        self._written.pop(register, None)
+
+    def keep(self, pointer: str) -> None:
+        """Hold a reference until the function ends."""
+        self._keep(-1, pointer)
+
+    def _keep(self, register: int, pointer: str) -> None:
+        """Let the register hold a reference that the function has."""
+        if self._pool:
+            slot = self._pool.pop()
+        else:
+            slot = self._slots
+            self._slots += 1
+            if slot >= MAX_SLOTS:
+                raise Untranslatable("it holds very many values at once")
+        at = self.offset("%slots", 8 * slot)
+        if self.flow.loops:
+            old = self.text.op(f"load ptr, ptr {at}, align 8")
+            self.text.emit(f"  store ptr {pointer}, ptr {at}, align 8")
+            self.drop(old)
+        else:
+            self.text.emit(f"  store ptr {pointer}, ptr {at}, align 8")
+        self._slots_of.setdefault(register, []).append(slot)
+
+    def disown(self, register: int) -> None:
+        """Release what the register holds."""
+        slots = self._slots_of.get(register)
+        if not slots:
+            return
+        for slot in slots:
+            at = self.offset("%slots", 8 * slot)
+            old = self.text.op(f"load ptr, ptr {at}, align 8")
+            self.text.emit(f"  store ptr null, ptr {at}, align 8")
+            self.drop(old)
+        if self.single_block:
+            self._pool += slots
+            del self._slots_of[register]
+
+    def _store_canonical(self, register: int, pointer: str) -> None:
+        at = self._canonical_place(register)
+        old = self.text.op(f"load ptr, ptr {at}, align 8")
+        self.text.emit(f"  store ptr {pointer}, ptr {at}, align 8")
+        self.drop(old)
+
+    # -- objects -----------------------------------------------------------------------------------
+
+    def boxed(self, value: Value, register: int | None) -> str:
+        """`value` as an object, which lives at least as long as the instruction: as long as the
+        register, if it is the value of one.
+        """
+        if value.box is not None:
+            return self.load(value.box)
+        text = self.text
+        if isinstance(value, Nothing):
+            return self.word("obj:None")
+        if isinstance(value, Boolean):
+            yes, no = self.word("obj:True"), self.word("obj:False")
+            return text.op(f"select i1 {value.value}, ptr {yes}, ptr {no}")
+        if isinstance(value, Integer):
+            made = self.call("py:PyLong_FromLongLong", "ptr", f"i64 {value.value}")
+        elif isinstance(value, Real):
+            made = self.call("py:PyFloat_FromDouble", "ptr", f"double {value.value}")
+        elif isinstance(value, Shape):
+            row = self.row([str(d) for d in value.dims], "i64")
+            made = text.op(
+                f"call ptr @relaxvm_vm_shape(ptr %ctx, i64 {len(value.dims)}, ptr {row})"
+            )
+        elif isinstance(value, Tensor):
+            made = self._boxed_tensor(value)
+        else:
+            self.leave("a storage or shape heap is needed as an object")
+        self.fail_if_null(made)
+        self._keep(-1 if register is None else register, made)
+        value.box = made
+        return made
+
+    def _boxed_tensor(self, value: Tensor) -> str:
+        assert value.dtype is not None
+        assert value.holder is not None
+        descr = self.word(f"descr:{_dtype_name(value.dtype)}")
+        dtype = self.word(f"dtype:{_dtype_name(value.dtype)}")
+        row = self.row([str(d) for d in value.dims], "i64")
+        holder = self.load(value.holder)
+        data = self.load(value.data)
+        return self.text.op(
+            f"call ptr @relaxvm_vm_box(ptr %ctx, ptr {descr}, ptr {dtype}, "
+            f"i32 {len(value.dims)}, ptr {row}, ptr {data}, ptr {holder})"
+        )
+
+    def boxed_operand(self, k: int) -> str:
+        """Argument `k` as an object."""
+        place = self.ops[self.pc].args[k]
+        return self.boxed(self.operand(k), place if place < self.registers else None)
+
+    def python(self, callable_: str, objects: list[str]) -> str:
+        """Call a Python function; null results go to the error path. Gives a new reference."""
+        args = self.row(objects)
+        result = self.call(
+            "py:PyObject_Vectorcall",
+            "ptr",
+            f"ptr {callable_}, ptr {args}, i64 {len(objects)}, ptr null",
+        )
+        self.fail_if_null(result)
+        return result
+
+    # -- looking into objects ----------------------------------------------------------------------
+
+    def integer(self, k: int) -> Size:
+        """Argument `k` as a 64-bit int; bools count."""
+        value = self.operand(k)
+        if isinstance(value, Integer):
+            return value.value
+        if isinstance(value, Boolean):
+            return self.text.op(f"zext i1 {value.value} to i64")
+        if not isinstance(value, Obj) or value.kind == "NDArray":
+            self.leave("it is no int")
+        number = self.long_of(self.boxed(value, None))
+        self.refine(self.ops[self.pc].args[k], Integer(value.box, number))
+        return number
+
+    def long_of(self, item: str) -> str:
+        """The value of an object that has to be an int of 64 bits."""
+        text = self.text
+        self.guard(self.not_(self.is_kind(item, "type:int")))
+        number = self.call("py:PyLong_AsLongLong", "i64", f"ptr {item}")
+        # -1 may mean that an error is set: rare enough to ask the interpreter.
+        odd, fine = text.label("odd"), text.label("fine")
+        text.branch(text.op(f"icmp eq i64 {number}, -1"), odd, fine)
+        with self.aside(odd):
+            self.call("py:PyErr_Clear", "void", "")
+            text.jump(self.leave_label())
+        text.start(fine)
+        return number
+
+    def check_range(self, number: Size, dtype: DataType) -> None:
+        """Leave unless `number` is one of `dtype`."""
+        low, high = dtype.min_value, dtype.max_value
+        if isinstance(number, int):
+            if not low <= number <= high:
+                self.leave("a number does not fit its type")
+            return
+        if low > -(1 << 63):
+            self.guard(self.text.op(f"icmp slt i64 {number}, {low}"))
+        if high < (1 << 63) - 1:
+            self.guard(self.text.op(f"icmp sgt i64 {number}, {high}"))
+
+    def tensor(self, k: int, dtype: DataType | None, ndim: int | None) -> Tensor | None:
+        """Argument `k` as a tensor of this dtype and rank (None: any), which is checked here.
+
+        None if nothing can be known about its sizes.
+        """
+        place = self.ops[self.pc].args[k]
+        value = self.operand(k)
+        if isinstance(value, Tensor):
+            wrong_dtype = dtype is not None and value.dtype is not None and value.dtype is not dtype
+            if wrong_dtype or (ndim is not None and len(value.dims) != ndim):
+                self.leave("the tensor is of another kind")
+            if dtype is None or value.dtype is not None:
+                return value
+            assert value.box is not None
+            self._check_dtype(self.load(value.box), dtype)
+            value = value.copied()
+            value.dtype = dtype
+            self.refine(place, value)
+            return value  # type: ignore[return-value]
+        if not isinstance(value, Obj):
+            self.leave("it is no tensor")
+        assert isinstance(value, Obj)
+        box = self.boxed(value, None)
+        if value.kind != "NDArray":
+            self.guard(self.not_(self.is_kind(box, "type:NDArray")))
+            self.refine(place, Obj(value.box, "NDArray"))
+        if ndim is None:
+            if dtype is not None:
+                self._check_dtype(box, dtype)
+            return None
+        array = self.field(box, abi.SLOT_ARRAY)
+        bad = self.text.op(f"icmp eq ptr {array}, null")
+        if dtype is not None:
+            other = self._wrong_dtype(box, dtype)
+            bad = self.text.op(f"or i1 {bad}, {other}")
+        self.guard(bad)
+        strange = self.not_(self.is_kind(array, "type:ndarray"))
+        axes = self.field(array, abi.ND_NDIM, "i32", 4)
+        flags = self.field(array, abi.ND_FLAGS, "i32", 4)
+        wanted = abi.C_CONTIGUOUS | abi.ALIGNED
+        present = self.text.op(f"and i32 {flags}, {wanted}")
+        wrong_axes = self.text.op(f"icmp ne i32 {axes}, {ndim}")
+        wrong_flags = self.text.op(f"icmp ne i32 {present}, {wanted}")
+        bad = self.text.op(f"or i1 {wrong_axes}, {wrong_flags}")
+        self.guard(self.text.op(f"or i1 {bad}, {strange}"))
+        data = self.field(array, abi.ND_DATA)
+        dims: tuple[Size, ...] = ()
+        if ndim:
+            sizes = self.field(array, abi.ND_DIMS)
+            dims = tuple(self.field(sizes, 8 * i, "i64") for i in range(ndim))
+        made = Tensor(value.box, dtype=dtype, dims=dims, data=data)
+        self.refine(place, made)
+        return made
+
+    def _wrong_dtype(self, box: str, dtype: DataType) -> str:
+        found = self.field(box, abi.SLOT_DTYPE)
+        wanted = self.word(f"dtype:{_dtype_name(dtype)}")
+        return self.text.op(f"icmp ne ptr {found}, {wanted}")
+
+    def _check_dtype(self, box: str, dtype: DataType) -> None:
+        self.guard(self._wrong_dtype(box, dtype))
+
+
+def _dtype_name(dtype: DataType) -> str:
+    return str.__str__(dtype)
+
+
+def is_param(name: str) -> bool:
+    """Whether this is an argument: its caller holds it as long as the call lasts."""
+    return name.startswith("%p") and name[2:].isdigit()
+
+
+def hex_double(value: float) -> str:
+    """A double as LLVM writes it exactly."""
+
+    return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X}"

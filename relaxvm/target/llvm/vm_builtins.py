@@ -1,0 +1,202 @@
+"""The builtins that compiled functions do themselves.
+
+Each follows `runtime.builtin` on values that are as expected, and leaves for the interpreter on
+all others. Here: tuples, tensors, conditions; memory is in `vm_memory`, shapes in `vm_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...base import to_numpy_dtype
+from ...runtime import pyabi as abi
+from ...runtime.verify import DYNAMIC
+from .vm_body import Body, is_param
+from .vm_checks import CHECKS, differ
+from .vm_dims import product
+from .vm_memory import MAX_BYTES, alloc_storage, alloc_tensor, at_least_one, not_below
+from .vm_values import (
+    Boolean,
+    Heap,
+    Integer,
+    Memory,
+    Nothing,
+    Obj,
+    Shape,
+    Tensor,
+    TupleOf,
+    Value,
+)
+
+__all__ = ["NATIVE_BUILTINS", "condition"]
+
+
+def make_tuple(body: Body) -> None:
+    objects = [body.boxed_operand(k) for k in range(len(body.ops[body.pc].args))]
+    items: list[Value | None] = []
+    for k, box in enumerate(objects):
+        item = body.operand(k).copied()
+        item.box = box
+        items.append(None if isinstance(item, (Heap, Memory)) else item)
+    made = body.call("py:PyTuple_New", "ptr", f"i64 {len(objects)}")
+    body.fail_if_null(made)
+    for i, box in enumerate(objects):
+        body.count(box)
+        at = body.offset(made, abi.TUPLE_ITEMS + 8 * i)
+        body.text.emit(f"  store ptr {box}, ptr {at}, align 8")
+    body.set(TupleOf(made, tuple(items)), [made])
+
+
+def tuple_getitem(body: Body) -> None:
+    index = body.static()[1]
+    value = body.operand(0)
+    if type(index) is not int:
+        body.leave("the index of a tuple is not constant")
+    if isinstance(value, Shape):
+        if not 0 <= index < len(value.dims):
+            body.leave("the index is out of range")
+        body.set(Integer(value=value.dims[index]))
+        return
+    if not isinstance(value, (TupleOf, Obj)):
+        body.leave("it is no tuple")
+    box = body.boxed(value, None)
+    if isinstance(value, TupleOf):
+        if not 0 <= index < len(value.items):
+            body.leave("the index is out of range")
+        known = value.items[index]
+        if known is not None:
+            body.share(known)
+            return
+    else:
+        body.guard(body.not_(body.is_kind(box, "type:tuple")))
+        if index < 0:
+            body.leave("the index is out of range")
+        length = body.field(box, abi.TUPLE_SIZE, "i64")
+        body.guard(body.text.op(f"icmp sle i64 {length}, {index}"))
+    item = body.field(box, abi.TUPLE_ITEMS + 8 * index)
+    body.share(Obj(item))
+
+
+def move(body: Body) -> None:
+    value = body.operand(0)
+    if isinstance(value, (Heap, Memory)) and body.ops[body.pc].dst in body.flow.crossing:
+        body.leave("a storage or shape heap is moved")
+    body.share(value)
+
+
+def null_value(body: Body) -> None:
+    body.set(Nothing(body.in_context("obj:None")))
+
+
+def is_null(body: Body) -> None:
+    value = body.operand(0)
+    if isinstance(value, Nothing):
+        body.set(Boolean(value="true"))
+    elif isinstance(value, Obj) and not value.kind:
+        box = body.boxed(value, None)
+        body.set(Boolean(value=body.text.op(f"icmp eq ptr {box}, {body.word('obj:None')}")))
+    else:
+        body.set(Boolean(value="false"))
+
+
+def shape_of(body: Body) -> None:
+    value = body.operand(0)
+    if not isinstance(value, Tensor):
+        body.leave("the rank of a tensor is not known")
+    assert isinstance(value, Tensor)
+    body.set(Shape(dims=value.dims))
+
+
+def reshape(body: Body) -> None:
+    static = body.static()
+    value = body.operand(0)
+    if not isinstance(value, Tensor) or value.dtype is None:
+        body.leave("the tensor is not known")
+    assert isinstance(value, Tensor)
+    if static[1] is DYNAMIC:
+        given = body.operand(1)
+        if not isinstance(given, Shape):
+            body.leave("the shape is not known")
+        assert isinstance(given, Shape)
+        dims = given.dims
+    else:
+        dims = tuple(static[1])
+    if len(dims) > 32:
+        body.leave("a tensor has too many axes")
+    for extent in dims:
+        body.guard(not_below(body, extent, MAX_BYTES))
+    nonzero = tuple(at_least_one(body, d) for d in dims)
+    body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
+    body.guard(differ(body, product(body, value.dims), product(body, dims)))
+    made = value.copied()
+    made.dims = dims
+    holder = value.holder
+    if value.box is not None:
+        # The object keeps the memory; numpy gives views the same root.
+        holder = value.box
+    assert holder is not None
+    made.box, made.holder, made.data = None, holder, value.data
+    if isinstance(holder, str) and not is_param(holder):
+        body.count(holder)
+        body.set(made, [holder])
+    else:
+        body.set(made)
+
+
+def condition(body: Body, k: int) -> str:
+    """Argument `k` as a condition (i1)."""
+    value = body.operand(k)
+    text = body.text
+    if isinstance(value, Boolean):
+        return value.value
+    if isinstance(value, Integer):
+        return text.op(f"icmp ne i64 {value.value}, 0")
+    if isinstance(value, Tensor) and value.dtype is not None:
+        if all(extent == 1 for extent in value.dims) and not value.dtype.is_float:
+            bits = to_numpy_dtype(value.dtype).itemsize * 8
+            loaded = text.op(f"load i{bits}, ptr {body.load(value.data)}, align 1")
+            return text.op(f"icmp ne i{bits} {loaded}, 0")
+    if not isinstance(value, (Obj, Tensor)):
+        body.leave("it is no condition")
+    box = body.boxed(value, None)
+    yes = text.op(f"icmp eq ptr {box}, {body.word('obj:True')}")
+    no = text.op(f"icmp eq ptr {box}, {body.word('obj:False')}")
+    plain = text.op(f"or i1 {yes}, {no}")
+    ask, known = text.label("ask"), text.label("known")
+    before = text.block
+    text.branch(plain, known, ask)
+    text.start(ask)
+    made = body.python(body.word("call:condition"), [box])
+    answer = text.op(f"icmp eq ptr {made}, {body.word('obj:True')}")
+    body.drop(made)
+    after = text.block
+    text.jump(known)
+    text.start(known)
+    return text.op(f"phi i1 [ {yes}, %{before} ], [ {answer}, %{after} ]")
+
+
+def read_if_cond(body: Body) -> None:
+    body.set(Boolean(value=condition(body, 0)))
+
+
+def kill_object(body: Body) -> None:
+    """Of no register: nothing."""
+
+
+NATIVE_BUILTINS: dict[str, Callable[[Body], None]] = {
+    f"vm.builtin.{function.__name__}": function
+    for function in (
+        *CHECKS,
+        alloc_storage,
+        alloc_tensor,
+        make_tuple,
+        tuple_getitem,
+        move,
+        null_value,
+        is_null,
+        shape_of,
+        reshape,
+        read_if_cond,
+        kill_object,
+    )
+}

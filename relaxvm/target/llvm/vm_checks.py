@@ -1,0 +1,262 @@
+"""The shape heap of compiled functions, and the checks of values against struct info."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ...runtime import pyabi as abi
+from ...runtime.bytecode import Call
+from ...runtime.compiled_state import ORIGIN_STEP
+from ...runtime.heap import MatchCode
+from ...runtime.verify import builtin_args, static_values
+from .vm_body import Body
+from .vm_dims import dim_value
+from .vm_values import (
+    Boolean,
+    Heap,
+    Integer,
+    Obj,
+    Real,
+    Shape,
+    Size,
+    Tensor,
+    TupleOf,
+)
+
+__all__ = ["CHECKS", "differ"]
+
+_IMM, _STORE, _NO_OP, _LOAD = MatchCode
+
+
+def alloc_shape_heap(body: Body) -> None:
+    (size,) = body.static()
+    if type(size) is not int or size > 4096:
+        body.leave("the shape heap is large")
+    memory = body.text.alloca("i64", 8, max(1, 2 * size))
+    body.fill(memory, 16 * size, 0xFF)
+    body.set(Heap(memory=memory, size=size, writes=_slot_writes(body)))
+
+
+def _slot_writes(body: Body) -> Counter[int]:
+    """How many instructions of the function write each slot number of whatever heap."""
+    counts: Counter[int] = Counter()
+    program = body.linked.program
+    for instruction in body.instructions:
+        if type(instruction) is not Call:
+            continue
+        name = program.functions[instruction.func].name
+        args = builtin_args(instruction.args)
+        if name in ("vm.builtin.match_shape", "vm.builtin.match_prim_value"):
+            flat = static_values(program, args[3:])
+            counts.update(slot for code, slot in zip(flat[::2], flat[1::2]) if code == _STORE)
+        elif name == "vm.builtin.shape_expr":
+            counts.update(static_values(program, args[1:2]))
+    return counts
+
+
+def _heap(body: Body, k: int) -> Heap:
+    value = body.operand(k)
+    if not isinstance(value, Heap):
+        body.leave("the shape heap is not known")
+    assert isinstance(value, Heap)
+    return value
+
+
+def _store(body: Body, heap: Heap, slot: int, value: Size, axis: int = -1) -> None:
+    if slot >= heap.size:
+        body.leave("a slot is outside of the shape heap")
+    origin = body.pc * ORIGIN_STEP + axis + 1
+    for i, word in enumerate((value, origin)):
+        at = body.offset(heap.memory, 16 * slot + 8 * i)
+        body.text.emit(f"  store i64 {word}, ptr {at}, align 8")
+    heap.known[slot] = value
+
+
+def _slot(body: Body, heap: Heap, slot: int) -> Size:
+    if slot >= heap.size:
+        body.leave("a slot is outside of the shape heap")
+    known = heap.known.get(slot)
+    if known is None:
+        origin = body.field(heap.memory, 16 * slot + 8, "i64")
+        body.guard(body.text.op(f"icmp slt i64 {origin}, 0"))
+        known = body.field(heap.memory, 16 * slot, "i64")
+        heap.known[slot] = known
+    return known
+
+
+def differ(body: Body, a: Size, b: Size) -> str:
+    if a == b:
+        return "false"
+    if isinstance(a, int) and isinstance(b, int):
+        return "true"
+    return body.text.op(f"icmp ne i64 {a}, {b}")
+
+
+def match_shape(body: Body) -> None:
+    static = body.static()
+    flat = static[3:]
+    pairs = tuple(zip(flat[::2], flat[1::2]))
+    value = body.operand(0)
+    if isinstance(value, Shape):
+        dims = value.dims
+        if len(dims) != len(pairs):
+            body.leave("the shape has another length")
+    else:
+        tensor = body.tensor(0, None, len(pairs))
+        assert tensor is not None
+        dims = tensor.dims
+    heap = None
+    if any(code in (_STORE, _LOAD) for code, _ in pairs):
+        heap = _heap(body, 1)
+    # All comparisons with constants first: a heap is not changed by a match that fails.
+    for (code, wanted), size in zip(pairs, dims):
+        if code == _IMM:
+            body.guard(differ(body, size, wanted))
+    _learn_sizes(body, dims, pairs)
+    dims = _sizes_now(body, 0, dims)
+    for axis, ((code, wanted), size) in enumerate(zip(pairs, dims)):
+        if code == _STORE:
+            assert heap is not None
+            _store(body, heap, wanted, size, axis)
+        elif code == _LOAD:
+            assert heap is not None
+            body.guard(differ(body, size, _slot(body, heap, wanted)))
+
+
+def _learn_sizes(body: Body, dims: tuple[Size, ...], pairs: tuple[Any, ...]) -> None:
+    """The register's sizes are the constants that they have been compared with."""
+    value = body.operand(0)
+    if not isinstance(value, (Tensor, Shape)):
+        return
+    made = value.copied()
+    made.dims = tuple(wanted if code == _IMM else size for size, (code, wanted) in zip(dims, pairs))
+    body.refine(body.ops[body.pc].args[0], made)
+
+
+def _sizes_now(body: Body, k: int, otherwise: tuple[Size, ...]) -> tuple[Size, ...]:
+    value = body.operand(k)
+    return value.dims if isinstance(value, (Tensor, Shape)) else otherwise
+
+
+def match_prim_value(body: Body) -> None:
+    _, _, _, code, wanted = body.static()
+    if code == _NO_OP:
+        return
+    number = body.integer(0)
+    if code == _STORE:
+        _store(body, _heap(body, 1), wanted, number)
+    else:
+        expected = wanted if code == _IMM else _slot(body, _heap(body, 1), wanted)
+        body.guard(differ(body, number, expected))
+
+
+def make_shape(body: Body) -> None:
+    flat = body.static()[1:]
+    heap = _heap(body, 0)
+    dims: list[Size] = []
+    for code, value in zip(flat[::2], flat[1::2]):
+        if code:
+            dims.append(_slot(body, heap, value))
+        else:
+            dims.append(value)
+    if len(dims) > 64:
+        body.leave("the shape is long")
+    body.set(Shape(dims=tuple(dims)))
+
+
+def make_prim_value(body: Body) -> None:
+    _, code, value = body.static()
+    body.set(Integer(value=_slot(body, _heap(body, 0), value) if code else value))
+
+
+def shape_expr(body: Body) -> None:
+    _, slot, program = body.static()
+    heap = _heap(body, 0)
+    value = dim_value(body, program.dim, lambda name: _slot(body, heap, int(name)))
+    _store(body, heap, slot, value)
+
+
+def check_tensor_info(body: Body) -> None:
+    _, ndim, dtype, _ = body.static()
+    if dtype is not None and dtype.kind == "void":
+        dtype = None
+    body.tensor(0, dtype, ndim if ndim >= 0 else None)
+
+
+def check_shape_info(body: Body) -> None:
+    _, ndim, _ = body.static()
+    value = body.operand(0)
+    if isinstance(value, Shape):
+        if ndim >= 0 and len(value.dims) != ndim:
+            body.leave("the shape has another length")
+        return
+    if not isinstance(value, Obj):
+        body.leave("it is no shape")
+    box = body.boxed(value, None)
+    body.guard(body.not_(body.is_kind(box, "type:ShapeTuple")))
+    if ndim < 0:
+        return
+    if ndim > 64:
+        body.leave("the shape is long")
+    length = body.field(box, abi.TUPLE_SIZE, "i64")
+    body.guard(body.text.op(f"icmp ne i64 {length}, {ndim}"))
+    dims = tuple(body.long_of(body.field(box, abi.TUPLE_ITEMS + 8 * i)) for i in range(ndim))
+    body.refine(body.ops[body.pc].args[0], Shape(value.box, dims))
+
+
+def check_prim_value_info(body: Body) -> None:
+    _, dtype, _ = body.static()
+    value = body.operand(0)
+    if dtype.is_bool:
+        if isinstance(value, Boolean):
+            return
+        if not isinstance(value, Obj):
+            body.leave("a bool is wanted")
+        box = body.boxed(value, None)
+        yes = body.text.op(f"icmp eq ptr {box}, {body.word('obj:True')}")
+        no = body.text.op(f"icmp eq ptr {box}, {body.word('obj:False')}")
+        body.guard(body.not_(body.text.op(f"or i1 {yes}, {no}")))
+        body.refine(body.ops[body.pc].args[0], Boolean(value.box, yes))
+    elif dtype.is_int:
+        if isinstance(value, Boolean):
+            body.leave("an int is wanted")
+        number = body.integer(0)
+        body.check_range(number, dtype)
+    elif dtype.is_float:
+        if isinstance(value, Obj) and value.kind != "NDArray":
+            box = body.boxed(value, None)
+            body.guard(body.not_(body.is_kind(box, "type:float")))
+        elif not isinstance(value, Real):
+            body.leave("a float is wanted")
+
+
+def check_tuple_info(body: Body) -> None:
+    _, count, _ = body.static()
+    value = body.operand(0)
+    if isinstance(value, TupleOf):
+        if len(value.items) != count:
+            body.leave("the tuple has another length")
+        return
+    if not isinstance(value, Obj):
+        body.leave("it is no tuple")
+    box = body.boxed(value, None)
+    body.guard(body.not_(body.is_kind(box, "type:tuple")))
+    length = body.field(box, abi.TUPLE_SIZE, "i64")
+    body.guard(body.text.op(f"icmp ne i64 {length}, {count}"))
+    body.refine(body.ops[body.pc].args[0], TupleOf(value.box, (None,) * count))
+
+
+CHECKS = (
+    alloc_shape_heap,
+    match_shape,
+    match_prim_value,
+    make_shape,
+    make_prim_value,
+    shape_expr,
+    check_tensor_info,
+    check_shape_info,
+    check_prim_value_info,
+    check_tuple_info,
+)
+"""What is done here, under the names of the builtins."""

@@ -1,0 +1,228 @@
+"""The ways out of a compiled VM function: a result, an error, or the interpreter.
+
+Where a check fails that the compiler expects to hold, the function *leaves*: the live registers are
+written to memory and the interpreter goes on from the same instruction, so that errors are its own,
+word for word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...runtime.compiled_frame import FrameLayout
+from .vm_emit import Emitter
+from .vm_flow import Flow
+from .vm_values import (
+    Boolean,
+    Heap,
+    Integer,
+    Memory,
+    Nothing,
+    Obj,
+    Place,
+    Real,
+    Shape,
+    Size,
+    Tensor,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from .vm_program import Unit
+
+__all__ = ["INTERPRETER", "NATIVE", "PYTHON", "Exits", "Leaves", "Untranslatable"]
+
+NATIVE, PYTHON, INTERPRETER = range(3)
+MAX_SPILLED = 400_000
+
+
+class Untranslatable(Exception):
+    """The whole function stays with the interpreter."""
+
+
+class Leaves(Exception):
+    """From here on the interpreter runs the function: nothing more to emit in this block."""
+
+
+class Exits(Emitter):
+    """An emitter of a function with flow, registers and a frame.
+
+    pc     the instruction being emitted
+    steps  for each instruction where it runs, and why not natively
+    env    what is known about the registers here
+    exits  the results and the blocks they come from
+    """
+
+    def __init__(self, unit: Unit, index: int, flow: Flow, layout: FrameLayout, count: int) -> None:
+        super().__init__(unit)
+        self.index = index
+        self.flow = flow
+        self.layout = layout
+        self.pc = 0
+        self.steps: list[tuple[int, str]] = [(NATIVE, "")] * count
+        self.env: dict[int, Value] = {}
+        self.exits: list[tuple[str, str]] = []
+        self._errors: list[tuple[int, str]] = []
+        self._cold: list[str] = []
+        self._leave = ""
+        self._restart = ""
+        self._only_checked = False
+        self._start_env: dict[int, Value] = {}
+        self._live: list[frozenset[int]] = []
+        self._block = 0
+        self._slots = 0
+        self._canonical: dict[int, int] = {}
+        self._spilled = 0
+        self._spill_words = 0
+
+    def _canonical_place(self, register: int) -> str:
+        slot = self._canonical.get(register)
+        if slot is None:
+            slot = self._canonical[register] = self._slots
+            self._slots += 1
+        return self.offset("%slots", 8 * slot)
+
+    def load_canonical(self, register: int) -> str:
+        """The object of a register that lives in memory."""
+        return self.text.op(f"load ptr, ptr {self._canonical_place(register)}, align 8")
+
+    def guard(self, bad: str) -> None:
+        """Leave where `bad` (i1) holds. Before anything of the instruction has an effect."""
+        if bad == "false":
+            return
+        if bad == "true":
+            self.leave("what it checks never holds")
+        fine = self.text.label("fine")
+        self.text.branch(bad, self.leave_label(), fine)
+        self.text.start(fine)
+
+    def leave(self, reason: str) -> NoReturn:
+        """Leave in any case."""
+        self.steps[self.pc] = (INTERPRETER, reason)
+        self.text.jump(self.leave_label())
+        raise Leaves
+
+    def leave_label(self) -> str:
+        if self._only_checked:
+            return self._restart_label()
+        if not self._leave:
+            self._leave = self.text.label("leave")
+            with self.aside(self._leave):
+                spill, site = self.spilled()
+                self._emit_leave(site, "0", spill)
+        return self._leave
+
+    def _restart_label(self) -> str:
+        """Where the checks of the arguments leave to: the interpreter begins from the start. One
+        way out for all of them: each writes down every argument.
+        """
+        if not self._restart:
+            self._restart = self.text.label("restart")
+            now = self.pc, self.env
+            self.pc, self.env = 0, self._start_env
+            with self.aside(self._restart):
+                spill, site = self.spilled()
+                self._emit_leave(site, "0", spill)
+            self.pc, self.env = now
+        return self._restart
+
+    def _emit_leave(self, site: int, code: str, spill: str) -> None:
+        text = self.text
+        frame = "%frame" if self.layout.needed else "null"
+        result = text.op(
+            f"call ptr @relaxvm_vm_leave(ptr %ctx, i64 {site}, i64 {code}, ptr {spill}, "
+            f"ptr {frame}, i64 %depth)"
+        )
+        self.exits.append((result, text.block))
+        text.jump("exit")
+
+    def kernel_failed(self, code: str) -> None:
+        """End the block: raise what failure `code` (i64) of the kernel here means."""
+        spill, site = self.spilled()
+        self._emit_leave(site, code, spill)
+
+    @contextmanager
+    def aside(self, label: str) -> Iterator[None]:
+        """What is emitted inside goes to the end of the function, under `label`."""
+        text = self.text
+        lines, block = text.lines, text.block
+        text.lines = []
+        text.start(label)
+        try:
+            yield
+        finally:
+            self._cold.extend(text.lines)
+            text.lines, text.block = lines, block
+
+    def spilled(self) -> tuple[str, int]:
+        """Write down the live registers; gives the memory and the number of the site."""
+        words: list[tuple[str, str]] = []
+        live = self._live[self.pc - self.flow.blocks[self._block][0]]
+        found = []
+        for register in sorted(live):
+            if register in self.layout.objects:
+                continue
+            value = self.env.get(register)
+            if value is None:
+                # Loaded here, off the main path: not to be remembered.
+                value = Obj(self.load_canonical(register))
+            found.append((register, self._described(value, words)))
+        for i, (kind, name) in enumerate(words):
+            self.text.emit(f"  store {kind} {name}, ptr {self.offset('%spill', 8 * i)}, align 8")
+        self._spill_words = max(self._spill_words, len(words), 1)
+        self._spilled += len(words) + 1
+        if self._spilled > MAX_SPILLED:
+            raise Untranslatable("too many values are alive at once")
+        return "%spill", self.unit.site(self.index, self.pc, tuple(found))
+
+    def _described(self, value: Value, words: list[tuple[str, str]]) -> tuple[Any, ...]:
+        """How to rebuild `value` from the words, see `runtime.compiled_state`."""
+
+        def word(kind: str, name: str) -> int:
+            words.append((kind, name))
+            return len(words) - 1
+
+        def sized(value: Size) -> Any:
+            return value if isinstance(value, int) else ("w", word("i64", value))
+
+        def holder(arena: int, place: Place | None) -> tuple[Any, ...]:
+            if arena >= 0:
+                return ("a", arena)
+            assert place is not None
+            return ("o", word("ptr", self.load(place)))
+
+        if value.box is not None:
+            return ("o", word("ptr", self.load(value.box)))
+        if isinstance(value, Nothing):
+            return ("n",)
+        if isinstance(value, Integer):
+            return ("i", sized(value.value))
+        if isinstance(value, Boolean):
+            return ("b", word("i64", self.text.op(f"zext i1 {value.value} to i64")))
+        if isinstance(value, Real):
+            return ("f", word("double", value.value))
+        if isinstance(value, Shape):
+            return ("s", tuple(map(sized, value.dims)))
+        if isinstance(value, Tensor):
+            dims = tuple(map(sized, value.dims))
+            data = word("ptr", self.load(value.data))
+            return ("t", str.__str__(value.dtype), dims, data, holder(value.arena, value.holder))
+        if isinstance(value, Memory):
+            size, data = sized(value.size), word("ptr", self.load(value.base))
+            return ("m", size, data, holder(value.arena, value.holder), value.scope)
+        assert isinstance(value, Heap)
+        return ("h", value.size, word("ptr", value.memory))
+
+    def fail_if_null(self, pointer: str) -> None:
+        """Go to the error path where `pointer` is null: an error is set."""
+        self.fail_if(self.text.op(f"icmp eq ptr {pointer}, null"))
+
+    def fail_if(self, failed: str) -> None:
+        """Go to the error path where `failed` (i1) holds: an error is set."""
+        text = self.text
+        fine = text.label("fine")
+        self._errors.append((self.pc, text.block))
+        text.branch(failed, "error", fine)
+        text.start(fine)

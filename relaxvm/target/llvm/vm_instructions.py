@@ -1,0 +1,244 @@
+"""One instruction of a VM function: natively where that is known, else by calling the Python
+function that the interpreter would call, else by leaving for the interpreter.
+"""
+
+from __future__ import annotations
+
+from ...runtime.ops import OpKind
+from .vm_body import Body
+from .vm_builtins import NATIVE_BUILTINS, condition
+from .vm_exits import INTERPRETER, PYTHON
+from .vm_kernels import call_kernel
+from .vm_values import Heap, Memory, Obj, Tensor, TupleOf, Value
+
+__all__ = ["emit_instruction"]
+
+STACK_BYTES = 16384
+"""How deep compiled functions may be inside each other on the C stack; deeper calls are the
+interpreter's, which needs no stack for them.
+"""
+ROUNDS = 1024
+"""A power of two: so many times round a loop, other threads and signals get their turn."""
+
+
+def emit_instruction(body: Body) -> None:
+    """Emit the instruction at `body.pc`."""
+    op = body.ops[body.pc]
+    if op.kind == OpKind.BUILTIN:
+        native = NATIVE_BUILTINS.get(op.symbol)
+        if native is not None:
+            native(body)
+        else:
+            _python_builtin(body)
+    elif op.kind == OpKind.KERNEL:
+        function, info = body.unit.kernel(op.symbol)
+        if function is None:
+            body.leave("the kernel is not compiled here")
+        call_kernel(body, function, info)
+    elif op.kind == OpKind.EXTERN:
+        _extern(body)
+    elif op.kind == OpKind.FUNCTION:
+        _function(body)
+    elif op.kind == OpKind.INVOKE:
+        _invoke(body)
+    elif op.kind == OpKind.KILL:
+        if body.pc not in body.plan.skipped:
+            body.kill(op.args[0])
+    elif op.kind == OpKind.GOTO:
+        if op.target <= body.pc:
+            _breathe(body)
+        body.text.jump(f"b{op.target}")
+    elif op.kind == OpKind.IF:
+        chosen = condition(body, 0)
+        if op.target <= body.pc:
+            _breathe(body)
+        body.text.branch(chosen, f"b{body.pc + 1}", f"b{op.target}")
+    else:
+        _return(body)
+
+
+def _breathe(body: Body) -> None:
+    """Before a jump back: now and then let other threads run, and see whether a signal has come."""
+    text = body.text
+    text.allocas.append(f"  %rounds{body.pc} = alloca i64, align 8")
+    text.allocas.append(f"  store i64 0, ptr %rounds{body.pc}, align 8")
+    before = text.op(f"load i64, ptr %rounds{body.pc}, align 8")
+    rounds = text.op(f"add i64 {before}, 1")
+    text.emit(f"  store i64 {rounds}, ptr %rounds{body.pc}, align 8")
+    part = text.op(f"and i64 {rounds}, {ROUNDS - 1}")
+    stop, go = text.label("breathe"), text.label("go")
+    text.branch(text.op(f"icmp eq i64 {part}, 0"), stop, go)
+    with body.aside(stop):
+        state = body.call("py:PyEval_SaveThread", "ptr", "")
+        body.call("py:PyEval_RestoreThread", "void", f"ptr {state}")
+        failed = body.call("py:PyErr_CheckSignals", "i32", "")
+        body.fail_if(text.op(f"icmp ne i32 {failed}, 0"))
+        text.jump(go)
+    text.start(go)
+
+
+def _python_builtin(body: Body) -> None:
+    op = body.ops[body.pc]
+    if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
+        body.leave("it looks into a storage or the shape heap")
+    body.steps[body.pc] = (PYTHON, "a builtin without native code")
+    objects = [body.boxed_operand(k) for k in range(len(op.args))]
+    made = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
+    body.set(Obj(made), [made])
+
+
+def _extern(body: Body) -> None:
+    op = body.ops[body.pc]
+    body.steps[body.pc] = (PYTHON, "a Python function")
+    if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
+        body.leave("a function is given a storage or shape heap")
+    objects = [body.boxed_operand(k) for k in range(len(op.args))]
+    made = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
+    if 0 <= op.dst < body.registers:
+        made = body.text.op(f"call ptr @relaxvm_vm_adopt(ptr %ctx, ptr {made})")
+        body.fail_if_null(made)
+        body.set(Obj(made), [made])
+        return
+    # Nobody looks at the result; whether it can be adopted is asked all the same.
+    none = body.text.op(f"icmp eq ptr {made}, {body.word('obj:None')}")
+    look, done = body.text.label("look"), body.text.label("done")
+    body.text.branch(none, done, look)
+    with body.aside(look):
+        adopted = body.text.op(f"call ptr @relaxvm_vm_adopt(ptr %ctx, ptr {made})")
+        body.fail_if_null(adopted)
+        body.drop(adopted)
+        body.text.jump(done)
+    body.text.start(done)
+
+
+def _function(body: Body) -> None:
+    """A call of another VM function, with objects as arguments."""
+    op, text, unit = body.ops[body.pc], body.text, body.unit
+    callee = unit.number_of(op.symbol)
+    if op.tail and unit.reaches(callee, body.index):
+        body.leave("a tail call that may come back takes no stack in the interpreter")
+    if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
+        body.leave("a function is given a storage or shape heap")
+    objects = [body.boxed_operand(k) for k in range(len(op.args))]
+    if not unit.compiles(callee):
+        body.steps[body.pc] = (INTERPRETER, f"{op.symbol} is not compiled")
+        if op.tail:
+            body.leave(f"{op.symbol} is not compiled")
+        made = _interpreted(body, objects)
+        body.set(Obj(made), [made])
+        return
+    typed = "".join(f", ptr {o}" for o in objects)
+    if not unit.reaches(callee, callee) and not unit.reaches(callee, body.index):
+        # No recursion: as deep as the program is, at most.
+        made = _direct(body, callee, typed, op.tail)
+    else:
+        here = text.op("ptrtoint ptr %slots to i64")
+        used = text.op(f"sub i64 %base, {here}")
+        deep_stack = text.op(f"icmp sgt i64 {used}, {STACK_BYTES}")
+        deep = text.op(f"icmp sge i64 %depth, {body.word('max_depth', 'i64')}")
+        either = text.op(f"or i1 {deep_stack}, {deep}")
+        slow, fast, done = text.label("deep"), text.label("near"), text.label("returned")
+        text.branch(either, slow, fast)
+        text.start(slow)
+        far = _interpreted(body, objects)
+        far_end = text.block
+        text.jump(done)
+        text.start(fast)
+        near = _direct(body, callee, typed, False)
+        near_end = text.block
+        text.jump(done)
+        text.start(done)
+        made = text.op(f"phi ptr [ {far}, %{far_end} ], [ {near}, %{near_end} ]")
+    body.set(Obj(made), [made])
+
+
+def _direct(body: Body, callee: int, typed: str, tail: bool) -> str:
+    text = body.text
+    depth = "%depth" if tail else text.op("add i64 %depth, 1")
+    made = text.op(
+        f"call ptr @{body.unit.body_symbol(callee)}"
+        f"(ptr %ctx, i64 {depth}, i64 %base, ptr null{typed})"
+    )
+    if not tail:
+        body.fail_if_null(made)
+        return made
+    # The caller of a tail call is not named in errors: its frame is the callee's.
+    none, fine = text.op(f"icmp eq ptr {made}, null"), text.label("fine")
+    body.exits.append(("null", text.block))
+    text.branch(none, "exit", fine)
+    text.start(fine)
+    return made
+
+
+def _interpreted(body: Body, objects: list[str]) -> str:
+    """Let the interpreter run the callee. It is told how deep this is."""
+    depth = body.call("py:PyLong_FromLongLong", "ptr", "i64 %depth")
+    body.fail_if_null(depth)
+    body.keep(depth)
+    linked = body.word(f"op:{body.index}:{body.pc}")
+    return body.python(body.word("call:interpret"), [depth, linked, *objects])
+
+
+def _invoke(body: Body) -> None:
+    op = body.ops[body.pc]
+    if op.tail:
+        body.leave("a tail call of a closure takes no stack in the interpreter")
+    body.steps[body.pc] = (PYTHON, "a closure")
+    objects = [body.boxed_operand(k) for k in range(2)]
+    depth = body.call("py:PyLong_FromLongLong", "ptr", "i64 %depth")
+    body.fail_if_null(depth)
+    body.keep(depth)
+    made = body.python(body.word("call:invoke"), [depth, *objects])
+    body.set(Obj(made), [made])
+
+
+def _is_own(value: Value) -> bool:
+    """Whether a result surely shares no memory with the program's constants."""
+    if isinstance(value, TupleOf):
+        return all(item is not None and _is_own(item) for item in value.items)
+    if isinstance(value, Tensor):
+        return value.region.kind == "fresh"
+    return not isinstance(value, Obj)
+
+
+def _return(body: Body) -> None:
+    text = body.text
+    value = body.operand(0)
+    if isinstance(value, (Heap, Memory)):
+        body.leave("a storage or shape heap is returned")
+    body.fresh = body.fresh and _is_own(value)
+    place = body.ops[body.pc].args[0]
+    if isinstance(value, Tensor) and value.region.result and value.box is None:
+        theirs, own = text.label("theirs"), text.label("own")
+        use = value.region.result
+        info = body.info.ret.shape
+        for axis, size in enumerate(value.dims):
+            if info is None or type(info[axis]) is not int:
+                same = _same(body, use, axis, size)
+                use = text.op(f"and i1 {use}, {same}")
+        text.branch(use, theirs, own)
+        text.start(theirs)
+        out = body.field("%out", 24)
+        body.count(out)
+        body.exits.append((out, text.block))
+        text.jump("exit")
+        text.start(own)
+    made = body.boxed(value, place if place < body.registers else None)
+    body.count(made)
+    body.exits.append((made, text.block))
+    text.jump("exit")
+
+
+def _same(body: Body, use: str, axis: int, size: object) -> str:
+    """i1: whether the caller's memory has that size along `axis`; false where there is none."""
+    text = body.text
+    look, done = text.label("look"), text.label("done")
+    before = text.block
+    text.branch(use, look, done)
+    text.start(look)
+    sizes = body.field("%out", 32)
+    theirs = body.field(sizes, 8 * axis, "i64")
+    equal = text.op(f"icmp eq i64 {theirs}, {size}")
+    text.jump(done)
+    text.start(done)
+    return text.op(f"phi i1 [ false, %{before} ], [ {equal}, %{look} ]")

@@ -1,0 +1,296 @@
+"""Calls of kernels from compiled functions: no wrapper, no argument structs.
+
+What the wrapper would check (`wrapper.py`) is known here, or compared here; where something does
+not hold, the function leaves, and the wrapper says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import DataType
+from ...ir import IntImm, PrimExpr, Var
+from ...runtime import pyabi as abi
+from ...runtime.trampoline import release_elements
+from ...tir.transform import lower_intrinsics
+from .expr import ExprEmitter
+from .text import scalar_type
+from .vm_body import Body
+from .vm_values import Boolean, Integer, Obj, Real, Size, Tensor
+
+__all__ = ["call_kernel"]
+
+_MAX_PAIRS = 64
+_INT64 = DataType("int64")
+
+
+def call_kernel(body: Body, function: Any, info: Any) -> None:
+    """Emit a call of the kernel `function` (see `codegen`), which `info` describes."""
+    signature = function.signature
+    params = signature.params
+    if any(p.buffer is not None and p.buffer.strides for p in params):
+        body.leave("a parameter of the kernel has strides")
+    g = ExprEmitter(body.unit.generator, body.text)
+    for zero in signature.zeros:
+        g.env[zero] = "0"
+    tensors: dict[int, Tensor] = {}
+    for i, param in enumerate(params):
+        if param.buffer is None:
+            _scalar(body, g, i, param)
+            continue
+        tensor = body.tensor(i, param.dtype, len(param.buffer.shape))
+        assert tensor is not None
+        tensors[i] = tensor
+    lowered = _shapes(body, g, signature, tensors)
+    for i, tensor in tensors.items():
+        if "w" in params[i].access and not tensor.writeable:
+            _check_writeable(body, tensor)
+    if signature.noalias:
+        _check_overlaps(body, params, tensors)
+    typed = []
+    for i, param in enumerate(params):
+        if param.buffer is None:
+            typed.append(f"{scalar_type(param.dtype)} {g.env[param.var]}")
+        else:
+            typed.append(f"ptr {body.load(tensors[i].data)}")
+    typed += [f"i64 {g.wide[s]}" for s in signature.symbols]
+    if function.threads:
+        typed.append(f"i64 {body.word('threads', 'i64')}")
+    call = f"call i32 @{function.symbol}({', '.join(typed)})"
+    code = _call(body, call, _elements(body, list(tensors.values())), release_elements(info))
+    inner = body.unit.generator.transitive_failures(function)
+    if inner:
+        _check_code(body, code, inner, len(info.failures) - len(inner))
+    del lowered
+
+
+def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
+    dtype, text = param.dtype, body.text
+    value = body.operand(i)
+    if dtype.is_bool:
+        if isinstance(value, Obj):
+            box = body.boxed(value, None)
+            yes = text.op(f"icmp eq ptr {box}, {body.word('obj:True')}")
+            no = text.op(f"icmp eq ptr {box}, {body.word('obj:False')}")
+            body.guard(body.not_(text.op(f"or i1 {yes}, {no}")))
+            value = Boolean(value.box, yes)
+        if not isinstance(value, Boolean):
+            body.leave("a scalar argument of the kernel is no bool")
+        g.env[param.var] = value.value  # type: ignore[union-attr]
+    elif dtype.is_float:
+        g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i, value))
+    else:
+        _int_scalar(body, g, i, param, value)
+
+
+def _double(body: Body, i: int, value: Any) -> str:
+    if isinstance(value, Real):
+        return value.value
+    if isinstance(value, Integer):
+        return body.text.op(f"sitofp i64 {value.value} to double")
+    if not isinstance(value, Obj):
+        body.leave("a scalar argument of the kernel is no number")
+    box = body.boxed(value, None)
+    body.guard(body.not_(body.is_kind(box, "type:float")))
+    made = body.call("py:PyFloat_AsDouble", "double", f"ptr {box}")
+    body.refine(body.ops[body.pc].args[i], Real(value.box, made))
+    return made
+
+
+def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any, value: Any) -> None:
+    dtype = param.dtype
+    number = body.integer(i)
+    if dtype.bits < 64 or dtype.kind != "int":
+        body.check_range(number, dtype)
+    if isinstance(number, int):
+        g.env[param.var] = str(number)
+        g.wide[param.var] = str(number)
+        return
+    kind = scalar_type(dtype)
+    g.env[param.var] = g.convert("trunc", "i64", number, kind)
+    if dtype.bits < 64:
+        g.wide[param.var] = number
+
+
+def _shapes(
+    body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tensor]
+) -> list[PrimExpr]:
+    """Bind the symbols, check the sizes that follow from them. Gives what has to stay alive."""
+    pending: list[tuple[Size, PrimExpr]] = []
+    kept: list[PrimExpr] = []
+    for i, tensor in tensors.items():
+        for e, size in zip(signature.params[i].buffer.shape, tensor.dims):
+            if isinstance(e, IntImm):
+                if isinstance(size, int):
+                    body.guard("false" if size == e.value else "true")
+                else:
+                    body.guard(body.text.op(f"icmp ne i64 {size}, {e.value}"))
+            elif isinstance(e, Var) and e not in g.env:
+                _bind(body, g, signature, e, size)
+            else:
+                pending.append((size, e))
+    for size, e in pending:
+        if isinstance(e, Var) and e in g.wide:
+            if g.wide[e] != str(size):
+                body.guard(body.text.op(f"icmp ne i64 {size}, {g.wide[e]}"))
+            continue
+        lowered = lower_intrinsics(e)
+        kept.append(lowered)
+        wanted = g.widened(lowered, g.evaluate(lowered))
+        if wanted != str(size):
+            body.guard(body.text.op(f"icmp ne i64 {size}, {wanted}"))
+    return kept
+
+
+def _bind(body: Body, g: ExprEmitter, signature: Any, symbol: Var, size: Size) -> None:
+    top = signature.tops.get(symbol)
+    if top is not None:
+        if not isinstance(size, int):
+            body.guard(body.text.op(f"icmp ugt i64 {size}, {top}"))
+        elif not 0 <= size <= top:
+            body.leave("a size is larger than the kernel can take")
+    g.wide[symbol] = str(size)
+    if isinstance(size, int):
+        if symbol.dtype.bits < 64:
+            body.check_range(size, symbol.dtype)
+        g.env[symbol] = str(size)
+        return
+    g.env[symbol] = g.convert("trunc", "i64", size, scalar_type(symbol.dtype))
+    if top is None and symbol.dtype.bits < 64:
+        back = g.cast(symbol.dtype, _INT64, g.env[symbol])
+        body.guard(body.text.op(f"icmp ne i64 {back}, {size}"))
+
+
+def _check_writeable(body: Body, tensor: Tensor) -> None:
+    if tensor.region.kind == "constant":
+        body.leave("the kernel writes a constant")
+    assert tensor.box is not None
+    array = body.field(body.load(tensor.box), abi.SLOT_ARRAY)
+    flags = body.field(array, abi.ND_FLAGS, "i32", 4)
+    flag = body.text.op(f"and i32 {flags}, {abi.WRITEABLE}")
+    body.guard(body.text.op(f"icmp eq i32 {flag}, 0"))
+
+
+def _check_overlaps(body: Body, params: Any, tensors: dict[int, Tensor]) -> None:
+    pairs = []
+    done = set()
+    for i, one in tensors.items():
+        if "w" not in params[i].access:
+            continue
+        done.add(i)
+        for j, other in tensors.items():
+            if j not in done and _may_overlap(one, other):
+                pairs.append((one, other))
+    if len(pairs) > _MAX_PAIRS:
+        body.leave("the kernel has very many arguments of unknown memory")
+    ranges: dict[int, tuple[str, str, str]] = {}
+    for one, other in pairs:
+        low, high, some = _range(body, one, ranges)
+        low2, high2, some2 = _range(body, other, ranges)
+        text = body.text
+        before = text.op(f"icmp ult i64 {low}, {high2}")
+        after = text.op(f"icmp ult i64 {low2}, {high}")
+        bad = text.op(f"and i1 {before}, {after}")
+        for filled in (some, some2):
+            if filled != "true":
+                bad = text.op(f"and i1 {bad}, {filled}")
+        body.guard(bad)
+
+
+def _may_overlap(one: Tensor, other: Tensor) -> bool:
+    if one.region is other.region:
+        known = one.end >= 0 and other.end >= 0 and one.region.kind not in ("foreign", "constant")
+        return not known or (one.start < other.end and other.start < one.end)
+    if 0 in one.dims or 0 in other.dims:
+        return False
+    outside = ("foreign", "constant")
+    if one.region.kind not in outside and other.region.kind not in outside:
+        return False
+    if one.region.kind in outside and other.region.kind in outside:
+        return True
+    inside = one if one.region.kind not in outside else other
+    return inside.region.shown
+
+
+def _range(
+    body: Body, tensor: Tensor, ranges: dict[int, tuple[str, str, str]]
+) -> tuple[str, str, str]:
+    """First byte, the byte after the last, and whether there is any."""
+    found = ranges.get(id(tensor))
+    if found is None:
+        text = body.text
+        low = text.op(f"ptrtoint ptr {body.load(tensor.data)} to i64")
+        assert tensor.dtype is not None
+        size = _bytes(body, tensor)
+        high = text.op(f"add i64 {low}, {size}")
+        some = "true" if isinstance(size, int) and size else text.op(f"icmp ne i64 {size}, 0")
+        found = ranges[id(tensor)] = (low, high, some)
+    return found
+
+
+def _bytes(body: Body, tensor: Tensor) -> Size:
+    assert tensor.dtype is not None
+    return _times(body, (*tensor.dims, tensor.dtype.itemsize))
+
+
+def _times(body: Body, sizes: tuple[Size, ...]) -> Size:
+    """The product of sizes of memory that exists: it fits."""
+    total: Size = 1
+    for size in sizes:
+        if isinstance(total, int) and isinstance(size, int):
+            total *= size
+        elif total == 1:
+            total = size
+        elif size != 1:
+            total = body.text.op(f"mul i64 {total}, {size}")
+    return total
+
+
+def _elements(body: Body, tensors: list[Tensor]) -> Size:
+    total: Size = 0
+    for tensor in tensors:
+        count = _times(body, tensor.dims)
+        if isinstance(total, int) and isinstance(count, int):
+            total += count
+        elif total == 0:
+            total = count
+        else:
+            total = body.text.op(f"add i64 {total}, {count}")
+    return total
+
+
+def _call(body: Body, call: str, elements: Size, release: int) -> str:
+    """The call, without the GIL where the work is worth it."""
+    text = body.text
+    if isinstance(elements, int):
+        return _unlocked(body, call) if elements >= release else text.op(call)
+    small, big, done = text.label("small"), text.label("big"), text.label("called")
+    text.branch(text.op(f"icmp uge i64 {elements}, {release}"), big, small)
+    text.start(small)
+    quick = text.op(call)
+    text.jump(done)
+    text.start(big)
+    slow = _unlocked(body, call)
+    text.jump(done)
+    text.start(done)
+    return text.op(f"phi i32 [ {quick}, %{small} ], [ {slow}, %{big} ]")
+
+
+def _unlocked(body: Body, call: str) -> str:
+    state = body.call("py:PyEval_SaveThread", "ptr", "")
+    code = body.text.op(call)
+    body.call("py:PyEval_RestoreThread", "void", f"ptr {state}")
+    return code
+
+
+def _check_code(body: Body, code: str, inner: list[int], own_failures: int) -> None:
+    text = body.text
+    failed, fine = text.label("failed"), text.label("fine")
+    text.branch(text.op(f"icmp ne i32 {code}, 0"), failed, fine)
+    with body.aside(failed):
+        number = "0"
+        for position, each in enumerate(inner):
+            hit = text.op(f"icmp eq i32 {code}, {each}")
+            number = text.op(f"select i1 {hit}, i64 {own_failures + position + 1}, i64 {number}")
+        body.kernel_failed(number)
+    text.start(fine)

@@ -1,0 +1,237 @@
+"""Storages and tensors of compiled functions: prepared, in arenas, new, or the memory of `out`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import DataType, to_numpy_dtype
+from ...runtime.ndarray import ShapeTuple
+from ...runtime.verify import DYNAMIC
+from .vm_body import Body
+from .vm_dims import product
+from .vm_values import (
+    Integer,
+    Memory,
+    Region,
+    Shape,
+    Size,
+    Tensor,
+)
+
+__all__ = ["MAX_BYTES", "alloc_storage", "alloc_tensor", "at_least_one", "not_below"]
+
+MAX_BYTES = 1 << 48
+
+
+def alloc_storage(body: Body) -> None:
+    op, pc, dst = body.ops[body.pc], body.pc, body.ops[body.pc].dst
+    static = body.static()
+    scope = static[3] if len(static) > 3 and type(static[3]) is str else "global"
+    shown = dst in body.shown
+    if pc in body.plan.skipped:
+        word = 8 * body.layout.objects[dst]
+        region = Region("prepared", shown)
+        made = Memory(
+            ("frame", word + 8),
+            base=("frame", word),
+            size=op.size_bytes,
+            region=region,
+            holder=("frame", word + 16),
+            scope=scope,
+        )
+        body.prepared(made)
+        return
+    size = op.size_bytes if op.size_bytes >= 0 else _storage_size(body, static[0])
+    if pc in body.plan.arenas:
+        _take_arena(body, size, Region("arena", shown), scope)
+        return
+    region = Region("fresh", shown)
+    if body.is_result(dst):
+        _alloc_result(body, size, region, scope)
+        return
+    base, holder = _fresh(body, size)
+    body.set(Memory(base=base, size=size, region=region, holder=holder, scope=scope), [holder])
+
+
+def _storage_size(body: Body, static: Any) -> Size:
+    """The bytes asked for, within what a storage may have."""
+    if type(static) is int:
+        size: Size = static
+    elif type(static) is ShapeTuple:
+        size = product(body, tuple(static))
+    else:
+        value = body.operand(1)
+        if isinstance(value, Integer):
+            size = value.value
+        elif isinstance(value, Shape):
+            size = product(body, value.dims)
+        else:
+            body.leave("the size of a storage is not known to be a shape")
+    body.guard(not_below(body, size, MAX_BYTES))
+    return size
+
+
+def not_below(body: Body, value: Size, top: int) -> str:
+    """i1: whether it is negative, or `top` or more."""
+    if isinstance(value, int):
+        return "false" if 0 <= value < top else "true"
+    key = ("below", value, top)
+    if body.known(key) is not None:
+        return "false"
+    # The caller leaves where it is not, so it holds from here on.
+    body.learn(key, "true")
+    return body.text.op(f"icmp uge i64 {value}, {top}")
+
+
+def _fresh(body: Body, size: Size) -> tuple[str, str]:
+    """New memory: its address, and the object that holds it."""
+    place = body.scratch(1)
+    holder = body.text.op(f"call ptr @relaxvm_vm_alloc(ptr %ctx, i64 {size}, ptr {place})")
+    body.guard(body.text.op(f"icmp eq ptr {holder}, null"))
+    return body.text.op(f"load ptr, ptr {place}, align 8"), holder
+
+
+def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
+    """The storage of the result: the caller's memory if there is some of that size."""
+    text = body.text
+    given, own, done = text.label("given"), text.label("own"), text.label("placed")
+    look = text.label("look")
+    body.text.branch(text.op("icmp ne ptr %out, null"), look, own)
+    text.start(look)
+    bytes_given = body.field("%out", 8, "i64")
+    text.branch(text.op(f"icmp eq i64 {bytes_given}, {size}"), given, own)
+    text.start(given)
+    theirs = body.field("%out", 0)
+    owner = body.field("%out", 16)
+    body.count(owner)
+    text.jump(done)
+    text.start(own)
+    base, holder = _fresh(body, size)
+    own_end = text.block
+    text.jump(done)
+    text.start(done)
+    use = text.op(f"phi i1 [ true, %{given} ], [ false, %{own_end} ]")
+    base = text.op(f"phi ptr [ {theirs}, %{given} ], [ {base}, %{own_end} ]")
+    holder = text.op(f"phi ptr [ {owner}, %{given} ], [ {holder}, %{own_end} ]")
+    region.result = use
+    # What comes from outside may be the caller's memory too.
+    region.shown = region.shown or body.calls_out
+    body.set(Memory(base=base, size=size, region=region, holder=holder, scope=scope), [holder])
+
+
+def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
+    text, pc = body.text, body.pc
+    word = 8 * body.layout.arenas[pc]
+    have = body.field("%frame", word + 8, "i64")
+    small = text.op(f"icmp sgt i64 {size}, {have}")
+    grow, ready = text.label("grow"), text.label("ready")
+    text.branch(small, grow, ready)
+    with body.aside(grow):
+        words = body.row(
+            [str(body.index), text.op("ptrtoint ptr %frame to i64"), str(pc), str(size)], "i64"
+        )
+        callable_ = body.word("call:grow")
+        answer = text.op(f"call ptr @relaxvm_vm_ask(ptr %ctx, ptr {callable_}, i64 4, ptr {words})")
+        failed, fine = text.label("nomemory"), text.label("grown")
+        text.branch(text.op(f"icmp eq ptr {answer}, null"), failed, fine)
+        text.start(failed)
+        body.call("py:PyErr_Clear", "void", "")
+        text.jump(body.leave_label())
+        text.start(fine)
+        body.drop(answer)
+        text.jump(ready)
+    text.start(ready)
+    base = body.field("%frame", word)
+    body.set(
+        Memory(
+            base=base, size=size, region=region, holder=("frame", word + 16), arena=pc, scope=scope
+        )
+    )
+
+
+def alloc_tensor(body: Body) -> None:
+    op, dst = body.ops[body.pc], body.ops[body.pc].dst
+    static = body.static()
+    offset, shape, dtype = static[1:4]
+    if body.pc in body.plan.skipped:
+        word = 8 * body.layout.objects[dst]
+        storage = body.get(op.args[0])
+        assert isinstance(storage, Memory)
+        end = op.function.end_bytes
+        prepared = Tensor(
+            ("frame", word + 8),
+            dtype=dtype,
+            dims=tuple(shape),
+            data=("frame", word),
+            region=storage.region,
+            start=offset,
+            end=end,
+            writeable=True,
+        )
+        body.prepared(prepared)
+        return
+    if offset is DYNAMIC:
+        body.leave("the offset of a tensor is not constant")
+    storage = body.operand(0)
+    if not isinstance(storage, Memory):
+        body.leave("the storage of a tensor is not known")
+    assert isinstance(storage, Memory)
+    if shape is DYNAMIC:
+        given = body.operand(1)
+        if not isinstance(given, Shape):
+            body.leave("the shape of a tensor is not known")
+        assert isinstance(given, Shape)
+        dims = given.dims
+    else:
+        dims = tuple(shape)
+    _place_tensor(body, storage, offset, dims, dtype)
+
+
+def _place_tensor(
+    body: Body, storage: Memory, offset: int, dims: tuple[Size, ...], dtype: DataType
+) -> None:
+    if len(dims) > 32:
+        body.leave("a tensor has too many axes")
+    itemsize = to_numpy_dtype(dtype).itemsize
+    for extent in dims:
+        body.guard(not_below(body, extent, MAX_BYTES))
+    # A size of 0 hides how large the others are: the interpreter looks at those.
+    numel = product(body, dims)
+    needed = product(body, (numel, itemsize))
+    static_end = offset + needed if isinstance(needed, int) else -1
+    if len([d for d in dims if not isinstance(d, int)]) > 1 or 0 in dims:
+        nonzero = tuple(at_least_one(body, d) for d in dims)
+        body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
+    body.guard(not_below(body, numel, MAX_BYTES))
+    if static_end >= 0 and isinstance(storage.size, int):
+        if static_end > storage.size:
+            body.leave("a tensor does not fit its storage")
+    else:
+        end = product(body, (numel, itemsize))
+        total = end if offset == 0 else body.text.op(f"add i64 {end}, {offset}")
+        if total != storage.size:
+            body.guard(body.text.op(f"icmp ugt i64 {total}, {storage.size}"))
+    base = body.load(storage.base)
+    owned = []
+    if isinstance(storage.holder, str):
+        body.count(storage.holder)
+        owned.append(storage.holder)
+    made = Tensor(
+        dtype=dtype,
+        dims=dims,
+        data=body.offset(base, offset),
+        region=storage.region,
+        holder=storage.holder,
+        start=offset,
+        end=static_end,
+        arena=storage.arena,
+        writeable=True,
+    )
+    body.set(made, owned)
+
+
+def at_least_one(body: Body, size: Size) -> Size:
+    if isinstance(size, int):
+        return size or 1
+    zero = body.text.op(f"icmp eq i64 {size}, 0")
+    return body.text.op(f"select i1 {zero}, i64 1, i64 {size}")

@@ -1,0 +1,178 @@
+"""The VM functions of a program as functions of the same LLVM module as its kernels.
+
+Enters: a verified program whose kernels a generator (`codegen`) has emitted. Leaves: entries in
+the module, and what the runtime must know to link them (`runtime.compiled_code`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import CodegenError
+from ...runtime.compiled_code import CompiledCode, CompiledInfo
+from ...runtime.compiled_frame import layout_plain
+from ...runtime.frame import Plan
+from ...runtime.link import link_program
+from ...runtime.memory_plan import called_functions
+from ...runtime.ndarray import NDArray
+from ...runtime.program import Program
+from .text import mangle
+from .vm_body import Body
+from .vm_entry import emit_entry, takes_out
+from .vm_exits import INTERPRETER, Untranslatable
+from .vm_instructions import emit_instruction
+from .vm_support import Words, support_ir
+from .vm_values import Region
+
+__all__ = ["Unit", "compile_functions"]
+
+MAX_FUNCTIONS = 4096
+MAX_SITES = 200_000
+
+
+class _Placeholder:
+    """Stands for what only the linker knows: an extern, a kernel's entry."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.call = self
+
+    def __call__(self, *args: Any) -> Any:
+        raise AssertionError(f"{self.name} is not linked")
+
+
+class Unit:
+    """The compiled functions of one program."""
+
+    def __init__(self, generator: Any, program: Program) -> None:
+        self.generator = generator
+        self.program = program
+        self.words = Words()
+        self.infos = list(program.vm_functions)
+        self.constants_region = Region("constant")
+        self.has_tensor_constants = any(type(c) is NDArray for c in program.constants)
+        section = program.kernels
+        infos = () if section is None else section.infos
+        self._kernel_infos = {info.name: info for info in infos}
+        self._functions = {gv.name_hint: f for gv, f in generator.functions.items()}
+        stubs = {info.name: _Placeholder(info.name) for info in infos}
+        externs = {name: _Placeholder(name) for name in program.needs()}
+        machine = _Placeholder("the virtual machine")
+        linked = link_program(machine, program, stubs, externs, True)  # type: ignore[arg-type]
+        self.linked = [linked[info.name] for info in self.infos]
+        self._numbers = {info.name: i for i, info in enumerate(self.infos)}
+        self._called = [
+            {self._numbers[name] for name in called_functions(program, info)} for info in self.infos
+        ]
+        self._reach: dict[int, set[int]] = {}
+        self.failed: dict[int, str] = {}
+        self.sites: list[tuple[Any, ...]] = []
+
+    # -- what bodies ask ---------------------------------------------------------------------------
+
+    def body_symbol(self, index: int) -> str:
+        """The symbol of the body of a function."""
+        return f"relaxvm_vm_body{index}_{mangle(self.infos[index].name)[:100]}"
+
+    def entry_symbol(self, index: int) -> str:
+        """The symbol of its entry."""
+        return f"relaxvm_vm_entry{index}_{mangle(self.infos[index].name)[:100]}"
+
+    def number_of(self, name: str) -> int:
+        """The number of a VM function."""
+        return self._numbers[name]
+
+    def compiles(self, index: int) -> bool:
+        """Whether a function has a body here."""
+        return index not in self.failed
+
+    def reaches(self, start: int, target: int) -> bool:
+        """Whether calling `start` may lead to a call of `target`."""
+        found = self._reach.get(start)
+        if found is None:
+            found = set()
+            waiting = list(self._called[start])
+            while waiting:
+                each = waiting.pop()
+                if each not in found:
+                    found.add(each)
+                    waiting.extend(self._called[each])
+            self._reach[start] = found
+        return target in found
+
+    def takes_out(self, index: int) -> bool:
+        """Whether its result may be computed in the caller's memory."""
+        return takes_out(self.infos[index])
+
+    def kernel(self, name: str) -> tuple[Any, Any]:
+        """The generator's function and the runtime's description of a kernel."""
+        return self._functions.get(name), self._kernel_infos.get(name)
+
+    def site(self, index: int, pc: int, registers: tuple[Any, ...]) -> int:
+        """The number of a new site."""
+        if len(self.sites) >= MAX_SITES:
+            raise Untranslatable("the program has very many instructions that may fail")
+        self.sites.append((index, pc, registers))
+        return len(self.sites) - 1
+
+    def declare_memset(self) -> None:
+        """Once is enough; more do no harm."""
+        self.generator.declare("llvm.memset.p0.i64", "void", ("ptr", "i8", "i64", "i1"))
+
+    def declare_overflow(self, name: str) -> None:
+        """``llvm.sadd.with.overflow.i64`` and its like."""
+        intrinsic = f"llvm.{name}.with.overflow.i64"
+        self.generator.declare(intrinsic, "{ i64, i1 }", ("i64", "i64"))
+
+    # -- the whole ---------------------------------------------------------------------------------
+
+    def compile(self) -> CompiledCode:
+        """Emit everything into the generator's module."""
+        while True:
+            self.words, self.sites = Words(), []
+            for word in ("careful", "max_depth", "threads"):
+                self.words.offset(word)
+            before = len(self.failed)
+            tried = [self._body(i) for i in range(len(self.infos)) if self.compiles(i)]
+            bodies = [each for each in tried if each is not None]
+            # A caller was emitted before its callee was found to be the interpreter's.
+            if len(self.failed) == before:
+                break
+        entries = [emit_entry(self, body.index, body.fresh) for body, _ in bodies]
+        for text in (*support_ir(self.words), *(text for _, text in bodies), *entries):
+            self.generator.add(text)
+        made = {body.index: body for body, _ in bodies}
+        functions = tuple(self._described(i, made.get(i)) for i in range(len(self.infos)))
+        return CompiledCode(self.words.names, functions, tuple(self.sites))
+
+    def _body(self, index: int) -> tuple[Body, str] | None:
+        try:
+            body = Body(self, index, self.linked[index])
+            return body, body.translate(emit_instruction)
+        except Untranslatable as error:
+            self.failed[index] = str(error)
+        except CodegenError as error:
+            self.failed[index] = f"LLVM code cannot be made of it: {error}"[:300]
+        return None
+
+    def _described(self, index: int, body: Body | None) -> CompiledInfo:
+        info, linked = self.infos[index], self.linked[index]
+        if body is None:
+            reason = self.failed[index]
+            steps = ((INTERPRETER, reason),) * len(linked.ops)
+            return CompiledInfo(info.name, "", reason, (), steps)
+        plan = Plan() if linked.frames is None else linked.frames.plan
+        return CompiledInfo(
+            info.name, self.entry_symbol(index), "", layout_plain(plan), tuple(body.steps)
+        )
+
+
+def compile_functions(generator: Any, program: Program) -> CompiledCode | None:
+    """Emit the VM functions of a verified program into the generator's module.
+
+    None if there are none, or more than is sensible.
+    """
+    count = len(program.vm_functions)
+    if not 0 < count <= MAX_FUNCTIONS:
+        return None
+    return Unit(generator, program).compile()

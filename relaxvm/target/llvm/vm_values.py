@@ -1,0 +1,159 @@
+"""What the code generator knows about the value of a register at a point of a VM function.
+
+A value that is not boxed costs nothing until somebody wants an object: a tensor is a pointer and
+sizes, a shape is sizes, a number is a number. Sizes are ints where they are constant, else names
+of i64 values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...base import DataType
+
+__all__ = [
+    "Boolean",
+    "Heap",
+    "Integer",
+    "Memory",
+    "Nothing",
+    "Obj",
+    "Place",
+    "Real",
+    "Region",
+    "Shape",
+    "Size",
+    "Tensor",
+    "TupleOf",
+    "Value",
+]
+
+Size = int | str
+Place = str | tuple[str, int]
+"""An SSA name, or ("ctx" | "frame", byte offset): loaded where it is used."""
+
+
+@dataclass(eq=False)
+class Region:
+    """Where the memory of a tensor lies.
+
+    kind      "prepared", "arena", "fresh" (allocated in this call), "constant" or "foreign"
+    shown     whether code outside of the function gets to see it: then what comes from outside may
+              lie in it too
+    result    i1 name: whether the memory is the caller's `out`; "" if it never is
+    """
+
+    kind: str
+    shown: bool = False
+    result: str = ""
+
+
+@dataclass
+class Value:
+    """Base class. `box` is where the object lies, None if there is none yet."""
+
+    box: Place | None = None
+
+    def copied(self) -> Any:
+        """The same value for another register."""
+        return replace(self)
+
+
+@dataclass
+class Nothing(Value):
+    """None."""
+
+
+@dataclass
+class Obj(Value):
+    """Anything. kind: the name of its exact type, if known."""
+
+    kind: str = ""
+
+
+@dataclass
+class Tensor(Value):
+    """A C-contiguous tensor. dtype None: not known.
+
+    holder      the object that keeps the memory alive; None: the box does
+    start, end  its bytes within its region, if they are constant
+    writeable   whether it is known that its memory may be written
+    """
+
+    dtype: DataType | None = None
+    dims: tuple[Size, ...] = ()
+    data: Place = ""
+    region: Region = field(default_factory=lambda: Region("foreign"))
+    holder: Place | None = None
+    start: int = 0
+    end: int = -1
+    arena: int = -1
+    writeable: bool = False
+
+
+@dataclass
+class Memory(Value):
+    """A storage."""
+
+    base: Place = ""
+    size: Size = 0
+    region: Region = field(default_factory=lambda: Region("fresh"))
+    holder: Place | None = None
+    arena: int = -1
+    scope: str = "global"
+
+
+@dataclass
+class Shape(Value):
+    """A shape."""
+
+    dims: tuple[Size, ...] = ()
+
+
+@dataclass
+class Integer(Value):
+    """An int of 64 bits."""
+
+    value: Size = 0
+
+
+@dataclass
+class Boolean(Value):
+    """A bool (i1)."""
+
+    value: str = "false"
+
+
+@dataclass
+class Real(Value):
+    """A float (double)."""
+
+    value: str = ""
+
+
+@dataclass
+class TupleOf(Value):
+    """A tuple of known length; `items` as far as they are known."""
+
+    items: tuple[Value | None, ...] = ()
+
+
+@dataclass
+class Heap(Value):
+    """The shape heap.
+
+    memory   two words per slot: its value, and the instruction that wrote it, -1 for none
+    size     how many slots there are
+    known    the values that are known here
+    writes   how many instructions write each slot
+    """
+
+    memory: str = ""
+    size: int = 0
+    known: dict[int, Size] = field(default_factory=dict)
+    writes: dict[int, int] = field(default_factory=dict)
+
+    def copied(self) -> Heap:
+        """The same heap, with knowledge of its own."""
+        return replace(self, known=dict(self.known))

@@ -1,0 +1,210 @@
+"""How loops run the iterations of blocks: which loop moves which axis, what a block touches while
+some loops run, and whether all of its domain is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...arith import IterMapper, IterSumExpr
+from ...arith.number import Number, number_of
+from ...arith.tree import conjuncts
+from ...ir import IntImm, PrimExpr, Var, const
+from ..stmt import Block, BlockRealize, For
+from .boxes import Box, independent, mapper_of, may_be_empty
+from .facts import Facts
+from .state import State, free_variables
+
+__all__ = [
+    "covers",
+    "loop_uses",
+    "predicate_is_domain",
+    "runs_everywhere",
+]
+
+
+def loop_uses(realize: BlockRealize, var: Var) -> set[str]:
+    """The kinds of the axes whose values depend on the loop variable."""
+    return {
+        axis.iter_type
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values)
+        if var in free_variables(value)
+    }
+
+
+def spatial_loops(state: State, realize: BlockRealize, loops: Sequence[For]) -> set[Var]:
+    """The loops among `loops` of which different iterations run different spatial instances."""
+    mapper = mapper_of(state, realize, loops, constrained=False)
+    values = [
+        v for a, v in zip(realize.block.iter_vars, realize.iter_values) if a.iter_type == "spatial"
+    ]
+    return mapper.determined(values)
+
+
+# -- the whole domain ------------------------------------------------------------------------------
+
+
+def predicate_is_domain(state: State, realize: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether the predicate does no more than keep the axes in their domains."""
+    if isinstance(realize.predicate, IntImm):
+        return bool(realize.predicate.value)
+    mapper = mapper_of(state, realize, loops, constrained=False)
+    tops: list[tuple[IterSumExpr, Number]] = []
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values):
+        total = mapper.sum_of(value)
+        if total is None or axis.dom is None:
+            return False
+        end = mapper.add(number_of(axis.dom.min), number_of(axis.dom.extent))
+        tops.append((total, mapper.sub(end, total.base)))
+    return all(
+        _follows(mapper, fact, tops) or state.analyzer.can_prove(fact)
+        for fact in conjuncts(realize.predicate)
+    )
+
+
+def _follows(
+    mapper: IterMapper, fact: PrimExpr, tops: Sequence[tuple[IterSumExpr, Number]]
+) -> bool:
+    """Whether ``sum < bound`` follows from ``axis < end``: the sum is the axis, or its upper
+    digits.
+    """
+    upper = mapper.upper_bound(fact)
+    if upper is None:
+        return False
+    total, bound = upper
+    wanted = mapper.digits(total)
+    if not wanted:
+        return False
+    limit = mapper.sub(bound, total.base)
+    for axis, end in tops:
+        have = mapper.digits(axis)
+        if not have or len(have) < len(wanted):
+            continue
+        tail = have[len(have) - len(wanted) :]
+        step = mapper.multiple(tail[0].scale, wanted[0].scale)
+        if step is None or not all(
+            a.source is b.source
+            and mapper.equal(a.lower_factor, b.lower_factor)
+            and mapper.equal(a.scale, mapper.mul(b.scale, step))
+            for a, b in zip(tail, wanted)
+        ):
+            continue
+        # step * sum <= axis < end, so the sum is at most (end - 1) // step.
+        if mapper.at_most(mapper.ceildiv(end, step), limit) or mapper.at_most(
+            end, mapper.mul(limit, step)
+        ):
+            return True
+    return _follows_from_quotient(mapper, total, limit, tops)
+
+
+def _follows_from_quotient(
+    mapper: IterMapper,
+    total: IterSumExpr,
+    limit: Number,
+    tops: Sequence[tuple[IterSumExpr, Number]],
+) -> bool:
+    """Whether ``sum < limit`` follows from ``scale * (sum // c) <= axis < end``."""
+    joined = mapper.join(IterSumExpr(total.args, 0))
+    if joined is None or not mapper.equal(joined[1], 1):
+        return False
+    mark = joined[0].source
+    for axis, end in tops:
+        for d in mapper.digits(axis) or ():
+            last = mapper.at_most(mark.extent, mapper.mul(d.lower_factor, d.extent))
+            if d.source is not mark or not last:
+                continue
+            reach = mapper.mul(d.lower_factor, mapper.ceildiv(end, d.scale))
+            if mapper.at_most(reach, limit):
+                return True
+    return False
+
+
+def runs_everywhere(state: State, block: Block) -> str:
+    """Why it is not shown that every iteration of the block's domain is run exactly where the axes
+    are in their domains; empty if it is shown.
+    """
+    realize = state.realize(block)
+    loops = state.loops_above(realize)
+    if not predicate_is_domain(state, realize, loops):
+        return "its predicate leaves out part of its domain"
+    return covers_domain(state, realize, loops)
+
+
+def runs_its_part(state: State, realize: BlockRealize) -> bool:
+    """Whether a block that is run on a part of its spatial domain only (a partitioned loop) has no
+    further condition and completes each reduction that it starts.
+    """
+    if not (isinstance(realize.predicate, IntImm) and realize.predicate.value):
+        return False
+    mapper = mapper_of(state, realize, state.loops_above(realize), constrained=False)
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values):
+        if axis.iter_type != "spatial" and isinstance(_whole_axis(mapper, axis, value), str):
+            return False
+    return True
+
+
+def _whole_axis(mapper: IterMapper, axis: Any, value: PrimExpr) -> IterSumExpr | str:
+    """The value of an axis as a sum that takes every value of the axis's domain, or why it is not
+    shown to be one.
+    """
+    name = axis.var.name
+    total = mapper.sum_of(value)
+    if total is None:
+        return f"the value of its axis {name} is no sum of loop variables"
+    if not mapper.equal(total.base, number_of(axis.dom.min)):
+        return f"its axis {name} does not start where its domain does"
+    extent = mapper.dense_extent(total)
+    if extent is None or not mapper.at_most(number_of(axis.dom.extent), extent):
+        return f"the loops do not reach all of its axis {name}"
+    return total
+
+
+def covers_domain(state: State, realize: BlockRealize, loops: Sequence[For]) -> str:
+    """Why the loops are not shown to reach every point of the block's domain; empty if they are."""
+    mapper = mapper_of(state, realize, loops, constrained=False)
+    sums = []
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values):
+        total = _whole_axis(mapper, axis, value)
+        if isinstance(total, str):
+            return total
+        sums.append(total)
+    idle = may_be_empty(mapper, realize, loops)
+    if idle is not None:
+        return f"loop {idle.loop_var.name} around it may have no iterations"
+    if not independent(mapper, sums):
+        return "its axes do not take all combinations of their values"
+    return ""
+
+
+def covers(state: State, writer: Facts, written: Box, whole: Any, read: Box, buffer: Any) -> str:
+    """Why the box `read` is not shown to lie in the box `written`; empty if it does.
+
+    whole  the box that the writer could ever write (its domain), which clips `written`
+    """
+    if writer.guarded:
+        return "it is written under a condition"
+    if not written.exact:
+        return "not every element of the region is shown to be written"
+    for k, (w, r) in enumerate(zip(written.axes, read.axes)):
+        size = number_of(buffer.shape[k])
+        mapper = IterMapper({}, state.analyzer)
+        full_range = (const(0, buffer.shape[k].dtype), size)
+        clip = full_range if whole is None or whole.axes[k] is None else whole.axes[k]
+        if not _inside(mapper, full_range, clip) and (r is None or not _inside(mapper, r, clip)):
+            return f"dimension {k} is read beyond what is ever written"
+        if w is None:
+            return f"what is written along dimension {k} is not known"
+        if _inside(mapper, full_range, w):
+            continue
+        if r is None:
+            return f"what is read along dimension {k} is not known"
+        if not _inside(mapper, r, w):
+            return f"along dimension {k} more is read than was written"
+    return ""
+
+
+def _inside(mapper: IterMapper, inner: Any, outer: Any) -> bool:
+    (a, n), (b, m) = inner, outer
+    first = 0 if a is b else mapper.sub(number_of(a), number_of(b))
+    return mapper.at_most(0, first) and mapper.at_most(mapper.add(first, n), m)

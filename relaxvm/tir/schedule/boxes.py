@@ -1,0 +1,211 @@
+"""Boxes of elements: what an access of a block touches while some loops run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ...arith import IterMapper, IterSumExpr
+from ...arith.number import Number, number_of
+from ...ir import IntImm, PrimExpr, Var, const
+from ...ir.expr import cast
+from ...ir.walk import substitute
+from ..analysis.intervals import interval_of
+from ..stmt import BlockRealize, Buffer, For
+from .state import State, free_variables
+
+__all__ = [
+    "Access",
+    "Box",
+    "bound_box",
+    "independent",
+    "iters_of",
+    "mapper_of",
+    "may_be_empty",
+    "region_while",
+]
+
+
+class Access(NamedTuple):
+    """A box of elements: (first index, extent) along each dimension, over the block's axes."""
+
+    buffer: Buffer
+    box: tuple[tuple[PrimExpr, Any], ...]
+
+    @property
+    def is_point(self) -> bool:
+        return all(isinstance(e, int) and e == 1 for _, e in self.box)
+
+
+class Box(NamedTuple):
+    """(first index, extent) along each dimension; None where nothing is known.
+
+    exact  whether every element of the box is touched
+    """
+
+    axes: tuple[tuple[PrimExpr, Number] | None, ...]
+    exact: bool
+
+
+def iters_of(loops: Iterable[For]) -> dict[Var, tuple[PrimExpr, PrimExpr]]:
+    """The loops as iterators."""
+    return {f.loop_var: (f.min, f.extent) for f in loops}
+
+
+def mapper_of(
+    state: State, realize: BlockRealize, loops: Sequence[For], constrained: bool = True
+) -> IterMapper:
+    """A mapper over `loops`, which knows the realize's predicate."""
+    mapper = IterMapper(iters_of(loops), state.analyzer)
+    if constrained and not isinstance(realize.predicate, IntImm):
+        mapper.constrain(realize.predicate)
+    return mapper
+
+
+def may_be_empty(mapper: IterMapper, realize: BlockRealize, loops: Sequence[For]) -> For | None:
+    """A loop that moves no axis of the block and may have no iterations. (Where one that moves an
+    axis has none, the block has nothing to do.)
+    """
+    moving = {v for value in realize.iter_values for v in free_variables(value)}
+    for f in loops:
+        if f.loop_var not in moving and not mapper.at_most(1, number_of(f.extent)):
+            return f
+    return None
+
+
+def independent(mapper: IterMapper, sums: Sequence[IterSumExpr]) -> bool:
+    """Whether the sums take all combinations of their values: no digit is used twice, and the
+    digits of a mark are cut without a rest.
+    """
+    used: dict[int, list[Any]] = {}
+    for total in sums:
+        for d in mapper.digits(total) or ():
+            used.setdefault(id(d.source), []).append(d)
+    for digits in used.values():
+        if len(digits) == 1:
+            continue
+        reach: Number = 1
+        left = list(digits)
+        while left:
+            following = next((d for d in left if mapper.equal(d.lower_factor, reach)), None)
+            if following is None:
+                return False
+            left.remove(following)
+            reach = mapper.mul(reach, following.extent)
+        if not mapper.at_most(reach, digits[0].source.extent):
+            return False
+    # A variable met on its own and inside a joined mark would move both.
+    owner: dict[Any, int] = {}
+    for key, digits in used.items():
+        for v in mapper.mark_variables(digits[0].source):
+            if owner.setdefault(v, key) != key:
+                return False
+    return True
+
+
+def bound_box(realize: BlockRealize, access: Access) -> tuple[tuple[PrimExpr, Any], ...]:
+    """A box over the axes as one over the loops."""
+    values = {
+        a.var: cast(a.var.dtype, v) for a, v in zip(realize.block.iter_vars, realize.iter_values)
+    }
+    return tuple(
+        (substitute(low, values), e if isinstance(e, int) else substitute(e, values))
+        for low, e in access.box
+    )
+
+
+def region_while(state: State, realize: BlockRealize, access: Access, loops: Sequence[For]) -> Box:
+    """What `access` of the block touches while `loops` run, in terms of the loops outside."""
+    mapper = mapper_of(state, realize, loops)
+    axes: list[tuple[PrimExpr, Number] | None] = []
+    sums: list[IterSumExpr] = []
+    exact = True
+    moving = {f.loop_var for f in loops}
+    single = _single_values(state, realize)
+    for low, extent in bound_box(realize, access):
+        if single:
+            low = substitute(low, single)
+        total = mapper.sum_of(low)
+        found = _sum_interval(mapper, total, extent, low.dtype) if total is not None else None
+        if found is None:
+            exact = False
+            axes.append(_general(state, low, extent, loops, moving))
+            continue
+        assert total is not None
+        axes.append(found)
+        sums.append(total)
+        inner = IterSumExpr(total.args, 0)
+        if total.args:
+            dense = mapper.dense_extent(inner)
+            if dense is None and not _fills_gaps(mapper, inner, extent):
+                exact = False
+    exact = exact and may_be_empty(mapper, realize, loops) is None
+    return Box(tuple(axes), exact and independent(mapper, sums))
+
+
+def _single_values(state: State, realize: BlockRealize) -> dict[Var, PrimExpr]:
+    """What the loops of one iteration around a block stand for."""
+    if state.index.get(id(realize)) is None:
+        return {}
+    return {f.loop_var: f.min for f in state.loops_above(realize) if number_of(f.extent) == 1}
+
+
+def _fills_gaps(mapper: IterMapper, total: IterSumExpr, extent: Number) -> bool:
+    """Whether steps of the least scale are no larger than the box itself."""
+    digits = mapper.digits(total)
+    if not digits:
+        return False
+    reach = extent
+    for d in digits:
+        if not mapper.at_most(d.scale, reach):
+            return False
+        reach = mapper.add(reach, mapper.mul(d.scale, mapper.sub(d.extent, 1)))
+    return True
+
+
+def _sum_interval(
+    mapper: IterMapper, total: IterSumExpr, extent: Any, dtype: Any
+) -> tuple[PrimExpr, Number] | None:
+    base: Number = total.base
+    reach: Number = number_of(extent)
+    terms = list(total.args)
+    if any(isinstance(t.scale, int) and t.scale < 0 for t in terms):
+        for t in terms:
+            if not isinstance(t.scale, int):
+                return None
+            if t.scale < 0:
+                span = mapper.mul(t.scale, mapper.sub(t.extent, 1))
+                base = mapper.add(base, span)
+                reach = mapper.sub(reach, span)
+            else:
+                reach = mapper.add(reach, mapper.mul(t.scale, mapper.sub(t.extent, 1)))
+    else:
+        digits = mapper.digits(total)
+        if digits is None:
+            return None
+        for t in digits:
+            if not mapper.at_most(0, t.scale):
+                return None
+            reach = mapper.add(reach, mapper.mul(t.scale, mapper.sub(t.extent, 1)))
+    low = const(base, dtype) if isinstance(base, int) else cast(dtype, base)
+    return low, reach
+
+
+def _general(
+    state: State, low: PrimExpr, extent: Any, loops: Sequence[For], moving: set[Var]
+) -> tuple[PrimExpr, Number] | None:
+    known = {}
+    for f in loops:
+        known[f.loop_var] = (f.min, f.min + f.extent - 1)
+    if any(free_variables(a) & moving for f in loops for a in (f.min, f.extent)):
+        return None
+    found = interval_of(low, known, state.analyzer)
+    if found is None:
+        return None
+    simplify = state.analyzer.simplify
+    first = simplify(found[0])
+    span = number_of(simplify(found[1] - found[0]))
+    number = number_of(extent)
+    if isinstance(span, int) and isinstance(number, int):
+        return first, span + number
+    return first, number_of(simplify(span + number))

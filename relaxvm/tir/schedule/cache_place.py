@@ -1,0 +1,54 @@
+"""`cache_inplace`: a copy of a buffer that a block changes in place."""
+
+from __future__ import annotations
+
+from ..stmt import Block
+from .cache import copy_block, new_buffer
+from .facts import facts_of
+from .layout import looped
+from .marks import find_buffer
+from .places import add_allocation, insert_after, insert_before, top_child
+from .primitive import BLOCK, list_of, primitive
+from .regions import only_plain_accesses, refresh_around, replace_buffers
+from .state import State, paired_blocks, refuse
+
+__all__ = ["cache_inplace"]
+
+
+@primitive(block=BLOCK, gives=list_of(BLOCK))
+def cache_inplace(
+    state: State, block: Block, read_buffer_index: int | str, storage_scope: str
+) -> tuple[State, tuple[Block, ...]]:
+    """Let a block that changes a buffer in place change a copy: copied in before, out afterwards.
+
+    returns  the block that copies in, and the one that copies out
+
+        A[i] = A[i] + 1.0    →    A_local[v0] = A[v0]
+                                  A_local[i] = A_local[i] + 1.0
+                                  A[v0] = A_local[v0]
+    """
+    buffer = find_buffer(state, block, read_buffer_index, "read")
+    name = block.name_hint
+    facts = facts_of(state, block)
+    if buffer.data not in facts.write_data():
+        refuse(f"block {name} does not write {buffer.name}, which it reads", block)
+    realize = state.realize(block)
+    scope = state.scope(realize)
+    only_plain_accesses(state, scope, buffer, f"cache_inplace of {buffer.name}")
+    place = scope.body if type(scope.body).__name__ == "SeqStmt" else scope
+    anchor = top_child(state, realize, place)
+    for r in state.child_realizes(anchor):
+        theirs = facts_of(state, r.block)
+        if r is not realize and buffer.data in theirs.read_data() | theirs.write_data():
+            refuse(f"block {r.block.name_hint} in the same loops uses {buffer.name}", r.block)
+    copy = new_buffer(buffer, f"{buffer.name}_{storage_scope}", storage_scope)
+    nothing = [None] * buffer.ndim
+    read = copy_block(copy.name, buffer, copy, nothing, list(buffer.shape))
+    write = copy_block(copy.name, copy, buffer, nothing, list(buffer.shape))
+    made = replace_buffers(block, {buffer: copy})
+    state = insert_before(state, anchor, looped(read)[0])
+    state = insert_after(state, anchor, looped(write)[0])
+    state = state.replace(block, made, paired_blocks(block, made)[1:])
+    state = refresh_around(state, made)
+    state = add_allocation(state, scope, copy)
+    return state, (state.now(read), state.now(write))

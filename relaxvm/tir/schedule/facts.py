@@ -1,0 +1,399 @@
+"""What a block does: what it reads and writes, and whether its iterations may be run in any order.
+
+complete    every iteration writes its own elements, of buffers that the block does not read:
+            order does not matter, and running an iteration twice does no harm
+reduction   as complete for each group of iterations that differ only in reduce axes; the group
+            starts with `init` and then updates the same elements one after the other
+update      a reduction without its `init`: running it twice does harm
+inplace     every iteration reads and writes only its own elements
+opaque      none of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ...arith import IterMapper
+from ...arith.number import number_of
+from ...base import TIRError
+from ...ir import Call, IntImm, Let, PrimExpr, Var, const
+from ...ir.walk import walk
+from ..analysis import get_block_access_region
+from ..stmt import (
+    AssertStmt,
+    Block,
+    BlockRealize,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    Evaluate,
+    For,
+    IfThenElse,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+)
+from .boxes import Access, mapper_of, region_while
+from .reducer import match_reducer
+from .state import State, statements_below
+
+__all__ = ["Facts", "facts_of"]
+
+
+class Facts(NamedTuple):
+    """kind     see above; `why` says why a block is opaque
+    reads       boxes read from outside the block, without the elements that it updates
+    writes      boxes written
+    guarded     whether some of what `writes` says is written only under a condition
+    commutative for reductions and updates: whether the steps may be reordered
+    simple      the body is stores, lets and conditions only
+    pointers    memory whose address a simple body takes
+    """
+
+    kind: str
+    why: str
+    reads: tuple[Access, ...]
+    writes: tuple[Access, ...]
+    guarded: bool
+    commutative: bool
+    simple: bool
+    pointers: frozenset[Var] = frozenset()
+
+    @property
+    def ordered_freely(self) -> bool:
+        """Whether iterations of different spatial axes may be run in any order."""
+        return self.kind != "opaque"
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether running the whole block, or a spatial part of it, again does no harm."""
+        return self.kind in ("complete", "reduction")
+
+    def read_data(self) -> set[Var]:
+        """The memory read."""
+        return {a.buffer.data for a in self.reads}
+
+    def write_data(self) -> set[Var]:
+        """The memory written."""
+        return {a.buffer.data for a in self.writes}
+
+
+def facts_of(state: State, block: Block) -> Facts:
+    """The facts about `block`, remembered for as long as the block is the same."""
+    found: Facts = state.remember("facts", block, lambda: _Reader(state, block).facts())
+    return found
+
+
+_SIMPLE = (SeqStmt, BufferStore, IfThenElse, LetStmt)
+
+
+def _point(indices: Iterable[PrimExpr]) -> tuple[tuple[PrimExpr, Any], ...]:
+    return tuple((i, 1) for i in indices)
+
+
+def _box(region: BufferRegion) -> tuple[tuple[PrimExpr, Any], ...]:
+    from_range = []
+    for r in region.region:
+        extent: Any = r.extent
+        from_range.append((r.min, getattr(extent, "value", extent)))
+    return tuple(from_range)
+
+
+class _Reader:
+    def __init__(self, state: State, block: Block) -> None:
+        self.state = state
+        self.block = block
+        self.reads: dict[Any, Access] = {}
+        self.writes: dict[Any, Access] = {}
+        self.own_reads: list[Access] = []
+        self.guarded = False
+        self.strange = ""
+        self.pointers: set[Var] = set()
+
+    def facts(self) -> Facts:
+        parts = [self.block.body] if self.block.init is None else [self.block.init, self.block.body]
+        simple = not self.block.match_buffers and all(_is_simple(p) for p in parts)
+        if simple:
+            for p in parts:
+                self._stores(p)
+        elif not self._nested(parts):
+            self._regions()
+        written = {a.buffer.data for a in self.writes.values()}
+        self.own_reads = [a for a in self.reads.values() if a.buffer.data in written]
+        outside = tuple(a for a in self.reads.values() if a.buffer.data not in written)
+        kind, why, commutative = self._kind()
+        if kind == "opaque":
+            outside = tuple(self.reads.values())
+        return Facts(
+            kind,
+            why,
+            outside,
+            tuple(self.writes.values()),
+            self.guarded,
+            commutative,
+            simple,
+            frozenset(self.pointers),
+        )
+
+    # -- accesses ----------------------------------------------------------------------------------
+
+    def _stores(self, root: Stmt) -> None:
+        stack: list[tuple[Stmt, bool]] = [(root, False)]
+        while stack:
+            s, guarded = stack.pop()
+            if isinstance(s, BufferStore):
+                self._add(self.writes, Access(s.buffer, _point(s.indices)))
+                self.guarded = self.guarded or guarded
+                for e in (s.value, *s.indices):
+                    self._loads(e)
+                if any(i.dtype.lanes != 1 for i in s.indices):
+                    self.strange = "it stores vectors"
+            elif isinstance(s, (IfThenElse, LetStmt)):
+                self._loads(s.condition if isinstance(s, IfThenElse) else s.value)
+            inner = guarded or isinstance(s, IfThenElse)
+            stack.extend((c, inner) for c in reversed(statements_below(s)))
+
+    def _loads(self, e: PrimExpr) -> None:
+        stack: list[Any] = [e]
+        while stack:
+            n = stack.pop()
+            kind = type(n)
+            if kind is BufferLoad:
+                self._add(self.reads, Access(n.buffer, _point(n.indices)))
+                if any(i.dtype.lanes != 1 for i in n.indices):
+                    self.strange = "it loads vectors"
+                stack.extend(reversed(n.indices))
+                continue
+            if kind is Let:
+                self.strange = "it has a let inside an expression"
+            elif kind is Call:
+                if getattr(n.op, "effect", "pure") not in ("pure", "read"):
+                    name = getattr(n.op, "name", n.op)
+                    self.strange = f"it calls {name}, which has side effects"
+                self.pointers.update(c for c in n.args if isinstance(c, Var))
+            stack.extend(reversed(n._children_()))
+
+    @staticmethod
+    def _add(table: dict[Any, Access], access: Access) -> None:
+        key = (id(access.buffer), tuple((id(m), _id(e)) for m, e in access.box))
+        table.setdefault(key, access)
+
+    def _nested(self, parts: list[Stmt]) -> bool:
+        """Read a block of loops around other blocks off the facts about those. False: it is more
+        than that.
+        """
+        if self.block.match_buffers:
+            return False
+        found: list[tuple[BlockRealize, list[For]]] = []
+        stack: list[tuple[Stmt, tuple[For, ...]]] = [(p, ()) for p in reversed(parts)]
+        while stack:
+            s, loops = stack.pop()
+            if isinstance(s, BlockRealize):
+                found.append((s, list(loops)))
+            elif isinstance(s, For):
+                stack.append((s.body, (*loops, s)))
+            elif isinstance(s, SeqStmt):
+                stack.extend((c, loops) for c in reversed(s.seq))
+            else:
+                return False
+        inside = {b.data for b in self.block.alloc_buffers}
+        reads: list[Access] = []
+        writes: list[Access] = []
+        for r, around in found:
+            if not self._child(r, around, inside, reads, writes):
+                return False
+        if not writes or not _one_box_each(writes):
+            return False
+        for table, accesses in ((self.reads, reads), (self.writes, writes)):
+            for a in accesses:
+                self._add(table, a)
+        return True
+
+    def _child(
+        self,
+        realize: BlockRealize,
+        loops: list[For],
+        inside: set[Var],
+        reads: list[Access],
+        writes: list[Access],
+    ) -> bool:
+        """Add what a block inside touches; False where that is not known."""
+        facts = facts_of(self.state, realize.block)
+        if facts.kind == "opaque":
+            return False
+        certain = isinstance(realize.predicate, IntImm) and realize.predicate.value
+        self.guarded = self.guarded or facts.guarded or not certain
+        own = facts.writes if self._goes_on(realize, loops, facts) else ()
+        for out, accesses in ((reads, (*facts.reads, *own)), (writes, facts.writes)):
+            for a in accesses:
+                if a.buffer.data in inside:
+                    continue
+                box = region_while(self.state, realize, a, loops)
+                if any(x is None for x in box.axes):
+                    return False
+                out.append(Access(a.buffer, box.axes))  # type: ignore[arg-type]
+                if out is writes:
+                    self.guarded = self.guarded or not box.exact
+        return True
+
+    def _goes_on(self, realize: BlockRealize, loops: list[For], facts: Facts) -> bool:
+        """Whether a block inside goes on with what is in its elements already."""
+        if facts.kind != "reduction":
+            return facts.kind in ("update", "inplace")
+        mapper = mapper_of(self.state, realize, loops, constrained=False)
+        for axis, value in zip(realize.block.iter_vars, realize.iter_values):
+            if axis.iter_type == "reduce" and axis.dom is not None:
+                total = mapper.sum_of(value)
+                if total is None or not mapper.equal(total.base, number_of(axis.dom.min)):
+                    return True
+        return False
+
+    def _regions(self) -> None:
+        self.guarded = False
+        block = self.block
+        try:
+            plain = block if block.init is None else block.replace(init=None)
+            reads, writes, opaque = get_block_access_region(plain)
+            if block.init is not None:
+                more = get_block_access_region(
+                    Block(block.iter_vars, (), (), "", block.init, None, block.alloc_buffers)
+                )
+                reads, opaque = reads + more[0], opaque + more[2]
+        except TIRError as error:
+            self.strange = str(error)
+            reads, writes, opaque = list(block.reads), list(block.writes), []
+        if opaque:
+            # What a call does behind a pointer is what the block declares.
+            declared = {r.buffer.data for r in (*block.reads, *block.writes)}
+            if not all(r.buffer.data in declared for r in opaque):
+                self.strange = f"the address of {opaque[0].buffer.name} is taken"
+            taken = {r.buffer.data for r in opaque}
+            reads = [r for r in reads if r.buffer.data not in taken]
+            writes = [r for r in writes if r.buffer.data not in taken]
+            reads += [r for r in block.reads if r.buffer.data in taken]
+            writes += [r for r in block.writes if r.buffer.data in taken]
+        for region in reads:
+            self._add(self.reads, Access(region.buffer, _box(region)))
+        for region in writes:
+            self._add(self.writes, Access(region.buffer, _box(region)))
+        # A region is the hull of what is touched. Only a declaration says that all of it is.
+        taken_all = {r.buffer.data for r in opaque}
+        hulls = any(r.buffer.data not in taken_all for r in writes)
+        self.guarded = _has_guard(block) or (hulls and not block.match_buffers)
+        if not self.strange and not writes:
+            self.strange = "it writes nothing that is known"
+
+    # -- what kind of block it is ------------------------------------------------------------------
+
+    def _kind(self) -> tuple[str, str, bool]:
+        block = self.block
+        if self.strange:
+            return "opaque", self.strange, False
+        spatial = [a for a in block.iter_vars if a.iter_type == "spatial"]
+        reduced = [a for a in block.iter_vars if a.iter_type == "reduce"]
+        if len(spatial) + len(reduced) != len(block.iter_vars):
+            other = next(a for a in block.iter_vars if a.iter_type not in ("spatial", "reduce"))
+            return "opaque", f"its axis {other.var.name} is {other.iter_type}", False
+        boxes: dict[Var, tuple[Any, ...]] = {}
+        for a in self.writes.values():
+            box = boxes.setdefault(a.buffer.data, a.box)
+            if box is not a.box and not _same_box(box, a.box):
+                return "opaque", f"it writes {a.buffer.name} in two places", False
+        for a in self.own_reads:
+            if not _same_box(boxes[a.buffer.data], a.box):
+                name = a.buffer.name
+                return "opaque", f"it reads {name} where other iterations write it", False
+        why = self._not_its_own(spatial, reduced)
+        if why:
+            return "opaque", why, False
+        if block.init is None and not reduced:
+            return ("inplace" if self.own_reads else "complete"), "", True
+        if not self.own_reads and reduced:
+            return "opaque", "it overwrites the same element for each value of a reduce axis", False
+        commutative = _is_commutative(block)
+        return ("update" if block.init is None else "reduction"), "", commutative
+
+    def _not_its_own(self, spatial: list[Any], reduced: list[Any]) -> str:
+        """Why two iterations of different spatial axes may write the same element."""
+        iters = {a.var: (a.dom.min, a.dom.extent) for a in spatial if a.dom is not None}
+        reducing = {a.var for a in reduced}
+        for access in self.writes.values():
+            free = {n for m, _ in access.box for n in walk(m) if isinstance(n, Var)}
+            if free & reducing:
+                name = next(iter(free & reducing)).name
+                return f"where it writes {access.buffer.name} depends on the reduce axis {name}"
+            indices = []
+            pseudo = dict(iters)
+            for low, extent in access.box:
+                if isinstance(extent, int) and extent == 1:
+                    indices.append(low)
+                    continue
+                inside = Var("inside", low.dtype)
+                pseudo[inside] = (const(0, low.dtype), extent)
+                indices.append(low + inside)
+            found = IterMapper(pseudo).determined(indices)
+            lost = [v for v in iters if v not in found]
+            if lost:
+                return (
+                    f"iterations of its spatial axis {lost[0].name} are not shown to write "
+                    f"different elements of {access.buffer.name}"
+                )
+        return ""
+
+
+def _one_box_each(accesses: list[Access]) -> bool:
+    """Whether all accesses of one buffer are of one box."""
+    boxes: dict[Any, Access] = {}
+    return all(_same_box(boxes.setdefault(a.buffer, a).box, a.box) for a in accesses)
+
+
+def _id(e: Any) -> Any:
+    return e if isinstance(e, int) else id(e)
+
+
+def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return len(a) == len(b) and all(
+        x is y and (m is n or m == n if isinstance(m, int) else m is n)
+        for (x, m), (y, n) in zip(a, b)
+    )
+
+
+def _is_simple(root: Stmt) -> bool:
+    stack = [root]
+    while stack:
+        s = stack.pop()
+        if type(s) not in _SIMPLE:
+            return False
+        stack.extend(statements_below(s))
+    return True
+
+
+def _has_guard(block: Block) -> bool:
+    stack: list[Stmt] = [block.body]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, (IfThenElse, AssertStmt)):
+            return True
+        if isinstance(s, BlockRealize) and not getattr(s.predicate, "value", 0):
+            return True
+        if isinstance(s, Evaluate) and isinstance(s.value, Call):
+            continue
+        stack.extend(statements_below(s))
+    return False
+
+
+def _is_commutative(block: Block) -> bool:
+    inner = [block]
+    found = False
+    while inner:
+        b = inner.pop()
+        nested = [n for n in walk(b.body) if isinstance(n, Block)]
+        if nested:
+            inner.extend(nested)
+        elif any(a.iter_type == "reduce" for a in b.iter_vars):
+            found = True
+            reducer = match_reducer(b)
+            if reducer is None or not reducer.commutative:
+                return False
+    return found

@@ -1,0 +1,317 @@
+"""Index maps: how the indices of one layout become those of another."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...arith import Analyzer, IterMapper, IterSumExpr
+from ...arith.iter_map import IterMark
+from ...arith.number import number_of
+from ...base import DataType, ScheduleError
+from ...ir import Add, FloorDiv, FloorMod, Mul, Or, PrimExpr, Range, Var, as_expr, const
+from ...ir.expr import binary, cast
+from ...ir.walk import substitute
+
+__all__ = ["IndexMap"]
+
+
+class IndexMap:
+    """``initial_indices -> final_indices``.
+
+    initial_indices        the variables
+    final_indices          expressions over them
+    inverse_index_map      accepted as in TVM; the inverse is computed
+    """
+
+    AXIS_SEPARATOR = "axis_separator"
+
+    def __init__(
+        self,
+        initial_indices: Sequence[Var],
+        final_indices: Sequence[Any],
+        inverse_index_map: Any = None,
+    ) -> None:
+        self.initial_indices = tuple(initial_indices)
+        self.final_indices = tuple(as_expr(e) for e in final_indices)
+
+    @staticmethod
+    def from_func(
+        mapping_function: Callable[..., Any],
+        ndim: int | None = None,
+        inverse_index_map: Any = None,
+        *,
+        index_dtype: str = "int32",
+    ) -> IndexMap:
+        """The map that a Python function of variables gives: ``lambda i, j: (i // 4, j, i % 4)``.
+
+        ndim  the number of indices, where the function takes ``*indices``
+        """
+        made, separators = IndexMap.from_func_with_separators(
+            mapping_function, ndim, inverse_index_map, index_dtype=index_dtype
+        )
+        if separators:
+            raise ScheduleError("index map: use from_func_with_separators for axis separators")
+        return made
+
+    @staticmethod
+    def from_func_with_separators(
+        mapping_function: Callable[..., Any],
+        ndim: int | None = None,
+        inverse_index_map: Any = None,
+        *,
+        index_dtype: str = "int32",
+    ) -> tuple[IndexMap, list[int]]:
+        """As `from_func`; also the positions of `AXIS_SEPARATOR` among the results."""
+        names: list[str] = []
+        for p in inspect.signature(mapping_function).parameters.values():
+            if p.kind is p.VAR_POSITIONAL:
+                if ndim is None:
+                    raise ScheduleError("index map: a function of *indices needs ndim")
+                names += [f"{p.name}_{k}" for k in range(ndim - len(names))]
+            elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
+                names.append(p.name)
+            else:
+                raise ScheduleError(f"index map: {p.name} must be given by position")
+        if ndim is not None and len(names) != ndim:
+            raise ScheduleError(
+                f"index map: wanted {ndim} indices, the function takes {len(names)}"
+            )
+        variables = [Var(n, DataType(index_dtype)) for n in names]
+        result = mapping_function(*variables)
+        final: list[Any] = []
+        separators: list[int] = []
+        for e in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(e, str) and e == IndexMap.AXIS_SEPARATOR:
+                separators.append(len(final))
+            elif isinstance(e, (int, PrimExpr)):
+                final.append(as_expr(e, index_dtype) if isinstance(e, int) else e)
+            else:
+                raise ScheduleError(f"index map: wanted index expressions, got {e!r}")
+        return IndexMap(variables, final), separators
+
+    def map_indices(self, indices: Sequence[Any]) -> tuple[PrimExpr, ...]:
+        """The final indices for given initial ones."""
+        if len(indices) != len(self.initial_indices):
+            raise ScheduleError(
+                f"index map: it takes {len(self.initial_indices)} indices, got {len(indices)}"
+            )
+        values = {v: cast(v.dtype, as_expr(i)) for v, i in zip(self.initial_indices, indices)}
+        return tuple(substitute(e, values) for e in self.final_indices)
+
+    def mapper(self, extents: Sequence[Any], analyzer: Analyzer | None = None) -> IterMapper:
+        """The map's variables as iterators over ``0 .. extent``."""
+        if len(extents) != len(self.initial_indices):
+            raise ScheduleError(
+                f"index map: it takes {len(self.initial_indices)} indices, got {len(extents)}"
+            )
+        iters = {v: (0, number_of(e)) for v, e in zip(self.initial_indices, extents)}
+        return IterMapper(iters, analyzer)
+
+    def map_shape(
+        self, shape: Sequence[Any], analyzer: Analyzer | None = None
+    ) -> tuple[PrimExpr, ...]:
+        """The least shape that holds all final indices of an initial shape."""
+        mapper = self.mapper(shape, analyzer)
+        out: list[PrimExpr] = []
+        for e in self.final_indices:
+            total = mapper.sum_of(e)
+            top = None if total is None else _top(mapper, total)
+            if top is None:
+                raise ScheduleError(f"index map: the greatest value of {e} is not known")
+            size = mapper.add(top, 1)
+            out.append(const(size, e.dtype) if isinstance(size, int) else cast(e.dtype, size))
+        return tuple(out)
+
+    def map_ranges(self, ranges: Sequence[Range]) -> tuple[Range, ...]:
+        """Ranges of the final indices for initial ranges that start at 0."""
+        return tuple(
+            Range.from_min_extent(const(0, e.dtype), e)
+            for e in self.map_shape([r.extent for r in ranges])
+        )
+
+    def is_injective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
+        """Whether different initial indices are shown to have different final ones."""
+        mapper = self.mapper(shape, analyzer)
+        return set(self.initial_indices) <= mapper.determined(self.final_indices)
+
+    def is_bijective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
+        """Whether, besides, every index of `map_shape` is shown to be the image of one."""
+        if not self.is_injective(shape, analyzer):
+            return False
+        mapper = self.mapper(shape, analyzer)
+        before: Any = 1
+        after: Any = 1
+        for e in shape:
+            before = mapper.mul(before, number_of(e))
+        for e in self.map_shape(shape, analyzer):
+            after = mapper.mul(after, number_of(e))
+        return mapper.equal(before, after)
+
+    def inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
+        """The map from final to initial indices. Raises ScheduleError unless it is injective."""
+        extents = [r.extent if isinstance(r, Range) else r for r in shape]
+        mapper = self.mapper(extents, analyzer)
+        if not set(self.initial_indices) <= mapper.determined(self.final_indices):
+            raise ScheduleError(f"index map: {self} is not shown to be invertible")
+        final = [Var(f"axis{k}", e.dtype) for k, e in enumerate(self.final_indices)]
+        pieces: dict[int, tuple[IterMark, list[tuple[Any, Any, PrimExpr]]]] = {}
+        for var, e in zip(final, self.final_indices):
+            total = mapper.sum_of(e)
+            if total is None:
+                continue
+            _take(mapper, pieces, var, total)
+        values: dict[Var, PrimExpr] = {}
+        work = list(pieces)
+        while work:
+            mark, digits = pieces[work.pop()]
+            value = _whole(mapper, mark, digits)
+            if value is None:
+                continue
+            if isinstance(mark.source, Var):
+                values.setdefault(mark.source, value)
+                continue
+            before = set(pieces)
+            _take(mapper, pieces, value, mark.source)
+            work.extend(k for k in pieces if k not in before)
+            work.extend(id(d.source) for d in mark.source.args)
+        simplify = Analyzer(wrap=False).simplify
+        results = []
+        for v in self.initial_indices:
+            found = values.get(v)
+            results.append(const(0, v.dtype) if found is None else simplify(cast(v.dtype, found)))
+        return IndexMap(final, results)
+
+    def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
+        """(inverse, condition): where the condition holds, the final index is the image of none."""
+        extents = [r.extent if isinstance(r, Range) else r for r in shape]
+        back = self.inverse(extents)
+        outside: PrimExpr = const(False)
+        for value, extent in zip(back.final_indices, extents):
+            outside = outside if self.is_bijective(extents) else _either(outside, value >= extent)
+        return back, outside
+
+    def is_equivalent_to(self, other: IndexMap) -> bool:
+        """Whether both maps give the same for all indices."""
+        if len(self.initial_indices) != len(other.initial_indices):
+            return False
+        theirs = other.map_indices(self.initial_indices)
+        analyzer = Analyzer(wrap=False)
+        return len(theirs) == len(self.final_indices) and all(
+            analyzer.can_prove_equal(a, b) for a, b in zip(self.final_indices, theirs)
+        )
+
+    def __str__(self) -> str:
+        left = ", ".join(v.name for v in self.initial_indices)
+        return f"lambda {left}: ({', '.join(str(e) for e in self.final_indices)},)"
+
+    def __repr__(self) -> str:
+        return f"IndexMap({self})"
+
+    # -- as data -----------------------------------------------------------------------------------
+
+    def to_data(self) -> dict[str, Any]:
+        """The map as JSON data."""
+        names = {v: f"i{k}" for k, v in enumerate(self.initial_indices)}
+        return {
+            "ndim": len(names),
+            "dtypes": [str(v.dtype) for v in self.initial_indices],
+            "map": [_to_data(e, names) for e in self.final_indices],
+        }
+
+    @staticmethod
+    def from_data(data: Any, size: Callable[[str], Any] | None = None) -> IndexMap:
+        """The map from `to_data`'s JSON data; `size` finds other variables by name.
+
+        Raises ScheduleError if the data is no index map.
+        """
+        try:
+            variables = [Var(f"i{k}", d) for k, d in enumerate(data["dtypes"])]
+            return IndexMap(variables, [_from_data(e, variables, size) for e in data["map"]])
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            raise ScheduleError(f"not an index map: {error}") from None
+
+
+_BINARY: dict[str, Any] = {"+": Add, "*": Mul, "//": FloorDiv, "%": FloorMod}
+
+
+def _to_data(e: PrimExpr, names: dict[Var, str]) -> Any:
+    if isinstance(e, Var):
+        return names.get(e, f"${e.name}")
+    n = number_of(e)
+    if isinstance(n, int):
+        return n
+    for symbol, kind in _BINARY.items():
+        if type(e) is kind:
+            return [symbol, _to_data(e.a, names), _to_data(e.b, names)]  # type: ignore[attr-defined]
+    if type(e).__name__ == "Sub":
+        b = _to_data(e.b, names)  # type: ignore[attr-defined]
+        return ["+", _to_data(e.a, names), ["*", b, -1]]  # type: ignore[attr-defined]
+    raise ScheduleError(f"index map: {e} cannot be recorded")
+
+
+def _from_data(data: Any, variables: Sequence[Var], size: Callable[[str], Any] | None) -> PrimExpr:
+    if isinstance(data, str):
+        if data.startswith("$") and size is not None:
+            found: PrimExpr = size(data)
+            return found
+        return variables[int(data[1:])]
+    if isinstance(data, int):
+        return const(data, variables[0].dtype if variables else "int32")
+    symbol, a, b = data
+    left, right = _from_data(a, variables, size), _from_data(b, variables, size)
+    return binary(_BINARY[symbol], left, right)
+
+
+def _either(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    return b if number_of(a) == 0 else Or(a, b)
+
+
+def _top(mapper: IterMapper, total: IterSumExpr) -> Any:
+    top = total.base
+    for t in total.args:
+        if not mapper.at_most(0, t.scale):
+            return None
+        top = mapper.add(top, mapper.mul(t.scale, mapper.sub(t.extent, 1)))
+    return top
+
+
+def _take(mapper: IterMapper, pieces: Any, value: PrimExpr, total: IterSumExpr) -> None:
+    """Cut the digits of a sum out of its value."""
+    digits = mapper.digits(total) or []
+    dtype = value.dtype
+    base = number_of(total.base)
+    if not (isinstance(base, int) and base == 0):
+        value = value - (const(base, dtype) if isinstance(base, int) else cast(dtype, base))
+    for k, d in enumerate(digits):
+        piece = value
+        if not mapper.equal(d.scale, 1):
+            piece = binary(FloorDiv, piece, cast(dtype, as_expr(d.scale)))
+        if k + 1 < len(digits):
+            following = digits[k + 1].scale
+            step = mapper.multiple(following, d.scale)
+            if step is None:
+                below = binary(FloorMod, value, cast(dtype, as_expr(following)))
+                piece = binary(FloorDiv, below, cast(dtype, as_expr(d.scale)))
+            else:
+                piece = binary(FloorMod, piece, cast(dtype, as_expr(step)))
+        _, known = pieces.setdefault(id(d.source), (d.source, []))
+        known.append((d.lower_factor, d.extent, piece))
+
+
+def _whole(mapper: IterMapper, mark: IterMark, digits: Any) -> PrimExpr | None:
+    """The mark from its digits, or None if some are missing yet."""
+    reach: Any = 1
+    left = list(digits)
+    value: PrimExpr | None = None
+    while left:
+        following = next((d for d in left if mapper.equal(d[0], reach)), None)
+        if following is None:
+            break
+        left.remove(following)
+        lower, extent, piece = following
+        term = binary(Mul, piece, cast(piece.dtype, as_expr(lower)))
+        value = term if value is None else binary(Add, value, cast(value.dtype, term))
+        reach = mapper.mul(reach, extent)
+    return value if mapper.at_most(mark.extent, reach) else None

@@ -1,0 +1,53 @@
+"""Tensor intrinsics: a small computation, as a specification and as what the target has for it."""
+
+from __future__ import annotations
+
+from ...base import ScheduleError
+from ..stmt import PrimFunc
+
+__all__ = ["TensorIntrin"]
+
+_REGISTERED: dict[str, TensorIntrin] = {}
+
+
+class TensorIntrin:
+    """`desc` says what is computed, `impl` how; their parameters are the same buffers in order.
+
+    desc  a loop function of one nest with one block, over buffers of constant shape
+    impl  a loop function over the same buffers, with any statements
+    """
+
+    def __init__(self, desc: PrimFunc, impl: PrimFunc) -> None:
+        for what, fn in (("desc", desc), ("impl", impl)):
+            if not isinstance(fn, PrimFunc):
+                raise ScheduleError(f"TensorIntrin: {what} is a PrimFunc, got {type(fn).__name__}")
+        if len(desc.buffers) != len(impl.buffers):
+            raise ScheduleError(
+                f"TensorIntrin: desc has {len(desc.buffers)} buffers, impl {len(impl.buffers)}"
+            )
+        for a, b in zip(desc.buffers, impl.buffers):
+            if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
+                raise ScheduleError(
+                    f"TensorIntrin: buffer {a.name} is {a.dtype} of {a.ndim} dimensions in desc, "
+                    f"{b.dtype} of {b.ndim} in impl"
+                )
+        self.desc, self.impl = desc, impl
+
+    @staticmethod
+    def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
+        """Make an intrinsic known by name. Raises ScheduleError if the name is taken, unless
+        `override`.
+        """
+        if name in _REGISTERED and not override:
+            raise ScheduleError(f"TensorIntrin: {name!r} is registered already; pass override=True")
+        made = _REGISTERED[name] = TensorIntrin(desc, impl)
+        return made
+
+    @staticmethod
+    def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
+        """The intrinsic of that name. Raises ScheduleError if there is none, or gives None."""
+        found = _REGISTERED.get(name)
+        if found is None and not allow_missing:
+            there = ", ".join(_REGISTERED) or "none"
+            raise ScheduleError(f"TensorIntrin: {name!r} is not registered; there are: {there}")
+        return found

@@ -1,0 +1,301 @@
+"""Primitives that change layouts: of a buffer in memory, of a block's iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...ir import IntImm, Map, PrimExpr, Range, Var, const
+from ...ir.expr import cast
+from ...ir.walk import substitute, transform
+from ..stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    ForKind,
+    IterVar,
+    PrimFunc,
+    Stmt,
+)
+from .bindings import predicate_is_domain, runs_everywhere
+from .dependence import check_no_bare_statements
+from .facts import facts_of
+from .index_map import IndexMap
+from .marks import find_buffer
+from .places import insert_before
+from .primitive import BLOCK, Host, Kind, Names, primitive
+from .regions import only_plain_accesses, owner_of, users_of, with_regions
+from .state import State, paired_blocks, refuse, statements_below
+
+__all__ = [
+    "BUFFER",
+    "INDEX_MAP",
+    "buffer_of",
+    "transform_block_layout",
+    "transform_layout",
+    "whole_nest",
+]
+
+
+class _IndexMapKind(Kind):
+    """An `IndexMap`, or a Python function that makes one."""
+
+    def given(self, host: Host, value: Any) -> Any:
+        if isinstance(value, IndexMap):
+            return value
+        return IndexMap.from_func_with_separators(value)[0]
+
+    def encode(self, names: Names, value: Any) -> Any:
+        return value.to_data()
+
+    def decode(self, names: Names, data: Any) -> Any:
+        return IndexMap.from_data(data, names.of_name)
+
+
+class _BufferKind(Kind):
+    """A buffer of a block: ("read" or "write", position), or its name."""
+
+    def given(self, host: Host, value: Any) -> Any:
+        if isinstance(value, Buffer):
+            return value.name
+        if isinstance(value, (tuple, list)):
+            return [str(value[0]), int(value[1])]
+        return value
+
+
+INDEX_MAP: Kind = _IndexMapKind()
+BUFFER: Kind = _BufferKind()
+
+
+def buffer_of(state: State, block: Block, given: Any) -> tuple[str, Buffer]:
+    """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
+    if isinstance(given, (list, tuple)) and len(given) == 2 and given[0] in ("read", "write"):
+        return str(given[0]), find_buffer(state, block, int(given[1]), str(given[0]))
+    if isinstance(given, str):
+        for what, regions in (("write", block.writes), ("read", block.reads)):
+            for r in regions:
+                if r.buffer.name == given:
+                    return what, r.buffer
+        refuse(f"block {block.name_hint} has no buffer named {given!r}", block)
+    refuse(f'a buffer is given as ("read", 0), ("write", 0) or by name, got {given!r}', block)
+
+
+# -- buffers ---------------------------------------------------------------------------------------
+
+
+@primitive(block=BLOCK, buffer=BUFFER, index_map=INDEX_MAP)
+def transform_layout(
+    state: State,
+    block: Block,
+    buffer: Any,
+    index_map: IndexMap,
+    pad_value: Any = None,
+    *,
+    assume_injective_transform: bool = False,
+) -> tuple[State, None]:
+    """Keep a buffer in another layout: every access goes through `index_map`.
+
+    buffer       ("read" or "write", position), or a name
+    index_map    old indices -> new ones
+    pad_value    what elements that no old index maps to hold; None: nothing in particular
+
+    The layout of a parameter changes for the callers, too: its shape is another. Raises
+    ScheduleError unless the map is injective.
+
+        B = T.alloc_buffer((8, 8))      →     B = T.alloc_buffer((2, 8, 4))
+        B[i, j] = ...                         B[i // 4, j, i % 4] = ...
+    """
+    _, old = buffer_of(state, block, buffer)
+    if len(index_map.initial_indices) != old.ndim:
+        refuse(
+            f"{old.name} has {old.ndim} dimensions, the index map takes "
+            f"{len(index_map.initial_indices)}",
+            block,
+        )
+    if not index_map.is_injective(old.shape, state.analyzer):
+        refuse(
+            f"{index_map} is not shown to map different elements of {old.name} to different places",
+            block,
+        )
+    dense = index_map.is_bijective(old.shape, state.analyzer)
+    owner = owner_of(state, old.data)
+    if not dense and owner is None and pad_value is None:
+        refuse(
+            f"{index_map} leaves elements of the parameter {old.name} unused; give a pad_value",
+            block,
+        )
+    if old.strides:
+        refuse(
+            f"{old.name} has strides of its own; only a compact buffer can change its layout", block
+        )
+    root = state.root() if owner is None else owner
+    only_plain_accesses(state, root, old, "transform_layout")
+    shape = index_map.map_shape(old.shape, state.analyzer)
+    new = old.replace(shape=shape, axis_separators=())
+    state = _moved(state, root, old, new, index_map, owner is None)
+    if not dense and pad_value is not None:
+        state = _padded(state, new, pad_value)
+    return state, None
+
+
+def _moved(
+    state: State, root: Block, old: Buffer, new: Buffer, index_map: IndexMap, parameter: bool
+) -> State:
+    simplify = state.analyzer.simplify
+
+    def place(indices: Any) -> tuple[PrimExpr, ...]:
+        return tuple(simplify(e) for e in index_map.map_indices(indices))
+
+    def post(n: Any) -> Any:
+        if isinstance(n, BufferLoad) and n.buffer is old:
+            return BufferLoad(new, place(n.indices))
+        if isinstance(n, BufferStore) and n.buffer is old:
+            return n.replace(buffer=new, indices=place(n.indices))
+        if isinstance(n, BufferRegion) and n.buffer is old:
+            return BufferRegion.full_region(new)
+        if isinstance(n, Block) and any(b is old for b in n.alloc_buffers):
+            return n.replace(alloc_buffers=tuple(new if b is old else b for b in n.alloc_buffers))
+        return None
+
+    made = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
+    state = state.replace(root, made, paired_blocks(root, made)[1:])
+    if parameter:
+        bindings = Map({p: (new if b is old else b) for p, b in state.fn.buffer_map.items()})
+        fn = PrimFunc(
+            state.fn.params,
+            state.fn.body,
+            state.fn.ret_type,
+            bindings,
+            state.fn.attrs,
+            state.fn.span,
+        )
+        state = state.with_fn(fn)
+    return _regions_anew(state, new.data)
+
+
+def _regions_anew(state: State, data: Var) -> State:
+    """The regions of all blocks that touch the memory, from the inside out."""
+    blocks = state.blocks()
+    for b in reversed(blocks):
+        now = state.now(b)
+        if any(r.buffer.data is data for r in (*now.reads, *now.writes)):
+            made = with_regions(state, now)
+            if made is not now:
+                state = state.replace(now, made)
+    return state
+
+
+def _padded(state: State, buffer: Buffer, value: Any) -> State:
+    """All of the buffer filled with the pad value, before the first block that writes it."""
+    _, writers = users_of(state, buffer.data)
+    if not writers:
+        return state
+    scope = state.scope(state.realize(writers[0]))
+    axes = [
+        IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
+        for k, e in enumerate(buffer.shape)
+    ]
+    indices = tuple(a.var for a in axes)
+    if isinstance(value, IndexMap):
+        fill: PrimExpr = cast(buffer.dtype, value.map_indices(indices)[0])
+    else:
+        fill = const(value, buffer.dtype) if isinstance(value, (int, float)) else value
+    block = Block(tuple(axes), (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
+    made, _ = looped(with_regions(state, block))
+    return insert_before(state, scope.body, made)
+
+
+def looped(block: Block) -> tuple[Stmt, list[Var]]:
+    """A block under one loop for each of its axes: (the nest, its loops)."""
+    loops = [Var(f"ax{k}", a.var.dtype) for k, a in enumerate(block.iter_vars)]
+    made: Stmt = BlockRealize(tuple(loops), const(True), block)
+    for v, a in reversed(list(zip(loops, block.iter_vars))):
+        made = For(v, a.dom.min, a.dom.extent, ForKind.SERIAL, made)  # type: ignore[union-attr]
+    return made, loops
+
+
+# -- blocks ----------------------------------------------------------------------------------------
+
+
+@primitive(block=BLOCK, index_map=INDEX_MAP)
+def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> tuple[State, None]:
+    """Let the iterations of a block be numbered by other axes: one per result of `index_map`.
+
+    index_map  old axes -> new axes
+
+    The block gets one loop per new axis. Raises ScheduleError unless the map is bijective, does not
+    mix spatial and reduce axes, and the order of the iterations does not matter.
+
+        for i, j in T.grid(8, 4):         for f in range(32):
+            with T.block("B"):      →         with T.block("B"):
+                vi, vj = ...                      v0 = T.axis.spatial(32, f)
+                B[vi, vj] = ...                   B[v0 // 4, v0 % 4] = ...
+    """
+    name = block.name_hint
+    facts = facts_of(state, block)
+    if facts.kind not in ("complete", "inplace") and not facts.commutative:
+        refuse(
+            f"the order of the iterations of block {name} matters: {facts.why or facts.kind}", block
+        )
+    why = runs_everywhere(state, block)
+    if why:
+        refuse(f"the iterations of block {name} are not known: {why}", block)
+    if len(index_map.initial_indices) != len(block.iter_vars):
+        refuse(
+            f"block {name} has {len(block.iter_vars)} axes, the index map takes "
+            f"{len(index_map.initial_indices)}",
+            block,
+        )
+    extents = [a.dom.extent for a in block.iter_vars]  # type: ignore[union-attr]
+    for a in block.iter_vars:
+        if not (isinstance(a.dom.min, IntImm) and a.dom.min.value == 0):  # type: ignore[union-attr]
+            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
+    if not index_map.is_bijective(extents, state.analyzer):
+        refuse(
+            f"{index_map} is not shown to be one to one on the iterations of block {name}", block
+        )
+    top = whole_nest(state, block)
+    made, new_block = _renumbered(state, block, index_map, extents)
+    return state.replace(top, made, [(block, new_block)]), None
+
+
+def whole_nest(state: State, block: Block) -> Stmt:
+    """The outermost loop around the block; refuses if the loops hold anything else."""
+    realize = state.realize(block)
+    top: Stmt = realize
+    for f in reversed(state.loops_above(realize)):
+        if f.body is not top:
+            refuse(f"loop {f.loop_var.name} around block {block.name_hint} holds something else", f)
+        top = f
+    parent = state.path(top).parent
+    if parent is not None and len(statements_below(parent.stmt)) == 1:
+        check_no_bare_statements(state, top)
+    if not predicate_is_domain(state, realize, state.loops_above(realize)):
+        refuse(f"block {block.name_hint} runs under a condition", block)
+    return top
+
+
+def _renumbered(
+    state: State, block: Block, index_map: IndexMap, extents: list[PrimExpr]
+) -> tuple[Stmt, Block]:
+    kinds = {v: a.iter_type for v, a in zip(index_map.initial_indices, block.iter_vars)}
+    shape = index_map.map_shape(extents, state.analyzer)
+    mapper = index_map.mapper(extents, state.analyzer)
+    axes: list[IterVar] = []
+    for k, (e, size) in enumerate(zip(index_map.final_indices, shape)):
+        total = mapper.sum_of(e)
+        mixed = {kinds[v] for v in mapper.variables(total)} if total is not None else set()
+        if len(mixed) > 1:
+            refuse(f"the new axis {e} mixes {' and '.join(sorted(mixed))} axes", block)
+        dtype = block.iter_vars[0].var.dtype if block.iter_vars else e.dtype
+        dom = Range.from_min_extent(const(0, dtype), cast(dtype, size))
+        axes.append(IterVar(dom, Var(f"v{k}", dtype), next(iter(mixed), "spatial")))
+    back = index_map.inverse(extents, state.analyzer).map_indices([a.var for a in axes])
+    values = {a.var: cast(a.var.dtype, e) for a, e in zip(block.iter_vars, back)}
+    moved = substitute(block.replace(iter_vars=()), values)
+    made = with_regions(state, moved.replace(iter_vars=tuple(axes)))
+    nest, _ = looped(made)
+    return nest, made

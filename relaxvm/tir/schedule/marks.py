@@ -1,0 +1,162 @@
+"""Primitives that change how buffers are kept, and markers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...base import DataType
+from ...ir import PointerType, PrimType, Var
+from ...ir.expr import cast
+from ..stmt import Block, Buffer, BufferLoad, BufferStore
+from .primitive import BLOCK, primitive
+from .regions import (
+    owner_of,
+    replace_accesses,
+    replace_buffers,
+)
+from .state import State, paired_blocks, refuse
+
+__all__ = [
+    "enter_postproc",
+    "set_axis_separator",
+    "set_scope",
+    "storage_align",
+    "unsafe_set_dtype",
+]
+
+
+def written_buffer(state: State, block: Block, index: int, what: str = "write") -> Buffer:
+    """The buffer at a position of `reads` or `writes`, by number."""
+    regions = block.reads if what == "read" else block.writes
+    if not 0 <= index < len(regions):
+        refuse(
+            f"block {block.name_hint} has {len(regions)} {what} regions, got the index {index}",
+            block,
+        )
+    return regions[index].buffer
+
+
+def find_buffer(state: State, block: Block, given: int | str | Buffer, what: str) -> Buffer:
+    """A buffer of the block's `reads` or `writes`: by position, by name, or itself."""
+    if isinstance(given, int):
+        return written_buffer(state, block, given, what)
+    regions = block.reads if what == "read" else block.writes
+    for r in regions:
+        if r.buffer is given or r.buffer.name == given:
+            return r.buffer
+    names = ", ".join(r.buffer.name for r in regions) or "none"
+    name = given if isinstance(given, str) else getattr(given, "name", given)
+    refuse(f"block {block.name_hint} does not {what} {name}; it does: {names}", block)
+
+
+def pointer_var(name: str, pointer: PointerType) -> Var:
+    """A variable that points to the data of a buffer."""
+    return Var(name, DataType("handle"), pointer)
+
+
+def swap_buffer(state: State, old: Buffer, new: Buffer) -> State:
+    """The function with `new` in place of the allocated buffer `old`."""
+    owner = owner_of(state, old.data)
+    if owner is None:
+        refuse(
+            f"{old.name} is a parameter of the function; only buffers allocated in it can change"
+        )
+    made = replace_buffers(owner, {old: new})
+    return state.replace(owner, made, paired_blocks(owner, made)[1:])
+
+
+@primitive(block=BLOCK)
+def set_scope(
+    state: State, block: Block, buffer_index: int | str, storage_scope: str
+) -> tuple[State, None]:
+    """Let a buffer that the block writes be in another storage scope ("global", "local", ...).
+
+    Raises ScheduleError for a parameter of the function.
+
+        B = T.alloc_buffer((64,))    →    B = T.alloc_buffer((64,), scope="local")
+    """
+    buffer = find_buffer(state, block, buffer_index, "write")
+    if buffer.scope() == storage_scope:
+        return state, None
+    pointer = PointerType(PrimType(buffer.dtype), storage_scope)
+    new = buffer.replace(data=pointer_var(buffer.data.name, pointer))
+    return swap_buffer(state, buffer, new), None
+
+
+@primitive(block=BLOCK)
+def storage_align(
+    state: State, block: Block, buffer_index: int, axis: int, factor: int, offset: int
+) -> tuple[State, None]:
+    """Let the stride of dimension `axis` be `factor * k + offset` for some k, where memory is laid
+    out. The remark is an annotation of the block, `buffer_dim_align`.
+
+        T.block_attr({"buffer_dim_align": [[buffer_index, axis, factor, offset]]})
+    """
+    buffer = written_buffer(state, block, buffer_index)
+    axis = axis + buffer.ndim if axis < 0 else axis
+    if not 0 <= axis < buffer.ndim:
+        refuse(f"{buffer.name} has {buffer.ndim} dimensions, got axis {axis}", block)
+    if factor <= 0:
+        refuse(f"the factor is positive, got {factor}", block)
+    if owner_of(state, buffer.data) is None:
+        refuse(f"{buffer.name} is a parameter: its caller decides where it lies", block)
+    row = (buffer_index, axis, factor, offset)
+    rows = [
+        r
+        for r in block.annotations.get("buffer_dim_align", ())
+        if tuple(map(int, r[:2])) != row[:2]
+    ]
+    marked = block.annotations.with_({"buffer_dim_align": (*rows, row)})
+    return state.replace(block, block.replace(annotations=marked)), None
+
+
+@primitive(block=BLOCK)
+def set_axis_separator(
+    state: State, block: Block, buffer: int | str, axis_separators: Sequence[int]
+) -> tuple[State, None]:
+    """Say between which dimensions a buffer that the block writes may be laid out in several
+    physical dimensions. On a CPU memory has one, and nothing changes.
+    """
+    old = find_buffer(state, block, buffer, "write")
+    new = old.replace(axis_separators=tuple(int(a) for a in axis_separators))
+    return swap_buffer(state, old, new), None
+
+
+@primitive(block=BLOCK)
+def unsafe_set_dtype(
+    state: State, block: Block, buffer_index: int, dtype: str
+) -> tuple[State, None]:
+    """Keep a buffer that the block writes in another dtype: values are cast when stored and when
+    loaded. Results may differ: that is what "unsafe" means.
+
+        B = T.alloc_buffer((64,), "float32")    →    B = T.alloc_buffer((64,), "float16")
+    """
+    old = written_buffer(state, block, buffer_index)
+    if old.dtype == DataType(dtype):
+        return state, None
+    owner = owner_of(state, old.data)
+    if owner is None:
+        refuse(f"{old.name} is a parameter; only buffers allocated in the function can change")
+    pointer = PointerType(PrimType(DataType(dtype)), old.scope())
+    new = old.replace(data=pointer_var(old.data.name, pointer), dtype=DataType(dtype))
+    plain, narrow = old.dtype, new.dtype
+
+    def load(n: BufferLoad) -> object:
+        if n.buffer is not old:
+            return None
+        return cast(plain, BufferLoad(new, n.indices))
+
+    def store(n: BufferStore) -> BufferStore | None:
+        if n.buffer is not old:
+            return None
+        return BufferStore(new, cast(narrow, n.value), n.indices)
+
+    made = replace_accesses(owner, load, store)  # type: ignore[arg-type]
+    made = replace_buffers(made, {old: new})
+    return state.replace(owner, made, paired_blocks(owner, made)[1:]), None
+
+
+@primitive()
+def enter_postproc(state: State) -> tuple[State, None]:
+    """Mark the place in the trace where the search ends and finishing begins."""
+    return state, None

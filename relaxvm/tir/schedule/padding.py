@@ -1,0 +1,317 @@
+"""Primitives that pad: `decompose_padding` takes a padding apart, `pad_einsum` pads a contraction
+to sizes that divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir import INTRINSICS, LT, And, Call, IntImm, PrimExpr, Range, Select, Var, const
+from ...ir.expr import cast
+from ...ir.walk import substitute
+from ..copies import fresh_copy
+from ..op import if_then_else
+from ..stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IterVar,
+    Stmt,
+)
+from .bindings import loop_uses, runs_everywhere
+from .cache import new_buffer
+from .facts import facts_of
+from .inline import single_store
+from .layout import looped, whole_nest
+from .places import add_allocation, insert_after, insert_before, top_child
+from .primitive import BLOCK, LOOP, primitive
+from .reducer import match_reducer
+from .regions import only_plain_accesses, users_of, with_regions
+from .state import State, refuse
+
+__all__ = ["decompose_padding", "pad_einsum"]
+
+
+@primitive(block=BLOCK, loop=LOOP, gives=BLOCK)
+def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Block]:
+    """Take ``if_then_else(inside, A[...], value)`` apart: fill with the value before `loop`, then
+    copy where `inside` holds. Returns the block that fills.
+
+        for i in range(10):               for i in range(10):
+            P[i] = if_then_else(    →         P[i] = 0.0
+              i > 0, A[i - 1], 0.0)       for i in range(10):
+                                              T.where(i > 0)
+                                              P[i] = A[i - 1]
+    """
+    target = state.loop(loop)
+    store = single_store(state, block)
+    name, value = block.name_hint, store.value
+    realize = state.realize(block)
+    if not state.path(realize).within(target):
+        refuse(f"loop {loop.name} is not around block {name}", target, block)
+    if isinstance(value, Call) and value.op is INTRINSICS["if_then_else"]:
+        condition, inside, outside = value.args
+    elif isinstance(value, Select):
+        condition, inside, outside = value.condition, value.true_value, value.false_value
+    else:
+        refuse(f"block {name} is no padding: its value is no if_then_else", block)
+    if not isinstance(outside, (IntImm, type(const(0.0, "float32")))):
+        refuse(f"the padding of block {name} is no constant: {outside}", block)
+    why = runs_everywhere(state, block)
+    if why:
+        refuse(f"block {name} cannot be taken apart: {why}", block)
+    written = facts_of(state, block).write_data()
+    for r in state.child_realizes(target.body):
+        facts = facts_of(state, r.block)
+        if r is not realize and (facts.read_data() | facts.write_data()) & written:
+            refuse(f"block {r.block.name_hint} uses the same elements in loop {loop.name}", r.block)
+    around: list[For] = []
+    for p in state.path(realize):
+        if isinstance(p.stmt, For):
+            around.append(p.stmt)
+        if p.stmt is target:
+            break
+    filling = block.replace(body=store.replace(value=outside), name_hint=f"{name}_pad_const")
+    fill_realize: Stmt = BlockRealize(realize.iter_values, realize.predicate, filling)
+    for f in around:
+        fill_realize = For(f.loop_var, f.min, f.extent, f.kind, fill_realize)
+    made = fresh_copy(fill_realize)
+    bound = {a.var: v for a, v in zip(block.iter_vars, realize.iter_values)}
+    where = substitute(condition, bound)
+    certain = isinstance(realize.predicate, IntImm) and realize.predicate.value
+    predicate = where if certain else And(realize.predicate, where)
+    copying = with_regions(state, block.replace(body=store.replace(value=inside)))
+    state = state.replace(
+        realize, BlockRealize(realize.iter_values, predicate, copying), [(block, copying)]
+    )
+    state = insert_before(state, state.loop(loop), made)
+    first = state.child_realizes(made)[0].block
+    fixed = with_regions(state, first)
+    state = state.replace(first, fixed)
+    return state, state.now(fixed)
+
+
+# -- pad_einsum ------------------------------------------------------------------------------------
+
+
+@primitive(block=BLOCK)
+def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[State, None]:
+    """Let a contraction run over axes padded to multiples.
+
+    padding  for each axis of the block, the number that its extent becomes a multiple of
+
+    Inputs are copied into buffers padded with the value that changes nothing (0 for sums of
+    products), the result is copied out of a padded buffer. Raises ScheduleError unless the block is
+    a sum over loads indexed by axes, with one loop per axis.
+
+        C[i, j] += A[i, k] * B[k, j]    →    A_pad = A padded with 0;  B_pad = B padded with 0
+                                             C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
+                                             C = C_pad without the padding
+    """
+    name = block.name_hint
+    facts = facts_of(state, block)
+    if facts.kind not in ("reduction", "complete") or not facts.simple:
+        refuse(f"block {name} is no contraction: {facts.why or facts.kind}", block)
+    if len(padding) != len(block.iter_vars):
+        refuse(f"block {name} has {len(block.iter_vars)} axes, got {len(padding)} paddings", block)
+    why = runs_everywhere(state, block)
+    if why:
+        refuse(f"block {name} cannot be padded: {why}", block)
+    whole_nest(state, block)
+    realize = state.realize(block)
+    loops = state.loops_above(realize)
+    extents = _padded_extents(state, block, realize, loops, padding)
+    old_axes = {a.var: a.dom.extent for a in block.iter_vars}  # type: ignore[union-attr]
+    if all(extents[v] is e for v, e in old_axes.items()):
+        return state, None
+    _check_value(state, block, facts, extents, old_axes)
+    scope = state.scope(realize)
+    top = top_child(state, realize, scope.body if _is_seq(scope.body) else scope)
+    replaced: dict[Any, Buffer] = {}
+    before: list[Stmt] = []
+    after: list[Stmt] = []
+    for access, is_write in [(a, False) for a in facts.reads] + [(a, True) for a in facts.writes]:
+        indices = [low for low, _ in access.box]
+        shape = [
+            extents[i] if isinstance(i, Var) else size
+            for i, size in zip(indices, access.buffer.shape)
+        ]
+        if all(a is b for a, b in zip(shape, access.buffer.shape)):
+            continue
+        only_plain_accesses(state, scope, access.buffer, "pad_einsum")
+        pad = new_buffer(access.buffer, f"{access.buffer.name}_pad", access.buffer.scope(), shape)
+        replaced[access.buffer] = pad
+        made = (
+            _copy_out(state, access.buffer, pad)
+            if is_write
+            else _copy_in(state, access.buffer, pad)
+        )
+        (after if is_write else before).append(made)
+    state = _rebuild(state, block, realize, loops, extents, replaced)
+    anchor = _anchor(state, top, block)
+    for s in before:
+        state = insert_before(state, anchor, s)
+    anchor = _anchor(state, top, block)
+    for s in reversed(after):
+        state = insert_after(state, anchor, s)
+    for pad in replaced.values():
+        state = add_allocation(state, scope, pad)
+    return state, None
+
+
+def _is_seq(s: Stmt) -> bool:
+    return type(s).__name__ == "SeqStmt"
+
+
+def _anchor(state: State, top: Stmt, block: Block) -> Stmt:
+    """The statement of the scope that holds the block now."""
+    realize = state.realize(state.now(block))
+    scope = state.scope(realize)
+    return top_child(state, realize, scope.body if _is_seq(scope.body) else scope)
+
+
+def _padded_extents(
+    state: State,
+    block: Block,
+    realize: BlockRealize,
+    loops: Sequence[For],
+    padding: Sequence[int],
+) -> dict[Var, PrimExpr]:
+    by_var = {f.loop_var: f for f in loops}
+    found: dict[Var, PrimExpr] = {}
+    used: set[Var] = set()
+    for a, v, p in zip(block.iter_vars, realize.iter_values, padding):
+        assert a.dom is not None
+        if not isinstance(v, Var) or v not in by_var or v in used or by_var[v].annotations:
+            refuse(f"axis {a.var.name} of block {block.name_hint} has no loop of its own", block)
+        used.add(v)
+        if p < 1:
+            refuse(f"a padding is at least 1, got {p}", block)
+        if len(loop_uses(realize, v)) != 1:
+            refuse(f"loop {v.name} moves several axes", by_var[v])
+        extent = a.dom.extent
+        if p == 1 or state.analyzer.can_prove_equal(extent % p, 0):
+            found[a.var] = extent
+        else:
+            found[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
+    return found
+
+
+def _check_value(
+    state: State,
+    block: Block,
+    facts: Any,
+    extents: dict[Var, PrimExpr],
+    old: dict[Var, PrimExpr],
+) -> None:
+    """Refuse unless padding with zeros changes no result."""
+    name = block.name_hint
+    for access in (*facts.reads, *facts.writes):
+        for low, _ in access.box:
+            if not isinstance(low, (Var, IntImm)):
+                refuse(
+                    f"block {name} indexes {access.buffer.name} by {low}, which is no axis", block
+                )
+    written = {low for access in facts.writes for low, _ in access.box}
+    for a in block.iter_vars:
+        grows = extents[a.var] is not old[a.var]
+        if a.iter_type == "spatial" and grows and not any(a.var is low for low in written):
+            refuse(f"axis {a.var.name} of block {name} does not index what it writes", block)
+    padded_reduce = [
+        a.var
+        for a in block.iter_vars
+        if a.iter_type == "reduce" and extents[a.var] is not old[a.var]
+    ]
+    if not padded_reduce:
+        return
+    reducer = match_reducer(block)
+    if reducer is None or reducer.name != "sum":
+        refuse(f"block {name} is not a sum, so that zeros would change its result", block)
+    for v in padded_reduce:
+        if not _vanishes(reducer.updates[0], v):
+            refuse(f"the terms of block {name} do not vanish where axis {v.name} is padded", block)
+
+
+def _vanishes(e: PrimExpr, axis: Var) -> bool:
+    """Whether a term is 0 where the padded loads over `axis` are."""
+    kind = type(e).__name__
+    if kind == "Mul":
+        return _vanishes(e.a, axis) or _vanishes(e.b, axis)  # type: ignore[attr-defined]
+    if kind == "Cast":
+        return _vanishes(e.value, axis)  # type: ignore[attr-defined]
+    return isinstance(e, BufferLoad) and any(i is axis for i in e.indices)
+
+
+def _axes(shape: Sequence[PrimExpr]) -> list[IterVar]:
+    return [
+        IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
+        for k, e in enumerate(shape)
+    ]
+
+
+def _inside(
+    axes: Sequence[IterVar], small: Sequence[PrimExpr], large: Sequence[PrimExpr]
+) -> PrimExpr:
+    condition: PrimExpr | None = None
+    for a, s, e in zip(axes, small, large):
+        if s is not e:
+            each = LT(a.var, cast(a.var.dtype, s))
+            condition = each if condition is None else And(condition, each)
+    assert condition is not None
+    return condition
+
+
+def _copy_in(state: State, source: Buffer, pad: Buffer) -> Stmt:
+    axes = _axes(pad.shape)
+    indices = tuple(a.var for a in axes)
+    condition = _inside(axes, source.shape, pad.shape)
+    zero = const(0, source.dtype)
+    value = if_then_else(condition, BufferLoad(source, indices), zero)
+    block = Block(tuple(axes), (), (), pad.name, BufferStore(pad, value, indices))
+    return looped(with_regions(state, block))[0]
+
+
+def _copy_out(state: State, target: Buffer, pad: Buffer) -> Stmt:
+    axes = _axes(target.shape)
+    indices = tuple(a.var for a in axes)
+    store = BufferStore(target, BufferLoad(pad, indices), indices)
+    block = Block(tuple(axes), (), (), pad.name, store)
+    return looped(with_regions(state, block))[0]
+
+
+def _rebuild(
+    state: State,
+    block: Block,
+    realize: BlockRealize,
+    loops: Sequence[For],
+    extents: dict[Var, PrimExpr],
+    replaced: dict[Any, Buffer],
+) -> State:
+    """The contraction over the padded buffers and extents."""
+    for buffer in replaced:
+        if buffer in {a.buffer for a in facts_of(state, block).writes}:
+            readers, writers = users_of(state, buffer.data)
+            if [w for w in writers if w is not block]:
+                refuse(f"another block writes {buffer.name}", block)
+            del readers
+    values: dict[Any, Any] = dict(replaced)
+    made = substitute(block.replace(reads=(), writes=()), values)
+    axes = tuple(
+        a.replace(dom=Range.from_min_extent(a.dom.min, extents[a.var]))  # type: ignore[union-attr]
+        for a in made.iter_vars
+    )
+    made = with_regions(state, made.replace(iter_vars=axes))
+    new_extents = {v: extents[a.var] for a, v in zip(block.iter_vars, realize.iter_values)}
+    state = state.replace(
+        realize, BlockRealize(realize.iter_values, const(True), made), [(block, made)]
+    )
+    for f in loops:
+        now = state.loop(f.loop_var)
+        wanted = new_extents.get(f.loop_var)
+        if wanted is not None and wanted is not now.extent:
+            state = state.replace(now, now.replace(extent=wanted))
+    return state

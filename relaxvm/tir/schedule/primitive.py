@@ -1,0 +1,313 @@
+"""What a schedule primitive is: a function of the state, with the kinds of its arguments.
+
+    @primitive(loop=LOOP, factors=list_of(EXPR), gives=list_of(LOOP))
+    def split(state, loop, factors, *, preserve_unit_iters=True): -> (state, result)
+
+An argument that is not listed in the decorator is plain data (numbers, strings, lists of them).
+A `Kind` turns what the user gives (random variables) into what the function takes, into JSON and
+back.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from ...base import ScheduleError
+from ...ir import (
+    Add,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Node,
+    PrimExpr,
+    StringImm,
+    Sub,
+    Var,
+)
+from ...ir.expr import binary
+
+__all__ = [
+    "BLOCK",
+    "BLOCK_OR_LOOP",
+    "EXPR",
+    "EXTRA",
+    "LOOP",
+    "PRIMITIVES",
+    "Kind",
+    "Primitive",
+    "BlockRV",
+    "ExprRV",
+    "LoopRV",
+    "list_of",
+    "primitive",
+]
+
+
+class BlockRV:
+    """A random variable for a block."""
+
+    __slots__ = ("__weakref__",)
+
+
+class LoopRV:
+    """A random variable for a loop."""
+
+    __slots__ = ("__weakref__",)
+
+
+ExprRV = Var
+"""A random variable for a number is a `Var`; `Schedule.get` gives its value."""
+
+
+class Host(Protocol):
+    """What a kind needs of a schedule."""
+
+    def resolve_block(self, rv: Any, what: str) -> Any: ...
+    def resolve_loop(self, rv: Any, what: str) -> Any: ...
+    def resolve_expr(self, value: Any, what: str) -> Any: ...
+    def new_block(self, block: Any) -> BlockRV: ...
+    def new_loop(self, loop: Var) -> LoopRV: ...
+    def new_expr(self, value: int) -> Var: ...
+    def block_given(self, value: Any) -> Any: ...
+
+
+class Names(Protocol):
+    """Names of random variables in a trace."""
+
+    def name_of(self, rv: Any) -> str: ...
+    def of_name(self, name: str) -> Any: ...
+    def variable(self, name: str) -> Any: ...
+
+
+class Kind:
+    """How one argument or result is treated. The base class is plain data."""
+
+    def given(self, host: Host, value: Any) -> Any:
+        """The argument as it is recorded: names of blocks become random variables."""
+        return value
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        """What the primitive takes."""
+        return value
+
+    def wrap(self, host: Host, value: Any) -> Any:
+        """What the user gets for a result of the primitive."""
+        return value
+
+    def encode(self, names: Names, value: Any) -> Any:
+        """The argument as JSON data."""
+        return to_data(value)
+
+    def decode(self, names: Names, data: Any) -> Any:
+        """The argument from JSON data."""
+        return data
+
+
+def to_data(value: Any) -> Any:
+    """Plain data without tuples or constants of the IR."""
+    if isinstance(value, (IntImm, FloatImm, StringImm)):
+        return value.value
+    if isinstance(value, (tuple, list)) or type(value).__name__ == "Array":
+        return [to_data(v) for v in value]
+    if isinstance(value, dict) or type(value).__name__ == "Map":
+        return {str(k): to_data(v) for k, v in value.items()}
+    if hasattr(value, "item") and hasattr(value, "dtype") and not isinstance(value, Node):
+        return value.item()  # a numpy number
+    return value
+
+
+class _Block(Kind):
+    def given(self, host: Host, value: Any) -> Any:
+        return host.block_given(value)
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        return host.resolve_block(value, what)
+
+    def wrap(self, host: Host, value: Any) -> Any:
+        return host.new_block(value)
+
+    def encode(self, names: Names, value: Any) -> Any:
+        return names.name_of(value)
+
+    def decode(self, names: Names, data: Any) -> Any:
+        return names.of_name(data)
+
+
+class _Loop(_Block):
+    def given(self, host: Host, value: Any) -> Any:
+        return value
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        return host.resolve_loop(value, what)
+
+    def wrap(self, host: Host, value: Any) -> Any:
+        return host.new_loop(value)
+
+
+class _BlockOrLoop(_Block):
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        if isinstance(value, LoopRV):
+            return host.resolve_loop(value, what)
+        return host.resolve_block(value, what)
+
+
+_OPERATIONS: dict[str, Any] = {c.__name__: c for c in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)}
+
+
+class _Expr(Kind):
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        return None if value is None else host.resolve_expr(value, what)
+
+    def wrap(self, host: Host, value: Any) -> Any:
+        return host.new_expr(value)
+
+    def encode(self, names: Names, value: Any) -> Any:
+        if isinstance(value, IntImm):
+            return value.value
+        if isinstance(value, Var):
+            return names.name_of(value)
+        if isinstance(value, PrimExpr):
+            name = type(value).__name__
+            if name not in _OPERATIONS:
+                raise ScheduleError(f"a factor with {name} cannot be recorded")
+            a, b = value.a, value.b  # type: ignore[attr-defined]
+            return [name, self.encode(names, a), self.encode(names, b)]
+        return None if value is None else int(value)
+
+    def decode(self, names: Names, data: Any) -> Any:
+        if isinstance(data, str):
+            return names.of_name(data)
+        if isinstance(data, list):
+            kind = _OPERATIONS.get(data[0]) if len(data) == 3 else None
+            if kind is None:
+                raise ScheduleError(f"not an expression of a trace: {data!r}")
+            return binary(kind, self.decode(names, data[1]), self.decode(names, data[2]))
+        return data
+
+
+class _Extra(Kind):
+    """An annotation or other data that may hold random variables."""
+
+    def given(self, host: Host, value: Any) -> Any:
+        return value
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.resolve(host, v, what) for v in value]
+        if isinstance(value, dict):
+            return {k: self.resolve(host, v, what) for k, v in value.items()}
+        if isinstance(value, PrimExpr) and not isinstance(value, (IntImm, FloatImm, StringImm)):
+            return host.resolve_expr(value, what)
+        return to_data(value)
+
+    def encode(self, names: Names, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.encode(names, v) for v in value]
+        if isinstance(value, dict):
+            return {"dict": {k: self.encode(names, v) for k, v in value.items()}}
+        if isinstance(value, Var):
+            return {"rv": names.name_of(value)}
+        return to_data(value)
+
+    def decode(self, names: Names, data: Any) -> Any:
+        if isinstance(data, list):
+            return [self.decode(names, v) for v in data]
+        if isinstance(data, dict):
+            if "rv" in data:
+                return names.of_name(data["rv"])
+            return {k: self.decode(names, v) for k, v in data["dict"].items()}
+        return data
+
+
+class _List(Kind):
+    def __init__(self, element: Kind) -> None:
+        self.element = element
+
+    def _each(self, f: Callable[[Any], Any], value: Any, what: str = "") -> Any:
+        if value is None:
+            return None
+        if isinstance(value, (str, Node)) or not hasattr(value, "__iter__"):
+            raise ScheduleError(f"{what or 'the argument'}: wanted a list, got {value!r}")
+        return [f(v) for v in value]
+
+    def given(self, host: Host, value: Any) -> Any:
+        return self._each(lambda v: self.element.given(host, v), value)
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        return self._each(lambda v: self.element.resolve(host, v, what), value, what)
+
+    def wrap(self, host: Host, value: Any) -> Any:
+        return self._each(lambda v: self.element.wrap(host, v), value)
+
+    def encode(self, names: Names, value: Any) -> Any:
+        return self._each(lambda v: self.element.encode(names, v), value)
+
+    def decode(self, names: Names, data: Any) -> Any:
+        return self._each(lambda v: self.element.decode(names, v), data)
+
+
+BLOCK: Kind = _Block()
+LOOP: Kind = _Loop()
+BLOCK_OR_LOOP: Kind = _BlockOrLoop()
+EXPR: Kind = _Expr()
+EXTRA: Kind = _Extra()
+DATA: Kind = Kind()
+
+
+def list_of(kind: Kind) -> Kind:
+    """A list of arguments or results."""
+    return _List(kind)
+
+
+class Primitive(NamedTuple):
+    """A primitive by name, with the kinds of its arguments and of its result (None: nothing).
+
+    random  it takes `rng` and `decision`, and gives (state, result, decision)
+    pure    it only looks: the state it returns is the one it got
+    """
+
+    name: str
+    function: Callable[..., Any]
+    signature: inspect.Signature
+    kinds: dict[str, Kind]
+    gives: Kind | None
+    random: bool
+
+    def kind(self, name: str) -> Kind:
+        """The kind of an argument."""
+        return self.kinds.get(name, DATA)
+
+    def outputs(self, result: Any) -> list[Any]:
+        """The random variables in what the user got."""
+        if self.gives is None:
+            return []
+        return list(result) if isinstance(self.gives, _List) else [result]
+
+
+PRIMITIVES: dict[str, Primitive] = {}
+"""Every primitive by name."""
+
+
+def primitive(
+    *, gives: Kind | None = None, random: bool = False, **kinds: Kind
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare a schedule primitive (see the top of this file)."""
+
+    def declare(f: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(f).parameters.values())[1:]
+        if random:
+            parameters = [p for p in parameters if p.name != "rng"]
+        unknown = set(kinds) - {p.name for p in parameters}
+        if unknown:
+            raise ScheduleError(f"{f.__name__} has no argument {', '.join(unknown)}")
+        signature = inspect.Signature(parameters)
+        PRIMITIVES[f.__name__] = Primitive(f.__name__, f, signature, kinds, gives, random)
+        return f
+
+    return declare

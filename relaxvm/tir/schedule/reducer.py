@@ -1,0 +1,185 @@
+"""Reductions that are known to be associative and commutative, with the value that changes nothing.
+
+    sum   X + e     0            product  X * e    1
+    max   max(X, e) least        min      min(X, e) greatest
+    and   X and e   True         or       X or e   False
+    argmax, argmin: an index and a value, kept together (`Select` on a comparison of the values)
+
+Floating sums and products are taken for associative: a schedule may reorder them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...base import DataType
+from ...ir import Add, And, Max, Min, Mul, Or, PrimExpr, Select, Var, const
+from ...ir.expr import GE, GT, LE, LT
+from ..op import max_value, min_value
+from ..stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, Stmt
+
+__all__ = ["Reducer", "match_reducer"]
+
+
+class Reducer(NamedTuple):
+    """combine    (values so far, new values) -> values
+    identity      values that change nothing when combined
+    buffers       where the values are kept, with the indices
+    updates       the new values that the block combines in each step
+    commutative   whether the order of the steps does not matter (of equal keys argmax takes the
+                  first)
+    """
+
+    name: str
+    combine: Callable[[tuple[PrimExpr, ...], tuple[PrimExpr, ...]], tuple[PrimExpr, ...]]
+    identity: tuple[PrimExpr, ...]
+    buffers: tuple[tuple[Buffer, tuple[PrimExpr, ...]], ...]
+    updates: tuple[PrimExpr, ...]
+    commutative: bool
+
+
+def _lowest(dtype: DataType) -> PrimExpr:
+    return const(float("-inf"), dtype) if dtype.is_float else min_value(dtype)
+
+
+def _highest(dtype: DataType) -> PrimExpr:
+    return const(float("inf"), dtype) if dtype.is_float else max_value(dtype)
+
+
+# The class of the update -> (name, identity of a dtype).
+_SINGLE: dict[type, tuple[str, Callable[[DataType], PrimExpr]]] = {
+    Add: ("sum", lambda d: const(0, d)),
+    Mul: ("prod", lambda d: const(1, d)),
+    Max: ("max", _lowest),
+    Min: ("min", _highest),
+    And: ("and", lambda d: const(True, d)),
+    Or: ("or", lambda d: const(False, d)),
+}
+
+
+def match_reducer(block: Block) -> Reducer | None:
+    """The reduction that the body of `block` is a step of, or None if it is none of those known."""
+    lets: dict[Var, PrimExpr] = {}
+    stores: list[BufferStore] = []
+    stack: list[Stmt] = [block.body]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, SeqStmt):
+            stack.extend(reversed(s.seq))
+        elif isinstance(s, LetStmt):
+            lets[s.var] = s.value
+            stack.append(s.body)
+        elif isinstance(s, BufferStore):
+            stores.append(s)
+        else:
+            return None
+    if len(stores) == 1 and not lets:
+        return _single(stores[0])
+    if len(stores) == 2:
+        return _pair(stores[0], stores[1], lets)
+    return None
+
+
+def _reads(e: Any, buffer: Buffer) -> bool:
+    stack = [e]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, BufferLoad) and n.buffer.data is buffer.data:
+            return True
+        stack.extend(n._children_())
+    return False
+
+
+def _single(store: BufferStore) -> Reducer | None:
+    value = store.value
+    rule = _SINGLE.get(type(value))
+    if rule is None:
+        return None
+    own = BufferLoad(store.buffer, store.indices)
+    if value.a is own:  # type: ignore[attr-defined]
+        update = value.b  # type: ignore[attr-defined]
+    elif value.b is own:  # type: ignore[attr-defined]
+        update = value.a  # type: ignore[attr-defined]
+    else:
+        return None
+    if _reads(update, store.buffer):
+        return None
+    name, identity = rule
+    kind: Any = type(value)
+
+    def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return (kind(old[0], new[0]),)
+
+    place = (store.buffer, store.indices)
+    return Reducer(name, combine, (identity(store.buffer.dtype),), (place,), (update,), True)
+
+
+def _inline_lets(e: PrimExpr, lets: dict[Var, PrimExpr]) -> PrimExpr:
+    for _ in range(len(lets) + 1):
+        if isinstance(e, Var) and e in lets:
+            e = lets[e]
+    return e
+
+
+def _pair(first: BufferStore, second: BufferStore, lets: dict[Var, PrimExpr]) -> Reducer | None:
+    """``index, value = Select(old < new, ...)``: argmax or argmin."""
+    a, b = _inline_lets(first.value, lets), _inline_lets(second.value, lets)
+    if not (isinstance(a, Select) and isinstance(b, Select)):
+        return None
+    for value_store, picked in ((second, b), (first, a)):
+        compare = picked.condition
+        own = BufferLoad(value_store.buffer, value_store.indices)
+        if type(compare) not in (LT, LE, GT, GE):
+            continue
+        if compare.a is not own and compare.b is not own:  # type: ignore[attr-defined]
+            continue
+        found = _arg_reducer(first, second, a, b, value_store, compare)
+        if found is not None:
+            return found
+    return None
+
+
+def _arg_reducer(
+    first: BufferStore, second: BufferStore, a: Select, b: Select, keyed: BufferStore, compare: Any
+) -> Reducer | None:
+    stores, selects = (first, second), (a, b)
+    key = 0 if keyed is first else 1
+    own = BufferLoad(keyed.buffer, keyed.indices)
+    new_key = compare.b if compare.a is own else compare.a
+    updates: list[PrimExpr] = []
+    keeps_old: list[bool] = []
+    for store, select in zip(stores, selects):
+        if select.condition is not a.condition:
+            return None
+        old = BufferLoad(store.buffer, store.indices)
+        if select.true_value is old:
+            keeps_old.append(True)
+            updates.append(select.false_value)
+        elif select.false_value is old:
+            keeps_old.append(False)
+            updates.append(select.true_value)
+        else:
+            return None
+        if _reads(updates[-1], first.buffer) or _reads(updates[-1], second.buffer):
+            return None
+    if len(set(keeps_old)) != 1 or updates[key] is not new_key:
+        return None
+    kind, old_left, keep = type(compare), compare.a is own, keeps_old[0]
+    # Which of the two keys wins: "old > new keeps old" and "old < new takes new" look for the
+    # greatest.
+    greater = (kind in (GT, GE)) == (old_left == keep)
+    dtypes = [s.buffer.dtype for s in stores]
+
+    def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        condition = kind(old[key], new[key]) if old_left else kind(new[key], old[key])
+        return tuple(
+            Select(condition, o, n) if keep else Select(condition, n, o) for o, n in zip(old, new)
+        )
+
+    worst = _lowest(dtypes[key]) if greater else _highest(dtypes[key])
+    identity = [const(0, d) for d in dtypes]
+    identity[key] = worst
+    places = tuple((s.buffer, s.indices) for s in stores)
+    name = "argmax" if greater else "argmin"
+    return Reducer(name, combine, tuple(identity), places, tuple(updates), False)

@@ -1,0 +1,16 @@
+"""Default schedules for CPUs, chosen by what a kernel computes.
+
+Enters: loop functions and a `CpuModel`. Leaves: the same functions with good loops. Not done here:
+the primitives (`tir/schedule`), searching for better ones (`meta_schedule`).
+"""
+
+from .contraction import Contraction, match_contraction, tile_shape
+from .default import DefaultSchedule, schedule_function
+
+__all__ = [
+    "Contraction",
+    "DefaultSchedule",
+    "match_contraction",
+    "schedule_function",
+    "tile_shape",
+]

@@ -1,0 +1,126 @@
+"""Primitives that draw random numbers. What was drawn is kept in the trace as a decision."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from ...ir import IntImm, Var
+from ..stmt import Block
+from .moving import places_for_compute_at
+from .primitive import BLOCK, EXPR, LOOP, list_of, primitive
+from .state import State, refuse
+
+__all__ = [
+    "sample_categorical",
+    "sample_compute_location",
+    "sample_perfect_tile",
+]
+
+
+@primitive(gives=EXPR, random=True)
+def sample_categorical(
+    state: State,
+    candidates: Sequence[int],
+    probs: Sequence[float],
+    decision: int | None = None,
+    *,
+    rng: random.Random,
+) -> tuple[State, int, int]:
+    """One of `candidates`, drawn with the probabilities `probs`.
+
+    decision  the position to take instead of drawing
+    """
+    if not candidates or len(candidates) != len(probs):
+        refuse(f"wanted one probability per candidate, got {len(candidates)} and {len(probs)}")
+    if decision is None:
+        if min(probs) < 0 or sum(probs) <= 0:
+            refuse(f"probabilities are not negative, and not all 0; got {list(probs)}")
+        decision = rng.choices(range(len(candidates)), [float(p) for p in probs])[0]
+    if not 0 <= decision < len(candidates):
+        refuse(f"the decision {decision} is no position in {len(candidates)} candidates")
+    return state, int(candidates[decision]), int(decision)
+
+
+def divisors(n: int) -> list[int]:
+    """The divisors of a positive number."""
+    small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
+    return small + [n // d for d in reversed(small) if d * d != n]
+
+
+def _draw_tile(rng: random.Random, extent: int, n: int, largest: int) -> list[int]:
+    """`n` factors with product `extent`, the last at most `largest`: prime factors dealt out."""
+    inner = rng.choice([d for d in divisors(extent) if d <= largest])
+    left, factors = extent // inner, [1] * (n - 1)
+    p = 2
+    while left > 1 and factors:
+        if p * p > left:
+            p = left
+        while left % p == 0:
+            factors[rng.randrange(len(factors))] *= p
+            left //= p
+        p += 1
+    return [*factors, inner]
+
+
+@primitive(loop=LOOP, gives=list_of(EXPR), random=True)
+def sample_perfect_tile(
+    state: State,
+    loop: Var,
+    n: int,
+    max_innermost_factor: int = 16,
+    decision: Sequence[int] | None = None,
+    *,
+    rng: random.Random,
+) -> tuple[State, list[int], list[int]]:
+    """`n` factors whose product is the extent of a loop.
+
+    max_innermost_factor  the last factor is at most this
+    decision              the factors to take instead of drawing; the first is fitted to the extent
+    """
+    f = state.loop(loop)
+    if n < 1:
+        refuse(f"wanted at least one factor, got n={n}", f)
+    if not isinstance(f.extent, IntImm):
+        refuse(f"the extent {f.extent} of loop {loop.name} is not constant", f)
+    extent = max(f.extent.value, 1)
+    if decision is not None:
+        factors = [int(d) for d in decision]
+        inner = 1
+        for x in factors[1:]:
+            inner *= x
+        if len(factors) != n or min(factors) < 1 or extent % inner:
+            # A decision made for another extent: keep of it what still divides.
+            factors, left = [1] * n, extent
+            for k in range(n - 1, 0, -1):
+                want = int(decision[k]) if k < len(decision) else 1
+                factors[k] = max(d for d in divisors(left) if d <= max(want, 1))
+                left //= factors[k]
+            inner = extent // left
+        factors[0] = extent // inner
+    elif n == 1:
+        factors = [extent]
+    else:
+        factors = _draw_tile(rng, extent, n, max_innermost_factor)
+    return state, factors, factors
+
+
+@primitive(block=BLOCK, gives=LOOP, random=True)
+def sample_compute_location(
+    state: State, block: Block, decision: int | None = None, *, rng: random.Random
+) -> tuple[State, Any, int]:
+    """A loop at which `block` may be computed by `compute_at`.
+
+    decision  the place to take: -1 the root, -2 inline, else the position in the list of loops.
+              A place that is not possible becomes -1
+    returns   a loop; for -1 and -2 the markers that `compute_at` and `reverse_compute_at` know
+    """
+    places = places_for_compute_at(state, block)
+    if decision is None:
+        decision = rng.choice([-1, *range(len(places))])
+    if decision >= len(places) or decision < -2:
+        decision = -1
+    if decision < 0:
+        return state, ("root", "inline")[-decision - 1], decision
+    return state, places[decision], decision

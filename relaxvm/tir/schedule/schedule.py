@@ -1,0 +1,453 @@
+"""`Schedule`: the face of the primitives, with random variables and a trace."""
+
+from __future__ import annotations
+
+import inspect
+import random as random_numbers
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from ...arith import Analyzer
+from ...base import RelaxvmError, ScheduleError, TIRError
+from ...ir import GlobalVar, IntImm, IRModule, PrimExpr, Var, substitute
+from ...ir.expr import INT32, as_expr
+from ..analysis import verify_well_formed
+from ..stmt import Block, PrimFunc
+from . import (
+    cache,
+    cache_place,
+    decompose,
+    inline,
+    kinds,
+    layout,
+    lookup,
+    loops,
+    marks,
+    merge,
+    moving,
+    padding,
+    reindexing,
+    rfactor,
+    sampling,
+    tensorize,
+)
+from .nest import picture
+from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, Primitive
+from .state import Path, State, free_variables, start
+from .trace import Instruction, Trace
+
+__all__ = ["Schedule"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_LEVELS = ("detail", "fast", "none")
+
+
+def face(function: F) -> Any:
+    """The method that applies a primitive, with its signature and docstring."""
+    kind = PRIMITIVES[function.__name__]
+
+    def method(self: Schedule, *args: Any, **kwargs: Any) -> Any:
+        return self._call(kind, args, kwargs)
+
+    method.__name__ = method.__qualname__ = kind.name
+    method.__doc__ = function.__doc__
+    method.__signature__ = kind.signature.replace(  # type: ignore[attr-defined]
+        parameters=[_SELF, *kind.signature.parameters.values()]
+    )
+    return method
+
+
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Schedule:
+    """Changes the loops of one or several loop functions, step by step.
+
+    mod                 a PrimFunc, or an IRModule of them
+    seed                of the random primitives; None: another one each time
+    debug_mask          "all": verify the function after each step
+    error_render_level  "detail": messages show the loop nest; "fast": the reason; "none": its kind
+    enable_check        accepted as in TVM; the checks always run
+
+    Blocks, loops and numbers are named by random variables, which stay valid while what they name
+    is there. A primitive that refuses raises ScheduleError and has changed nothing.
+    """
+
+    def __init__(
+        self,
+        mod: PrimFunc | IRModule,
+        *,
+        seed: int | None = None,
+        debug_mask: str | int = "none",
+        error_render_level: str = "detail",
+        enable_check: bool = True,
+    ) -> None:
+        if isinstance(mod, PrimFunc):
+            mod = IRModule({"main": mod})
+        elif not isinstance(mod, IRModule):
+            raise TIRError(f"Schedule: wanted a PrimFunc or an IRModule, got {type(mod).__name__}")
+        if error_render_level not in _LEVELS:
+            raise ScheduleError(
+                f"error_render_level is one of {', '.join(_LEVELS)}, got {error_render_level!r}"
+            )
+        self._base = mod
+        self._states: dict[str, State] = {}
+        for gv, fn in mod.functions.items():
+            if isinstance(fn, PrimFunc):
+                self._states[gv.name_hint] = start(fn)
+        names = list(self._states)
+        self._working: str | None = names[0] if len(names) == 1 else None
+        if "main" in self._states:
+            self._working = "main"
+        self._table: dict[Any, tuple[str, Any]] = {}
+        self._seed = seed
+        self._rng = random_numbers.Random(seed)
+        self._debug = debug_mask not in ("none", 0)
+        self._render = error_render_level
+        self._current: str = self._working or ""
+        self._trace = Trace()
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return self._trace
+
+    # -- what is there -----------------------------------------------------------------------------
+
+    @property
+    def mod(self) -> IRModule:
+        """The module as it is now."""
+        made = self._base
+        changed = {name: s.fn for name, s in self._states.items() if self._base[name] is not s.fn}
+        if changed:
+            made = IRModule(made.functions, made.attrs, made.global_infos)
+            for name, fn in changed.items():
+                made[name] = fn
+        return made
+
+    @property
+    def func_working_on(self) -> GlobalVar | None:
+        """The function that `get_block` looks into by default."""
+        return None if self._working is None else self._base.get_global_var(self._working)
+
+    def work_on(self, func_name: str) -> None:
+        """Let `get_block` look into the function `func_name` from here on."""
+        self._working = self._known(func_name)
+
+    @property
+    def state(self) -> State:
+        """The state of the function that is worked on (see `tir/schedule/state.py`)."""
+        return self._states[self._function()]
+
+    def show(self, **options: Any) -> None:
+        """Print the module, and the trace as Python."""
+        self.mod.show(**options)
+        self.trace.show()
+
+    def _known(self, func_name: str) -> str:
+        if func_name not in self._states:
+            there = ", ".join(self._states) or "none"
+            raise ScheduleError(f"no loop function is named {func_name!r}; there are: {there}")
+        return func_name
+
+    def _function(self) -> str:
+        if self._working is None:
+            there = ", ".join(self._states) or "none"
+            raise ScheduleError(
+                f"which function? there are: {there}; call work_on, or pass func_name"
+            )
+        return self._working
+
+    # -- random variables --------------------------------------------------------------------------
+
+    def get(self, rand_var_or_sref: Any) -> Any:
+        """What a random variable stands for now: a `Block`, a `For`, or a number.
+
+        An expression of random numbers gives its value.
+        """
+        rv = rand_var_or_sref
+        if isinstance(rv, Path):
+            return rv.stmt
+        if isinstance(rv, PrimExpr):
+            value = self.resolve_expr(rv, "get")
+            return value.value if isinstance(value, IntImm) else value
+        function, what = self._entry(rv, "get")
+        state = self._states[function]
+        if isinstance(rv, LoopRV):
+            return state.loop(what)
+        state.path(what)
+        return what
+
+    def get_sref(self, rand_var_or_stmt: Any) -> Path:
+        """Where a block or loop is: its path, with `stmt`, `parent` and `scope`."""
+        if isinstance(rand_var_or_stmt, (BlockRV, LoopRV)):
+            function, _ = self._entry(rand_var_or_stmt, "get_sref")
+            return self._states[function].path(self.get(rand_var_or_stmt))
+        for state in self._states.values():
+            path = state.index.get(id(rand_var_or_stmt))
+            if path is not None:
+                return path
+        raise ScheduleError("get_sref: the statement is not in the functions being scheduled")
+
+    def remove_rv(self, rand_var: Any) -> None:
+        """Forget a random variable."""
+        if self._table.pop(rand_var, None) is None:
+            raise ScheduleError("remove_rv: this schedule does not know the random variable")
+
+    def _entry(self, rv: Any, what: str) -> tuple[str, Any]:
+        found = self._table.get(rv) if isinstance(rv, (BlockRV, LoopRV, Var)) else None
+        if found is None:
+            wanted = "a random variable of this schedule"
+            raise ScheduleError(f"{what}: wanted {wanted}, got {type(rv).__name__}")
+        return found
+
+    # Used by the kinds of `primitive.py`.
+
+    def resolve_block(self, rv: Any, what: str) -> Block:
+        if not isinstance(rv, BlockRV):
+            raise ScheduleError(f"{what}: wanted a block (of get_block), got {type(rv).__name__}")
+        function, block = self._entry(rv, what)
+        self._stay_in(function, what)
+        self._states[function].path(block)
+        found: Block = block
+        return found
+
+    def resolve_loop(self, rv: Any, what: str) -> Any:
+        if isinstance(rv, str) and rv in ("root", "inline"):
+            return rv
+        if not isinstance(rv, LoopRV):
+            raise ScheduleError(f"{what}: wanted a loop (of get_loops), got {type(rv).__name__}")
+        function, var = self._entry(rv, what)
+        self._stay_in(function, what)
+        self._states[function].loop(var)
+        return var
+
+    def _stay_in(self, function: str, what: str) -> None:
+        if function != self._current:
+            raise ScheduleError(
+                f"{what}: one argument is of function {self._current}, another of {function}"
+            )
+
+    def resolve_expr(self, value: Any, what: str) -> PrimExpr:
+        if isinstance(value, bool) or not isinstance(value, (int, PrimExpr)):
+            try:
+                value = int(value.__index__())
+            except AttributeError:
+                raise ScheduleError(
+                    f"{what}: wanted an integer or a sampled number, got {value!r}"
+                ) from None
+        e = as_expr(value)
+        values = {}
+        for v in free_variables(e):
+            found = self._table.get(v)
+            if found is not None:
+                values[v] = as_expr(found[1], v.dtype)
+        if not values:
+            return e
+        return Analyzer().simplify(substitute(e, values))
+
+    def new_block(self, block: Block) -> BlockRV:
+        rv = BlockRV()
+        self._table[rv] = (self._current, block)
+        return rv
+
+    def new_loop(self, loop: Any) -> Any:
+        if isinstance(loop, str):
+            return loop
+        rv = LoopRV()
+        self._table[rv] = (self._current, loop)
+        return rv
+
+    def new_expr(self, value: int) -> Var:
+        rv = ExprRV("v", INT32)
+        self._table[rv] = (self._current, int(value))
+        return rv
+
+    def block_given(self, value: Any) -> Any:
+        return self.get_block(value) if isinstance(value, str) else value
+
+    def _size_variable(self, name: str) -> Var:
+        for fn in (self._states[self._function()].fn,):
+            for b in fn.buffers:
+                for e in (*b.shape, *b.strides):
+                    for v in free_variables(e):
+                        if v.name == name:
+                            return v
+            for p in fn.params:
+                if p.name == name:
+                    return p
+        raise ScheduleError(f"the trace uses the size {name!r}, which the function does not have")
+
+    # -- applying primitives -----------------------------------------------------------------------
+
+    def _call(self, kind: Primitive, args: Any, kwargs: Any) -> Any:
+        try:
+            bound = kind.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ScheduleError(f"{kind.name}: {error}") from None
+        bound.apply_defaults()
+        given = {
+            name: kind.kind(name).given(self, value) for name, value in bound.arguments.items()
+        }
+        return self._apply(kind, given)[0]
+
+    def _run(self, kind: Primitive, given: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Apply a recorded instruction; returns its outputs."""
+        return self._apply(kind, dict(given))[1]
+
+    def _apply(self, kind: Primitive, given: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        function = self._current = self._function_of(given)
+        state = self._states[function].fresh()
+        try:
+            result, decision = self._perform(kind, given, state)
+        except ScheduleError as error:
+            raise self._rendered(kind, error, state, function) from None
+        except RelaxvmError as error:
+            error.add_note(f"in {kind.name} of function {function}")
+            raise
+        made = None if kind.gives is None else kind.gives.wrap(self, result)
+        outputs = tuple(kind.outputs(made))
+        recorded = {k: v for k, v in given.items() if k != "decision"} if kind.random else given
+        if "func_name" in given and given["func_name"] is None:
+            recorded = {**recorded, "func_name": function}
+        self._trace.append(Instruction(kind, recorded, outputs), decision)
+        return made, outputs
+
+    def _perform(self, kind: Primitive, given: dict[str, Any], state: State) -> tuple[Any, Any]:
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for name, parameter in kind.signature.parameters.items():
+            if name not in given:
+                continue
+            value = kind.kind(name).resolve(self, given[name], f"{kind.name}: {name}")
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                positional.extend(value or ())
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                named[name] = value
+            else:
+                positional.append(value)
+        decision = None
+        if kind.random:
+            new, result, decision = kind.function(state, *positional, **named, rng=self._rng)
+        else:
+            new, result = kind.function(state, *positional, **named)
+        if new is not state:
+            if self._debug:
+                verify_well_formed(new.fn)
+            self._commit(new)
+        return result, decision
+
+    def _commit(self, new: State) -> None:
+        function = self._current
+        self._states[function] = new
+        if not new.moved:
+            return
+        for rv, (owner, what) in self._table.items():
+            if owner == function and isinstance(what, Block):
+                after = new.now(what)
+                if after is not what:
+                    self._table[rv] = (owner, after)
+
+    def _function_of(self, given: Mapping[str, Any]) -> str:
+        name = given.get("func_name")
+        if name is not None:
+            return self._known(name)
+        stack = list(given.values())
+        while stack:
+            value = stack.pop(0)
+            if isinstance(value, (BlockRV, LoopRV)) and value in self._table:
+                return self._table[value][0]
+            if isinstance(value, (list, tuple)):
+                stack.extend(value)
+        return self._function()
+
+    def _rendered(
+        self, kind: Primitive, error: ScheduleError, state: State, function: str
+    ) -> ScheduleError:
+        if self._render == "none":
+            return ScheduleError(f"{kind.name} is not possible here")
+        reason = str(error)
+        text = reason if reason.startswith(f"{kind.name}:") else f"{kind.name}: {reason}"
+        if self._render == "detail":
+            sites = getattr(error, "sites", ())
+            text += f"\n  in function {function}:\n{picture(state, sites)}"
+        return ScheduleError(text)
+
+    # -- copies and seeds --------------------------------------------------------------------------
+
+    def copy(self) -> Schedule:
+        """A schedule of its own in the same state; the random variables are valid in both."""
+        made = Schedule.__new__(Schedule)
+        made.__dict__.update(self.__dict__)
+        made._states = dict(self._states)
+        made._table = dict(self._table)
+        made._rng = random_numbers.Random()
+        made._rng.setstate(self._rng.getstate())
+        made._trace = self._trace.copy()
+        return made
+
+    def seed(self, seed: int | None) -> None:
+        """Start the random primitives again from `seed`."""
+        self._seed = seed
+        self._rng = random_numbers.Random(seed)
+
+    def fork_seed(self) -> int:
+        """A seed for another schedule."""
+        return self._rng.randrange(1, 1 << 31)
+
+    # -- the primitives ----------------------------------------------------------------------------
+
+    get_block = get_sblock = face(lookup.get_block)
+    get_loops = face(lookup.get_loops)
+    get_child_blocks = face(lookup.get_child_blocks)
+    get_producers = face(lookup.get_producers)
+    get_consumers = face(lookup.get_consumers)
+    get_output_blocks = face(lookup.get_output_blocks)
+
+    sample_categorical = face(sampling.sample_categorical)
+    sample_perfect_tile = face(sampling.sample_perfect_tile)
+    sample_compute_location = face(sampling.sample_compute_location)
+
+    split = face(loops.split)
+    fuse = face(loops.fuse)
+    reorder = face(loops.reorder)
+    reorder_block_iter_var = face(loops.reorder_block_iter_var)
+    add_unit_loop = face(loops.add_unit_loop)
+    loop_partition = face(loops.loop_partition)
+    merge = face(merge.merge)
+
+    parallel = face(kinds.parallel)
+    vectorize = face(kinds.vectorize)
+    unroll = face(kinds.unroll)
+    bind = face(kinds.bind)
+    annotate = face(kinds.annotate)
+    unannotate = face(kinds.unannotate)
+
+    compute_inline = face(inline.compute_inline)
+    reverse_compute_inline = face(inline.reverse_compute_inline)
+    compute_at = face(moving.compute_at)
+    reverse_compute_at = face(moving.reverse_compute_at)
+
+    cache_read = face(cache.cache_read)
+    cache_write = face(cache.cache_write)
+    cache_inplace = face(cache_place.cache_inplace)
+    reindex = face(reindexing.reindex)
+    reindex_cache_read = face(reindexing.reindex_cache_read)
+    reindex_cache_write = face(reindexing.reindex_cache_write)
+
+    decompose_reduction = face(decompose.decompose_reduction)
+    rfactor = face(rfactor.rfactor)
+    decompose_padding = face(padding.decompose_padding)
+    pad_einsum = face(padding.pad_einsum)
+
+    blockize = face(tensorize.blockize)
+    tensorize = face(tensorize.tensorize)
+
+    transform_layout = face(layout.transform_layout)
+    transform_block_layout = face(layout.transform_block_layout)
+
+    set_scope = face(marks.set_scope)
+    storage_align = face(marks.storage_align)
+    set_axis_separator = face(marks.set_axis_separator)
+    unsafe_set_dtype = face(marks.unsafe_set_dtype)
+    enter_postproc = face(marks.enter_postproc)

@@ -1,0 +1,490 @@
+"""One loop function while it is scheduled: where its loops and blocks are, and how to change them.
+
+A `State` is immutable. A primitive takes one and returns another that shares what it left alone;
+if it refuses, nothing has happened. Loops are known by their variables, which no two loops share.
+Blocks are known by identity; `moved` says what became of those that were rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from ...arith import Analyzer
+from ...base import ScheduleError
+from ...ir import IntImm, Node, PrimExpr, Var, const
+from ...ir.walk import substitute
+from ..copies import fresh_copy
+from ..stmt import (
+    Block,
+    BlockRealize,
+    BufferLoad,
+    For,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    seq,
+)
+from ..transform.rewriter import bind_sizes
+
+__all__ = ["Path", "State", "refuse", "start"]
+
+
+def refuse(reason: str, *sites: Any) -> NoReturn:
+    """Stop a primitive. `sites` are the loops and blocks to mark in the message's picture."""
+    error = ScheduleError(reason)
+    error.sites = sites  # type: ignore[attr-defined]
+    raise error
+
+
+class Path:
+    """A statement and what it stands in. `scope` is the path of the nearest block around it."""
+
+    __slots__ = ("depth", "parent", "scope", "stmt")
+
+    def __init__(self, stmt: Stmt, parent: Path | None) -> None:
+        self.stmt, self.parent = stmt, parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.scope: Path | None = None
+        if parent is not None:
+            self.scope = parent if type(parent.stmt) is Block else parent.scope
+
+    def __iter__(self) -> Iterator[Path]:
+        """This path and those around it, from the inside out."""
+        path: Path | None = self
+        while path is not None:
+            yield path
+            path = path.parent
+
+    def within(self, stmt: Stmt) -> bool:
+        """Whether `stmt` is around this place, or here."""
+        return any(p.stmt is stmt for p in self)
+
+    def below(self, stmt: Stmt) -> Stmt:
+        """The statement directly in `stmt` that holds this place."""
+        previous = self.stmt
+        for p in self:
+            if p.stmt is stmt:
+                return previous
+            previous = p.stmt
+        raise KeyError("the statement is not around this place")
+
+
+def statements_below(s: Stmt) -> list[Stmt]:
+    """The statements directly in `s`, in the order in which they run."""
+    if type(s) is SeqStmt:
+        return list(s.seq)
+    if type(s) is Block:
+        return [s.body] if s.init is None else [s.init, s.body]
+    if type(s) is BlockRealize:
+        return [s.block]
+    if type(s) is For:
+        return [s.body]
+    return [c for c in s._children_() if isinstance(c, Stmt)]
+
+
+class State:
+    """A loop function, with the places of its statements found when first asked for."""
+
+    __slots__ = ("_analyzer", "_facts", "_index", "_loops", "fn", "moved")
+
+    def __init__(self, fn: PrimFunc, moved: Mapping[int, tuple[Block, Block]], facts: Any) -> None:
+        self.fn = fn
+        # id(block at the start of the primitive) -> (that block, what it became)
+        self.moved = dict(moved)
+        self._index: dict[int, Path] | None = None
+        self._loops: dict[Var, Path] = {}
+        # What analyses found about blocks, by id; the block is kept alive beside it.
+        self._facts: dict[Any, Any] = facts
+        self._analyzer: Analyzer | None = None
+
+    def fresh(self) -> State:
+        """The same state, with nothing moved yet."""
+        return self._copy(self.fn, {}) if self.moved else self
+
+    def _copy(self, fn: PrimFunc, moved: Mapping[int, tuple[Block, Block]]) -> State:
+        return State(fn, moved, self._facts)
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """What is known about the sizes of the function."""
+        if self._analyzer is None:
+            self._analyzer = Analyzer(wrap=False)
+            bind_sizes(self._analyzer, self.fn)
+        return self._analyzer
+
+    def remember(self, key: Any, owner: Node, make: Callable[[], Any]) -> Any:
+        """What `make` gives, computed once for the immutable `owner`."""
+        full = (key, id(owner))
+        found = self._facts.get(full)
+        if found is None:
+            if len(self._facts) > 10_000:
+                self._facts.clear()
+            found = self._facts[full] = (owner, make())
+        return found[1]
+
+    # -- places ------------------------------------------------------------------------------------
+
+    @property
+    def index(self) -> dict[int, Path]:
+        """id(statement) -> its path."""
+        if self._index is None:
+            found: dict[int, Path] = {}
+            loops: dict[Var, Path] = {}
+            stack = [Path(self.fn.body, None)]
+            while stack:
+                path = stack.pop()
+                s = path.stmt
+                found[id(s)] = path
+                if type(s) is For:
+                    loops[s.loop_var] = path
+                stack.extend(Path(c, path) for c in reversed(statements_below(s)))
+            self._index, self._loops = found, loops
+        return self._index
+
+    def path(self, stmt: Stmt) -> Path:
+        """Where `stmt` is. Raises ScheduleError if it is not in the function."""
+        path = self.index.get(id(stmt))
+        if path is None or path.stmt is not stmt:
+            what = f"block {stmt.name_hint}" if isinstance(stmt, Block) else type(stmt).__name__
+            refuse(f"{what} is no longer in the function")
+        return path
+
+    def loop_path(self, var: Var) -> Path:
+        """Where the loop over `var` is."""
+        self.index  # noqa: B018
+        path = self._loops.get(var)
+        if path is None:
+            refuse(f"loop {var.name} is no longer in the function: a primitive replaced it")
+        return path
+
+    def loop(self, var: Var) -> For:
+        """The loop over `var`."""
+        found = self.loop_path(var).stmt
+        assert isinstance(found, For)
+        return found
+
+    def has_loop(self, var: Var) -> bool:
+        """Whether a loop over `var` is in the function."""
+        self.index  # noqa: B018
+        return var in self._loops
+
+    def blocks(self, root: Stmt | None = None) -> list[Block]:
+        """The blocks below `root` (the whole function by default; itself not), in program order."""
+        out: list[Block] = []
+        stack = [self.fn.body if root is None else root]
+        while stack:
+            s = stack.pop()
+            if type(s) is Block and s is not root:
+                out.append(s)
+            stack.extend(reversed(statements_below(s)))
+        return out
+
+    def child_realizes(self, root: Stmt) -> list[BlockRealize]:
+        """The blocks directly in `root`: those with no other block between."""
+        out: list[BlockRealize] = []
+        stack = [root.body] if type(root) is Block else [root]
+        if type(root) is Block and root.init is not None:
+            stack.append(root.init)
+        while stack:
+            s = stack.pop()
+            if type(s) is BlockRealize:
+                out.append(s)
+            else:
+                stack.extend(reversed(statements_below(s)))
+        return out
+
+    def realize(self, block: Block) -> BlockRealize:
+        """The statement that runs `block`."""
+        path = self.path(block).parent
+        if path is None or type(path.stmt) is not BlockRealize:
+            refuse(f"block {block.name_hint} is not run by a realize", block)
+        return path.stmt
+
+    def scope(self, stmt: Stmt) -> Block:
+        """The nearest block around `stmt`."""
+        path = self.path(stmt).scope
+        if path is None:
+            refuse("the root block has no block around it", stmt)
+        assert isinstance(path.stmt, Block)
+        return path.stmt
+
+    def root(self) -> Block:
+        """The outermost block."""
+        body = self.fn.body
+        assert isinstance(body, BlockRealize)
+        return body.block
+
+    def loops_above(self, stmt: Stmt, stop: Stmt | None = None) -> list[For]:
+        """The loops around `stmt` within its block (or within `stop`), from the outside in."""
+        out: list[For] = []
+        first: Path | None = self.path(stmt).parent
+        while first is not None and type(first.stmt) is not Block and first.stmt is not stop:
+            if type(first.stmt) is For:
+                out.append(first.stmt)
+            first = first.parent
+        return out[::-1]
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def replace(
+        self, old: Stmt, new: Stmt | None, moved: Iterable[tuple[Block, Block]] = ()
+    ) -> State:
+        """The function with `new` in place of `old` (None: without it).
+
+        moved  the blocks inside that were rebuilt, as (before, after)
+        """
+        path = self.path(old)
+        pairs = list(moved)
+        if type(old) is Block and type(new) is Block:
+            pairs.append((old, new))
+        child, made = path.stmt, new
+        above = path.parent
+        while above is not None:
+            s = above.stmt
+            if made is None and type(s) is not SeqStmt:
+                if type(s) is Block:
+                    refuse(f"block {s.name_hint} would be left without a body", s)
+                child, above = s, above.parent
+                continue
+            rebuilt = _with_child(s, child, made)
+            if type(s) is Block:
+                assert type(rebuilt) is Block
+                pairs.append((s, rebuilt))
+            child, made, above = s, rebuilt, above.parent
+        assert made is not None
+        return self._copy(self.fn.replace(body=made), self._moves(pairs))
+
+    def _moves(self, pairs: Iterable[tuple[Block, Block]]) -> dict[int, tuple[Block, Block]]:
+        step = {id(a): b for a, b in pairs}
+        result = {}
+        known: set[int] = set()
+        for key, (first, last) in self.moved.items():
+            known.add(id(last))
+            result[key] = (first, step.get(id(last), last))
+        for a, b in pairs:
+            if id(a) not in known and id(a) not in result:
+                result[id(a)] = (a, b)
+        return result
+
+    def now(self, block: Block) -> Block:
+        """What became of a block since the primitive began."""
+        pair = self.moved.get(id(block))
+        return block if pair is None else pair[1]
+
+    def with_fn(self, fn: PrimFunc) -> State:
+        """The same places in a function of which only what is around the body changed."""
+        return self._copy(fn, self.moved)
+
+    def rebuild(self, root: Stmt, change: Callable[[Stmt], Stmt | None]) -> State:
+        """`root` rewritten from the inside out: `change` sees each statement after what is in it,
+        and returns its replacement or None.
+        """
+        made, pairs = rebuilt(root, change)
+        return self if made is root else self.replace(root, made, pairs)
+
+
+def _with_child(s: Stmt, child: Stmt, made: Stmt | None) -> Stmt:
+    if type(s) is SeqStmt:
+        return seq(*[made if c is child else c for c in s.seq])
+    assert made is not None
+    if type(s) is For:
+        return s.replace(body=made)
+    if type(s) is BlockRealize:
+        assert type(made) is Block
+        return s.replace(block=made)
+    if type(s) is Block:
+        return s.replace(body=made) if s.body is child else s.replace(init=made)
+    return s._map_children_(lambda c: made if c is child else c)
+
+
+def rebuilt(
+    root: Stmt, change: Callable[[Stmt], Stmt | None]
+) -> tuple[Stmt, list[tuple[Block, Block]]]:
+    """`root` rewritten from the inside out, and the blocks that became others."""
+    pairs: list[tuple[Block, Block]] = []
+    done: dict[int, Stmt] = {}
+    stack: list[tuple[Stmt, bool]] = [(root, False)]
+    while stack:
+        s, ready = stack.pop()
+        if not ready:
+            stack.append((s, True))
+            stack.extend((c, False) for c in statements_below(s))
+            continue
+        made = s
+        if type(s) is SeqStmt:
+            parts = [done[id(c)] for c in s.seq]
+            if any(a is not b for a, b in zip(parts, s.seq)):
+                made = seq(*parts)
+        elif any(done[id(c)] is not c for c in statements_below(s)):
+            made = s._map_children_(lambda c: done.get(id(c), c))
+        changed = change(made)
+        if changed is not None:
+            made = changed
+        if type(s) is Block and type(made) is Block and made is not s:
+            pairs.append((s, made))
+        done[id(s)] = made
+    return done[id(root)], pairs
+
+
+def substitute_loops(
+    stmt: Stmt, values: Mapping[Var, PrimExpr]
+) -> tuple[Stmt, list[tuple[Block, Block]]]:
+    """`stmt` with loop variables replaced, and the blocks that became others.
+
+    A block with axes does not see loop variables, its realize does; so its body is not visited.
+    """
+
+    def change(s: Stmt) -> Stmt | None:
+        if type(s) is BlockRealize:
+            return s.replace(
+                iter_values=tuple(substitute(v, values) for v in s.iter_values),
+                predicate=substitute(s.predicate, values),
+            )
+        if type(s) is For:
+            return s.replace(min=substitute(s.min, values), extent=substitute(s.extent, values))
+        if type(s) in (SeqStmt, Block):
+            return None
+        return s._map_children_(lambda c: c if isinstance(c, Stmt) else substitute(c, values))
+
+    pairs: list[tuple[Block, Block]] = []
+
+    def block(b: Block) -> Stmt:
+        made = b if b.iter_vars else substitute(b, values)
+        if made is not b:
+            pairs.extend(paired_blocks(b, made))
+        return made
+
+    return rebuilt_outside_blocks(stmt, change, block), pairs
+
+
+def rebuilt_outside_blocks(
+    root: Stmt,
+    change: Callable[[Stmt], Stmt | None],
+    block: Callable[[Block], Stmt] = lambda b: b,
+) -> Stmt:
+    """As `rebuilt`, but of blocks only what `block` says becomes of them: they are not entered."""
+    done: dict[int, Stmt] = {}
+    stack: list[tuple[Stmt, bool]] = [(root, False)]
+    while stack:
+        s, ready = stack.pop()
+        if type(s) is Block:
+            done[id(s)] = block(s)
+        elif not ready:
+            stack.append((s, True))
+            stack.extend((c, False) for c in statements_below(s))
+        else:
+            made = s
+            if any(done[id(c)] is not c for c in statements_below(s)):
+                made = s._map_children_(lambda c: done.get(id(c), c))
+            changed = change(made)
+            done[id(s)] = made if changed is None else changed
+    return done[id(root)]
+
+
+def paired_blocks(before: Stmt, after: Stmt) -> list[tuple[Block, Block]]:
+    """The blocks of two statements of the same structure, side by side."""
+    pairs: list[tuple[Block, Block]] = []
+    stack = [(before, after)]
+    while stack:
+        a, b = stack.pop()
+        if a is b:
+            continue
+        if type(a) is Block and type(b) is Block:
+            pairs.append((a, b))
+        stack.extend(zip(statements_below(a), statements_below(b)))
+    return pairs
+
+
+# -- the beginning ---------------------------------------------------------------------------------
+
+
+def start(fn: PrimFunc) -> State:
+    """The state of a function: with a root block, every loop variable of its own, every block one
+    object.
+    """
+    return State(_each_once(_with_root(fn)), {}, {})
+
+
+def _with_root(fn: PrimFunc) -> PrimFunc:
+    body = fn.body
+    if isinstance(body, BlockRealize) and not body.block.iter_vars:
+        return fn
+    if isinstance(body, Block):
+        return fn.replace(body=BlockRealize((), const(True), body))
+    root = Block((), (), (), "root", body)
+    return fn.replace(body=BlockRealize((), const(True), root))
+
+
+def _each_once(fn: PrimFunc) -> PrimFunc:
+    """Copies of loops and blocks that stand in several places, with variables of their own."""
+    seen: set[int] = set()
+
+    def change(s: Stmt) -> Stmt | None:
+        if type(s) is For:
+            if id(s.loop_var) in seen:
+                return fresh_copy(s)
+            seen.add(id(s.loop_var))
+        elif type(s) is Block:
+            if id(s) in seen:
+                return fresh_copy(s)
+            seen.add(id(s))
+        return None
+
+    body = _rebuilt_each(fn.body, change)
+    return fn if body is fn.body else fn.replace(body=body)
+
+
+def _with_children(s: Stmt, old: list[Stmt], made: list[Stmt]) -> Stmt:
+    new = {id(a): b for a, b in zip(old, made)}
+    return s._map_children_(lambda c: new.get(id(c), c))
+
+
+def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """As `rebuilt`, but a shared statement is treated once for each place."""
+    results: list[Stmt] = []
+    stack: list[tuple[Stmt, bool]] = [(root, False)]
+    while stack:
+        s, ready = stack.pop()
+        below = statements_below(s)
+        if not ready:
+            stack.append((s, True))
+            stack.extend((c, False) for c in reversed(below))
+            continue
+        made = s
+        if below:
+            parts = results[len(results) - len(below) :]
+            del results[len(results) - len(below) :]
+            if any(a is not b for a, b in zip(parts, below)):
+                if type(s) is SeqStmt:
+                    made = seq(*parts)
+                else:
+                    made = _with_children(s, below, parts)
+        changed = change(made)
+        results.append(made if changed is None else changed)
+    return results[0]
+
+
+def free_variables(e: Any) -> set[Var]:
+    """The variables in an expression."""
+    found: set[Var] = set()
+    stack = [e]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, Var):
+            found.add(n)
+        elif type(n) is not IntImm:
+            stack.extend(n._children_())
+    return found
+
+
+def loads_of(e: Node) -> list[BufferLoad]:
+    """The loads in an expression."""
+    found: list[BufferLoad] = []
+    stack: list[Node] = [e]
+    while stack:
+        n = stack.pop()
+        if isinstance(n, BufferLoad):
+            found.append(n)
+        stack.extend(n._children_())
+    return found

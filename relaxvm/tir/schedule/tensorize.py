@@ -1,0 +1,316 @@
+"""`blockize`: a part of a loop nest as a block of its own; `tensorize`: such a block replaced by an
+intrinsic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...arith import IterMapper, IterSumExpr
+from ...arith.number import number_of
+from ...arith.tree import conjuncts
+from ...ir import Add, And, IntImm, Mul, PrimExpr, Range, Var, const
+from ...ir.expr import binary, cast
+from ...ir.walk import substitute
+from ..copies import fresh_copy
+from ..stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferRegion,
+    For,
+    ForKind,
+    IterVar,
+    MatchBufferRegion,
+    Stmt,
+)
+from .bindings import covers_domain
+from .boxes import iters_of
+from .facts import facts_of
+from .intrin import TensorIntrin
+from .matching import Match
+from .primitive import BLOCK, BLOCK_OR_LOOP, LOOP, primitive
+from .regions import refresh_around, with_regions
+from .state import State, free_variables, refuse
+
+__all__ = ["blockize", "tensorize"]
+
+
+def _single_block(state: State, target: For) -> tuple[BlockRealize, list[For]]:
+    """The only block under the loop, and the loops from `target` inwards."""
+    loops: list[For] = []
+    inner: Stmt = target
+    while isinstance(inner, For):
+        loops.append(inner)
+        inner = inner.body
+    if not isinstance(inner, BlockRealize):
+        refuse(
+            f"loop {target.loop_var.name} holds more than the loops of one block; it cannot be "
+            "made a block",
+            target,
+        )
+    return inner, loops
+
+
+def _divide(
+    mapper: IterMapper, value: PrimExpr, inner: set[Var], name: str, sites: Sequence[Any]
+) -> tuple[IterSumExpr, IterSumExpr, Any]:
+    """A value as ``outer * step + inner``: (outer, inner, step)."""
+    total = mapper.sum_of(value)
+    digits = mapper.digits(total) if total is not None else None
+    if total is None or digits is None:
+        refuse(f"axis {name} is bound to {value}, which is no sum of digits of loops", *sites)
+    low: list[Any] = []
+    high: list[Any] = []
+    step: Any = 1
+    for d in digits:
+        moved_by = mapper.mark_variables(d.source)
+        if moved_by <= inner:
+            if high:
+                refuse(
+                    f"axis {name} is moved by inner loops above outer ones: {value}; reorder first",
+                    *sites,
+                )
+            if not mapper.equal(d.scale, step):
+                refuse(f"axis {name} leaves gaps over the inner loops: {value}", *sites)
+            low.append(d)
+            step = mapper.mul(step, d.extent)
+        elif moved_by & inner:
+            refuse(
+                f"axis {name} is bound to {value}, where one digit is moved by inner and outer "
+                "loops; split the fused loop first",
+                *sites,
+            )
+        else:
+            q = mapper.multiple(d.scale, step)
+            if q is None:
+                refuse(f"axis {name} does not divide into inner and outer loops: {value}", *sites)
+            high.append(d._replace(scale=q))
+    return IterSumExpr(tuple(high), 0), IterSumExpr(tuple(low), 0), step
+
+
+def _split_predicate(
+    state: State, realize: BlockRealize, inner: set[Var], outer: set[Var]
+) -> tuple[PrimExpr, PrimExpr]:
+    parts: list[list[PrimExpr]] = [[], []]
+    if not isinstance(realize.predicate, IntImm):
+        for fact in conjuncts(realize.predicate):
+            free = free_variables(fact)
+            if free & inner and free & outer:
+                refuse(
+                    f"the predicate {fact} of block {realize.block.name_hint} is over inner and "
+                    "outer loops; use factors that divide, or pad_einsum",
+                    realize.block,
+                )
+            parts[0 if free & inner else 1].append(fact)
+    made: list[PrimExpr] = []
+    for facts in parts:
+        condition: PrimExpr = const(True)
+        for fact in facts:
+            condition = fact if isinstance(condition, IntImm) else And(condition, fact)
+        made.append(condition)
+    return made[0], made[1]
+
+
+@primitive(target=LOOP, gives=BLOCK)
+def blockize(state: State, target: Var, preserve_unit_iters: bool = True) -> tuple[State, Block]:
+    """Make a loop and all in it a block of its own, and return that block.
+
+    preserve_unit_iters  False: axes that the outer loops do not move are left out of the new block
+
+    Raises ScheduleError unless there is one block in the loop, each of whose axes is made of outer
+    loops times a step plus inner loops.
+
+        for i_0, i_1 in T.grid(8, 4):     for i_0 in range(8):
+            with T.block("B"):      →         with T.block("B_o"):
+                vi = i_0 * 4 + i_1                vi_o = T.axis.spatial(8, i_0)
+                ...                               for i_1 in range(4):
+                                                      with T.block("B"):
+                                                          vi = vi_o * 4 + i_1
+    """
+    loop = state.loop(target)
+    realize, inner_loops = _single_block(state, loop)
+    outer_block, made, pairs = _blockized(state, realize, loop, inner_loops, preserve_unit_iters)
+    state = state.replace(loop, made, pairs)
+    state = refresh_around(state, outer_block)
+    return state, state.now(outer_block)
+
+
+def _blockized(
+    state: State,
+    realize: BlockRealize,
+    top: Stmt,
+    inner_loops: list[For],
+    preserve_unit_iters: bool,
+) -> tuple[Block, BlockRealize, list[tuple[Block, Block]]]:
+    block = realize.block
+    facts = facts_of(state, block)
+    if facts.kind == "opaque" and block.init is not None:
+        refuse(f"block {block.name_hint} cannot be divided: {facts.why}", block)
+    all_loops = state.loops_above(realize)
+    why = covers_domain(state, realize, all_loops)
+    if why:
+        refuse(f"block {block.name_hint} cannot be divided: {why}", block)
+    mapper = IterMapper(iters_of(all_loops), state.analyzer)
+    inner = {f.loop_var for f in inner_loops}
+    outer = {f.loop_var for f in all_loops} - inner
+    inner_predicate, outer_predicate = _split_predicate(state, realize, inner, outer)
+    axes: list[IterVar] = []
+    values: list[PrimExpr] = []
+    bound: list[PrimExpr] = []
+    for a, v in zip(block.iter_vars, realize.iter_values):
+        assert a.dom is not None
+        dtype = a.var.dtype
+        high, low, step = _divide(mapper, v, inner, a.var.name, (block,))
+        extent = mapper.dense_extent(high)
+        if extent is None:
+            refuse(
+                f"the outer loops leave gaps in axis {a.var.name} of block {block.name_hint}", block
+            )
+        if not mapper.equal(mapper.mul(extent, step), number_of(a.dom.extent)):
+            refuse(
+                f"axis {a.var.name} of block {block.name_hint} has the extent {a.dom.extent}, the "
+                f"loops {extent} times {step}: the tail must be padded or peeled first",
+                block,
+            )
+        part = mapper.to_expr(low, dtype)
+        whole = part + a.dom.min
+        if high.args or preserve_unit_iters:
+            var = Var(f"{a.var.name}_o", dtype)
+            top_extent = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)
+            dom = Range.from_min_extent(const(0, dtype), top_extent)
+            axes.append(IterVar(dom, var, a.iter_type))
+            values.append(mapper.to_expr(high, dtype))
+            if not (isinstance(extent, int) and extent == 1):
+                factor = const(step, dtype) if isinstance(step, int) else cast(dtype, step)
+                whole = binary(Add, binary(Mul, var, factor), whole)
+            elif high.args:
+                whole = binary(Add, var, whole)
+        bound.append(whole)
+    update = (
+        block
+        if block.init is None
+        else with_regions(state, block.replace(init=None, name_hint=f"{block.name_hint}_update"))
+    )
+    body: Stmt = BlockRealize(tuple(bound), inner_predicate, update)
+    for f in reversed(inner_loops):
+        body = f.replace(body=body)
+    init = (
+        None
+        if block.init is None
+        else _init_part(state, realize, inner_loops, bound, inner_predicate)
+    )
+    made = Block(tuple(axes), (), (), f"{block.name_hint}_o", body, init)
+    made = with_regions(state, made)
+    pairs = [] if update is block else [(block, update)]
+    return made, BlockRealize(tuple(values), outer_predicate, made), pairs
+
+
+def _init_part(
+    state: State,
+    realize: BlockRealize,
+    inner_loops: list[For],
+    bound: list[PrimExpr],
+    predicate: PrimExpr,
+) -> Stmt:
+    """The init of a divided reduction: over the inner loops that move spatial axes."""
+    block = realize.block
+    assert block.init is not None
+    new: dict[Any, PrimExpr] = {}
+    kept: list[tuple[For, Var]] = []
+    moving: set[Var] = set()
+    for a, v in zip(block.iter_vars, bound):
+        if a.iter_type == "spatial":
+            moving |= free_variables(v)
+    for f in inner_loops:
+        if f.loop_var in moving:
+            var = Var(f"{f.loop_var.name}_init", f.loop_var.dtype)
+            kept.append((f, var))
+            new[f.loop_var] = var
+        else:
+            new[f.loop_var] = f.min
+    axes: list[IterVar] = []
+    values: list[PrimExpr] = []
+    renamed: dict[Any, PrimExpr] = {}
+    for a, v in zip(block.iter_vars, bound):
+        if a.iter_type != "spatial":
+            renamed[a.var] = a.dom.min  # type: ignore[union-attr]
+            continue
+        var = Var(f"{a.var.name}_init", a.var.dtype)
+        axes.append(a.replace(var=var))
+        renamed[a.var] = var
+        values.append(substitute(v, new))
+    body = substitute(block.init, renamed)
+    init = with_regions(state, Block(tuple(axes), (), (), f"{block.name_hint}_init", body))
+    condition = state.analyzer.simplify(substitute(predicate, new))
+    made: Stmt = BlockRealize(tuple(values), condition, init)
+    for f, var in reversed(kept):
+        kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
+        made = For(var, substitute(f.min, new), substitute(f.extent, new), kind, made)
+    return made
+
+
+# -- tensorize -------------------------------------------------------------------------------------
+
+
+@primitive(block_or_loop=BLOCK_OR_LOOP)
+def tensorize(
+    state: State, block_or_loop: Any, tensor_intrin: str, preserve_unit_iters: bool = True
+) -> tuple[State, None]:
+    """Replace a block (or a loop, made a block first) by the intrinsic registered as
+    `tensor_intrin`.
+
+    Raises ScheduleError unless the block does what the intrinsic's `desc` says, over parts of
+    buffers of the shapes that it says.
+
+        with T.block("C_o"):              with T.block("C_o"):
+            for i in range(4):      →         A0 = T.match_buffer(A[vi_o * 4:vi_o * 4 + 4], (4,))
+                with T.block("C"):            T.evaluate(T.call_extern(..., A0.data, ...))
+                    ...
+    """
+    intrin = TensorIntrin.get(tensor_intrin)
+    assert intrin is not None
+    if isinstance(block_or_loop, Var):
+        state, block = blockize(state, block_or_loop, preserve_unit_iters)
+    else:
+        block = block_or_loop
+    match = Match(state, block, intrin.desc, tensor_intrin)
+    regions = match.regions()
+    impl = fresh_copy_function(intrin)
+    views: list[MatchBufferRegion] = []
+    reads: list[BufferRegion] = []
+    writes: list[BufferRegion] = []
+    written = {a.buffer.data for a in facts_of(state, block).writes}
+    for desc_buffer, view in zip(intrin.desc.buffers, impl[1]):
+        region = regions.get(desc_buffer)
+        if region is None:
+            refuse(f"{tensor_intrin}: its buffer {desc_buffer.name} is not used by its desc", block)
+        views.append(MatchBufferRegion(view, region))
+        (writes if region.buffer.data in written else reads).append(region)
+    root = impl[0]
+    own_reads = [w for w in writes if match.updates]
+    made = block.replace(
+        body=root.body,
+        reads=(*own_reads, *reads),
+        writes=tuple(writes),
+        match_buffers=(*block.match_buffers, *views),
+        alloc_buffers=(*block.alloc_buffers, *root.alloc_buffers),
+        annotations=block.annotations.with_(root.annotations),
+    )
+    state = state.replace(block, made)
+    return refresh_around(state, made), None
+
+
+def fresh_copy_function(intrin: TensorIntrin) -> tuple[Block, list[Buffer]]:
+    """The body of the implementation as a block over new variables, and its buffers."""
+    impl = intrin.impl
+    body = impl.body
+    root = body.block if isinstance(body, BlockRealize) else Block((), (), (), "root", body)
+    if root.iter_vars:
+        root = Block((), (), (), "root", body)
+    # The buffers become views: declared by match_buffer, so that one copy renews all.
+    views = tuple(MatchBufferRegion(b, BufferRegion.full_region(b)) for b in impl.buffers)
+    copy = fresh_copy(root.replace(match_buffers=(*views, *root.match_buffers)))
+    buffers = [m.buffer for m in copy.match_buffers[: len(views)]]
+    return copy.replace(match_buffers=copy.match_buffers[len(views) :]), buffers

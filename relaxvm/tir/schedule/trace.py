@@ -1,0 +1,344 @@
+"""The trace of a schedule: the primitives applied, as data that can be saved, replayed and changed.
+
+As JSON a trace is ``[[[name, {argument: value}, [outputs]], ...], [[position, decision], ...]]``,
+where random variables are named b0, l1, v2, ... in the order in which they appear.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...base import ScheduleError
+from .primitive import PRIMITIVES, BlockRV, LoopRV, Primitive
+
+__all__ = ["Instruction", "Trace"]
+
+# What may be dropped when nobody uses its outputs.
+_LOOKS = {
+    "get_block",
+    "get_loops",
+    "get_child_blocks",
+    "get_producers",
+    "get_consumers",
+    "get_output_blocks",
+    "sample_perfect_tile",
+    "sample_categorical",
+    "sample_compute_location",
+}
+
+
+class Instruction(NamedTuple):
+    """One application of a primitive. `args` hold random variables; `outputs` are those it made."""
+
+    kind: Primitive
+    args: Mapping[str, Any]
+    outputs: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The random variables among the arguments."""
+        return [v for value in self.args.values() for v in _variables(value)]
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The arguments that hold no random variables."""
+        return {k: v for k, v in self.args.items() if not _variables(v)}
+
+
+def _variables(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [v for each in value for v in _variables(each)]
+    if isinstance(value, dict):
+        return [v for each in value.values() for v in _variables(each)]
+    if isinstance(value, (BlockRV, LoopRV)):
+        return [value]
+    children = getattr(value, "_children_", None)
+    if children is None:
+        return []
+    found = [v for c in children() for v in _variables(c)]
+    return [value] if type(value).__name__ in ("Var", "SizeVar") else found
+
+
+class _Names:
+    """Names for random variables, given in order."""
+
+    def __init__(self, free: Callable[[str], Any] | None = None) -> None:
+        self._names: dict[int, str] = {}
+        self._keep: list[Any] = []
+        self._by_name: dict[str, Any] = {}
+        self._free = free
+
+    def define(self, rv: Any, name: str | None = None) -> str:
+        letter = "b" if isinstance(rv, BlockRV) else "l" if isinstance(rv, LoopRV) else "v"
+        if name is None:
+            name = f"{letter}{len(self._names)}"
+        self._names[id(rv)] = name
+        self._keep.append(rv)
+        self._by_name[name] = rv
+        return name
+
+    def name_of(self, rv: Any) -> str:
+        if rv is None or isinstance(rv, str):
+            return rv  # type: ignore[return-value]
+        found = self._names.get(id(rv))
+        if found is not None:
+            return found
+        name = getattr(rv, "name", None)
+        if name is None:
+            raise ScheduleError("the trace uses a random variable that no instruction made")
+        return f"${name}"
+
+    def of_name(self, name: Any) -> Any:
+        if name is None or name in ("root", "inline"):
+            return name
+        if isinstance(name, str) and name.startswith("$") and self._free is not None:
+            return self._free(name[1:])
+        if name not in self._by_name:
+            raise ScheduleError(f"the trace uses {name!r}, which no instruction made")
+        return self._by_name[name]
+
+    def variable(self, name: str) -> Any:
+        return self.of_name(name)
+
+
+class Trace:
+    """Instructions with the decisions of the random ones. `insts` and `decisions` as in TVM."""
+
+    def __init__(
+        self, insts: Sequence[Instruction] = (), decisions: Mapping[int, Any] | None = None
+    ) -> None:
+        self.insts: list[Instruction] = list(insts)
+        # position of the instruction -> its decision
+        self._decisions: dict[int, Any] = dict(decisions or {})
+
+    @property
+    def decisions(self) -> dict[Instruction, Any]:
+        """Instruction -> decision."""
+        return _ByIdentity((self.insts[k], d) for k, d in self._decisions.items())
+
+    def copy(self) -> Trace:
+        """An equal trace that grows on its own."""
+        return Trace(self.insts, self._decisions)
+
+    def append(self, inst: Instruction, decision: Any = None) -> None:
+        """Add an instruction at the end."""
+        if decision is not None:
+            self._decisions[len(self.insts)] = decision
+        self.insts.append(inst)
+
+    def pop(self) -> Instruction | None:
+        """Take the last instruction off; None if there is none."""
+        if not self.insts:
+            return None
+        self._decisions.pop(len(self.insts) - 1, None)
+        return self.insts.pop()
+
+    def _position(self, inst: Instruction) -> int:
+        for k, each in enumerate(self.insts):
+            if each is inst:
+                return k
+        raise ScheduleError(f"the instruction {inst.name} is not in this trace")
+
+    def get_decision(self, inst: Instruction) -> Any:
+        """The decision of an instruction, or None."""
+        return self._decisions.get(self._position(inst))
+
+    def with_decision(
+        self, inst: Instruction, decision: Any, remove_postproc: bool = False
+    ) -> Trace:
+        """A copy in which one instruction has another decision."""
+        made = self.copy()
+        made._decisions[self._position(inst)] = decision
+        return made.without_postproc() if remove_postproc else made
+
+    def without_postproc(self) -> Trace:
+        """The part before `enter_postproc`."""
+        for k, inst in enumerate(self.insts):
+            if inst.name == "enter_postproc":
+                kept = {n: d for n, d in self._decisions.items() if n < k}
+                return Trace(self.insts[:k], kept)
+        return self.copy()
+
+    def simplified(self, remove_postproc: bool = False) -> Trace:
+        """A copy without the instructions that only look and whose outputs nobody uses."""
+        source = self.without_postproc() if remove_postproc else self
+        used: set[int] = set()
+        kept: list[int] = []
+        for k in range(len(source.insts) - 1, -1, -1):
+            inst = source.insts[k]
+            if inst.name in _LOOKS and not any(id(o) in used for o in inst.outputs):
+                continue
+            kept.append(k)
+            used.update(id(v) for v in inst.inputs)
+        kept.reverse()
+        decisions = {n: source._decisions[k] for n, k in enumerate(kept) if k in source._decisions}
+        return Trace([source.insts[k] for k in kept], decisions)
+
+    # -- replay ------------------------------------------------------------------------------------
+
+    def apply_to_schedule(
+        self,
+        sch: Any,
+        remove_postproc: bool = False,
+        decision_provider: Callable[[Instruction, Any, Any, Any], Any] | None = None,
+    ) -> None:
+        """Apply the instructions to another schedule.
+
+        decision_provider  (instruction, inputs, attrs, decision) -> decision, for the random ones
+        """
+        values: dict[int, Any] = {}
+        for k, inst in enumerate(self.insts):
+            if remove_postproc and inst.name == "enter_postproc":
+                break
+            args = {name: _replaced(v, values) for name, v in inst.args.items()}
+            if inst.kind.random:
+                decision = self._decisions.get(k)
+                if decision_provider is not None:
+                    inputs = [v for a in args.values() for v in _variables(a)]
+                    decision = decision_provider(inst, inputs, inst.attrs, decision)
+                args["decision"] = decision
+            made = sch._run(inst.kind, args)
+            values.update({id(old): new for old, new in zip(inst.outputs, made)})
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def as_json(self, remove_postproc: bool = False) -> list[Any]:
+        """The trace as JSON data (see the top of this file)."""
+        source = self.without_postproc() if remove_postproc else self
+        names = _Names()
+        rows: list[Any] = []
+        for inst in source.insts:
+            args = {k: inst.kind.kind(k).encode(names, v) for k, v in inst.args.items()}
+            rows.append([inst.name, args, [_define(names, o) for o in inst.outputs]])
+        return [rows, [[k, d] for k, d in sorted(source._decisions.items())]]
+
+    @staticmethod
+    def apply_json_to_schedule(json_obj: Any, sch: Any) -> None:
+        """Apply a trace saved as JSON to a schedule. Raises ScheduleError if it is none."""
+        data = json.loads(json_obj) if isinstance(json_obj, (str, bytes)) else json_obj
+        try:
+            rows, pairs = data
+            decisions = {int(k): d for k, d in pairs}
+            rows = [(str(name), dict(args), list(outputs)) for name, args, outputs in rows]
+        except (TypeError, ValueError) as error:
+            raise ScheduleError(f"not the JSON form of a trace: {error}") from None
+        names = _Names(sch._size_variable)
+        for position, (name, args, outputs) in enumerate(rows):
+            kind = PRIMITIVES.get(name)
+            if kind is None:
+                raise ScheduleError(f"the trace has the unknown instruction {name!r}")
+            unknown = set(args) - set(kind.signature.parameters)
+            if unknown:
+                raise ScheduleError(f"{name} has no argument {', '.join(sorted(unknown))}")
+            given = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
+            if kind.random:
+                given["decision"] = decisions.get(position)
+            made = sch._run(kind, given)
+            if len(made) != len(outputs):
+                raise ScheduleError(
+                    f"{name} gave {len(made)} results here, the trace has {len(outputs)}"
+                )
+            for rv, output in zip(made, outputs):
+                if not isinstance(rv, str):
+                    names.define(rv, output)
+                elif output != rv:
+                    raise ScheduleError(f"{name} gave {rv!r}, the trace has {output!r}")
+
+    def as_python(self, remove_postproc: bool = False) -> list[str]:
+        """One line of Python per instruction."""
+        source = self.without_postproc() if remove_postproc else self
+        names = _Names()
+        lines: list[str] = []
+        for k, inst in enumerate(source.insts):
+            args = [
+                f"{name}={_python(inst.kind.kind(name).encode(names, v), v)}"
+                for name, v in inst.args.items()
+                if inst.kind.signature.parameters[name].kind.name != "VAR_POSITIONAL"
+            ]
+            for name, v in inst.args.items():
+                if inst.kind.signature.parameters[name].kind.name == "VAR_POSITIONAL":
+                    encoded = inst.kind.kind(name).encode(names, v)
+                    args = [*(_python(e, w) for e, w in zip(encoded, v)), *args]
+            if k in source._decisions:
+                args.append(f"decision={source._decisions[k]!r}")
+            call = f"sch.{inst.name}({', '.join(args)})"
+            outputs = ", ".join(_define(names, o) for o in inst.outputs)
+            lines.append(f"{outputs} = {call}" if outputs else call)
+        return lines
+
+    def __str__(self) -> str:
+        body = self.as_python() or ["pass"]
+        head = ["# from relaxvm import tir", "def apply_trace(sch: tir.Schedule) -> None:"]
+        return "\n".join([*head, *(f"  {line}" for line in body)])
+
+    def show(self, **options: Any) -> None:
+        """Print the trace as Python."""
+        print(self)
+
+
+class _ByIdentity(dict):  # type: ignore[type-arg]
+    """A mapping of instructions by identity, enough for `decisions[inst]`."""
+
+    def __init__(self, pairs: Any) -> None:
+        pairs = list(pairs)
+        super().__init__({id(inst): d for inst, d in pairs})
+        self._insts = [inst for inst, _ in pairs]
+
+    def __getitem__(self, inst: Any) -> Any:
+        return super().__getitem__(id(inst))
+
+    def __contains__(self, inst: Any) -> bool:
+        return super().__contains__(id(inst))
+
+    def __iter__(self) -> Any:
+        return iter(self._insts)
+
+    def items(self) -> Any:
+        return [(inst, self[inst]) for inst in self._insts]
+
+    def keys(self) -> Any:
+        return self._insts
+
+
+def _define(names: _Names, output: Any) -> str:
+    return output if isinstance(output, str) else names.define(output)
+
+
+def _replaced(value: Any, values: Mapping[int, Any]) -> Any:
+    if id(value) in values:
+        return values[id(value)]
+    if isinstance(value, (list, tuple)):
+        return [_replaced(v, values) for v in value]
+    if isinstance(value, dict):
+        return {k: _replaced(v, values) for k, v in value.items()}
+    if hasattr(value, "_map_children_"):
+        return value._map_children_(lambda c: _replaced(c, values))
+    return value
+
+
+_TREES = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"}
+
+
+def _python(encoded: Any, value: Any) -> str:
+    """JSON data of an argument as Python text: names of random variables without quotes."""
+    if isinstance(encoded, str) and not isinstance(value, str):
+        return encoded.removeprefix("$")
+    if isinstance(encoded, list) and hasattr(value, "_children_") and len(encoded) == 3:
+        a, b = _python(encoded[1], value.a), _python(encoded[2], value.b)
+        if encoded[0] in _TREES:
+            return f"({a} {_TREES[encoded[0]]} {b})"
+        return f"{encoded[0].lower()}({a}, {b})"
+    if isinstance(encoded, list) and isinstance(value, (list, tuple)):
+        return f"[{', '.join(_python(e, v) for e, v in zip(encoded, value))}]"
+    if isinstance(encoded, dict) and "rv" in encoded:
+        return str(encoded["rv"])
+    if isinstance(encoded, dict) and "dict" in encoded:
+        inner = encoded["dict"].items()
+        return "{" + ", ".join(f"{k!r}: {_python(e, value[k])}" for k, e in inner) + "}"
+    return repr(encoded)

@@ -1,0 +1,450 @@
+"""Shrink buffers of which each iteration of a loop uses its own part.
+
+    T = T.alloc_buffer((64, 64))                T = T.alloc_buffer((64,))
+    for i in range(64):                         for i in range(64):
+        for j in range(64):                         for j in range(64):
+            T[i, j] = A[i, j] * A[i, j]                 T[j] = A[i, j] * A[i, j]
+        for j in range(64):                         for j in range(64):
+            B[i, j] = T[i, j] + 1                       B[i, j] = T[j] + 1
+
+Schedules leave such buffers behind: what a tile needs is indexed as if all tiles were kept. A
+buffer is shrunk to what one iteration of a loop L uses if every iteration first writes all of that
+part: the first access inside L is in a nest of loops that holds no other access of the buffer, is
+under no condition (but that of staying within the buffer) and fills a box without gaps; and every
+other access stays within the box. So no iteration can see what another one left. Axes along which
+the box has one element vanish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ...arith import Analyzer
+from ...arith.tree import conjuncts
+from ...ir import (
+    LT,
+    Add,
+    Call,
+    IntImm,
+    IRModule,
+    Mul,
+    PassContext,
+    PrimExpr,
+    Range,
+    SizeVar,
+    Sub,
+    Var,
+    const,
+    walk,
+)
+from ...ir.expr import binary, cast
+from ...ir.op import INTRINSICS
+from ...ir.transform import prim_func_pass
+from ...ir.walk import transform
+from ..analysis.intervals import interval_of
+from ..stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferRegion,
+    BufferStore,
+    For,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+)
+from .rewriter import Steps, StmtRewriter, bind_sizes, constant
+
+__all__ = ["CompactBufferAllocation"]
+
+
+@prim_func_pass(opt_level=0)
+def CompactBufferAllocation(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Shrink the buffers of blocks to what is in use at once. Blocks must be opaque."""
+    found = _Accesses(fn)
+    shrunk: dict[Buffer, _Box] = {}
+    for buffer, accesses in found.of.items():
+        box = _box_of(buffer, accesses, fn)
+        if box is not None and box.saves(buffer):
+            shrunk[buffer] = box
+    return _Shrink(fn, shrunk, found).on_function(fn) if shrunk else fn
+
+
+class _Scope:
+    """A statement on the way from the body of the function to an access."""
+
+    __slots__ = ("depth", "node", "outer")
+
+    def __init__(self, node: Stmt, outer: _Scope | None) -> None:
+        self.node, self.outer = node, outer
+        self.depth: int = 0 if outer is None else outer.depth + 1
+
+    def loops_until(self, stop: Stmt | None) -> list[For]:
+        """The loops around, innermost first, up to (without) the statement `stop`."""
+        found: list[For] = []
+        scope: _Scope | None = self
+        while scope is not None and scope.node is not stop:
+            if isinstance(scope.node, For):
+                found.append(scope.node)
+            scope = scope.outer
+        return found
+
+
+class _Access(NamedTuple):
+    """One load or store, in program order: a store comes after the loads of its value."""
+
+    indices: tuple[PrimExpr, ...]
+    scope: _Scope
+    is_store: bool
+
+
+class _Accesses:
+    """Every access of the buffers that blocks allocate; those used in other ways are left out."""
+
+    def __init__(self, fn: PrimFunc) -> None:
+        self.of: dict[Buffer, list[_Access]] = {}
+        self._owned: dict[Var, Buffer] = {}
+        self._strange: set[Buffer] = set()
+        stack: list[tuple[Stmt, _Scope | None]] = [(fn.body, None)]
+        while stack:
+            s, outer = stack.pop()
+            scope = _Scope(s, outer)
+            stack.extend((c, scope) for c in reversed(s._children_()) if isinstance(c, Stmt))
+            if isinstance(s, Block):
+                for b in s.alloc_buffers:
+                    if _is_plain(b):
+                        self._owned[b.data] = b
+                        self.of[b] = []
+                continue
+            for child in s._children_():
+                if not isinstance(child, (Stmt, Buffer)):
+                    self._record(child, scope)
+            if isinstance(s, BufferStore):
+                self._add(s.buffer, s.indices, scope, True)
+            else:
+                self._strange.update(
+                    self._owned[c.data]
+                    for c in s._children_()
+                    if isinstance(c, Buffer) and c.data in self._owned
+                )
+        for b in self._strange:
+            del self.of[b]
+
+    def _record(self, root: Any, scope: _Scope) -> None:
+        stack = [root]
+        seen: set[int] = set()
+        while stack:
+            n = stack.pop()
+            if id(n) in seen:
+                continue
+            seen.add(id(n))
+            if isinstance(n, BufferLoad):
+                self._add(n.buffer, n.indices, scope, False)
+                stack.extend(n.indices)
+            elif isinstance(n, Var) and n in self._owned:
+                self._strange.add(self._owned[n])
+            elif isinstance(n, Buffer):
+                stack.append(n.data)
+            elif isinstance(n, Call) and n.op is INTRINSICS["address_of"]:
+                stack.extend(a.buffer if isinstance(a, BufferLoad) else a for a in n.args)
+            else:
+                stack.extend(n._children_())
+
+    def _add(
+        self, buffer: Buffer, indices: tuple[PrimExpr, ...], scope: _Scope, is_store: bool
+    ) -> None:
+        if buffer.data not in self._owned:
+            return
+        if buffer not in self.of or any(i.dtype.lanes != 1 for i in indices):
+            # Another view of the same memory, or several elements at once.
+            self._strange.add(self._owned[buffer.data])
+        else:
+            self.of[buffer].append(_Access(indices, scope, is_store))
+
+
+def _is_plain(b: Buffer) -> bool:
+    return (
+        not b.strides
+        and constant(b.elem_offset) == 0
+        and b.dtype.lanes == 1
+        and not getattr(b, "axis_separators", ())
+    )
+
+
+# -- what one iteration uses -----------------------------------------------------------------------
+
+
+class _Box(NamedTuple):
+    """Along each axis the first element, and how many."""
+
+    low: tuple[PrimExpr, ...]
+    extent: tuple[PrimExpr, ...]
+
+    def saves(self, buffer: Buffer) -> bool:
+        """Whether it is less than the whole."""
+        return any(e is not size for e, size in zip(self.extent, buffer.shape)) and not any(
+            _is_larger(e, size) for e, size in zip(self.extent, buffer.shape)
+        )
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes with more than one element."""
+        return tuple(k for k, e in enumerate(self.extent) if constant(e) != 1)
+
+
+def _is_larger(extent: PrimExpr, size: PrimExpr) -> bool:
+    a, b = constant(extent), constant(size)
+    return a is not None and b is not None and a > b
+
+
+def _box_of(buffer: Buffer, accesses: list[_Access], fn: PrimFunc) -> _Box | None:
+    """The part that one iteration of the innermost possible loop uses."""
+    if not accesses or not accesses[0].is_store:
+        return None
+    common = accesses[0].scope
+    for a in accesses[1:]:
+        common = _common(common, a.scope)
+    prover = _Prover(fn, accesses)
+    scope: _Scope | None = common
+    while scope is not None:
+        s = scope.node
+        if isinstance(s, Block) and any(b is buffer for b in s.alloc_buffers):
+            return None
+        if isinstance(s, For):
+            box = prover.box_within(s, accesses, buffer.shape)
+            if box is not None:
+                return box
+        scope = scope.outer
+    return None
+
+
+def _common(a: _Scope, b: _Scope) -> _Scope:
+    while a.node is not b.node:
+        if a.depth >= b.depth and a.outer is not None:
+            a = a.outer
+        elif b.outer is not None:
+            b = b.outer
+        else:
+            return a
+    return a
+
+
+class _Prover:
+    def __init__(self, fn: PrimFunc, accesses: list[_Access]) -> None:
+        self.analyzer = Analyzer(wrap=False)
+        bind_sizes(self.analyzer, fn)
+        _bind_loops(self.analyzer, (a.scope for a in accesses))
+
+    def box_within(
+        self, loop: For, accesses: list[_Access], shape: tuple[PrimExpr, ...]
+    ) -> _Box | None:
+        """The box that the first access fills in each iteration of `loop`, if all others stay in
+        it.
+        """
+        first = accesses[0]
+        nest = first.scope.loops_until(loop)
+        if not self._unconditional(first, loop, shape) or _shares_nest(first, accesses, nest):
+            return None
+        box = self._filled(first.indices, nest)
+        if box is None:
+            return None
+        return box if all(self._inside(a, loop, box) for a in accesses[1:]) else None
+
+    def _unconditional(self, first: _Access, loop: For, shape: tuple[PrimExpr, ...]) -> bool:
+        """Whether the store runs in each iteration of `loop` wherever its own loops run, or at
+        least wherever it stays within the buffer.
+        """
+        at: _Scope | None = first.scope
+        while at is not None and at.node is not loop:
+            s = at.node
+            if isinstance(s, BlockRealize) and constant(s.predicate) != 1:
+                if not all(self._is_bound(c, first, shape) for c in conjuncts(s.predicate)):
+                    return False
+            if not isinstance(s, (For, Block, BlockRealize, SeqStmt, BufferStore)):
+                return False
+            at = at.outer
+        return at is not None
+
+    def _is_bound(self, condition: Any, first: _Access, shape: tuple[PrimExpr, ...]) -> bool:
+        """Whether a condition holds, or says no more than that an index is within its axis."""
+        if self.analyzer.can_prove(condition):
+            return True
+        if not isinstance(condition, LT):
+            return False
+        gap = condition.b - condition.a
+        return any(
+            self.analyzer.can_prove_equal(cast(gap.dtype, e) - cast(gap.dtype, i), gap)
+            for i, e in zip(first.indices, shape)
+        )
+
+    def _filled(self, indices: tuple[PrimExpr, ...], nest: list[For]) -> _Box | None:
+        """The box of a store under `nest`, if each of its elements is written."""
+        extents = {f.loop_var: f.extent for f in nest}
+        if any(constant(f.min) != 0 for f in nest):
+            return None
+        if any(v in extents for f in nest for v in walk(f.extent)):
+            return None
+        used: set[Var] = set()
+        lows: list[PrimExpr] = []
+        sizes: list[PrimExpr] = []
+        for index in indices:
+            mixed = _mixed_radix(self.analyzer.simplify(index), extents, index.dtype)
+            if mixed is None or used & set(mixed[2]):
+                return None
+            used.update(mixed[2])
+            lows.append(self.analyzer.simplify(mixed[0]))
+            sizes.append(self.analyzer.simplify(mixed[1]))
+        return _Box(tuple(lows), tuple(sizes))
+
+    def _inside(self, access: _Access, loop: For, box: _Box) -> bool:
+        known: dict[Any, Any] = {}
+        loops = access.scope.loops_until(loop)
+        for f in reversed(loops):
+            low = interval_of(f.min, known, self.analyzer)
+            high = interval_of(f.min + f.extent - 1, known, self.analyzer)
+            known[f.loop_var] = None if low is None or high is None else (low[0], high[1])
+        for index, low, extent in zip(access.indices, box.low, box.extent):
+            found = interval_of(index, known, self.analyzer)
+            if found is None:
+                return False
+            below = cast(low.dtype, found[0]) - low
+            above = cast(low.dtype, found[1]) - low - cast(low.dtype, extent)
+            if not (self.analyzer.can_prove(below >= 0) and self.analyzer.can_prove(above < 0)):
+                return False
+        return True
+
+
+def _bind_loops(analyzer: Analyzer, scopes: Iterable[_Scope]) -> None:
+    """Tell the analyzer the ranges of the loops around, the outer ones first."""
+    done: set[int] = set()
+    for scope in scopes:
+        for f in reversed(scope.loops_until(None)):
+            if id(f) not in done:
+                done.add(id(f))
+                whole = Range.from_min_extent(f.min, f.extent)
+                analyzer.bind(f.loop_var, whole, allow_override=True)
+
+
+def _shares_nest(first: _Access, accesses: list[_Access], nest: list[For]) -> bool:
+    """Whether another access is in one of the loops around the first one."""
+    if not nest:
+        return False
+    outermost = nest[-1]
+    for a in accesses[1:]:
+        scope: _Scope | None = a.scope
+        while scope is not None:
+            if scope.node is outermost:
+                return True
+            scope = scope.outer
+    return False
+
+
+def _mixed_radix(
+    index: PrimExpr, extents: dict[Var, PrimExpr], dtype: Any
+) -> tuple[PrimExpr, PrimExpr, list[Var]] | None:
+    """(low, size, loop variables) of an index that takes each of `size` values from `low` on.
+
+    The variables have factors 1, e1, e1 * e2 ... of each other's extents: ``j * 16 + k`` with k
+    below 16.
+    """
+    low: PrimExpr = const(0, dtype)
+    terms: list[tuple[Var, int]] = []
+    stack: list[tuple[PrimExpr, int]] = [(index, 1)]
+    while stack:
+        e, sign = stack.pop()
+        if isinstance(e, Add) or (isinstance(e, Sub) and not _mentions(e.b, extents)):
+            stack.append((e.a, sign))
+            stack.append((e.b, sign if isinstance(e, Add) else -sign))
+            continue
+        if not _mentions(e, extents):
+            low = binary(Add if sign > 0 else Sub, low, cast(dtype, e))
+            continue
+        inner, factor = (e.a, e.b) if isinstance(e, Mul) else (e, const(1, dtype))
+        inner = getattr(inner, "value", inner) if not isinstance(inner, (Var, IntImm)) else inner
+        step = constant(factor)
+        if sign < 0 or step is None or step < 1 or inner not in extents:
+            return None
+        terms.append((inner, step))
+    terms.sort(key=lambda t: t[1])
+    size: PrimExpr = const(1, dtype)
+    for var, step in terms:
+        if constant(size) != step:
+            return None
+        extent = cast(dtype, extents[var])
+        size = binary(Mul, size, extent)
+    return low, size, [v for v, _ in terms]
+
+
+def _mentions(e: PrimExpr, variables: dict[Var, PrimExpr]) -> bool:
+    return any(isinstance(n, (Var, SizeVar)) and n in variables for n in walk(e))
+
+
+# -- shrinking -------------------------------------------------------------------------------------
+
+
+class _Shrink(StmtRewriter):
+    def __init__(self, fn: PrimFunc, boxes: dict[Buffer, _Box], found: _Accesses) -> None:
+        super().__init__()
+        self.boxes = boxes
+        self.analyzer = Analyzer(wrap=False)
+        bind_sizes(self.analyzer, fn)
+        _bind_loops(self.analyzer, (a.scope for b in boxes for a in found.of[b]))
+        self.new: dict[Buffer, Buffer] = {}
+        self._memo: dict[int, tuple[Any, Any]] = {}
+        for b, box in boxes.items():
+            shape = tuple(cast(b.shape[k].dtype, box.extent[k]) for k in box.kept)
+            self.new[b] = b.replace(shape=shape or (const(1, b.shape[0].dtype),))
+
+    def _place(self, b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        box = self.boxes[b]
+        made = tuple(
+            self.analyzer.simplify(Sub(indices[k], cast(indices[k].dtype, box.low[k])))
+            for k in box.kept
+        )
+        return made or (const(0, indices[0].dtype),)
+
+    def buffer(self, b: Buffer) -> Buffer:
+        return self.new.get(b, b)
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        return transform(
+            e, self._load, pre=lambda n: n if type(n) is Buffer else None, memo=self._memo
+        )
+
+    def _load(self, n: Any) -> Any:
+        if type(n) is BufferLoad and n.buffer in self.boxes:
+            return BufferLoad(self.new[n.buffer], self._place(n.buffer, n.indices))
+        return None
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        value = self.expr(stmt.value)
+        indices = tuple(self.expr(i) for i in stmt.indices)
+        if stmt.buffer in self.boxes:
+            indices = self._place(stmt.buffer, indices)
+        same = value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices))
+        if same and stmt.buffer not in self.boxes:
+            return stmt
+        return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
+        yield stmt
+
+    def on_block(self, stmt: Block) -> Steps:
+        body = yield stmt.body
+        init = stmt.init
+        if init is not None:
+            init = yield init
+        return stmt.replace(
+            body=body,
+            init=init,
+            alloc_buffers=tuple(self.buffer(b) for b in stmt.alloc_buffers),
+            reads=tuple(self._region(r) for r in stmt.reads),
+            writes=tuple(self._region(r) for r in stmt.writes),
+        )
+
+    def _region(self, r: BufferRegion) -> BufferRegion:
+        new = self.new.get(r.buffer)
+        if new is None:
+            return r
+        whole = [Range.from_min_extent(const(0, e.dtype), e) for e in new.shape]
+        return BufferRegion(new, tuple(whole))

@@ -1,0 +1,185 @@
+"""Guard each index that is not provably within its axis: nothing a kernel is given may crash it.
+
+    B[i] = A[I[i]]                              B[i] = A[bound_check(I[i], 16, "A")]
+
+`bound_check(index, limit, name)` is `index` where 0 <= index < limit; elsewhere the function
+leaves with a failure that names the buffer. It stands where the index is evaluated, so accesses
+behind conditions are checked only if reached.
+
+What follows from loop ranges, conditions around the access and sizes is proven here, axis by axis,
+while the axes are still to be seen. So ordinary kernels carry no guards; what stays are indices
+read from data, given as scalars, or beyond what `arith` can prove. Kernels that a file brings are
+not trusted to declare their buffers rightly: `InstrumentBoundCheckers` guards their flat accesses
+as well. `PassContext(config={"tir.guard_indices": False})` leaves the guards out, for those who
+know their data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...base import DataType
+from ...ir import (
+    Call,
+    FloorMod,
+    IntImm,
+    Intrinsic,
+    IRModule,
+    Let,
+    Not,
+    PassContext,
+    PrimExpr,
+    Var,
+    const,
+    walk,
+)
+from ...ir.expr import cast
+from ...ir.transform import prim_func_pass, register_config
+from ...ir.walk import transform
+from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, LetStmt, PrimFunc, While
+from .bound_check import checked_index
+from .rewriter import ScopedRewriter, Steps
+
+__all__ = ["GuardIndices"]
+
+_INT64 = DataType("int64")
+_MAX_NESTING = 64
+
+register_config(
+    "tir.guard_indices",
+    bool,
+    True,
+    "check at run time every index that is not provably within its axis",
+)
+
+
+@prim_func_pass(opt_level=0)
+def GuardIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Guard indices that may leave their axis. Blocks must be lowered, buffers not yet flat."""
+    return _Guard(fn).on_function(fn) if ctx.get("tir.guard_indices") else fn
+
+
+class _Guard(ScopedRewriter):
+    def __init__(self, fn: PrimFunc) -> None:
+        super().__init__(fn)
+        self._nesting = 0
+
+    # -- what is known -----------------------------------------------------------------------------
+
+    def on_for(self, stmt: Any) -> Steps:
+        self._memo = {}
+        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        made = stmt.replace(min=first, extent=extent)
+        # Where the body runs, the extent is not 0: x % n is below n there.
+        with self._given(extent >= 1), self.loop_range(made):
+            body = yield stmt.body
+        self._memo = {}
+        return made.replace(body=body)
+
+    def on_if(self, stmt: IfThenElse) -> Steps:
+        condition = self.expr(stmt.condition)
+        with self._given(stmt.condition):
+            then_case = yield stmt.then_case
+        else_case = stmt.else_case
+        if else_case is not None:
+            with self._given(Not(stmt.condition)):
+                else_case = yield else_case
+        self._memo = {}
+        return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def on_while(self, stmt: While) -> Steps:
+        condition = self.expr(stmt.condition)
+        body = yield stmt.body
+        self._memo = {}
+        return stmt.replace(condition=condition, body=body)
+
+    def on_let(self, stmt: LetStmt) -> Steps:
+        value = self.expr(stmt.value)
+        self._learn(stmt.var, stmt.value)
+        body = yield stmt.body
+        return stmt.replace(value=value, body=body)
+
+    def _given(self, condition: PrimExpr) -> Any:
+        # What was decided without the condition need not hold for what is decided with it.
+        self._memo = {}
+        return self.analyzer.constraint_scope(_stable(condition))
+
+    def _learn(self, var: Var, value: PrimExpr) -> None:
+        if not var.dtype.is_int or var.dtype.lanes != 1:
+            return
+        if _reads_memory(value):
+            self.analyzer.update(var, self.analyzer.const_int_bound(value))
+        else:
+            self.analyzer.bind(var, value, allow_override=True)
+
+    # -- accesses ----------------------------------------------------------------------------------
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        value = self.expr(stmt.value)
+        indices = self._checked(stmt.buffer, tuple(self.expr(i) for i in stmt.indices))
+        same = value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices))
+        return stmt if same else stmt.replace(value=value, indices=indices)
+        yield stmt
+
+    def expr(self, e: PrimExpr) -> PrimExpr:
+        return transform(e, self._access, pre=self._enter, memo=self._memo)
+
+    def _enter(self, n: Any) -> Any:
+        if isinstance(n, Buffer):
+            return n
+        if isinstance(n, Let):
+            self._learn(n.var, n.value)
+        if not (isinstance(n, Call) and _is_branch(n)) or self._nesting >= _MAX_NESTING:
+            return None
+        # Only the arm that is taken is evaluated, so its condition holds there.
+        condition, then_value, else_value = n.args
+        before = self._memo
+        self._nesting += 1
+        args = [self.expr(condition)]
+        for known, arm in ((condition, then_value), (Not(condition), else_value)):
+            with self._given(known):
+                args.append(self.expr(arm))
+        self._nesting -= 1
+        self._memo = before
+        same = all(a is b for a, b in zip(args, n.args))
+        return n if same else n.replace(args=tuple(args))
+
+    def _access(self, n: Any) -> Any:
+        if not isinstance(n, BufferLoad):
+            return None
+        indices = self._checked(n.buffer, n.indices)
+        same = all(a is b for a, b in zip(indices, n.indices))
+        return n if same else n.replace(indices=indices)
+
+    def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        if len(indices) != len(buffer.shape):
+            return indices
+        return tuple(
+            checked_index(i, e, buffer.name, self._proven) for i, e in zip(indices, buffer.shape)
+        )
+
+    def _proven(self, index: PrimExpr, extent: PrimExpr) -> bool:
+        low, high = self.analyzer.const_int_bound(index)
+        if low >= 0 and isinstance(extent, IntImm) and high < extent.value:
+            return True
+        if isinstance(index, FloorMod) and index.b is extent:
+            return self.analyzer.const_int_bound(extent).min_value >= 1
+        wide = index if index.dtype is extent.dtype else cast(_INT64, index)
+        limit = extent if index.dtype is extent.dtype else cast(_INT64, extent)
+        return bool(
+            (low >= 0 or self.analyzer.can_prove(wide >= 0))
+            and self.analyzer.can_prove(wide < limit)
+        )
+
+
+def _is_branch(n: Call) -> bool:
+    return isinstance(n.op, Intrinsic) and n.op.name == "tir.if_then_else" and len(n.args) == 3
+
+
+def _stable(condition: PrimExpr) -> PrimExpr:
+    """The condition, unless it is about memory: after the next store it may no longer hold."""
+    return const(True, "bool") if _reads_memory(condition) else condition
+
+
+def _reads_memory(e: PrimExpr) -> bool:
+    return any(isinstance(n, BufferLoad) for n in walk(e))

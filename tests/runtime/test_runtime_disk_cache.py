@@ -1,0 +1,121 @@
+"""DiskCache: entries survive, damage does not count, the size is bounded."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+import pytest
+
+from relaxvm.runtime.disk_cache import DiskCache
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path / "cache"))
+    os.makedirs(tmp_path / "cache", mode=0o700)
+    return DiskCache("kernels", 1 << 20)
+
+
+def test_what_was_put_is_found_again(cache):
+    assert cache.get(b"key") is None
+    cache.put(b"key", b"content")
+    cache.put(b"empty", b"")
+    assert cache.get(b"key") == b"content"
+    assert cache.get(b"empty") == b""
+    assert DiskCache("kernels", 1 << 20).get(b"key") == b"content"
+    assert DiskCache("others", 1 << 20).get(b"key") is None
+    cache.put(b"key", b"newer")
+    assert cache.get(b"key") == b"newer"
+
+
+@pytest.mark.parametrize("how", ["cut", "flip", "empty", "swap", "folder"])
+def test_a_damaged_entry_is_no_entry(cache, how):
+    cache.put(b"key", b"content" * 10)
+    cache.put(b"other", b"another")
+    path, other = cache._path(_digest(b"key")), cache._path(_digest(b"other"))
+    whole = path.read_bytes()
+    if how == "cut":
+        path.write_bytes(whole[:-1])
+    elif how == "flip":
+        path.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "swap":
+        # An entry that is whole, but of another key.
+        path.write_bytes(other.read_bytes())
+    else:
+        path.unlink()
+        path.mkdir()
+    assert cache.get(b"key") is None
+    cache.put(b"key", b"again")
+    if how != "folder":
+        assert cache.get(b"key") == b"again"
+
+
+def _digest(key):
+    import hashlib
+
+    return hashlib.sha256(key).digest()
+
+
+def test_the_oldest_entries_go_when_it_is_full(tmp_path, monkeypatch):
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
+    os.chmod(tmp_path, 0o700)
+    cache = DiskCache("small", 100_000)
+    for i in range(20):
+        cache.put(b"%d" % i, bytes(10_000))
+        os.utime(cache._path(_digest(b"%d" % i)), (1000 + i, 1000 + i))
+    os.utime(cache._path(_digest(b"0")), (5000, 5000))
+    cache.prune()
+    held = [i for i in range(20) if cache.get(b"%d" % i) is not None]
+    assert 0 in held
+    assert held[1:] == list(range(20 - len(held) + 1, 20))
+    assert sum(f.stat().st_size for f in cache.folder.iterdir()) <= 100_000
+    cache.put(b"huge", bytes(90_000))
+    assert cache.get(b"huge") is None
+    cache.clear()
+    assert list(cache.folder.iterdir()) == []
+
+
+def test_drafts_left_behind_are_removed(cache):
+    cache.put(b"key", b"content")
+    draft = cache.folder / ".x.entry.123"
+    draft.write_bytes(b"half")
+    os.utime(draft, (1, 1))
+    cache.prune()
+    assert not draft.exists()
+    assert cache.get(b"key") == b"content"
+
+
+def _hammer(folder, seed):
+    os.environ["RELAXVM_CACHE_DIR"] = folder
+    cache = DiskCache("kernels", 1 << 20)
+    for i in range(200):
+        content = bytes([i % 251]) * (100 + 37 * seed)
+        cache.put(b"%d" % (i % 7), content)
+        found = cache.get(b"%d" % (i % 7))
+        assert found is None or len(set(found)) == 1
+
+
+def test_many_writers_never_show_a_torn_entry(cache):
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_hammer, args=(str(cache.folder.parent), i)) for i in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0, 0]
+
+
+def test_where_nothing_can_be_kept_it_is_silent(tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(blocked))
+    cache = DiskCache("kernels", 1 << 20)
+    cache.put(b"key", b"content")
+    cache.prune()
+    cache.clear()
+    assert cache.get(b"key") is None

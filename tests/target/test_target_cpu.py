@@ -1,0 +1,129 @@
+"""`cpu_model`: what schedules are told about a CPU."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from relaxvm.base import CpuModel, PassError
+from relaxvm.runtime.cpu_budget import usable_cores
+from relaxvm.script import ir as I
+from relaxvm.script import tir as T
+from relaxvm.target import Target, compile_prim_funcs, cpu_model
+from relaxvm.target.cpu import _host_caches
+
+ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
+
+
+@I.ir_module
+class AddOne:
+    @T.prim_func
+    def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        for i in T.parallel(64):
+            B[i] = T.exp(A[i]) + T.float32(1)
+
+
+def test_this_computer_is_described():
+    model = cpu_model()
+    assert model == cpu_model("native")
+    assert model.vector_bits in (64, 128, 256, 512)
+    assert model.vector_registers in (16, 32)
+    assert model.cores == usable_cores()
+    assert 1 << 10 <= model.l1_bytes <= model.l2_bytes
+    assert model.lanes(32) == max(1, model.vector_bits // 32)
+
+
+@pytest.mark.parametrize(
+    ("target", "bits", "registers", "fma"),
+    [
+        ("llvm -mcpu=x86-64", 128, 16, False),
+        ("x86-64-v2", 128, 16, False),
+        ("x86-64-v3", 256, 16, True),
+        ("x86-64-v4", 512, 32, True),
+        ("intel/haswell", 256, 16, True),
+        ("amd/zen4", 512, 32, True),
+        ("arm/neoverse-n1", 128, 32, True),
+        ("raspberry-pi/4b-aarch64", 128, 32, True),
+        ("riscv64/generic", 64, 32, False),
+        ("llvm -mtriple=riscv64-linux-gnu -mattr=+v,+d", 128, 32, True),
+    ],
+)
+def test_vector_units_of_named_cpus(target, bits, registers, fma):
+    triple = Target(target).options.get("mtriple", "x86_64-linux-gnu")
+    if "mtriple" not in Target(target).options:
+        target = Target(Target(target).export() | {"mtriple": triple})
+    model = cpu_model(target)
+    assert (model.vector_bits, model.vector_registers, model.fma) == (bits, registers, fma)
+
+
+def test_dot_products_of_named_cpus_are_known():
+    assert cpu_model("intel/sapphirerapids -mtriple=x86_64-linux-gnu").has(
+        "avx512vnni", "avx512bf16"
+    )
+    assert not cpu_model("intel/skylake-avx512 -mtriple=x86_64-linux-gnu").has("avx512vnni")
+    assert not cpu_model("intel/cascadelake -mattr=-avx512vnni").has("avx512vnni")
+    assert cpu_model("arm/neoverse-v1").has("i8mm", "dotprod")
+
+
+def test_what_the_target_states_counts():
+    model = cpu_model(
+        "llvm -vector-width=256 -num-vector-registers=8 -num-cores=3 "
+        "-l1-cache-bytes=16384 -l2-cache-bytes=131072 -l3-cache-bytes=1000000"
+    )
+    assert (model.vector_bits, model.vector_registers, model.cores) == (256, 8, 3)
+    assert (model.l1_bytes, model.l2_bytes, model.l3_bytes) == (16384, 131072, 1000000)
+    with pytest.raises(PassError, match="at least 1"):
+        Target("llvm -num-cores=0")
+
+
+def test_the_current_target_is_the_default():
+    with Target("llvm -num-cores=7"):
+        assert cpu_model().cores == 7
+
+
+def test_caches_are_read_from_the_system(tmp_path):
+    for i, (level, kind, size) in enumerate(
+        [
+            (1, "Data", "48K"),
+            (1, "Instruction", "32K"),
+            (2, "Unified", "2048K"),
+            (3, "Unified", "1G"),
+        ]
+    ):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu0/cache/index{i}"
+        folder.mkdir(parents=True)
+        for name, text in (("level", str(level)), ("type", kind), ("size", size)):
+            (folder / name).write_text(text + "\n")
+    broken = tmp_path / "sys/devices/system/cpu/cpu0/cache/index9"
+    broken.mkdir()
+    (broken / "size").write_text("many")
+    assert _host_caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 1 << 30}
+    assert _host_caches(tmp_path / "nowhere") == {}
+
+
+def test_tags_stand_for_targets():
+    target = Target("amd/zen4")
+    assert target.mcpu == "znver4"
+    assert target.options["tag"] == "amd/zen4"
+    assert Target(str(target)) is target
+    assert Target("amd/zen4 -num-cores=2").options["num-cores"] == 2
+    assert set(Target.list_tags()) >= {"x86-64-v3", "raspberry-pi/4b-aarch64"}
+    with pytest.raises(PassError, match="did you mean amd/zen4"):
+        Target("amd/zen44")
+
+
+@pytest.mark.parametrize("tag", ["raspberry-pi/4b-aarch64", "riscv64/generic", "x86-64-v3"])
+def test_objects_for_other_machines_are_emitted(tag):
+    target = Target(tag)
+    section = compile_prim_funcs(AddOne, target)
+    code = section.native[0]
+    assert code.object[:4] == b"\x7fELF"
+    wanted = ELF_MACHINE[code.triple.split("-")[0]]
+    assert struct.unpack_from("<H", code.object, 18)[0] == wanted
+
+
+def test_a_model_is_plain_data():
+    assert CpuModel() == CpuModel()
+    assert CpuModel(vector_bits=512).lanes(32) == 16
+    assert CpuModel(vector_bits=64).lanes(128) == 1

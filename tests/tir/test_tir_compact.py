@@ -1,0 +1,160 @@
+"""CompactBufferAllocation: buffers shrink to what one iteration uses, where that is proven."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from transform_helpers import parse
+
+import relaxvm as tvm
+from relaxvm.ir import IRModule, walk
+from relaxvm.tir import Allocate, interpret
+from relaxvm.tir.transform import lower_module
+
+
+def sizes(fn):
+    """Shapes of the allocations of the lowered function, flat."""
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    return [
+        int(np.prod([e.value for e in n.extents])) for n in walk(lowered) if type(n) is Allocate
+    ]
+
+
+def same_before_and_after(fn, *arrays):
+    a, b = [x.copy() for x in arrays], [x.copy() for x in arrays]
+    interpret(fn, *a)
+    tvm.build(fn, target="llvm")["main"](*b)
+    for x, y in zip(a, b):
+        np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+ROWS = """
+def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 48), "float32")):
+    W = T.alloc_buffer((64, 48), "float32")
+    for i in range(64):
+        for j in range(48):
+            W[i, j] = A[i, j] * A[i, j]
+        for j in range(48):
+            B[i, j] = W[i, 47 - j] + T.float32(1)
+"""
+TILES = """
+def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 48), "float32")):
+    W = T.alloc_buffer((64, 48), "float32")
+    for io, jo in T.grid(16, 3):
+        for i, j0, j1 in T.grid(4, 2, 8):
+            W[io * 4 + i, jo * 16 + j0 * 8 + j1] = A[io * 4 + i, jo * 16 + j0 * 8 + j1]
+        for k in range(5):
+            for i, j in T.grid(4, 16):
+                W[io * 4 + i, jo * 16 + j] = W[io * 4 + i, jo * 16 + j] + T.float32(1)
+        for i, j in T.grid(4, 16):
+            B[io * 4 + i, jo * 16 + j] = W[io * 4 + i, jo * 16 + j]
+"""
+
+
+@pytest.mark.parametrize(("text", "size"), [(ROWS, 48), (TILES, 64)])
+def test_a_buffer_shrinks_to_one_tile(text, size):
+    fn = parse(text)
+    assert sizes(fn) == [size]
+    a = np.random.default_rng(0).random((64, 48), dtype="float32")
+    same_before_and_after(fn, a, np.zeros_like(a))
+
+
+def test_a_size_that_is_known_only_later_stays_one():
+    text = """
+def main(a: T.handle, b: T.handle):
+    n, m = T.int64(), T.int64()
+    A = T.match_buffer(a, (n, m), "float32")
+    B = T.match_buffer(b, (n, m), "float32")
+    W = T.alloc_buffer((n, m), "float32")
+    for i in range(n):
+        for j in range(m):
+            W[i, j] = A[i, j] * A[i, j]
+        for j in range(m):
+            B[i, j] = W[i, j] + T.float32(1)
+"""
+    fn = parse(text)
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    (allocation,) = [n for n in walk(lowered) if type(n) is Allocate]
+    assert [e.name for e in allocation.extents] == ["m"]
+    a = np.random.default_rng(0).random((5, 7), dtype="float32")
+    same_before_and_after(fn, a, np.zeros_like(a))
+
+
+KEPT = {
+    "handed on to the next iteration": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((9,), "float32")
+    W[0] = T.float32(0)
+    for i in range(8):
+        W[i + 1] = W[i] + A[i]
+        B[i] = W[i + 1]
+""",
+    "a neighbour is read": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        W[i] = A[i]
+        B[i] = W[i] + T.if_then_else(i > 0, W[i - 1], T.float32(0))
+""",
+    "accumulated over all iterations": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        W[i] = T.float32(0)
+    for i in range(8):
+        W[i] = W[i] + A[i]
+        B[i] = W[i]
+""",
+    "written under a condition": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        W[i] = T.float32(3)
+    for i in range(8):
+        if A[i] > T.float32(0.5):
+            W[i] = A[i]
+        B[i] = W[i]
+""",
+    "several elements at once": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((8, 4), "float32")
+    for i in range(8):
+        W[i, T.Ramp(0, 1, 4)] = T.Broadcast(A[i], 4)
+        B[i] = A[i]
+""",
+    "written with gaps": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((16,), "float32")
+    for z in range(16):
+        W[z] = T.float32(2)
+    for i in range(1):
+        for j in range(8):
+            W[j * 2] = A[j]
+        for j in range(8):
+            B[j] = W[j * 2] + W[j]
+""",
+    "read in the nest that fills it": """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
+    W = T.alloc_buffer((4, 8), "float32")
+    for i in range(4):
+        for j in range(8):
+            W[i, j] = A[j]
+            B[j] = W[i, 7 - j] * T.float32(0) + W[i, j]
+""",
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_buffer_stays_whole_when(name):
+    fn = parse(KEPT[name])
+    before = [int(np.prod([e.value for e in b.shape])) for b in _allocated(fn)]
+    assert sizes(fn) == before
+    if name != "read in the nest that fills it":
+        a = np.random.default_rng(0).random(8, dtype="float32")
+        same_before_and_after(fn, a, np.zeros_like(a))
+
+
+def _allocated(fn):
+    from relaxvm.tir import Block
+
+    return [b for n in walk(fn) if isinstance(n, Block) for b in n.alloc_buffers]
