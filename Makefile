@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
+# One process of tests per core; `make test WORKERS=` runs them in one.
+WORKERS ?= -n auto --dist worksteal
 
 .PHONY: demo test test-slow test-all lint types bench clean
 
@@ -25,10 +27,10 @@ types: $(VENV)/ready-test
 	$(PY) -m mypy
 
 test: lint types
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest $(WORKERS) -m "not slow"
 
 test-slow: $(VENV)/ready-test
-	$(PY) -m pytest -m slow
+	$(PY) -m pytest $(WORKERS) -m slow
 
 test-all: test test-slow
 

@@ -26,6 +26,7 @@ from ..ir import (
     FloorDiv,
     FloorMod,
     IntImm,
+    Let,
     Mul,
     Node,
     Or,
@@ -37,6 +38,7 @@ from ..ir import (
     as_expr,
     cast,
     substitute,
+    walk,
 )
 from ..ir.expr import CompareExpr
 from .bound import NEG_INF, POS_INF, ConstIntBound
@@ -233,7 +235,8 @@ class Analyzer:
         """
         expr = as_expr(expr)
         if self._values:
-            expr = substitute(expr, self._values)
+            bound = {n.var for n in walk(expr) if isinstance(n, Let)}
+            expr = substitute(expr, {v: x for v, x in self._values.items() if v not in bound})
         stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
         memo = self._memo
         while stack:
@@ -260,7 +263,10 @@ class Analyzer:
     def _simplify_one(self, e: PrimExpr) -> PrimExpr:
         if isinstance(e, _RING) and is_scalar_int(e):
             return self._from_poly(self._ring(e), e)
-        rebuilt = e._map_children_(lambda c: self._done(c) if isinstance(c, PrimExpr) else c)
+        binds = e.var if isinstance(e, Let) else None
+        rebuilt = e._map_children_(
+            lambda c: self._done(c) if isinstance(c, PrimExpr) and c is not binds else c
+        )
         if not isinstance(rebuilt, type(e)):
             return rebuilt
         rule = RULES.get(type(rebuilt))

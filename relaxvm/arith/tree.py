@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, PrimExpr, Sub
+from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, Let, PrimExpr, Sub
 
 __all__ = [
     "NEGATED",
@@ -46,6 +46,8 @@ def parts_of(e: PrimExpr) -> list[PrimExpr]:
     """What must be simplified before `e`: its children, or the leaves of the sum that it is."""
     if isinstance(e, (Add, Sub)) and is_scalar_int(e):
         return [leaf for leaf, _ in summands(e)]
+    if isinstance(e, Let):
+        return [e.value, e.body]  # where a variable is bound it stays a variable
     return [c for c in e._children_() if isinstance(c, PrimExpr)]
 
 

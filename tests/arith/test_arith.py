@@ -25,6 +25,7 @@ from relaxvm.ir import (
     FloorDiv,
     FloorMod,
     IntImm,
+    Let,
     Max,
     Min,
     Mod,
@@ -406,3 +407,14 @@ def test_a_rest_that_would_wrap_is_not_divided_alone():
     simple = a.simplify(expr)
     for value in range(4):
         assert evaluate(simple, {x: value}) == (4 - value) // 4
+
+
+def test_a_let_keeps_its_variable_when_the_analyzer_knows_its_value():
+    a, b = Var("a", "int8"), Var("b", "int8")
+    knows_bounds, knows_value = Analyzer(), Analyzer()
+    knows_bounds.update(a, ConstIntBound(-2, -2))
+    knows_value.bind(a, IntImm("int8", -2))
+    for analyzer in (knows_bounds, knows_value):
+        for e in (Let(a, b - 2, a + b), Let(a, b - 2, a < b)):
+            found = analyzer.simplify(e)
+            assert not isinstance(found, Let) or found.var is a

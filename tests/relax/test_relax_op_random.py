@@ -61,10 +61,21 @@ class Graph:
                 made = R.add(x, y)
             except StructInfoError:
                 continue
-            # Unknown dimensions: whether these broadcast depends on what n is.
-            if made.struct_info.dims is not None:
+            # Whether these broadcast may depend on what n is: unknown dimensions, or a run-time check.
+            if made.struct_info.dims is not None and self.broadcast(x, y):
                 fits.append(y)
         return x, self.pick(fits)
+
+    def broadcast(self, *operands):
+        shapes = [
+            [self.symbols[d] if isinstance(d, Var) else int(d) for d in e.struct_info.dims]
+            for e in operands
+        ]
+        try:
+            np.broadcast_shapes(*shapes)
+        except ValueError:
+            return False
+        return True
 
     def scalar(self):
         return self.pick(BINARY)(self.pick(self.values), self.pick((0.5, -1, 2)))

@@ -166,7 +166,7 @@ def test_an_impossible_shape_is_a_typed_error(shape, error):
         None,
         {},
     ],
-    ids=lambda d: str(getattr(d, "dtype", d))[:30],
+    ids=lambda d: str(getattr(d, "dtype", type(d).__name__))[:30],
 )
 def test_what_is_not_numbers_is_refused(data):
     with pytest.raises((VMTypeError, VMValueError), match=r"want|cannot make"):
