@@ -176,16 +176,16 @@ def schedule_contraction(sch: Schedule, rv: Any, c: Contraction, cpu: CpuModel) 
     height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers)
     outer = [loop for axis, loop in loops.items() if axis not in (c.vector, c.row, *c.reduce)]
     reduce = [loops[v] for v in c.reduce]
-    jo, jv, ji = sch.split(loops[c.vector], [None, vectors, lanes])
+    jo, ji = sch.split(loops[c.vector], [None, vectors * lanes])
     if row is None:
-        sch.reorder(*outer, jo, *reduce, jv, ji)
-        _accumulate(sch, rv, jo, [jv, ji], reduce)
+        sch.reorder(*outer, jo, *reduce, ji)
+        _accumulate(sch, rv, jo, [ji], reduce, lanes)
         return True
     io, ii = sch.split(row, [None, height])
-    sch.reorder(*outer, jo, io, *reduce, ii, jv, ji)
+    sch.reorder(*outer, jo, io, *reduce, ii, ji)
     if not c.unit or (c.is_matrix and (rows is None or rows >= height * _PACK_FROM_ROWS)):
         _pack(sch, rv, c, jo, lanes * vectors, lanes)
-    _accumulate(sch, rv, io, [ii, jv, ji], reduce)
+    _accumulate(sch, rv, io, [ii, ji], reduce, lanes)
     for loop, total, size in ((jo, columns, lanes * vectors), (io, rows, height)):
         if total is None or total % size:
             # Full tiles get a loop of their own, in which no condition is left.
@@ -245,19 +245,19 @@ def _pack(sch: Schedule, block: Any, c: Contraction, jo: Any, width: int, lanes:
         sch.vectorize(vector)
 
 
-def _accumulate(sch: Schedule, block: Any, at: Any, tile: list[Any], reduce: list[Any]) -> None:
+def _accumulate(
+    sch: Schedule, block: Any, at: Any, tile: list[Any], reduce: list[Any], lanes: int
+) -> None:
     """Keep the sums of one tile in registers, and write them once."""
-    lanes = extent_of(sch, tile[-1]) or 1
     write = sch.cache_write(block, 0, "local")
     sch.reverse_compute_at(write, at)
     start = sch.decompose_reduction(block, reduce[0])
-    for each in (start, block):
-        *steps, vector = list(sch.get_loops(each))[-len(tile) :]
-        _finish(sch, steps, vector)
-    loops = list(sch.get_loops(write))
-    *steps, last = loops[_position(sch, loops, at) + 1 :]
-    over, vector = sch.split(last, [None, lanes])
-    _finish(sch, [*steps, over], vector)
+    for each in (start, block, write):
+        loops = list(sch.get_loops(each))
+        inner = loops[_position(sch, loops, at) + 1 :] if each is write else loops[-len(tile) :]
+        *steps, last = inner
+        over, vector = sch.split(last, [None, lanes])
+        _finish(sch, [*steps, over], vector)
 
 
 def _finish(sch: Schedule, steps: list[Any], vector: Any) -> None:

@@ -1,19 +1,17 @@
 """`DefaultSchedule`: a good schedule for every loop function that nobody has scheduled.
 
-Each block is looked at by what it computes, not by its name:
+Blocks are looked at by what they compute, not by their names. First come rules for several blocks
+at once (`GROUP_RULES`), then each block that is left gets the first rule of `BLOCK_RULES` that
+fits, or stays as it is: LLVM vectorises plain loops. At last the outermost loops of blocks with
+much work become parallel.
 
-    contraction     register tiles (`contraction.py`)
-    reduction       an axis along which the output is contiguous becomes the innermost loop; sums
-                    along a contiguous axis may be computed in several parts (tir.reassociate)
-    anything else   as it is: LLVM vectorises plain loops
-
-Then the outermost loops of blocks with much work become parallel. A rule that does not fit leaves
-the block as it was, never a function half changed.
+A rule works on a copy of the schedule. Where it gives up, by False or a ScheduleError, the copy is
+thrown away: a function is never left half changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError, TIRError
@@ -34,6 +32,11 @@ _PARALLEL_STEPS = 1 << 17
 _TYPICAL_SIZE = 64
 # Below this a tile has nothing to gain.
 _LEAST_STEPS = 1 << 10
+
+# (schedule, block, cpu) -> whether the rule fits and was applied
+BlockRule = Callable[[Schedule, Any, CpuModel], bool]
+# (schedule, blocks, cpu) -> the blocks that the rule has taken care of, which block rules leave
+GroupRule = Callable[[Schedule, Sequence[Any], CpuModel], Sequence[Any]]
 
 
 @module_pass(opt_level=1, numerics="reassociates")
@@ -78,16 +81,27 @@ def schedule_function(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
         blocks = sch.get_child_blocks(sch.get_block("root"))
     except ScheduleError:
         return fn
-    reduces = False
-    for rv in blocks:
+    left, reduces = list(blocks), any(_reduces(sch.get(rv)) for rv in blocks)
+    for group_rule in GROUP_RULES:
         trial = sch.copy()
         try:
-            reduces = _schedule_block(trial, rv, cpu) or reduces
+            taken = group_rule(trial, left, cpu)
         except ScheduleError:
             continue
-        sch = trial
+        if taken:
+            sch, left = trial, [rv for rv in left if rv not in taken]
+    for rv in left:
+        for rule in BLOCK_RULES:
+            trial = sch.copy()
+            try:
+                fits = rule(trial, rv, cpu)
+            except ScheduleError:
+                continue
+            if fits:
+                sch = trial
+                break
     if cpu.cores > 1:
-        sch = _parallel(sch, blocks, cpu)
+        sch = _parallel(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     made = next(iter(sch.mod.functions.values()))
     assert isinstance(made, PrimFunc)
     if reduces:
@@ -95,36 +109,42 @@ def schedule_function(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
     return made if made is fn else made.with_attr(SCHEDULED, True)
 
 
-def _schedule_block(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Apply the rule that fits. Whether the block is a reduction."""
-    block: Block = sch.get(rv)
-    if not any(axis.iter_type == "reduce" for axis in block.iter_vars):
+def _reduces(block: Block) -> bool:
+    return any(axis.iter_type == "reduce" for axis in block.iter_vars)
+
+
+def _contraction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Register tiles."""
+    found = match_contraction(sch.get(rv))
+    if found is None or _iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
         return False
-    contraction = match_contraction(block)
-    if contraction is None:
-        _contiguous_innermost(sch, rv, block)
-    elif _iterations(sch, sch.get_loops(rv)) >= _LEAST_STEPS:
-        if not schedule_contraction(sch, rv, contraction, cpu):
-            _contiguous_innermost(sch, rv, block)
-    return True
+    return schedule_contraction(sch, rv, found, cpu)
 
 
-def _contiguous_innermost(sch: Schedule, rv: Any, block: Block) -> None:
-    """Let the axis along which output and input are contiguous be the innermost loop."""
+def _contiguous_innermost(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Let the axis along which output and input of a reduction are contiguous be the innermost
+    loop. (Sums along a contiguous axis are computed in several parts, by `tir.reassociate`.)
+    """
+    block: Block = sch.get(rv)
     reducer = match_reducer(block)
     loops = loops_of(sch, rv)
     if reducer is None or loops is None or len(reducer.buffers) != 1:
-        return
+        return False
     indices = reducer.buffers[0][1]
     last = indices[-1] if indices else None
     if not isinstance(last, Var) or last not in loops:
-        return
+        return False
     reads = [r for r in block.reads if len(r.region)]
-    if not any(r.region[-1].min is last for r in reads):
-        return
     reduce = [loops[a.var] for a in block.iter_vars if a.iter_type == "reduce"]
+    if not reduce or not any(r.region[-1].min is last for r in reads):
+        return False
     sch.reorder(*reduce, loops[last])
     sch.decompose_reduction(rv, reduce[0])
+    return True
+
+
+GROUP_RULES: tuple[GroupRule, ...] = ()
+BLOCK_RULES: tuple[BlockRule, ...] = (_contraction, _contiguous_innermost)
 
 
 # -- parallel loops --------------------------------------------------------------------------------
