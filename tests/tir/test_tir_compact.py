@@ -51,7 +51,19 @@ def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 48), "float32")):
 """
 
 
-@pytest.mark.parametrize(("text", "size"), [(ROWS, 48), (TILES, 64)])
+# Each thread has a buffer of its own, in a block that stands in the loop.
+PARALLEL = """
+def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 48), "float32")):
+    W = T.alloc_buffer((8, 48, 8), "float32")
+    for io in T.parallel(8):
+        for j, i in T.grid(48, 8):
+            W[(io * 8 + i) // 8, j, (io * 8 + i) % 8] = A[io * 8 + i, j]
+        for i, j in T.grid(8, 48):
+            B[io * 8 + i, j] = W[(io * 8 + i) // 8, 47 - j, (io * 8 + i) % 8]
+"""
+
+
+@pytest.mark.parametrize(("text", "size"), [(ROWS, 48), (TILES, 64), (PARALLEL, 384)])
 def test_a_buffer_shrinks_to_one_tile(text, size):
     fn = parse(text)
     assert sizes(fn) == [size]

@@ -9,10 +9,10 @@
 
 Schedules leave such buffers behind: what a tile needs is indexed as if all tiles were kept. A
 buffer is shrunk to what one iteration of a loop L uses if every iteration first writes all of that
-part: the first access inside L is in a nest of loops that holds no other access of the buffer, is
-under no condition (but that of staying within the buffer) and fills a box without gaps; and every
-other access stays within the box. So no iteration can see what another one left. Axes along which
-the box has one element vanish.
+part: the first access inside L is in a nest of loops that holds no other access of the buffer (but
+of the element just stored), is under no condition (but that of staying within the buffer) and fills
+a box without gaps; and every other access stays within the box. So no iteration can see what
+another one left. Axes along which the box has one element vanish.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from ...ir import (
     Mul,
     PassContext,
     PrimExpr,
+    Ramp,
     Range,
     SizeVar,
     Sub,
@@ -157,11 +158,15 @@ class _Accesses:
     ) -> None:
         if buffer.data not in self._owned:
             return
-        if buffer not in self.of or any(i.dtype.lanes != 1 for i in indices):
-            # Another view of the same memory, or several elements at once.
+        if buffer not in self.of or any(not _is_run(i) for i in indices):
+            # Another view of the same memory, or several elements anywhere in it.
             self._strange.add(self._owned[buffer.data])
         else:
             self.of[buffer].append(_Access(indices, scope, is_store))
+
+
+def _is_run(index: PrimExpr) -> bool:
+    return index.dtype.lanes == 1 or type(index) is Ramp
 
 
 def _is_plain(b: Buffer) -> bool:
@@ -200,8 +205,12 @@ def _is_larger(extent: PrimExpr, size: PrimExpr) -> bool:
 
 
 def _box_of(buffer: Buffer, accesses: list[_Access], fn: PrimFunc) -> _Box | None:
-    """The part that one iteration of the innermost possible loop uses."""
+    """The part that one iteration of the innermost possible loop, or one run of the block that owns
+    the buffer, uses.
+    """
     if not accesses or not accesses[0].is_store:
+        return None
+    if any(i.dtype.lanes > 1 for i in accesses[0].indices):
         return None
     common = accesses[0].scope
     for a in accesses[1:]:
@@ -210,11 +219,10 @@ def _box_of(buffer: Buffer, accesses: list[_Access], fn: PrimFunc) -> _Box | Non
     scope: _Scope | None = common
     while scope is not None:
         s = scope.node
-        if isinstance(s, Block) and any(b is buffer for b in s.alloc_buffers):
-            return None
-        if isinstance(s, For):
+        owns = isinstance(s, Block) and any(b is buffer for b in s.alloc_buffers)
+        if owns or isinstance(s, For):
             box = prover.box_within(s, accesses, buffer.shape)
-            if box is not None:
+            if box is not None or owns:
                 return box
         scope = scope.outer
     return None
@@ -238,10 +246,10 @@ class _Prover:
         _bind_loops(self.analyzer, (a.scope for a in accesses))
 
     def box_within(
-        self, loop: For, accesses: list[_Access], shape: tuple[PrimExpr, ...]
+        self, loop: For | Block, accesses: list[_Access], shape: tuple[PrimExpr, ...]
     ) -> _Box | None:
-        """The box that the first access fills in each iteration of `loop`, if all others stay in
-        it.
+        """The box that the first access fills in each iteration of `loop` (or run of the block), if
+        all others stay in it.
         """
         first = accesses[0]
         nest = first.scope.loops_until(loop)
@@ -252,7 +260,7 @@ class _Prover:
             return None
         return box if all(self._inside(a, loop, box) for a in accesses[1:]) else None
 
-    def _unconditional(self, first: _Access, loop: For, shape: tuple[PrimExpr, ...]) -> bool:
+    def _unconditional(self, first: _Access, loop: Stmt, shape: tuple[PrimExpr, ...]) -> bool:
         """Whether the store runs in each iteration of `loop` wherever its own loops run, or at
         least wherever it stays within the buffer.
         """
@@ -298,7 +306,7 @@ class _Prover:
             sizes.append(self.analyzer.simplify(mixed[1]))
         return _Box(tuple(lows), tuple(sizes))
 
-    def _inside(self, access: _Access, loop: For, box: _Box) -> bool:
+    def _inside(self, access: _Access, loop: Stmt, box: _Box) -> bool:
         known: dict[Any, Any] = {}
         loops = access.scope.loops_until(loop)
         for f in reversed(loops):
@@ -328,11 +336,15 @@ def _bind_loops(analyzer: Analyzer, scopes: Iterable[_Scope]) -> None:
 
 
 def _shares_nest(first: _Access, accesses: list[_Access], nest: list[For]) -> bool:
-    """Whether another access is in one of the loops around the first one."""
+    """Whether another access is in one of the loops around the first one; but for those of the
+    element that has just been stored.
+    """
     if not nest:
         return False
     outermost = nest[-1]
     for a in accesses[1:]:
+        if all(i is j for i, j in zip(a.indices, first.indices)):
+            continue
         scope: _Scope | None = a.scope
         while scope is not None:
             if scope.node is outermost:
@@ -399,11 +411,13 @@ class _Shrink(StmtRewriter):
 
     def _place(self, b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         box = self.boxes[b]
-        made = tuple(
-            self.analyzer.simplify(Sub(indices[k], cast(indices[k].dtype, box.low[k])))
-            for k in box.kept
-        )
+        made = tuple(self._moved(indices[k], box.low[k]) for k in box.kept)
         return made or (const(0, indices[0].dtype),)
+
+    def _moved(self, index: PrimExpr, low: PrimExpr) -> PrimExpr:
+        if type(index) is Ramp:
+            return index.replace(base=self._moved(index.base, low))
+        return self.analyzer.simplify(Sub(index, cast(index.dtype, low)))
 
     def buffer(self, b: Buffer) -> Buffer:
         return self.new.get(b, b)
