@@ -18,7 +18,7 @@ from typing import Any
 
 from .base import PassError, VerifyError
 from .base.config import checks_enabled
-from .ir import FloatImm, IntImm, IRModule, Op, PassContext
+from .ir import IRModule, Op, PassContext
 from .ir.transform import Pass, Sequential, module_pass
 from .relax.analysis import assert_well_formed
 from .relax.expr import (
@@ -26,10 +26,7 @@ from .relax.expr import (
     DataflowBlock,
     DataflowVar,
     Function,
-    PrimValue,
-    Tuple,
 )
-from .relax.struct_info import ShapeExpr
 from .relax.transform import (
     AttachGlobalSymbol,
     CallTIRRewrite,
@@ -55,7 +52,7 @@ from .relax.transform import (
     VMShapeLower,
 )
 from .relax.transform.legalize_ops import why_not_legal
-from .relax.transform.scopes import RESULT, linearise
+from .relax.transform.scopes import RESULT, is_symbolic, linearise
 from .target import cpu_model
 from .tir.schedule.rules import DefaultSchedule
 
@@ -207,21 +204,8 @@ def _verify_function(name: str, fn: Function, stage: Stage) -> None:
             if not stage.dataflow and isinstance(e.node.var, DataflowVar):
                 raise refuse(where, "there may be no dataflow variable")
             values = list(value.args) if isinstance(value, Call) else [value]
-        if not stage.symbolic:
-            while values:
-                each = values.pop()
-                if isinstance(each, Tuple):
-                    values.extend(each.fields)
-                elif _is_symbolic(each):
-                    raise refuse(
-                        where, "shapes and scalars are constants or computed by the machine"
-                    )
-
-
-def _is_symbolic(value: Any) -> bool:
-    if isinstance(value, ShapeExpr):
-        return not all(isinstance(d, IntImm) for d in value.values)
-    return isinstance(value, PrimValue) and not isinstance(value.value, (IntImm, FloatImm))
+        if not stage.symbolic and any(map(is_symbolic, values)):
+            raise refuse(where, "shapes and scalars are constants or computed by the machine")
 
 
 # -- pipelines by name ----------------------------------------------------------------------------

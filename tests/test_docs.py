@@ -15,6 +15,7 @@ PAGES = [
     "docs/frontend_nn.md",
     "docs/graph_language.md",
     "docs/schedules.md",
+    "docs/targets.md",
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _MARK = "---- block"

@@ -96,9 +96,9 @@ PRESENT = {
     """,
     "tir.transform": """
         Simplify LowerOpaqueBlock Apply RemoveNoOp ConvertBlocksToOpaque BindTarget
-        CompactBufferAllocation FlattenBuffer LowerInitBlock LowerIntrin LowerMatchBuffer
-        PlanAndUpdateBufferAllocationLocation UnrollLoop prim_func_pass ConvertForLoopsToSerial
-        Filter VectorizeLoop
+        CompactBufferAllocation FlattenBuffer HoistIfThenElse LowerInitBlock LowerIntrin
+        LowerMatchBuffer PlanAndUpdateBufferAllocationLocation UnrollLoop prim_func_pass
+        ConvertForLoopsToSerial Filter VectorizeLoop HoistIfThenElse
     """,
     "tir.expr": "Broadcast EQ FloatImm GE GT IntImm LE LT Ramp",
     "tir.stmt": "Block BlockRealize BufferStore For SeqStmt",
@@ -345,7 +345,7 @@ ABSENT = [
         "later, with schedules",
         """NarrowDataType StorageRewrite CanonicalizeLoop CommonSubexprElimTIR
         ConvertSSA ForceNarrowIndexToInt32 HoistExpression
-        HoistIfThenElse InjectDoubleBuffer InjectRollingBuffer InjectSoftwarePipeline
+        InjectDoubleBuffer InjectRollingBuffer InjectSoftwarePipeline
         ReduceBranchingThroughOvercompute RemoveAssume RemoveStoreUndef
         RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern RewriteUnsafeSelect
         UseAssumeToReduceBranches AnnotateIrregularLoop InlinePrivateFunctions""",

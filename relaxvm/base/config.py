@@ -2,6 +2,9 @@
 
 RELAXVM_CACHE_DIR   where keys and compiled kernels are kept (default: the user's cache folder +
                     "relaxvm")
+RELAXVM_CACHE       0 neither takes compiled kernels from there nor keeps them
+RELAXVM_BUILD_JOBS  most processes that compile kernels at once (default: one per core; 1: only the
+                    process that builds)
 RELAXVM_CHECKS      1 freezes IR nodes and verifies after every pass (all tests run so)
 """
 
@@ -10,8 +13,19 @@ from __future__ import annotations
 import os
 import pathlib
 import sys
+import time
 
-__all__ = ["cache_dir", "checks_enabled", "set_checks"]
+__all__ = [
+    "LOADED_AT",
+    "build_jobs",
+    "cache_dir",
+    "cache_enabled",
+    "checks_enabled",
+    "set_checks",
+]
+
+# When this process loaded relaxvm; what changed on disk since then is not what runs.
+LOADED_AT = time.time()
 
 _checks = os.environ.get("RELAXVM_CHECKS", "") not in ("", "0")
 
@@ -26,6 +40,17 @@ def set_checks(enabled: bool) -> bool:
     global _checks
     former, _checks = _checks, enabled
     return former
+
+
+def cache_enabled() -> bool:
+    """Whether compiled kernels are kept on disk."""
+    return os.environ.get("RELAXVM_CACHE", "") != "0"
+
+
+def build_jobs() -> int | None:
+    """How many processes may compile at once; None: as many as there are cores."""
+    given = os.environ.get("RELAXVM_BUILD_JOBS", "")
+    return max(1, int(given)) if given.isdecimal() and len(given) < 6 else None
 
 
 def cache_dir() -> pathlib.Path:

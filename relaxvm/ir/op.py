@@ -105,6 +105,7 @@ _declare(_INT_UNARY, 1, "int")
 _declare(["isnan", "isinf", "isfinite"], 1, "bool")
 _declare(["truncdiv", "truncmod"], 2, "int")  # C's integer division, kept apart from Div of floats
 _declare(["reinterpret"], 1, "given")
+_declare(["dot_accumulate"], 3, "given")  # each lane of the first, plus products of 2 or 4 lanes
 _declare(["if_then_else"], 3, "given")  # evaluates only the taken side
 _declare(["likely"], 1, "same")
 _declare(["assume"], 1, "bool", "opaque")
@@ -146,3 +147,17 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
     if op.result == "int" and not (first.is_int or first.is_bool):
         raise TIRError(f"{op.name} takes integer arguments, got {first}")
     return first
+
+
+def why_no_dot(result: DataType, acc: DataType, a: DataType, b: DataType) -> str | None:
+    """What is wrong with the dtypes of a `dot_accumulate`; None if nothing is."""
+    if result is not acc:
+        return f"gives {result}, adds to {acc}"
+    group = a.lanes // acc.lanes
+    if a.lanes != b.lanes or group not in (2, 4) or group * acc.lanes != a.lanes:
+        return f"wanted 2 or 4 lanes for each of the {acc.lanes} of {acc}, got {a} and {b}"
+    if acc.element == "int32":
+        fits = all(d.is_int and d.bits in (8, 16) for d in (a, b))
+    else:
+        fits = acc.element == "float32" and a is b and a.is_float and a.bits == 16
+    return None if fits else f"no sums of products of {a} and {b} in {acc}"

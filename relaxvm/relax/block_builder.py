@@ -22,13 +22,19 @@ from typing import Any
 
 from ..base import UNKNOWN, Span, StructInfoError, VerifyError
 from ..ir.equal import structural_equal, structural_hash
+from ..ir.expr import Var as TirVar
 from ..ir.module import BaseFunc, GlobalVar, IRModule
 from ..ir.op import Op
 from ..ir.walk import walk
 from ..tir import PrimFunc
 from .analysis.purity import is_pure_call
 from .analysis.vars import free_vars
-from .derive import BaseCheckResult, struct_info_base_check, where
+from .derive import (
+    BaseCheckResult,
+    definable_tir_vars_in_struct_info,
+    struct_info_base_check,
+    where,
+)
 from .emit_te import call_te_inputs
 from .expr import (
     Binding,
@@ -44,6 +50,7 @@ from .expr import (
     Var,
     VarBinding,
     as_relax,
+    joined_branches,
 )
 from .kernel_call import KERNEL_CALLS, check_kernel_call
 from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
@@ -70,6 +77,7 @@ class _Frame:
         "params",
         "private",
         "pure",
+        "symbols",
         "unseen",
         "var_of",
     )
@@ -91,6 +99,8 @@ class _Frame:
         self.private = private
         self.normal = Normalizer(NameSupply())
         self.var_of: dict[int, tuple[Var, Expr | None]] = {}
+        # The symbols that the parameters bind, by identity.
+        self.symbols: set[int] = set()
         # Whether something was used that may be bound nowhere.
         self.unseen = False
         self.done = False
@@ -116,6 +126,8 @@ class BlockBuilder:
         self._by_hash: dict[int, list[GlobalVar]] = {}
         # What legalisation made of which operator, so that the same one is not made twice.
         self.legalised: dict[Any, Any] = {}
+        # The call that is being legalised: run-time checks are named after its operator.
+        self.legalising: Call | None = None
 
     # -- where we are -----------------------------------------------------------------------------
 
@@ -139,6 +151,15 @@ class BlockBuilder:
     def current_block_is_dataflow(self) -> bool:
         """Whether the block being written is a dataflow block."""
         return self._scope("current_block_is_dataflow").block.dataflow
+
+    def is_bound_symbol(self, symbol: TirVar) -> bool:
+        """Whether a parameter or a cast before this place binds `symbol`."""
+        for frame in reversed(self._frames):
+            if id(symbol) in frame.symbols or any(s.binds(symbol) for s in frame.normal.scopes):
+                return True
+            if not frame.nested:
+                break
+        return False
 
     def shape_facts(self) -> Iterator[ShapeFacts]:
         """What has been checked about dimensions in the scopes being written, nearest first."""
@@ -365,11 +386,20 @@ class BlockBuilder:
         if isinstance(value, Call):
             self._check_kernel(value)
             self._check_purity(frame, value)
+        elif isinstance(value, If):
+            value = self._joined(value)
         var = frame.normal.bind(value, name_hint, as_output=as_output, span=_line_of_caller())
         if not isinstance(expr, Var):
             frame.normal.remember(expr, var)
         frame.var_of[id(var)] = (var, value)
         return var
+
+    def _joined(self, value: If) -> If:
+        """`value` with what its branches have in common in terms of the symbols bound here."""
+        branches = value.true_branch, value.false_branch
+        if value.struct_info is not joined_branches(*branches):
+            return value  # its struct info was given
+        return value.replace(struct_info=joined_branches(*branches, self.is_bound_symbol))  # type: ignore[no-any-return]
 
     def _leaf(self, frame: _Frame, expr: Any) -> Expr:
         leaf = frame.normal.leaf(as_relax(expr))
@@ -564,6 +594,7 @@ def _set_params(frame: _Frame, params: Any) -> None:
             raise VerifyError(f"function {frame.name}: parameter {param.name_hint} stands twice")
         frame.var_of[id(param)] = (param, None)
         frame.normal.names.reserve(param.name_hint)
+        frame.symbols.update(map(id, definable_tir_vars_in_struct_info(param.struct_info)))
     frame.params = items
 
 

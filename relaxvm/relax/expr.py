@@ -24,7 +24,7 @@ moment it exists; `Call` and `TupleGetItem` infer theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base import (
@@ -38,6 +38,7 @@ from ..base import (
     dtype as as_dtype,
 )
 from ..ir.expr import PrimExpr, as_expr
+from ..ir.expr import Var as TirVar
 from ..ir.expr import const as prim_const
 from ..ir.leaf import register_leaf
 from ..ir.module import BaseFunc, GlobalVar, _callers
@@ -92,6 +93,7 @@ __all__ = [
     "extern",
     "get_shape_of",
     "is_leaf",
+    "joined_branches",
 ]
 
 
@@ -437,7 +439,7 @@ class If(Expr):
         true_branch = _as_seq(true_branch)
         false_branch = _as_seq(false_branch)
         if struct_info is None:
-            struct_info = _join_branches(true_branch, false_branch)
+            struct_info = joined_branches(true_branch, false_branch)
         return cond, true_branch, false_branch, struct_info, span
 
 
@@ -446,13 +448,22 @@ def _as_seq(value: Any) -> SeqExpr:
     return value if isinstance(value, SeqExpr) else SeqExpr((), value)
 
 
-def _join_branches(a: SeqExpr, b: SeqExpr) -> StructInfo:
-    """The least struct info of both branches that mentions nothing one of them binds."""
+def joined_branches(
+    a: SeqExpr, b: SeqExpr, is_known: Callable[[TirVar], bool] | None = None
+) -> StructInfo:
+    """The least struct info of both branches that mentions nothing one of them binds.
+
+    is_known  whether a symbol is bound before the branches. Without it, one that both of them cast
+              to is taken to be their own.
+    """
     infos = a.struct_info, b.struct_info
     if infos[0] is infos[1] and not tir_vars_in_struct_info(infos[0]):
         bound = set[int]()
     else:
         bound = _branch_symbols(a, b, infos[1]) | _branch_symbols(b, a, infos[0])
+        if is_known is not None and bound:
+            mentioned = (v for info in infos for v in tir_vars_in_struct_info(info))
+            bound -= {id(v) for v in mentioned if is_known(v)}
     local = {id(bind.var) for seq in (a, b) for block in seq.blocks for bind in block.bindings}
     joined = struct_info_lca(*(_without(info, bound, local) for info in infos))
     return joined

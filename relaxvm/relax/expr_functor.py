@@ -39,6 +39,7 @@ from .expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    joined_branches,
 )
 from .struct_info import Expr, ShapeExpr, StructInfo
 
@@ -264,7 +265,8 @@ class PyExprMutator(_Dispatch):
             and false_branch is value.false_branch
         ):
             return value
-        return If(cond, true_branch, false_branch, None, value.span)
+        info = joined_branches(true_branch, false_branch, self.builder_.is_bound_symbol)
+        return If(cond, true_branch, false_branch, info, value.span)
 
     def _branch(self, seq: SeqExpr) -> SeqExpr:
         return _unless_same(self.visit_with_new_scope(seq), seq)

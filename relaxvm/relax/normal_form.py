@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..base import UNKNOWN, Span, VerifyError
+from ..ir.expr import Var as TirVar
 from ..ir.module import GlobalVar
 from ..ir.op import Op
 from ..ir.walk import walk
-from .derive import where
+from .derive import definable_tir_vars_in_struct_info, where
 from .expr import (
     Binding,
     BindingBlock,
@@ -135,7 +136,7 @@ class _Block:
     changed.
     """
 
-    __slots__ = ("bindings", "dataflow", "defined", "memo", "origin")
+    __slots__ = ("bindings", "dataflow", "defined", "memo", "origin", "symbols")
 
     def __init__(self, dataflow: bool, origin: BindingBlock | None = None) -> None:
         self.dataflow = dataflow
@@ -145,10 +146,14 @@ class _Block:
         # Values that a variable of this block stands for, by identity: a shared expression is
         # computed once.
         self.memo: dict[int, tuple[Expr, Expr]] = {}
+        # The symbols that its casts bind, by identity.
+        self.symbols: set[int] = set()
 
     def append(self, binding: Binding) -> None:
         self.bindings.append(binding)
         self.defined.add(id(binding.var))
+        if isinstance(binding, MatchCast):
+            self.symbols.update(map(id, definable_tir_vars_in_struct_info(binding.struct_info)))
 
     def finish(self) -> BindingBlock | None:
         if not self.bindings:
@@ -170,7 +175,7 @@ class Scope:
     facts  what has been checked here about dimensions (a `shape_facts.ShapeFacts`)
     """
 
-    __slots__ = ("barrier", "block", "blocks", "facts", "memo")
+    __slots__ = ("barrier", "block", "blocks", "facts", "memo", "symbols")
 
     def __init__(self, barrier: bool = False) -> None:
         self.barrier = barrier
@@ -178,6 +183,11 @@ class Scope:
         self.blocks: list[BindingBlock] = []
         self.block = _Block(False)
         self.memo: dict[int, tuple[Expr, Expr]] = {}
+        self.symbols: set[int] = set()
+
+    def binds(self, symbol: TirVar) -> bool:
+        """Whether a cast in it bound `symbol`."""
+        return id(symbol) in self.symbols or id(symbol) in self.block.symbols
 
     def begin(self, dataflow: bool, origin: BindingBlock | None = None) -> None:
         """Close the current block and open another."""
@@ -189,6 +199,7 @@ class Scope:
         done = self.block.finish()
         if done is not None:
             self.blocks.append(done)
+            self.symbols |= self.block.symbols
         self.block = _Block(False)
         return done
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..base import UNKNOWN
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.walk import substitute, walk
@@ -53,7 +54,11 @@ def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> N
     if not doubtful:
         return
     got = ShapeExpr([a for a, _ in doubtful])
-    builder.match_cast(got, ShapeStructInfo([b for _, b in doubtful]))
+    name, span, call = "", UNKNOWN, builder.legalising
+    if call is not None:
+        # The name is what a failed check tells of itself.
+        name, span = f"{call.op.short.rpartition('.')[2]}_sizes", call.span
+    builder.match_cast(got, ShapeStructInfo([b for _, b in doubtful]), name, span)
     for a, b in doubtful:
         _remember_equal(known, a, b)
 

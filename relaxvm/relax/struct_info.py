@@ -82,6 +82,10 @@ def as_dim(value: Any) -> PrimExpr:
     """`value` as a dimension: an int64 expression. Raises StructInfoError for anything that cannot
     be one.
     """
+    # Nearly all are dimensions already.
+    if isinstance(value, PrimExpr) and value.dtype is INT64:
+        if type(value) is not IntImm or value.value >= 0:
+            return value
     if isinstance(value, bool):
         raise StructInfoError("a dimension is an integer, got a bool")
     try:
@@ -181,25 +185,35 @@ class TensorStructInfo(StructInfo):
         if shape is not None:
             if not isinstance(shape, Expr):
                 shape = ShapeExpr(shape)
-            info = shape.struct_info
-            if not isinstance(info, ShapeStructInfo):
-                raise StructInfoError(f"Tensor: the shape is a shape expression, got {shape!r}")
-            if ndim != -1 and info.ndim not in (-1, ndim):
-                raise StructInfoError(f"Tensor: the shape has {info.ndim} dimensions, ndim={ndim}")
-            ndim = info.ndim if info.ndim != -1 else ndim
+            known = _rank_of(shape)
+            if ndim != -1 and known not in (-1, ndim):
+                raise StructInfoError(f"Tensor: the shape has {known} dimensions, ndim={ndim}")
+            ndim = known if known != -1 else ndim
         return shape, dtype, vdevice, ndim
 
     @property
     def dims(self) -> tuple[PrimExpr, ...] | None:
         """The dimensions as expressions, or None where they are not known."""
-        if self.shape is None:
+        shape = self.shape
+        if shape is None:
             return None
-        info = self.shape.struct_info
+        if type(shape) is ShapeExpr:
+            return shape.values
+        info = shape.struct_info
         return info.values if isinstance(info, ShapeStructInfo) else None
 
     def get_shape(self) -> tuple[PrimExpr, ...] | None:
         """TVM's name for `dims`."""
         return self.dims
+
+
+def _rank_of(shape: Expr) -> int:
+    if type(shape) is ShapeExpr:
+        return len(shape.values)
+    info = shape.struct_info
+    if not isinstance(info, ShapeStructInfo):
+        raise StructInfoError(f"Tensor: the shape is a shape expression, got {shape!r}")
+    return info.ndim
 
 
 @node(interned=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..arith import Analyzer
 from ..base import UNKNOWN, Span
-from ..ir.expr import IntImm, PrimExpr
+from ..ir.expr import INT64, IntImm, PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.module import GlobalVar
 from ..ir.node import Node
@@ -65,7 +65,11 @@ def made_at(value: Any) -> str:
 
 def plain_text(expr: PrimExpr) -> str:
     """A scalar expression as text, constants without their dtype."""
-    return str(expr.value) if isinstance(expr, IntImm) else str(expr)
+    if isinstance(expr, IntImm):
+        return str(expr.value)
+    if expr.dtype is not INT64:
+        return str(expr)
+    return str(ShapeExpr((expr,))).removeprefix("R.shape([").removesuffix("])")
 
 
 # -- scalar proofs --------------------------------------------------------------------------------
@@ -315,9 +319,15 @@ def _visible(
     return tuple(translate(e) for e in exprs)
 
 
-def erase_unbound(info: StructInfo, params: Iterable[StructInfo]) -> StructInfo:
+def erase_unbound(
+    info: StructInfo,
+    params: Iterable[StructInfo],
+    is_known: Callable[[TirVar], bool] = lambda v: False,
+) -> StructInfo:
     """`info` without the symbols and variables that values of `params` do not determine: what a
     caller can rely on.
+
+    is_known  whether callers know another symbol, which the function captures
     """
     bound = {id(v) for p in params for v in definable_tir_vars_in_struct_info(p)}
-    return erase_with(info, lambda v: v if id(v) in bound else None, lambda v: None)
+    return erase_with(info, lambda v: v if id(v) in bound or is_known(v) else None, lambda v: None)

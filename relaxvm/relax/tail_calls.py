@@ -1,4 +1,5 @@
-"""Calls of a function by itself whose value is its own value: they become jumps.
+"""Calls whose value is the caller's own value, in functions that call themselves or one another so:
+they become jumps.
 
     def loop(i, x):                       loop(i, x):  ...
         c = i > 0                                      if    c      else: +k
@@ -8,15 +9,19 @@
             r = x                                      call  vm.builtin.move in: x  dst: r
         return r                                       ret   r
 
-Enters: the events of a function in its final form. Leaves: which calls these are, and what is let
-go after each of them, which has to happen before the jump.
+Functions that call one another in turn are emitted into one another, so that the call of another
+one is a jump too: its instructions follow, with registers of their own for its parameters.
+
+Enters: the events of functions in their final form. Leaves: which calls these are, what is let go
+after each of them, which has to happen before the jump, and which functions go together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from ..base.components import components
 from ..ir import GlobalVar
 from ..runtime.bytecode import Arg, ArgKind
 from .expr import Call, Constant, Var
@@ -24,15 +29,36 @@ from .struct_info import Expr
 from .transform.lowered_ops import VM_KILL_OBJECT
 from .transform.scopes import BRANCH, END, RESULT, Event, Scope
 
-__all__ = ["find_tail_calls", "ordered_moves"]
+__all__ = ["find_tail_calls", "ordered_moves", "tail_circles"]
 
 _MOST_KILLS = 256
+# What functions that call one another in turn may have together: each of them holds all of it.
+_MOST_EVENTS = 2000
 # What is let go after a place, nearest first: (kill, the others).
 _Kills = tuple[Call, Any] | None
 
 
-def find_tail_calls(events: Sequence[Event], itself: GlobalVar) -> dict[int, list[Call]]:
-    """The tail calls of `itself`: position among `events` -> the kills that follow it.
+def tail_circles(events: Mapping[str, Sequence[Event]]) -> dict[str, tuple[str, ...]]:
+    """For each function the others that it comes back from by tail calls only, in module order.
+
+    events  those of each function, by its name in the module
+    """
+    calls: dict[str, list[str]] = {}
+    for name, mine in events.items():
+        found = (mine[at].node.value.op.name_hint for at in find_tail_calls(mine, events))
+        calls[name] = list(dict.fromkeys(found))
+    circles: dict[str, tuple[str, ...]] = {}
+    for group in components(calls, calls):
+        if len(group) > 1 and sum(len(events[name]) for name in group) > _MOST_EVENTS:
+            continue
+        for name in group:
+            together = set(group) - {name}
+            circles[name] = tuple(n for n in events if n in together)
+    return circles
+
+
+def find_tail_calls(events: Sequence[Event], names: Collection[str]) -> dict[int, list[Call]]:
+    """The tail calls of functions in `names`: position among `events` -> the kills that follow it.
 
     Between such a call and the return there is nothing but names for its value, kills, and the
     ends of branches.
@@ -61,7 +87,7 @@ def find_tail_calls(events: Sequence[Event], itself: GlobalVar) -> dict[int, lis
             continue
         if kind == END:
             branches[node] = state[1]
-        elif _calls(node.value, itself):
+        elif _calls(node.value, names):
             found[position] = _listed(state[1])
     return found
 
@@ -75,10 +101,10 @@ def _before(var: Var, value: Expr, wanted: Var, kills: _Kills) -> tuple[Var, _Ki
     return (wanted, kills) if isinstance(value, Constant) and var is not wanted else None
 
 
-def _calls(value: Expr, itself: GlobalVar) -> bool:
+def _calls(value: Expr, names: Collection[str]) -> bool:
     if not isinstance(value, Call) or not isinstance(value.op, GlobalVar):
         return False
-    return value.op.name_hint == itself.name_hint
+    return value.op.name_hint in names
 
 
 def _listed(kills: _Kills) -> list[Call]:

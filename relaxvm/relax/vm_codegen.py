@@ -9,7 +9,8 @@ a constant has none. The registers of memory (storages, tensors in them, and wha
 are written once, so that the machine can prepare them before the first call; all others are reused
 after the last use of what they held. Both branches of an `If` write one register, directly where
 the branch computes its result, else by a ``vm.builtin.move``. A function that calls itself last of
-all moves the arguments into its parameters and jumps to its beginning, where they are checked.
+all moves the arguments into its parameters and jumps to its beginning, where they are checked; so
+does one that calls another which comes back to it, whose instructions follow (see `tail_calls`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from .expr import (
     TupleGetItem,
     Var,
 )
-from .struct_info import Expr, ShapeExpr
-from .tail_calls import find_tail_calls, ordered_moves
+from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo
+from .tail_calls import find_tail_calls, ordered_moves, tail_circles
 from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
 from .transform.scopes import (
     BIND,
@@ -51,7 +52,7 @@ from .transform.scopes import (
 )
 from .vm_info import Names, runtime_info
 
-__all__ = ["emit_function", "emit_functions", "public_name"]
+__all__ = ["emit_functions", "public_name"]
 
 
 def public_name(gv: GlobalVar, fn: Any) -> str:
@@ -65,31 +66,25 @@ def public_name(gv: GlobalVar, fn: Any) -> str:
 def emit_functions(mod: IRModule, builder: ExecBuilder) -> None:
     """Emit every graph function of `mod`. Raises CodegenError naming function and binding."""
     constants: dict[int, tuple[NDArray, Arg]] = {}
-    for gv, fn in mod.items():
-        if isinstance(fn, Function):
-            emit_function(gv, fn, mod, builder, constants)
-
-
-def emit_function(
-    gv: GlobalVar,
-    fn: Function,
-    mod: IRModule,
-    builder: ExecBuilder,
-    constants: dict[int, tuple[NDArray, Arg]] | None = None,
-) -> None:
-    """Emit one graph function. Raises CodegenError naming function and binding.
-
-    constants  arrays that are in the builder already, by identity
-    """
-    names = Names()
-    with builder.function(
-        public_name(gv, fn),
-        num_inputs=len(fn.params),
-        param_names=_distinct([p.name_hint for p in fn.params]),
-        params_sinfo=[runtime_info(p.struct_info, names) for p in fn.params],
-        ret_sinfo=runtime_info(fn.ret_struct_info, names),
-    ):
-        _FunctionCodegen(gv, fn, mod, builder, {} if constants is None else constants).emit()
+    functions = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
+    events = {name: linearise(fn) for name, fn in functions.items()}
+    circles = tail_circles(events)
+    for name, fn in functions.items():
+        names = Names()
+        with builder.function(
+            public_name(mod.get_global_var(name), fn),
+            num_inputs=len(fn.params),
+            param_names=_distinct([p.name_hint for p in fn.params]),
+            params_sinfo=[runtime_info(p.struct_info, names) for p in fn.params],
+            ret_sinfo=runtime_info(fn.ret_struct_info, names),
+        ):
+            registers = _Registers()
+            together = (name, *circles.get(name, ()))
+            entries = {n: _Entry(functions[n], builder, registers) for n in together}
+            for each in together:
+                _FunctionCodegen(
+                    entries[each], events[each], mod, builder, constants, registers, entries
+                ).emit()
 
 
 def _distinct(names: list[str]) -> list[str]:
@@ -103,6 +98,34 @@ def _distinct(names: list[str]) -> list[str]:
         taken.add(made)
         found.append(made)
     return found
+
+
+class _Registers:
+    """The registers of an executable's function, given out one by one."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def fresh(self) -> int:
+        """One that nobody had before."""
+        self.count += 1
+        return self.count - 1
+
+
+class _Entry:
+    """Where the instructions of a graph function begin.
+
+    params  the registers in which they find the arguments
+    """
+
+    __slots__ = ("beginning", "fn", "params")
+
+    def __init__(self, fn: Function, builder: ExecBuilder, registers: _Registers) -> None:
+        self.fn = fn
+        self.beginning = builder.label()
+        self.params = [builder.r(registers.fresh()) for _ in fn.params]
 
 
 class _Branch:
@@ -127,23 +150,30 @@ class _FunctionCodegen:
 
     def __init__(
         self,
-        gv: GlobalVar,
-        fn: Function,
+        entry: _Entry,
+        events: list[Event],
         mod: IRModule,
         builder: ExecBuilder,
         constants: dict[int, tuple[NDArray, Arg]],
+        registers: _Registers,
+        entries: dict[str, _Entry],
     ) -> None:
+        """Emits at `entry`.
+
+        constants  arrays that are in the builder already, by identity
+        entries    the functions that a tail call may jump to, by their names in the module
+        """
         self.mod = mod
         self.b = builder
         self.constants = constants
-        self.events = linearise(fn)
-        self.num_params = len(fn.params)
-        self.tail_calls = find_tail_calls(self.events, gv)
-        self.beginning = builder.label()
+        self.events = events
+        self.entry = entry
+        self.entries = entries
+        self.tail_calls = find_tail_calls(events, entries)
         # Set after a jump to the beginning, until a place is reached that others jump to.
         self.gone = False
-        self.place: dict[Var, Arg] = {p: builder.r(i) for i, p in enumerate(fn.params)}
-        self.next_register = len(fn.params)
+        self.place: dict[Var, Arg] = dict(zip(entry.fn.params, entry.params))
+        self.registers = registers
         self.free: list[int] = []
         self.owned: dict[Var, int] = {}
         self.branches: list[_Branch] = []
@@ -188,7 +218,7 @@ class _FunctionCodegen:
     # -- the walk ---------------------------------------------------------------------------------
 
     def emit(self) -> None:
-        self.b.place(self.beginning)
+        self.b.place(self.entry.beginning)
         for position, e in enumerate(self.events):
             try:
                 self._event(position, e)
@@ -291,17 +321,21 @@ class _FunctionCodegen:
         self._emit(name, given, self._destination(var, reusable))
 
     def _tail_call(self, call: Call, kills: list[Call]) -> None:
-        """A call of this function by itself, of which it returns the value."""
-        given = [(i, self._object(a)) for i, a in enumerate(call.args)]
-        for register, source in ordered_moves(given, lambda: self._fresh_register().value):
+        """A call of this function, or of one that comes back to it, of which it returns the
+        value.
+        """
+        target = self.entries[call.op.name_hint]  # type: ignore[attr-defined]
+        given = [(to.value, self._object(a)) for to, a in zip(target.params, call.args)]
+        for register, source in ordered_moves(given, self.registers.fresh):
             self.b.emit_call("vm.builtin.move", [source], dst=self.b.r(register))
-        let_go: set[Arg] = set()
-        for kill in kills:
-            for place in filter(None, map(self.place.get, vars_in(kill))):
-                if _in_register(place) and place.value >= self.num_params and place not in let_go:
-                    let_go.add(place)
-                    self.b.emit_call("vm.builtin.kill_object", [place])
-        self.b.emit_goto(self.beginning)
+        let_go = {place for kill in kills for v in vars_in(kill) if (place := self.place.get(v))}
+        let_go.difference_update(target.params)
+        if target is not self.entry:
+            # The next round moves values here before they are read.
+            let_go.update(map(self.place.__getitem__, filter(_holds_memory, self.entry.fn.params)))
+        for place in sorted(filter(_in_register, let_go)):
+            self.b.emit_call("vm.builtin.kill_object", [place])
+        self.b.emit_goto(target.beginning)
         self.gone = True
 
     def _callee(self, call: Call) -> tuple[str, tuple[Expr, ...]]:
@@ -416,12 +450,15 @@ class _FunctionCodegen:
         return self.b.r(self.free.pop()) if self.free else self._fresh_register()
 
     def _fresh_register(self) -> Arg:
-        self.next_register += 1
-        return self.b.r(self.next_register - 1)
+        return self.b.r(self.registers.fresh())
 
 
 def _in_register(arg: Arg) -> bool:
     return arg.kind == ArgKind.REGISTER and arg.value < VOID
+
+
+def _holds_memory(param: Var) -> bool:
+    return not isinstance(param.struct_info, (PrimStructInfo, ShapeStructInfo))
 
 
 _CLOSURE_CALLS = {"relax.invoke_closure", "relax.invoke_pure_closure"}

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import VMTypeError, VMValueError
+from ..base import DataType, VMTypeError, VMValueError
 from .binding import bind_by_name
 from .builtin import VMClosure
 from .check import got
@@ -26,6 +26,8 @@ from .sinfo import FuncInfo, Info, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, 
 __all__ = ["Converter", "bind_arguments", "convert", "converters_of"]
 
 Converter = Callable[[Any], Any]
+
+_INT64 = DataType("int64")
 
 
 def converters_of(info: FunctionInfo) -> tuple[Converter, ...]:
@@ -67,13 +69,15 @@ def _tensor(info: Any, where: str) -> Converter:
 
 def _shape(info: Any, where: str) -> Converter:
     def convert(value: Any) -> ShapeTuple:
-        if type(value) is ShapeTuple:
-            return value
         if isinstance(value, (tuple, list)):
             try:
-                return ShapeTuple(value)
+                made = value if type(value) is ShapeTuple else ShapeTuple(value)
             except VMTypeError as error:
                 raise VMTypeError(f"{where}: wanted {info}: {error}") from None
+            for axis, size in enumerate(made):
+                if not _INT64.min_value <= size <= _INT64.max_value:
+                    raise VMValueError(f"{where}: axis {axis}: {got(size)} does not fit int64")
+            return made
         raise VMTypeError(f"{where}: wanted {info}, a tuple of ints, got {got(value)}")
 
     return convert

@@ -20,7 +20,7 @@ from .builtin import VMClosure
 from .check import as_condition
 from .compiled_code import MODES, CompiledCode, CompiledInfo
 from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
-from .compiled_state import address_of_data, rebuild
+from .compiled_state import rebuild
 from .device import cpu
 from .disasm import instruction_text
 from .frame import Frames, Plan, take_from_arena
@@ -32,10 +32,14 @@ from .ndarray import NDArray, ShapeTuple
 from .ops import Step
 from .outputs import Destination
 from .pyabi import (
+    BYTES_DATA,
     METH_FASTCALL,
     METH_KEYWORDS,
+    address_of_data,
     compiled_problem,
     function_address,
+    method_definition,
+    new_builtin,
     numpy_address,
 )
 from .storage import ALIGNMENT_BYTES
@@ -45,6 +49,7 @@ __all__ = ["CompiledFunction", "CompiledProgram", "link_compiled"]
 
 _MAX_FRAMES = 8
 """Frames kept per function; concurrent calls beyond have frames of their own, used once."""
+_INT64_MAX = (1 << 63) - 1
 _TYPES: dict[str, type] = {
     "NDArray": NDArray,
     "ndarray": np.ndarray,
@@ -172,8 +177,7 @@ class CompiledProgram:
         self._layouts = [FrameLayout(plan) for plan in plans]
         self._frames: list[dict[int, NativeFrame]] = [{} for _ in self._linked]
         self._resumes: dict[int, dict[int, tuple[Step, ...]]] = {}
-        self._pending: dict[int, tuple[BaseException, list[Any]]] = {}
-        self._lock = threading.Lock()
+        self._pending: dict[tuple[int, int], tuple[BaseException, list[Any]]] = {}
         self._keep: list[Any] = []
         self._words = (ctypes.c_int64 * max(1, len(code.words)))()
         self._fill(kernels.num_threads)
@@ -184,7 +188,8 @@ class CompiledProgram:
     # -- the context -------------------------------------------------------------------------------
 
     def _fill(self, num_threads: int) -> None:
-        settings = {"careful": 0, "max_depth": self._max_depth, "threads": num_threads}
+        deepest = min(self._max_depth, _INT64_MAX)
+        settings = {"careful": 0, "max_depth": deepest, "threads": num_threads}
         for i, name in enumerate(self._code.words):
             if name in settings:
                 self._words[i] = settings[name]
@@ -237,25 +242,18 @@ class CompiledProgram:
         address = self._owner.addresses[info.symbol]
         name, doc = linked.name.encode(), linked.info.signature().encode()
         texts = name + b"\0" + doc + b"\0"
-        # The record is `self`: the context's address, the method definition, its texts. Python
-        # lets go of a function's `self` last of all.
+        # The record is `self`: the context's address, the method definition, its texts.
         size = 8 + 32
         record = bytes(size) + texts
-        start = id(record) + 32
-        definition = struct.pack(
-            "=qqqiiq",
-            ctypes.addressof(self._words),
+        start = id(record) + BYTES_DATA
+        head = struct.pack("=q", ctypes.addressof(self._words)) + method_definition(
             start + size,
             address,
             METH_FASTCALL | METH_KEYWORDS,
-            0,
             start + size + len(name) + 1,
         )
-        ctypes.memmove(start, definition, size)
-        make = ctypes.PYFUNCTYPE(
-            ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
-        )(("PyCFunction_NewEx", ctypes.pythonapi))
-        made: Callable[..., Any] = make(start + 8, record, self)
+        ctypes.memmove(start, head, size)
+        made: Callable[..., Any] = new_builtin(start + 8, record, self)
         return made
 
     # -- helpers the code calls --------------------------------------------------------------------
@@ -301,13 +299,14 @@ class CompiledProgram:
 
     def _unwind(self, error: BaseException, places: list[Any], depth: int) -> None:
         """Remember the frames of an error; name them on it when the outermost is left."""
-        with self._lock:
-            _, known = self._pending.pop(id(error), (error, []))
-            known += places
-            if depth:
-                self._pending[id(error)] = (error, known)
-                return
-        name_frames(error, known, self._max_depth)
+        # No lock: a child of `fork` would find it taken for ever. Threads may raise one object.
+        key = (threading.get_ident(), id(error))
+        _, known = self._pending.pop(key, (error, []))
+        known += places
+        if depth:
+            self._pending[key] = (error, known)
+        else:
+            name_frames(error, known, self._max_depth)
 
     def _interpret(self, depth: int, callee: LinkedFunction, *args: Any) -> Any:
         """Call a VM function in the interpreter, from a frame that is `depth` deep."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from .builtin import Storage
 from .frame import Arena, Frames, Plan
-from .pyabi import ND_DATA, OB_REFCNT
+from .pyabi import address_of_data, reference_count
 
 __all__ = ["FrameLayout", "NativeFrame", "layout_plain"]
 
@@ -76,9 +76,9 @@ class NativeFrame:
         for register, word in layout.objects.items():
             value = self.registers[register]
             if type(value) is Storage:
-                data, holder = _data_of(value.raw) + value.start, value.raw
+                data, holder = address_of_data(value.raw) + value.start, value.raw
             else:
-                data, holder = _data_of(value._array), value._array
+                data, holder = address_of_data(value._array), value._array
             self.words[word], self.words[word + 1] = data, id(value)
             self.words[word + 2] = id(holder)
             del value, holder
@@ -95,7 +95,7 @@ class NativeFrame:
                 at += 2
             del value, memory, one
         for k in range(layout.watch, at, 2):
-            self.words[k + 1] = _references(self.words[k])
+            self.words[k + 1] = reference_count(self.words[k])
         self._watched_arenas: dict[int, int] = {}
         for pc, (_, seen) in plan.arenas.items():
             if seen:
@@ -110,7 +110,7 @@ class NativeFrame:
             if arena.raw is None:
                 self.words[word], self.words[word + 1], self.words[word + 2] = 0, -1, 0
             else:
-                data = _data_of(arena.raw) + arena.start
+                data = address_of_data(arena.raw) + arena.start
                 self.words[word], self.words[word + 1] = data, arena.size_bytes
                 self.words[word + 2] = id(arena.raw)
             watched = self._watched_arenas.get(pc)
@@ -124,11 +124,3 @@ class NativeFrame:
     def arena(self, pc: int) -> Arena:
         """The arena of an instruction."""
         return self._arenas[pc]
-
-
-def _data_of(array: Any) -> int:
-    return int(ctypes.c_int64.from_address(id(array) + ND_DATA).value)
-
-
-def _references(address: int) -> int:
-    return int(ctypes.c_int32.from_address(address + OB_REFCNT).value)

@@ -28,7 +28,7 @@ from .heap import ShapeHeap
 from .link import LinkedFunction
 from .ndarray import ShapeTuple, wrap_unchecked
 from .origins import origin_of
-from .pyabi import ND_DATA, array_over
+from .pyabi import array_over, peek
 from .verify import builtin_args, static_values
 
 __all__ = ["rebuild"]
@@ -57,7 +57,7 @@ class _Reader:
         self._words = words
 
     def word(self, number: int) -> int:
-        return int(ctypes.c_int64.from_address(self._words + 8 * number).value)
+        return int(peek(self._words + 8 * number, ctypes.c_int64))
 
     def size(self, described: Any) -> int:
         return described if type(described) is int else self.word(described[1])
@@ -76,7 +76,7 @@ class _Reader:
         if kind == "b":
             return bool(self.word(described[1]))
         if kind == "f":
-            return ctypes.c_double.from_address(self._words + 8 * described[1]).value
+            return peek(self._words + 8 * described[1], ctypes.c_double)
         if kind == "s":
             return ShapeTuple([self.size(d) for d in described[1]])
         if kind == "t":
@@ -122,8 +122,3 @@ class _Reader:
         if type(said) is DimProgram:
             return said
         return origin_of(str(said), place - 1 if place else None)
-
-
-def address_of_data(array: Any) -> int:
-    """Where the elements of an array lie."""
-    return int(ctypes.c_int64.from_address(id(array) + ND_DATA).value)

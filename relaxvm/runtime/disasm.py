@@ -213,9 +213,8 @@ def stats(program: Program) -> str:
     ]
     if program.kernels is not None:
         for code in program.kernels.native:
-            lines.append(
-                f"  Native code: {len(code.object)} bytes for {code.triple}, cpu {code.cpu}"
-            )
+            size = sum(map(len, code.objects))
+            lines.append(f"  Native code: {size} bytes for {code.triple}, cpu {code.cpu}")
         lines.append(f"  Portable kernels: {len(program.kernels.portable)} bytes")
     lines.append(
         f"  Made by: {made.producer} {made.version}".rstrip()

@@ -4,7 +4,7 @@ An entry is a file named by the hash of its key, in a folder of the user's cache
 machine's signature over key and content (see `trust`): what is damaged, cut short or put there by
 somebody else is not an entry, and is made anew. Writers put a whole file in place at once, so many
 processes may share a folder. The folder is kept below a size: the entries not used for longest go
-first.
+first. RELAXVM_CACHE=0 turns all of it off.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import hashlib
 import os
 import pathlib
 import secrets
-import threading
+import stat
 
 from ..base import config
 from . import trust
+from .locks import lock
 
 __all__ = ["DiskCache"]
 
 _PRUNE_EVERY = 64
 _SUFFIX = ".entry"
+# Binary on Windows; and opening a pipe must not wait for a writer.
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class DiskCache:
@@ -35,7 +38,7 @@ class DiskCache:
     def __init__(self, name: str, limit_bytes: int) -> None:
         self.name = name
         self.limit_bytes = limit_bytes
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._puts = 0
 
     @property
@@ -45,10 +48,12 @@ class DiskCache:
 
     def get(self, key: bytes) -> bytes | None:
         """What was put under `key`, or None."""
+        if not config.cache_enabled():
+            return None
         digest = hashlib.sha256(key).digest()
         path = self._path(digest)
         try:
-            whole = path.read_bytes()
+            whole = self._read(path)
         except OSError:
             return None
         signature, content = whole[: trust.SIGNATURE_SIZE], whole[trust.SIGNATURE_SIZE :]
@@ -61,9 +66,11 @@ class DiskCache:
 
     def put(self, key: bytes, content: bytes) -> None:
         """Keep `content` under `key`. Does nothing where it cannot be kept: it is only a cache."""
+        if not config.cache_enabled():
+            return
         digest = hashlib.sha256(key).digest()
         signature = trust.sign(digest + content)
-        if signature is None or len(content) > self.limit_bytes // 4:
+        if signature is None or len(content) > self._most:
             return
         path = self._path(digest)
         draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
@@ -109,6 +116,20 @@ class DiskCache:
             for path in self.folder.iterdir():
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+    @property
+    def _most(self) -> int:
+        """The size of an entry, at most: none may drive out all others."""
+        return self.limit_bytes // 4
+
+    def _read(self, path: pathlib.Path) -> bytes:
+        """A whole file; b"" for what is no entry by its kind or size. Raises OSError."""
+        with open(os.open(path, _FLAGS), "rb") as file:
+            status = os.fstat(file.fileno())
+            most = self._most + trust.SIGNATURE_SIZE
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                return b""
+            return file.read(most)
 
     def _path(self, digest: bytes) -> pathlib.Path:
         return self.folder / f"{digest.hex()[:40]}{_SUFFIX}"

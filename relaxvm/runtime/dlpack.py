@@ -107,24 +107,35 @@ def _tensor_in(capsule: object) -> tuple[_Tensor, bool]:
 
 
 def _capsule_of(producer: Any) -> object:
-    device_type = 1
-    if hasattr(producer, "__dlpack_device__"):
-        device_type = int(producer.__dlpack_device__()[0])
+    kind = type(producer).__name__
+    try:
+        device_type = 1
+        if hasattr(producer, "__dlpack_device__"):
+            device_type = int(producer.__dlpack_device__()[0])
+    except (BufferError, RuntimeError, TypeError, ValueError, LookupError) as error:
+        raise VMTypeError(f"DLPack: {kind} does not say where its memory is: {error}") from error
     if device_type not in _HOST_DEVICES:
         raise VMTypeError(
-            f"DLPack: wanted memory of the CPU, got {type(producer).__name__} on DLPack device "
-            f"kind {device_type}; move it to the CPU first"
+            f"DLPack: wanted memory of the CPU, got {kind} on DLPack device kind {device_type}; "
+            "move it to the CPU first"
         )
+    # torch lends the memory of a view that it negates when reading, without the sign.
+    negated = getattr(producer, "is_neg", None)
     try:
+        if callable(negated) and negated():
+            raise VMTypeError(
+                f"DLPack: the numbers of the {kind} are negated when it is read; give its "
+                "resolve_neg()"
+            )
         try:
             return producer.__dlpack__(max_version=(1, 0))
         except TypeError:
             # A producer older than the versioned protocol does not know the keyword.
             return producer.__dlpack__()
+    except VMTypeError:
+        raise
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise VMTypeError(
-            f"DLPack: {type(producer).__name__} refused to lend its memory: {error}"
-        ) from error
+        raise VMTypeError(f"DLPack: {kind} refused to lend its memory: {error}") from error
 
 
 def view_of_dlpack(source: object) -> tuple[np.ndarray, DataType]:
@@ -163,7 +174,10 @@ def view_of_dlpack(source: object) -> tuple[np.ndarray, DataType]:
         interface["strides"] = tuple(
             tensor.strides[i] * storage.itemsize for i in range(tensor.ndim)
         )
-    return np.asarray(_Borrowed(interface, capsule, source)), dtype
+    try:
+        return np.asarray(_Borrowed(interface, capsule, source)), dtype
+    except ValueError as error:
+        raise VMValueError(f"DLPack: {error}") from None
 
 
 def _element_type(tensor: _Tensor) -> DataType:

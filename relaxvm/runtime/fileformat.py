@@ -3,8 +3,9 @@
     {magic, version, provenance, functions, constants, code, kernels[, signature]}   keys in this
     order
 
-Version 2 has compiled functions beside the object code of the kernels (`compiled_code`); a program
-without them is written as version 1, which older readers know.
+Version 2 has compiled functions beside the object code of the kernels (`compiled_code`), version 3
+may have the code in several objects. What needs neither is written as version 1, which older
+readers know.
 
 The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
 signature, if there is one, is the last entry; it signs the SHA-256 of every byte before it.
@@ -50,7 +51,7 @@ __all__ = [
     "write_atomically",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MAGIC = "relaxvm.executable"
 _KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")
 _SIGNATURE = "signature"
@@ -131,7 +132,7 @@ def _section(program: Program, key: str) -> Any:
     if key == "magic":
         return MAGIC
     if key == "version":
-        return 2 if _is_compiled(program.kernels) else 1
+        return _least_version(program.kernels)
     if key == "provenance":
         made = program.provenance
         return {
@@ -147,8 +148,12 @@ def _section(program: Program, key: str) -> Any:
     return None if program.kernels is None else program.kernels.to_plain()
 
 
-def _is_compiled(kernels: KernelSection | None) -> bool:
-    return kernels is not None and any(code.functions is not None for code in kernels.native)
+def _least_version(kernels: KernelSection | None) -> int:
+    """The first version whose files may hold these kernels."""
+    native = () if kernels is None else kernels.native
+    if any(code.more for code in native):
+        return 3
+    return 2 if any(code.functions is not None for code in native) else 1
 
 
 def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
@@ -298,8 +303,11 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
             raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
     decoder.end()
     kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
-    if plain["version"] == 1 and _is_compiled(kernels):
-        raise LoadError("compiled functions, which format version 1 does not have")
+    if plain["version"] < _least_version(kernels):
+        raise LoadError(
+            f"compiled functions or several objects, which format version {plain['version']} "
+            "does not have"
+        )
     trusted = trust == "native" or kernels is None or not kernels.native
     if trust is None and not trusted and signature is not None:
         trusted = trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)

@@ -55,7 +55,11 @@ def contiguous(array: NDArray) -> NDArray:
     """`array`, or a C-contiguous copy if it has gaps: programs see only contiguous arrays."""
     if array._array.flags.c_contiguous:
         return array
-    return wrap_unchecked(np.ascontiguousarray(array._array), array.dtype, array.device)
+    try:
+        copied = np.ascontiguousarray(array._array)
+    except MemoryError as error:
+        raise LimitError(f"cannot copy an array with gaps into one without: {error}") from None
+    return wrap_unchecked(copied, array.dtype, array.device)
 
 
 def adopt(value: Any) -> Any:
@@ -208,8 +212,12 @@ def name_frames(
     """Name the VM frames on `error`, innermost first. Raises a LimitError in place of Python's
     RecursionError, if that came through a VM.
     """
-    nested = _came_through_vm(error)
-    _annotate(error, places)
+    try:
+        nested = _came_through_vm(error)
+        _annotate(error, places)
+    except Exception:
+        # Attributes of somebody's exception may do anything; it leaves as it is.
+        return
     if nested and type(error) is RecursionError:
         raise _nested_too_deep(max_depth) from error
 
@@ -319,7 +327,7 @@ def run_carefully(
                     value = callee.run(regs[fn.account], given)
                 else:
                     value = callee(*given)
-                    if kind != _OP_BUILTIN:
+                    if kind != _OP_BUILTIN and dst < fn.info.register_file_size:
                         value = adopt(value)
                 if recorder is not None:
                     recorder.add(fn, pc, op, began, perf_counter_ns(), given)

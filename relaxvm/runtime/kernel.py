@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ..base import DataType, LoadError, VerifyError
@@ -260,6 +260,7 @@ class NativeCode:
     object       a relocatable object file
     producer     who made it, such as "llvmlite 0.50.0"
     functions    the VM functions that are compiled in it
+    more         further objects, which are linked with the first
     """
 
     triple: str
@@ -268,19 +269,33 @@ class NativeCode:
     object: bytes
     producer: str
     functions: CompiledCode | None = None
+    more: tuple[bytes, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("triple", "cpu", "features", "producer"):
             _text(getattr(self, name), f"native code {name}", empty_ok=name != "triple")
-        _require(
-            type(self.object) is bytes and self.object != b"",
-            "native code: wanted the bytes of an object file",
-        )
+        _require(_all_are(self.more, bytes, MAX_KERNELS), "native code: wanted a tuple of objects")
+        for each in self.objects:
+            _require(
+                type(each) is bytes and each != b"",
+                "native code: wanted the bytes of an object file",
+            )
+
+    @property
+    def objects(self) -> tuple[bytes, ...]:
+        """All object files."""
+        return (self.object, *self.more)
+
+    def _checksum(self) -> bytes:
+        if not self.more:
+            return hashlib.sha256(self.object).digest()
+        digests = [hashlib.sha256(each).digest() for each in self.objects]
+        return hashlib.sha256(b"".join(digests)).digest()
 
     def to_plain(self) -> dict[str, Any]:
         """As msgpack stores it, with a checksum: LLVM may abort the process on a damaged object.
 
-        Without compiled functions it is as in files of version 1.
+        Without compiled functions it is as in files of version 1, with one object as in version 2.
         """
         plain: dict[str, Any] = {
             "triple": self.triple,
@@ -288,10 +303,12 @@ class NativeCode:
             "features": self.features,
             "object": self.object,
             "producer": self.producer,
-            "sha256": hashlib.sha256(self.object).digest(),
+            "sha256": self._checksum(),
         }
         if self.functions is not None:
             plain["functions"] = self.functions.to_plain()
+        if self.more:
+            plain["more"] = list(self.more)
         return plain
 
     @classmethod
@@ -301,14 +318,18 @@ class NativeCode:
         Raises LoadError, also for object code that is not what was written.
         """
         names = ["triple", "cpu", "features", "object", "producer", "sha256"]
-        if type(plain) is dict and "functions" in plain:
-            names.append("functions")
+        if type(plain) is dict:
+            names.extend(name for name in ("functions", "more") if name in plain)
         fields = _fields(plain, cls, names)
         checksum = fields.pop("sha256")
         if "functions" in fields:
             fields["functions"] = CompiledCode.from_plain(fields["functions"])
+        if "more" in fields:
+            if type(fields["more"]) is not list or not fields["more"]:
+                raise LoadError("native code: wanted a list of further objects")
+            fields["more"] = tuple(fields["more"])
         made = _build(cls, fields)
-        if hashlib.sha256(made.object).digest() != checksum:
+        if made._checksum() != checksum:
             raise LoadError(
                 "native code: the object code is damaged (its checksum differs); rebuild the file"
             )
@@ -340,10 +361,14 @@ class KernelSection:
         _require(type(self.portable) is bytes, "kernel section: wanted the portable form as bytes")
         names = {info.name for info in self.infos}
         _require(len(names) == len(self.infos), "kernel section: two kernels have the same name")
-        _require(
-            len({i.symbol for i in self.infos}) == len(self.infos),
-            "kernel section: two kernels share a symbol",
-        )
+        by_symbol: dict[str, KernelInfo] = {}
+        for info in self.infos:
+            # Equal kernels of several names are one in the code.
+            former = by_symbol.setdefault(info.symbol, info)
+            _require(
+                former is info or replace(former, name=info.name) == info,
+                "kernel section: two different kernels share a symbol",
+            )
 
     @property
     def names(self) -> tuple[str, ...]:

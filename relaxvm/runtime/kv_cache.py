@@ -11,7 +11,6 @@ back, a window rolled on), and somebody holds such a view, the cache moves to a 
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from ..base import DataType, VMTypeError, VMValueError, to_numpy_dtype
 from .check import got, shape_text
 from .constants import integer
 from .limits import MAX_NDIM, Account, counted_empty
+from .locks import lock
 from .ndarray import NDArray, wrap_unchecked
 from .storage import aligned_copy, aligned_empty
 
@@ -66,7 +66,7 @@ class KVCache:
         self._length = length
         self._next = -1  # where a rolled window goes on; -1: it has not rolled
         self._shown = 0  # rows of the buffer that a view may show
-        self._lock = threading.Lock()
+        self._lock = lock()
         self.dtype = dtype
         self.name = name
 

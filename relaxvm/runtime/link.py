@@ -299,7 +299,7 @@ def _blocks(linked: LinkedFunction, leaders: list[int], plan: Plan) -> tuple[tup
         for pc in range(start, end):
             if pc in plan.skipped:
                 continue
-            made = _step(ops[pc], pc, index)
+            made = _step(ops[pc], pc, index, linked.info.register_file_size)
             if pc in arenas:
                 size, dst = ops[pc].args[1], ops[pc].dst
                 made = (StepKind.CALL2.value, take_from_arena, dst, arenas[pc][0], size, None)
@@ -311,7 +311,7 @@ def _blocks(linked: LinkedFunction, leaders: list[int], plan: Plan) -> tuple[tup
     return tuple(blocks)
 
 
-def _step(op: Op, pc: int, index: dict[int, int]) -> Step:
+def _step(op: Op, pc: int, index: dict[int, int], registers: int) -> Step:
     """One op for the fast loop. Each call makes a new tuple: its identity stands for the
     instruction.
     """
@@ -322,7 +322,8 @@ def _step(op: Op, pc: int, index: dict[int, int]) -> Step:
         if kind is not None:
             return (kind.value, op.function.call, op.function, a, b, c)
         return (StepKind.KERNEL.value, op.function.call, op.function, args, None, None)
-    if op.kind == OpKind.BUILTIN:
+    if op.kind == OpKind.BUILTIN or (op.kind == OpKind.EXTERN and op.dst >= registers):
+        # What an extern returns is made a value of the program where a register takes it.
         small = _CALLS.get(count)
         if small is not None:
             return (small.value, op.function, op.dst, a, b, c)

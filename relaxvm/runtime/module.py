@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from .device import Device
 from .fileformat import open_regular, write_atomically
 from .kernel import KernelSection
 from .kernel_errors import missing_kernel
+from .locks import lock
 from .native import KernelFunction, LinkedKernels, link
 from .reader import Decoder, fields_of
 from .registry import get_global_func
@@ -37,7 +37,8 @@ def __getattr__(name: str) -> Any:
 __all__ = ["KERNELS_MAGIC", "Module"]
 
 KERNELS_MAGIC = "relaxvm.kernels"
-_FORMAT_VERSION = 1
+# Version 2 may have the code in several objects; what does not is written as version 1.
+_FORMAT_VERSIONS = (1, 2)
 _NO_SIGNATURE = bytes(_trust.SIGNATURE_SIZE)
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "magic": str,
@@ -93,7 +94,7 @@ class Module:
         self.producer = producer
         self._linked: LinkedKernels | None = None
         self._num_threads = 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @property
     def linked(self) -> LinkedKernels:
@@ -101,11 +102,14 @@ class Module:
 
         Links now if that is still to do.
         """
-        if self._linked is None:
+        linked = self._linked
+        if linked is None:
             with self._lock:
-                if self._linked is None:
-                    self._linked = link(self.section, self.trusted, self._num_threads)
-        return self._linked
+                linked = self._linked
+                if linked is None:
+                    linked = link(self.section, self.trusted, self._num_threads)
+                    self._linked = linked
+        return linked
 
     @property
     def num_threads(self) -> int | None:
@@ -214,7 +218,7 @@ class Module:
         """The module as one msgpack document, signed with this machine's key if there is one."""
         plain = {
             "magic": KERNELS_MAGIC,
-            "format": _FORMAT_VERSION,
+            "format": 2 if any(code.more for code in self.section.native) else 1,
             "producer": self.producer,
             "entry": self.entry_name,
             "kernels": self.section.to_plain(),
@@ -254,15 +258,17 @@ class Module:
         decoder.end()
         if type(plain) is not dict or plain.get("magic") != KERNELS_MAGIC:
             raise LoadError("not a kernel library: the magic word is missing")
-        if plain.get("format") != _FORMAT_VERSION:
+        if plain.get("format") not in _FORMAT_VERSIONS:
             raise LoadError(
-                f"kernel library: wanted format {_FORMAT_VERSION}, got "
+                f"kernel library: wanted a format up to {_FORMAT_VERSIONS[-1]}, got "
                 f"{str(plain.get('format'))[:40]}"
             )
         _, _, producer, entry, kernels, signature = fields_of(plain, _FIELDS, "kernel library")
         if not data.endswith(signature) or len(signature) != _trust.SIGNATURE_SIZE:
             raise LoadError("kernel library: the signature is not at the end")
         section = KernelSection.from_plain(kernels)
+        if plain["format"] == 1 and any(code.more for code in section.native):
+            raise LoadError("kernel library: several objects, which format 1 does not have")
         if entry is not None and entry not in section.names:
             raise LoadError(f"kernel library: its entry {entry[:80]!r} is none of its kernels")
         trusted = trust == "native" or (

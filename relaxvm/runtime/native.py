@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..base import InternalError, LinkError, LoadError
 from .compiled_code import CompiledCode
 from .kernel import KernelInfo, KernelSection, NativeCode
@@ -45,6 +47,8 @@ _ARCHITECTURES = {
 }
 _SYSTEMS = {"macosx": "darwin", "macos": "darwin", "win32": "windows"}
 _PLAIN_CPUS = ("", "generic", "x86-64", "i686", "pentium4", "generic-rv64", "ppc64le")
+# Features that no user writes down, but that every CPU has: where they are listed, all are.
+_WHOLE_LISTS = (("64bit", "cx8", "fxsr"), ("fp-armv8", "neon"))
 _ELF_MACHINES = {
     "x86_64": 62,
     "aarch64": 183,
@@ -101,7 +105,9 @@ def fits(code: NativeCode) -> bool:
         return False
     # A CPU's name alone implies features; without a list of them only this very CPU is known to
     # have them.
-    return bool(wanted) or code.cpu == here.cpu or code.cpu in _PLAIN_CPUS
+    if code.cpu == here.cpu or code.cpu in _PLAIN_CPUS:
+        return True
+    return any(wanted.issuperset(marks) for marks in _WHOLE_LISTS)
 
 
 def _machine_of(triple: str) -> tuple[str, str]:
@@ -127,42 +133,63 @@ def _machine_of(triple: str) -> tuple[str, str]:
     return architecture, "-".join(parts[1:])
 
 
-class _LinkedCode:
-    """Object code in memory; the addresses are valid as long as this object lives."""
+class _Engine:
+    """An LLVM engine and the library in it, closed when nobody refers to them any more."""
 
-    __slots__ = ("_jit", "_library", "addresses", "__weakref__")
+    __slots__ = ("_jit", "_library")
 
-    def __init__(self, llvm: Any, code: NativeCode, symbols: Sequence[str]) -> None:
-        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        # JITLink keeps an object's sections together and is complete for ELF and Mach-O; COFF stays
-        # with RuntimeDyld.
-        self._jit = llvm.create_lljit_compiler(
-            machine, use_jit_link=sys.platform != "win32", suppress_errors=True
-        )
-        builder = llvm.JITLibraryBuilder().add_object_img(code.object).add_current_process()
-        if uses_pool(code.object):
-            builder.import_symbol("relaxvm_parallel_for", parallel_for_address())
-        for symbol in symbols:
-            builder.export_symbol(symbol)
-        self._library: Any = None
-        try:
-            self._library = builder.link(self._jit, "relaxvm.kernels")
-        except RuntimeError as error:
-            raise LoadError(
-                f"native code for {code.triple}: LLVM cannot link it: {error}"
-            ) from None
-        self.addresses: dict[str, int] = {symbol: self._library[symbol] for symbol in symbols}
+    def __init__(self, library: Any, jit: Any) -> None:
+        self._library = library
+        self._jit = jit
 
     def __del__(self) -> None:
         # When Python ends, LLVM's own functions may be gone before this.
         if sys is None or sys.is_finalizing():
             return
         # In this order: the library lives inside the engine.
-        library, jit = getattr(self, "_library", None), getattr(self, "_jit", None)
-        if library is not None:
-            library.close()
-        if jit is not None:
-            jit.close()
+        self._library.close()
+        self._jit.close()
+
+
+def _out_of_sight(value: object) -> np.ndarray:
+    """A holder of `value` that the garbage collector does not look into.
+
+    What it finds unreachable it finalizes in any order, so code would be closed before another
+    finalizer calls it. Behind a numpy array, `value` ends with its last reference only.
+    """
+    holder = np.empty((), object)
+    holder[()] = value
+    return holder
+
+
+class _LinkedCode:
+    """Object code in memory; the addresses are valid as long as this object lives."""
+
+    __slots__ = ("__weakref__", "_engine", "addresses")
+
+    def __init__(self, llvm: Any, code: NativeCode, symbols: Sequence[str]) -> None:
+        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+        # JITLink keeps an object's sections together and is complete for ELF and Mach-O; COFF stays
+        # with RuntimeDyld.
+        jit = llvm.create_lljit_compiler(
+            machine, use_jit_link=sys.platform != "win32", suppress_errors=True
+        )
+        builder = llvm.JITLibraryBuilder().add_current_process()
+        for each in code.objects:
+            builder.add_object_img(each)
+        if any(map(uses_pool, code.objects)):
+            builder.import_symbol("relaxvm_parallel_for", parallel_for_address())
+        # Equal kernels of several names have one symbol.
+        for symbol in dict.fromkeys(symbols):
+            builder.export_symbol(symbol)
+        try:
+            library = builder.link(jit, "relaxvm.kernels")
+        except RuntimeError as error:
+            raise LoadError(
+                f"native code for {code.triple}: LLVM cannot link it: {error}"
+            ) from None
+        self.addresses: dict[str, int] = {symbol: library[symbol] for symbol in symbols}
+        self._engine = _out_of_sight(_Engine(library, jit))
 
     def __repr__(self) -> str:
         return f"<linked code of {len(self.addresses)} kernels>"
@@ -174,7 +201,12 @@ def _reject_malformed(code: NativeCode) -> None:
     LLVM trusts objects; this catches other formats and cut files, not malice (that is what trust is
     for).
     """
-    data, where = code.object, f"native code for {code.triple}"
+    for data in code.objects:
+        _reject_malformed_object(data, code)
+
+
+def _reject_malformed_object(data: bytes, code: NativeCode) -> None:
+    where = f"native code for {code.triple}"
     architecture, system = _machine_of(code.triple)
     if system in ("darwin", "windows"):
         magic = {"darwin": (b"\xcf\xfa\xed\xfe",), "windows": (b"\x64\x86", b"\x64\xaa")}[system]
@@ -288,13 +320,11 @@ def link(
         return LinkedKernels({}, source, time.perf_counter() - start, section, "")
     chosen = _best_fit(section.native) if trust else None
     uncompiled = functions_wanted and (chosen is None or chosen.functions is None)
-    if uncompiled and (section.portable or not section.infos):
+    if chosen is None or (uncompiled and (section.portable or not section.infos)):
         source, reason = "rebuilt", "its functions are not compiled"
-        section = _rebuild(section, reason, program)
-        chosen = _best_fit(section.native)
-    elif chosen is None:
-        source, reason = "rebuilt", "the file is not vouched for"
-        if trust:
+        if not trust:
+            reason = "the file is not vouched for"
+        elif chosen is None and (section.native or not functions_wanted):
             variants = ", ".join(sorted({f"{c.triple}/{c.cpu}" for c in section.native})) or "none"
             reason = f"no native code fits this machine (the file has: {variants})"
         section = _rebuild(section, reason, program)

@@ -448,7 +448,8 @@ def as_ndarray(x: object) -> NDArray:
             return wrap_unchecked(x.view(), plain[0])
     memory, dtype = memory_of(x)
     if not memory.dtype.isnative:
-        return wrap_unchecked(memory.astype(memory.dtype.newbyteorder("=")), dtype)
+        native = memory.dtype.newbyteorder("=")
+        return wrap_unchecked(aligned_copy(memory, native), dtype)
     return wrap_unchecked(memory if memory.flags.aligned else aligned_copy(memory), dtype)
 
 

@@ -1,5 +1,5 @@
-"""Where CPython and numpy keep things: the offsets that native code reads, and the addresses it
-calls.
+"""Where CPython and numpy keep things: the offsets that native code reads, the addresses it calls,
+and how native code becomes a function.
 
 One place for all of it. `trampoline.fast_path_problem` and `compiled_problem` compare every offset
 with live objects before native code uses it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import struct
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,17 @@ import numpy as np
 from .device import cpu
 from .ndarray import wrap_unchecked
 
-__all__ = ["array_over", "compiled_problem", "function_address", "numpy_address"]
+__all__ = [
+    "address_of_data",
+    "array_over",
+    "compiled_problem",
+    "function_address",
+    "method_definition",
+    "new_builtin",
+    "numpy_address",
+    "peek",
+    "reference_count",
+]
 
 # Offsets on 64-bit machines, in bytes.
 OB_REFCNT = 0
@@ -41,6 +52,43 @@ _NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
 def function_address(name: str) -> int:
     """The address of a function of Python's C API."""
     return ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+
+
+def peek(address: int, kind: Any) -> Any:
+    """The value of a ctypes type at an address."""
+    return kind.from_address(address).value
+
+
+def address_of_data(array: Any) -> int:
+    """Where the elements of a numpy array lie."""
+    return int(peek(id(array) + ND_DATA, ctypes.c_int64))
+
+
+def reference_count(address: int) -> int:
+    """The reference count of the object at an address."""
+    return int(peek(address + OB_REFCNT, ctypes.c_int32))
+
+
+def method_definition(name: int, function: int, flags: int, doc: int = 0) -> bytes:
+    """A `PyMethodDef`: addresses of two texts that end with a zero byte and of a C function."""
+    return struct.pack("=qqiiq", name, function, flags, 0, doc)
+
+
+def new_builtin(definition: int, bound: object, owner: object) -> Any:
+    """A builtin function object around the method definition at an address, which has to outlive
+    it.
+
+    bound   its `self`, which the native code gets; Python lets go of it last of all
+    owner   kept alive: the place is meant for a module, but takes any object
+    """
+    return _new_builtin()(definition, bound, owner)
+
+
+@functools.lru_cache(maxsize=1)
+def _new_builtin() -> Any:
+    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+        function_address("PyCFunction_NewEx")
+    )
 
 
 @functools.lru_cache(maxsize=1)
@@ -97,31 +145,27 @@ def array_over(address: int, shape: tuple[int, ...], dtype: np.dtype, holder: ob
     return made
 
 
-def _peek(address: int, kind: Any) -> Any:
-    return kind.from_address(address).value
-
-
 @functools.lru_cache(maxsize=1)
 def compiled_problem() -> str | None:
     """Why compiled functions cannot be used here although the native entry can, or None."""
     sample = (object(), 7)
-    words = [_peek(id(sample) + at, ctypes.c_int64) for at in (TUPLE_SIZE, TUPLE_ITEMS)]
+    words = [peek(id(sample) + at, ctypes.c_int64) for at in (TUPLE_SIZE, TUPLE_ITEMS)]
     if words != [2, id(sample[0])]:
         return "the layout of tuples is not as expected"
     held = [object()]
-    before = _peek(id(held[0]) + OB_REFCNT, ctypes.c_int32)
+    before = peek(id(held[0]) + OB_REFCNT, ctypes.c_int32)
     held.append(held[0])
-    if _peek(id(held[0]) + OB_REFCNT, ctypes.c_int32) != before + 1:
+    if peek(id(held[0]) + OB_REFCNT, ctypes.c_int32) != before + 1:
         return "the layout of objects is not as expected"
     base = np.arange(6, dtype=np.int16)
     view = base[1:]
-    if _peek(id(view) + ND_BASE, ctypes.c_int64) != id(base):
+    if peek(id(view) + ND_BASE, ctypes.c_int64) != id(base):
         return "the layout of numpy arrays is not as expected"
-    flags = _peek(id(base) + ND_FLAGS, ctypes.c_int32)
+    flags = peek(id(base) + ND_FLAGS, ctypes.c_int32)
     if flags & (C_CONTIGUOUS | ALIGNED | WRITEABLE) != C_CONTIGUOUS | ALIGNED | WRITEABLE:
         return "the flags of numpy arrays are not as expected"
     ours = wrap_unchecked(base, np.dtype("int16"), cpu())  # type: ignore[arg-type]
-    if _peek(id(ours) + SLOT_DEVICE, ctypes.c_int64) != id(cpu()):
+    if peek(id(ours) + SLOT_DEVICE, ctypes.c_int64) != id(cpu()):
         return "the layout of NDArray is not as expected"
     made = array_over(base.ctypes.data + 2, (1, 2), base.dtype, base)
     if made.tolist() != [[1, 2]] or made.base is not base or not made.flags.carray:

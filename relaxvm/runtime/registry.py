@@ -6,11 +6,11 @@ A registered function is an ordinary Python callable and stays one.
 from __future__ import annotations
 
 import difflib
-import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from ..base import VMTypeError, VMValueError
+from .locks import lock
 
 __all__ = [
     "PackedFunc",
@@ -26,7 +26,7 @@ PackedFunc = Callable  # type: ignore[type-arg]
 """TVM's name for a function that can be registered: any callable."""
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_lock = threading.Lock()
+_lock = lock()
 _functions: dict[str, Callable[..., Any]] = {}
 
 

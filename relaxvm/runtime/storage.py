@@ -142,8 +142,8 @@ def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
         ) from None
 
 
-def aligned_copy(source: np.ndarray) -> np.ndarray:
-    made = aligned_empty(source.shape, source.dtype)
+def aligned_copy(source: np.ndarray, storage: np.dtype | None = None) -> np.ndarray:
+    made = aligned_empty(source.shape, source.dtype if storage is None else storage)
     made[...] = source
     return made
 

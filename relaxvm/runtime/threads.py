@@ -17,6 +17,7 @@ from typing import Any
 from ..base import VMTypeError, VMValueError
 from . import threads_ir as layout
 from .cpu_budget import usable_cores
+from .locks import lock
 from .trampoline import object_code
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
 MAX_THREADS = 256
 
 _SYMBOL = layout.SYMBOLS[0]
-_lock = threading.Lock()
+_lock = lock()
 _keep: list[object] = []
 _default: int | None = None
 
@@ -148,7 +149,7 @@ def _library() -> _Pool:
     parking = layout.parking_of(architecture) if usable else "serial"
     pool = _build(llvm, architecture, parking)
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=functools.partial(_after_fork, pool))
+        os.register_at_fork(after_in_child=pool.after_fork)
     return pool
 
 
@@ -167,10 +168,3 @@ def _build(llvm: Any, architecture: str, parking: str) -> _Pool:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         _keep.append(kept)
     return pool
-
-
-def _after_fork(pool: _Pool) -> None:
-    global _lock
-    # The lock may have been held by a thread that does not exist here.
-    _lock = threading.Lock()
-    pool.after_fork()

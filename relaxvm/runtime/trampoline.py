@@ -18,7 +18,6 @@ import functools
 import math
 import struct
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +29,9 @@ from . import trampoline_ir as layout
 from .dims import evaluate
 from .disk_cache import DiskCache
 from .kernel import KernelInfo, KernelParam
+from .locks import lock
 from .ndarray import NDArray
+from .pyabi import peek
 from .trampoline_ir import CODE_COUNT, CODE_WANTS_NDARRAY
 
 __all__ = [
@@ -118,17 +119,7 @@ def _object_code(llvm: Any) -> bytes:
     return object_code(llvm, layout.entry_ir(), "trampoline")
 
 
-class _MethodDef(ctypes.Structure):
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-_METH_FASTCALL = 0x0080
-_lock = threading.Lock()
+_lock = lock()
 _keep: list[object] = []
 
 
@@ -148,7 +139,7 @@ def fast_path_problem() -> str | None:
     if ctypes.string_at(id(record) + pyabi.BYTES_DATA, 48) != record:
         return "the layout of bytes objects is not as expected"
     for kind in (int, float, bool, np.ndarray, NDArray):
-        if _peek(id(kind) + pyabi.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
+        if peek(id(kind) + pyabi.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
             return "the layout of type objects is not as expected"
     if not int.__flags__ & pyabi.LONG_SUBCLASS or float.__flags__ & pyabi.LONG_SUBCLASS:
         return "the flags of type objects are not as expected"
@@ -171,31 +162,31 @@ def _sample_arrays() -> list[np.ndarray]:
 
 def _array_problem(array: np.ndarray) -> str | None:
     def word(offset: int) -> int:
-        return int(_peek(id(array) + offset, ctypes.c_int64))
+        return int(peek(id(array) + offset, ctypes.c_int64))
 
     ndim = array.ndim
-    if _peek(id(array) + pyabi.OB_TYPE, ctypes.c_void_p) != id(np.ndarray):
+    if peek(id(array) + pyabi.OB_TYPE, ctypes.c_void_p) != id(np.ndarray):
         return "the layout of objects is not as expected"
     header = (
         word(pyabi.ND_DATA),
-        _peek(id(array) + pyabi.ND_NDIM, ctypes.c_int32),
+        peek(id(array) + pyabi.ND_NDIM, ctypes.c_int32),
         word(pyabi.ND_DESCR),
     )
-    flags = _peek(id(array) + pyabi.ND_FLAGS, ctypes.c_int32)
+    flags = peek(id(array) + pyabi.ND_FLAGS, ctypes.c_int32)
     if header != (array.ctypes.data, ndim, id(array.dtype)) or flags != array.flags.num:
         return "the layout of numpy arrays is not as expected"
     for offset, truth in ((pyabi.ND_DIMS, array.shape), (pyabi.ND_STRIDES, array.strides)):
         if ndim and tuple((ctypes.c_int64 * ndim).from_address(word(offset))) != truth:
             return "the layout of numpy arrays is not as expected"
     descr = id(array.dtype)
-    if _peek(descr + pyabi.DESCR_TYPE_NUM, ctypes.c_int32) != array.dtype.num:
+    if peek(descr + pyabi.DESCR_TYPE_NUM, ctypes.c_int32) != array.dtype.num:
         return "the layout of numpy dtypes is not as expected"
-    if chr(_peek(descr + pyabi.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
+    if chr(peek(descr + pyabi.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
         return "the layout of numpy dtypes is not as expected"
     ours = object.__new__(NDArray)
     ours._array, ours.dtype = array, _BFLOAT16
     slots = [
-        _peek(id(ours) + offset, ctypes.c_void_p)
+        peek(id(ours) + offset, ctypes.c_void_p)
         for offset in (pyabi.OB_TYPE, pyabi.SLOT_ARRAY, pyabi.SLOT_DTYPE)
     ]
     if slots != [id(NDArray), id(array), id(_BFLOAT16)]:
@@ -203,13 +194,11 @@ def _array_problem(array: np.ndarray) -> str | None:
     return None
 
 
-def _peek(address: int, kind: Any) -> Any:
-    return kind.from_address(address).value
-
-
 @functools.lru_cache(maxsize=1)
-def _method() -> tuple[Any, bytes]:
-    """The method definition, and the part of the entry record that all kernels share."""
+def _method() -> tuple[int, bytes]:
+    """The address of the method definition, and the part of the entry record that all kernels
+    share.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -220,12 +209,16 @@ def _method() -> tuple[Any, bytes]:
         llvm.JITLibraryBuilder().add_object_img(_object_code(llvm)).export_symbol("relaxvm_call")
     )
     library = builder.link(jit, "relaxvm.trampoline")
-    method = _MethodDef(b"relaxvm_kernel", library["relaxvm_call"], _METH_FASTCALL, None)
+    name = ctypes.create_string_buffer(b"relaxvm_kernel")
+    method = ctypes.create_string_buffer(
+        pyabi.method_definition(
+            ctypes.addressof(name), library["relaxvm_call"], pyabi.METH_FASTCALL
+        )
+    )
     # Kernel functions may outlive everything, this module included: never let these go.
-    for kept in (method, jit, library):
+    for kept in (name, method, jit, library):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         _keep.append(kept)
-    python = ctypes.pythonapi
     values = {
         "NDArray": id(NDArray),
         "ndarray": id(np.ndarray),
@@ -235,11 +228,11 @@ def _method() -> tuple[Any, bytes]:
         "Py_True": id(True),
         "Py_False": id(False),
     }
-    for name in layout.RECORD[4:]:
-        if name not in values:
-            values[name] = ctypes.cast(getattr(python, name), ctypes.c_void_p).value or 0
-    return method, struct.pack(
-        f"={len(layout.RECORD) - 4}Q", *(values[name] for name in layout.RECORD[4:])
+    for word in layout.RECORD[4:]:
+        if word not in values:
+            values[word] = pyabi.function_address(word)
+    return ctypes.addressof(method), struct.pack(
+        f"={len(layout.RECORD) - 4}Q", *(values[word] for word in layout.RECORD[4:])
     )
 
 
@@ -302,11 +295,7 @@ def make_fast_call(
         + shared
         + struct.pack(f"={len(kinds)}Q", *kinds)
     )
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
-        ("PyCFunction_NewEx", ctypes.pythonapi)
-    )
-    # The third argument is meant for a module, but the function keeps any object alive: our owner.
-    made: Callable[..., int | None] = make(ctypes.addressof(method), record, owner)
+    made: Callable[..., int | None] = pyabi.new_builtin(method, record, owner)
     return made
 
 

@@ -14,16 +14,16 @@ import os
 import pathlib
 import secrets
 import stat
-import threading
 
 from ..base import config
+from .locks import lock
 
 __all__ = ["sign", "vouches"]
 
 SIGNATURE_SIZE = 32
 _KEY_SIZE = 32
 _KEY_NAME = "trust.key"
-_lock = threading.Lock()
+_lock = lock()
 _keys: dict[pathlib.Path, bytes] = {}
 
 

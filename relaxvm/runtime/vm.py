@@ -8,7 +8,6 @@ may be called from many threads at once: all that a call changes lives in its ow
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +125,6 @@ class VirtualMachine:
         self._compiled: dict[str, CompiledFunction] = {}
         self._converters: dict[str, tuple[Converter, ...]] = {}
         self._instrument: Callable[..., Any] | None = None
-        self._lock = threading.Lock()
         if not self._interpreted and not self._careful:
             slow_calls = {name: self._make_call(fn) for name, fn in self._functions.items()}
             self._compiled = link_compiled(self, self._functions, self.kernels, slow_calls)
@@ -139,12 +137,15 @@ class VirtualMachine:
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         """The function `name`. Raises VMValueError listing those that exist."""
-        call = self._calls.get(name)
+        try:
+            call = self._calls.get(name)
+        except TypeError:
+            # A list, say, is no key at all.
+            call = None
         if call is None:
             fn = self._linked(name)
             call = self._native.get(name) or self._make_call(fn)
-            with self._lock:
-                call = self._calls.setdefault(name, call)
+            call = self._calls.setdefault(name, call)
         return call
 
     def __contains__(self, name: object) -> bool:
@@ -349,10 +350,9 @@ class VirtualMachine:
             return result if include_return else None
 
         call.__name__ = call.__qualname__ = saved_name
-        with self._lock:
-            if saved_name in self._functions or saved_name in self._calls:
-                raise VMValueError(f"save_function: {saved_name!r} is a function already")
-            self._calls[saved_name] = call
+        taken = saved_name in self._functions
+        if taken or self._calls.setdefault(saved_name, call) is not call:
+            raise VMValueError(f"save_function: {saved_name!r} is a function already")
 
     def _bound(
         self, fn: LinkedFunction, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -367,8 +367,7 @@ class VirtualMachine:
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments for `invoke_stateful`. A second call replaces them."""
         given = self._bound(self._linked(func_name), args, kwargs)
-        with self._lock:
-            self._inputs[func_name] = given
+        self._inputs[func_name] = given
 
     def set_output(self, func_name: str, out: object) -> None:
         """Make `invoke_stateful` write the result into `out`: an array, or a nested tuple of them
@@ -378,11 +377,10 @@ class VirtualMachine:
         """
         info = self._linked(func_name).info
         destination = None if out is None else Destination(info, out)
-        with self._lock:
-            if destination is None:
-                self._destinations.pop(func_name, None)
-            else:
-                self._destinations[func_name] = destination
+        if destination is None:
+            self._destinations.pop(func_name, None)
+        else:
+            self._destinations[func_name] = destination
 
     def invoke_stateful(self, func_name: str) -> None:
         """Call `func_name` on the arguments of `set_input`; `get_outputs` gives the result, which
@@ -397,8 +395,7 @@ class VirtualMachine:
                 )
             given = ()
         result = self._run(fn, given, self._destinations.get(func_name))
-        with self._lock:
-            self._outputs[func_name] = result
+        self._outputs[func_name] = result
 
     def get_outputs(self, func_name: str) -> Any:
         """What the last `invoke_stateful` of the function gave: a value, or a nested tuple of

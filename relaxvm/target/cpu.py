@@ -1,8 +1,8 @@
 """From a `Target` to the `CpuModel` that schedules read.
 
 What the target states counts; then what is known about the host (if it is the host) or the named
-CPU; then modest defaults. Vector width and FMA of a CPU that is only named are asked from LLVM: it
-compiles two lines for it, and the registers in the assembly tell. That needs no list of CPUs.
+CPU; then modest defaults. Vector width, FMA and dot products of a CPU that is only named are asked
+from LLVM (`llvm/probe.py`). That needs no list of CPUs.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pathlib
 import re
 from typing import Any
 
-from ..base import CodegenError, CpuModel
+from ..base import CpuModel
 from ..runtime.cpu_budget import usable_cores
-from .llvm import Machine, compile_text, host_machine, machine_of
+from .llvm import dot_units, host_machine, machine_of, vector_units
 from .target import Target
 
 __all__ = ["cpu_model"]
@@ -26,29 +26,14 @@ _DEFAULT = CpuModel()
 _ARM = ("aarch64", "arm64")
 _X86 = ("x86_64", "amd64")
 
-# Features that a CPU's name implies and that rules ask for. Vector width is not among them.
-_DOT = frozenset({"avx512vnni"})
-_IMPLIED: dict[str, frozenset[str]] = {
-    "cascadelake": _DOT,
-    "cooperlake": _DOT | {"avx512bf16"},
-    "icelake-client": _DOT,
-    "icelake-server": _DOT,
-    "tigerlake": _DOT,
-    "rocketlake": _DOT,
-    "sapphirerapids": _DOT | {"avx512bf16", "avx512fp16", "avxvnni"},
-    "emeraldrapids": _DOT | {"avx512bf16", "avx512fp16", "avxvnni"},
-    "graniterapids": _DOT | {"avx512bf16", "avx512fp16", "avxvnni"},
-    "alderlake": frozenset({"avxvnni"}),
-    "raptorlake": frozenset({"avxvnni"}),
-    "znver4": _DOT | {"avx512bf16"},
-    "znver5": _DOT | {"avx512bf16", "avxvnni"},
-    "neoverse-n1": frozenset({"dotprod", "fullfp16"}),
-    "neoverse-v1": frozenset({"dotprod", "fullfp16", "bf16", "i8mm"}),
-    "neoverse-n2": frozenset({"dotprod", "fullfp16", "bf16", "i8mm"}),
-    "neoverse-v2": frozenset({"dotprod", "fullfp16", "bf16", "i8mm"}),
-    "cortex-a76": frozenset({"dotprod", "fullfp16"}),
-    "apple-m1": frozenset({"dotprod", "fullfp16"}),
-    "apple-m2": frozenset({"dotprod", "fullfp16", "bf16", "i8mm"}),
+# Features, by LLVM's names, that the dot products which the machine has stand for.
+_FEATURES = {
+    "vpdpbusd.512": "avx512vnni",
+    "vpdpbusd.256": "avxvnni",
+    "dpbf16ps.512": "avx512bf16",
+    "sdot": "dotprod",
+    "usdot": "i8mm",
+    "bfdot": "bf16",
 }
 
 
@@ -64,12 +49,13 @@ def _model(target: Target) -> CpuModel:
     here = host_machine()
     on_host = machine.triple == here.triple and machine.cpu == here.cpu
     architecture = machine.triple.split("-")[0]
-    bits, fma = _vectors(machine)
+    bits, fma = vector_units(machine) or (_DEFAULT.vector_bits, _DEFAULT.fma)
     given = target.options
     bits = int(given.get("vector-width", bits))
     features = frozenset(f[1:] for f in machine.features.split(",") if f.startswith("+"))
-    removed = frozenset(f[1:] for f in machine.features.split(",") if f.startswith("-"))
-    features = (features | _IMPLIED.get(machine.cpu, frozenset())) - removed
+    units = dot_units(machine)
+    # What was asked for counts only as far as LLVM makes use of it.
+    features = (features - set(_FEATURES.values())) | {_FEATURES[u] for u in units & set(_FEATURES)}
     caches = _host_caches(_SYSTEM) if on_host else {}
     return CpuModel(
         architecture,
@@ -89,40 +75,6 @@ def _registers(architecture: str, bits: int) -> int:
     if architecture in _X86:
         return 32 if bits >= 512 else 16
     return 32 if architecture in _ARM or architecture.startswith("riscv") else 16
-
-
-_PROBE = """
-define <16 x float> @sum(<16 x float> %a, <16 x float> %b) {
-  %c = fadd <16 x float> %a, %b
-  ret <16 x float> %c
-}
-define <4 x float> @muladd(<4 x float> %a, <4 x float> %b, <4 x float> %c) {
-  %m = fmul contract <4 x float> %a, %b
-  %s = fadd contract <4 x float> %m, %c
-  ret <4 x float> %s
-}
-"""
-
-
-@functools.lru_cache(maxsize=64)
-def _vectors(machine: Machine) -> tuple[int, bool]:
-    """Width of the vector registers in bits, and whether there is FMA, as LLVM would use them."""
-    plain = Machine(machine.triple, machine.cpu, machine.features, 1)
-    try:
-        asm = compile_text(f'target triple = "{machine.triple}"\n{_PROBE}', plain, ("asm",)).asm
-    except CodegenError:
-        return _DEFAULT.vector_bits, _DEFAULT.fma
-    architecture = machine.triple.split("-")[0]
-    if architecture in _X86:
-        # LLVM prefers 256 bits on some CPUs that have 512: what counts is what there is.
-        wide = "zmm" in asm or "+avx512f" in machine.features.split(",")
-        bits = 512 if wide else 256 if "ymm" in asm else 128
-        return bits, "vfmadd" in asm
-    if architecture in _ARM:
-        return 128, "fmla" in asm
-    if architecture.startswith("riscv"):
-        return (128, "vfmacc" in asm or "vfmadd" in asm) if "vsetivli" in asm else (64, False)
-    return _DEFAULT.vector_bits, _DEFAULT.fma
 
 
 def _host_caches(root: pathlib.Path) -> dict[int, int]:

@@ -41,14 +41,16 @@ _OPTIONS: dict[str, type] = {
     "l2-cache-bytes": int,
     "l3-cache-bytes": int,
 }
-_POSITIVE = {
-    "num-cores",
-    "vector-width",
-    "num-vector-registers",
-    "l1-cache-bytes",
-    "l2-cache-bytes",
-    "l3-cache-bytes",
+# Least and greatest of a number. (How far opt-level goes, the code generator says.)
+_LIMITS = {
+    "num-cores": (1, 1 << 16),
+    "vector-width": (64, 1 << 16),
+    "num-vector-registers": (1, 1 << 10),
+    "l1-cache-bytes": (1 << 10, 1 << 40),
+    "l2-cache-bytes": (1 << 10, 1 << 40),
+    "l3-cache-bytes": (1 << 10, 1 << 40),
 }
+_MOST_TEXT = 1 << 16
 _KINDS = ("llvm",)
 _ALIASES = {"native": "llvm", "cpu": "llvm"}
 
@@ -99,10 +101,22 @@ class Target(Node):
 
     @staticmethod
     def _normalise_(kind_name: Any, options: Any, host: Any) -> tuple[str, Map, Any]:
-        text, given = _parse(kind_name)
-        given.update(options or {})
-        inner_host = given.pop("host", None)
-        host = inner_host if host is None else host
+        try:
+            if isinstance(options, (str, Target)) and host is None:
+                # As TVM writes it: Target("llvm -mtriple=...", "llvm").
+                options, host = None, options
+            text, given = _parse(kind_name)
+            given.update(options or {})
+            inner_host = given.pop("host", None)
+            host = inner_host if host is None else host
+            if host is not None and not isinstance(host, Target):
+                host = Target(host)
+        except RecursionError:
+            raise PassError(
+                "Target: nested too deeply; a target has a host, and that has none"
+            ) from None
+        if host is not None and host.host is not None:
+            raise PassError(f"Target: the host {host} has a host of its own; a host runs by itself")
         if text not in _KINDS:
             near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES, *_TAGS), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -111,11 +125,7 @@ class Target(Node):
                 "and the tags of Target.list_tags()"
             )
         checked = {name: _checked(name, given[name]) for name in sorted(given)}
-        return (
-            text,
-            Map(checked),
-            Target(host) if host is not None and not isinstance(host, Target) else host,
-        )
+        return text, Map(checked), host
 
     @property
     def kind(self) -> TargetKind:
@@ -213,10 +223,10 @@ def _parse(given: Any) -> tuple[str, dict[str, Any]]:
     if isinstance(given, str) and given.lstrip().startswith("{"):
         try:
             given = json.loads(given)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PassError(f"Target: not JSON: {error}") from None
     if isinstance(given, Mapping):
-        options = dict(given)
+        options: dict[str, Any] = dict(given)
         kind = options.pop("kind", None)
         if not isinstance(kind, str):
             raise PassError(f'Target: the dictionary has no "kind"; got {sorted(map(str, given))}')
@@ -226,18 +236,21 @@ def _parse(given: Any) -> tuple[str, dict[str, Any]]:
         raise PassError(
             f"Target: wanted text, a dictionary or a Target, got {type(given).__name__}"
         )
+    if len(given) > _MOST_TEXT:
+        raise PassError(f"Target: a text of {len(given)} characters; at most {_MOST_TEXT}")
     try:
         words = shlex.split(given)
     except ValueError as error:
         raise PassError(f"Target: {given!r}: {error}") from None
     if not words:
         raise PassError('Target: the text is empty; wanted one such as "llvm -mcpu=haswell"')
-    options: dict[str, Any] = {}
+    options = {}
     tagged = _TAGS.get(words[0])
     if tagged is not None:
         name, options = _parse(tagged)
         options["tag"] = words[0]
         words[0] = name
+    seen: set[str] = set()
     i = 1
     while i < len(words):
         name, equals, value = words[i].lstrip("-").partition("=")
@@ -248,6 +261,9 @@ def _parse(given: Any) -> tuple[str, dict[str, Any]]:
             if i >= len(words):
                 raise PassError(f"Target: option -{name} has no value")
             value = words[i]
+        if name in seen:
+            raise PassError(f"Target: option -{name} is given twice")
+        seen.add(name)
         options[name] = value
         i += 1
     return _ALIASES.get(words[0], words[0]), options
@@ -265,15 +281,43 @@ def _checked(name: str, value: Any) -> Any:
         parts = value.split(",") if isinstance(value, str) else value
         if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
             raise PassError(f"Target: option {name} is a list of words, got {value!r}")
-        return tuple(p.strip() for p in parts if p.strip())
+        words = tuple(p.strip() for p in parts if p.strip())
+        if name == "mattr":
+            _check_features(words)
+        return words
     if kind is int:
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            raise PassError(f"Target: option {name} is a number, got {value!r}") from None
-        if name in _POSITIVE and not 1 <= number < 1 << 40:
-            raise PassError(f"Target: option {name} is at least 1, got {number}")
-        return number
+        return _number(name, value)
     if not isinstance(value, str):
         raise PassError(f"Target: option {name} is text, got {value!r}")
     return value
+
+
+def _check_features(words: tuple[str, ...]) -> None:
+    """Refuse a feature that is both asked for and taken away."""
+    wanted: dict[str, bool] = {}
+    for word in words:
+        name, there = word.lstrip("+-"), not word.startswith("-")
+        if not name:
+            raise PassError(
+                f"Target: option mattr: {word!r} names no feature; write +avx2 or -avx2"
+            )
+        if wanted.setdefault(name, there) is not there:
+            raise PassError(f"Target: option mattr has both +{name} and -{name}")
+
+
+def _number(name: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, bool) or (isinstance(value, float) and number != value):
+        raise PassError(f"Target: option {name} is a number, got {value!r}")
+    if name in _LIMITS:
+        least, most = _LIMITS[name]
+        if not least <= number <= most:
+            raise PassError(
+                f"Target: option {name} is at least {least} and at most {most}, got {number}"
+            )
+    if name == "vector-width" and number & (number - 1):
+        raise PassError(f"Target: option vector-width is a power of two, in bits; got {number}")
+    return number

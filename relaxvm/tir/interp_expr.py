@@ -38,7 +38,7 @@ from ..ir import (
     StringImm,
     Var,
 )
-from ..ir.op import INTRINSICS, Intrinsic
+from ..ir.op import INTRINSICS, Intrinsic, why_no_dot
 from .interp_scalar import (
     bfloat16_bits,
     bfloat16_values,
@@ -489,6 +489,30 @@ class _Expression:
 
         return self._strict([value], make)
 
+    def _dot_accumulate(self, n: Any) -> _Piece:
+        acc, a, b = n.args
+        wrong = why_no_dot(n.dtype, acc.dtype, a.dtype, b.dtype)
+        if wrong:
+            raise TIRError(f"{self.owner.where}: dot_accumulate: {wrong}")
+        lanes, group = n.dtype.lanes, a.dtype.lanes // n.dtype.lanes
+        add = lane_binary(Add, n.dtype.element)
+        multiply = lane_binary(Mul, n.dtype.element)
+        of_a = lane_cast(a.dtype.element, n.dtype.element)
+        of_b = lane_cast(b.dtype.element, n.dtype.element)
+
+        def make(*parts: Run) -> Run:
+            def run(env: Frame) -> Any:
+                sums, x, y = (part(env) for part in parts)
+                sums = list(sums) if lanes > 1 else [sums]
+                for i in range(lanes):
+                    for k in range(group * i, group * i + group):
+                        sums[i] = add(sums[i], multiply(of_a(x[k]), of_b(y[k])))
+                return sums if lanes > 1 else sums[0]
+
+            return run
+
+        return self._strict([acc, a, b], make)
+
     def _half(self, n: Any) -> _Piece:
         (value,) = n.args
         half = value.dtype.lanes // 2
@@ -783,6 +807,7 @@ _HANDLERS: dict[type, Callable[[_Expression, Any], _Piece]] = {
 _SPECIAL_CALLS: dict[str, Callable[[_Expression, Any], _Piece]] = {
     "if_then_else": _Expression._if_then_else,
     "reinterpret": _Expression._reinterpret,
+    "dot_accumulate": _Expression._dot_accumulate,
     "vectorlow": _Expression._half,
     "vectorhigh": _Expression._half,
     "undef": _Expression._undef,

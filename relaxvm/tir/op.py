@@ -34,6 +34,7 @@ from ..ir import (
     const,
 )
 from ..ir.expr import as_condition, binary, call_intrinsic, match
+from ..ir.op import why_no_dot
 from .stmt import Buffer, BufferLoad
 
 # Set by `_unary`, listed here so that the public names can be read in one place.
@@ -67,6 +68,7 @@ __all__ = [
     "cos",
     "cosh",
     "div",
+    "dot_accumulate",
     "erf",
     "exp",
     "exp10",
@@ -487,6 +489,24 @@ def reinterpret(dtype: str, value: Any) -> PrimExpr:
             f"{kind} has {kind.bits * kind.lanes}; use Cast to convert the value"
         )
     return call_intrinsic("reinterpret", expr, dtype=kind)
+
+
+def dot_accumulate(acc: Any, a: Any, b: Any) -> PrimExpr:
+    """``acc[i] + a[g * i] * b[g * i] + ... + a[g * i + g - 1] * b[g * i + g - 1]`` for each lane i.
+
+    acc    int32 or float32, of n lanes
+    a, b   of g * n lanes each, g 2 or 4: integers of 8 or 16 bits (in any mixture of signs) for
+           int32, float16 or bfloat16 (both the same) for float32
+
+    Products are taken in the dtype of `acc`. Integers wrap; in which order floats are added, and
+    whether subnormal ones count, is the machine's choice: this is what VNNI's vpdpbusd, Arm's sdot
+    and vdpbf16ps do.
+    """
+    acc, a, b = as_expr(acc), as_expr(a), as_expr(b)
+    wrong = why_no_dot(acc.dtype, acc.dtype, a.dtype, b.dtype)
+    if wrong:
+        raise TIRError(f"dot_accumulate: {wrong}")
+    return call_intrinsic("dot_accumulate", acc, a, b, dtype=acc.dtype)
 
 
 def ret(value: Any) -> PrimExpr:

@@ -3,7 +3,8 @@
     python tests/golden/kernels_program.py
 
 writes the file of the newest format anew. The files are kept as they are for as long as their
-formats are readable, which is for ever: version 1, and version 2, which has compiled functions.
+formats are readable, which is for ever: version 1; version 2, which has compiled functions; and
+version 3, which has an object for each kernel.
 """
 
 import pathlib
@@ -17,6 +18,7 @@ from relaxvm.script import tir as T
 
 FILE = pathlib.Path(__file__).with_name("executable_v1_kernels.rvm")
 FILE_2 = pathlib.Path(__file__).with_name("executable_v2_compiled.rvm")
+FILE_3 = pathlib.Path(__file__).with_name("executable_v3_objects.rvm")
 
 
 @I.ir_module
@@ -81,4 +83,4 @@ def build():
 
 
 if __name__ == "__main__":
-    build().export_library(str(FILE_2), sign=False)
+    build().export_library(str(FILE_3), sign=False)

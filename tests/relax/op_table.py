@@ -218,18 +218,35 @@ def _flat(args: Any) -> Any:
 
 
 def instances(
-    cases: Sequence[Case], dtypes: Sequence[str] | None = None, slow: bool = False
+    cases: Sequence[Case],
+    dtypes: Sequence[str] | None = None,
+    slow: bool = False,
+    in_turn: bool = False,
 ) -> list[Instance]:
     """The cases at each of their dtypes (only those in `dtypes`, if given; cases marked slow only
     if `slow`).
+
+    in_turn  each case at one of its dtypes only: the first, the second, ... from case to case
     """
-    return [
-        Instance(c, d)
-        for c in cases
-        if slow or not c.slow
-        for d in c.dtypes
-        if dtypes is None or d in dtypes
-    ]
+    made = []
+    for k, c in enumerate(c for c in cases if slow or not c.slow):
+        kinds = [d for d in c.dtypes if dtypes is None or d in dtypes]
+        if in_turn and kinds:
+            kinds = [kinds[k % len(kinds)]]
+        made += [Instance(c, d) for d in kinds]
+    return made
+
+
+def thinned(cases: Sequence[Case], step: int) -> list[Case]:
+    """Of each operator every `step`-th case, beginning with its first."""
+    seen: dict[str, int] = {}
+    kept = []
+    for c in cases:
+        number = seen.setdefault(c.op.op.name, 0)
+        seen[c.op.op.name] += 1
+        if number % step == 0:
+            kept.append(c)
+    return kept
 
 
 # -- the checks ------------------------------------------------------------------------------------
@@ -242,11 +259,12 @@ def check(
     llvm: bool = True,
     slow: bool = False,
     batch: int = 60,
+    in_turn: bool = False,
 ) -> None:
     """Every case: inferred struct info, interpreted TIR and LLVM against the meaning. Fails listing
     all that differ.
     """
-    todo = instances(cases, dtypes, slow)
+    todo = instances(cases, dtypes, slow, in_turn)
     assert todo, "no case is left"
     wrong: list[str] = []
     for start in range(0, len(todo), batch):

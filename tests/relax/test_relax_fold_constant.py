@@ -304,3 +304,22 @@ def test_constants_inside_branches_and_inner_functions():
     assert folded.script().count("R.add") == 2
     for c in (True, False):
         same_results(mod, folded, np.array(c), np.array([7, 8], "int32"))
+
+
+def test_functions_that_compute_the_same_from_one_array_share_the_result():
+    weight = relax.const(np.ones((200, 200), "float32"))
+    b = relax.BlockBuilder()
+    for name in ("prefill", "decode"):
+        x = relax.Var("x", relax.TensorStructInfo((1, 200), "float32"))
+        with b.function(name, [x]):
+            turned = b.emit(relax.op.permute_dims(weight))
+            scaled = b.emit(relax.op.multiply(turned, relax.const(2.0)))
+            b.emit_func_output(b.emit(relax.op.matmul(x, scaled)))
+    folded = transform.FoldConstant()(b.get())
+    arrays = {
+        id(n.data)
+        for name in ("prefill", "decode")
+        for n in walk(folded[name])
+        if isinstance(n, relax.Constant)
+    }
+    assert len(arrays) == 1

@@ -270,3 +270,20 @@ def test_a_model_prints_as_a_tree():
     text = repr(Model())
     assert "(layers): ModuleList(" in text
     assert '(scale): Parameter((4,), "float32", without a value)' in text
+
+
+@pytest.mark.parametrize("state", [5, [("a", 1)], {1: np.ones(4, "float32")}])
+def test_a_state_that_is_no_mapping_of_names_is_refused(state):
+    with pytest.raises(FrontendError, match=r"load_state_dict: wanted \{name: array\}, got"):
+        nn.Linear(4, 4).load_state_dict(state)
+
+
+def test_the_truth_of_a_comparison_is_refused_and_a_bias_that_is_there_is_true():
+    class Decides(nn.Module):
+        def forward(self, x):
+            return x if x > 0 else -x
+
+    spec = {"forward": {"x": nn.spec.Tensor(["n"], "float32")}}
+    with pytest.raises(FrontendError, match=r"the truth of a Tensor is not known .* nn\.op\.where"):
+        Decides().export_tvm(spec)
+    assert nn.Linear(4, 4).bias

@@ -127,10 +127,10 @@ def vm(executable, request):
 
 def test_a_self_tail_call_becomes_a_jump_to_the_beginning(executable):
     names = [f.name for f in executable.functions]
-    for name, jumps in (("count", 1), ("grow", 1), ("rotate", 1), ("collatz", 2), ("even", 0)):
+    for name, jumps in (("count", 1), ("grow", 1), ("rotate", 1), ("collatz", 2), ("even", 1)):
         code = instructions(executable, name)
         called = [names[c.func] for c in code if type(c) is Call]
-        assert name not in called
+        assert name not in called and "odd" not in called
         assert sum(type(c) is Goto and c.offset < 0 for c in code) == jumps, name
     called = [names[c.func] for c in instructions(executable, "deep") if type(c) is Call]
     assert called.count("deep") == 1
@@ -183,8 +183,9 @@ def test_a_million_rounds(executable, mode):
     assert vm["even"](np.array(10**6), f32(3)).numpy().tolist() == [3]
 
 
-def test_an_instrument_sees_the_value_of_every_tail_call(executable):
-    vm = VirtualMachine(executable, cpu(), max_depth=5)
+def test_an_instrument_sees_the_value_of_every_tail_call(monkeypatch):
+    monkeypatch.setattr("relaxvm.relax.tail_calls._MOST_EVENTS", 0)  # none becomes a jump
+    vm = VirtualMachine(relax.build(Loops, "llvm", exec_mode="bytecode"), cpu(), max_depth=5)
     seen = []
 
     def instrument(function, name, before, value, *args):
@@ -315,3 +316,118 @@ def test_moves_of_many_parameters_are_ordered_in_time_linear_in_them():
     pairs = [(i, Arg(ArgKind.REGISTER, i ^ 1)) for i in range(count)]
     made = ordered_moves(pairs, lambda: count)
     assert len(made) == count + count // 2
+
+
+@I.ir_module
+class Ring:
+    """Three functions in a ring, with products, so that a round must not write what it reads."""
+
+    @R.function
+    def first(
+        left: R.Prim(value="i"), x: R.Tensor((2, 2), "float32"), w: R.Tensor((2, 2), "float32")
+    ) -> R.Tensor((2, 2), "float32"):
+        i = T.int64()
+        if R.prim_value(i > 0):
+            y = R.matmul(x, w)
+            r = Ring.second(R.matmul(y, w), R.prim_value(i - 1), (w, y))
+        else:
+            r = x
+        return r
+
+    @R.function
+    def second(
+        x: R.Tensor((2, 2), "float32"),
+        left: R.Prim(value="i"),
+        pair: R.Tuple(R.Tensor((2, 2), "float32"), R.Tensor((2, 2), "float32")),
+    ) -> R.Tensor((2, 2), "float32"):
+        i = T.int64()
+        y = R.add(x, pair[1])
+        if R.prim_value(i > 0):
+            z = R.matmul(y, pair[0])
+            r = Ring.third(pair[0], z, R.prim_value(i - 1))
+        else:
+            r = R.negative(y)
+        return r
+
+    @R.function
+    def third(
+        w: R.Tensor((2, 2), "float32"), x: R.Tensor((2, 2), "float32"), left: R.Prim(value="i")
+    ) -> R.Tensor((2, 2), "float32"):
+        i = T.int64()
+        if R.prim_value(i > 0):
+            if R.prim_value(i % 2 == 0):
+                r = Ring.third(w, R.matmul(w, x), R.prim_value(i - 1))
+            else:
+                r = Ring.first(R.prim_value(i - 1), w, R.matmul(x, w))
+        else:
+            r = R.matmul(x, x)
+        return r
+
+
+def ring(name, left, x, w, y=None):
+    """The meaning of `Ring`."""
+    while True:
+        if name == "first":
+            if left <= 0:
+                return x
+            y = x @ w
+            name, left, x = "second", left - 1, y @ w
+        elif name == "second":
+            x = x + y
+            if left <= 0:
+                return -x
+            name, left, x = "third", left - 1, x @ w
+        elif left <= 0:
+            return x @ x
+        elif left % 2 == 0:
+            left, x = left - 1, w @ x
+        else:
+            name, left, x, w = "first", left - 1, w, x @ w
+
+
+@pytest.mark.parametrize("mode", ["bytecode", "compiled"])
+def test_functions_that_call_one_another_in_turn_are_one_loop(mode):
+    vm = VirtualMachine(relax.build(Ring, "llvm", exec_mode=mode), cpu(), max_depth=2)
+    x, w = f32([0.5, -0.25], [0.75, 0.5]), f32([0.25, 0.5], [-0.5, 0.75])
+    for left in range(12):
+        np.testing.assert_allclose(
+            vm["first"](left, x, w).numpy(), ring("first", left, x, w), rtol=1e-5, atol=1e-7
+        )
+        np.testing.assert_allclose(
+            vm["third"](w, x, left).numpy(), ring("third", left, x, w), rtol=1e-5, atol=1e-7
+        )
+    assert vm["first"](30_000, x, w).shape == (2, 2)
+    if mode == "compiled":
+        # No call of one another is left that would have to go back to the interpreter.
+        assert all("interpreter" not in str(vm.explain(name)) for name in ("first", "third"))
+
+
+def test_large_circles_stay_functions_of_their_own(monkeypatch):
+    monkeypatch.setattr("relaxvm.relax.tail_calls._MOST_EVENTS", 3)
+    ex = relax.build(Ring, "llvm", exec_mode="bytecode")
+    calls = {ex.functions[i.func].name for i in instructions(ex, "first") if type(i) is Call}
+    assert "second" in calls
+    vm = VirtualMachine(ex, cpu(), max_depth=2)
+    x = f32([0.5, -0.25], [0.75, 0.5])
+    np.testing.assert_allclose(vm["first"](9, x, x).numpy(), ring("first", 9, x, x), rtol=1e-5)
+
+
+def test_a_wrong_argument_in_a_later_round_names_the_function_it_was_for():
+    @I.ir_module
+    class Bad:
+        @R.function
+        def ping(x: R.Tensor(("n",), "float32"), m: R.Tensor((2,), "float32")) -> R.Object:
+            r = Bad.pong(R.concat([x, x]), x)
+            return r
+
+        @R.function
+        def pong(x: R.Tensor(("n",), "float32"), m: R.Tensor(("k",), "float32")) -> R.Object:
+            k = T.int64()
+            y = R.match_cast(x, R.Tensor((k * 2,), "float32"))
+            r = Bad.ping(y, m)
+            return r
+
+    for mode in ("bytecode", "compiled"):
+        vm = VirtualMachine(relax.build(Bad, "llvm", exec_mode=mode), cpu())
+        with pytest.raises(VMValueError, match=r"ping: parameter m: .* wanted 2, got 3"):
+            vm["ping"](f32(1, 2, 3), f32(1, 2))

@@ -433,3 +433,117 @@ def test_only_one_check_is_left_in_the_bytecode():
             z = b.emit(relax.op.add(z, y))
         b.emit_func_output(z)
     assert count_calls(LegalizeOps()(b.get())["main"])["relax.call_pure_packed"] == 1
+
+
+# -- branches -------------------------------------------------------------------------------------
+
+
+def test_branches_that_both_cast_to_a_symbol_known_before_them_keep_it():
+    @I.ir_module
+    class Casts:
+        @R.function
+        def main(
+            x: R.Tensor(("n",), "float32"),
+            y: R.Tensor(("m",), "float32"),
+            z: R.Tensor(("p",), "float32"),
+            c: R.Tensor((), "bool"),
+        ):
+            n = T.int64()
+            if c:
+                w = R.match_cast(y, R.Tensor((n,), "float32"))
+            else:
+                w = R.match_cast(z, R.Tensor((n,), "float32"))
+            return R.add(w, x)
+
+    fn = Casts["main"]
+    assert fn.ret_struct_info == fn.params[0].struct_info
+    assert checks(Casts) == (0, 2)  # the casts; adding needs none
+    vm = build_interpreted(Casts)
+    x = f32(3)
+    for c in (True, False):
+        assert vm["main"](x, x + 1, x + 2, np.array(c)).numpy().tolist() == (
+            (x + x + (1 if c else 2)).tolist()
+        )
+    with pytest.raises(VMValueError, match=r"wanted n = 3 \(from axis 0 of parameter x.*got 4"):
+        vm["main"](x, f32(4), x, np.array(True))
+
+
+def test_branches_that_cast_to_a_symbol_of_their_own_do_not_let_it_out():
+    @I.ir_module
+    class Casts:
+        @R.function
+        def main(
+            x: R.Tensor(("n",), "float32"), y: R.Tensor(("m",), "float32"), c: R.Tensor((), "bool")
+        ):
+            k = T.int64()
+            if c:
+                w = R.match_cast(x, R.Tensor((k,), "float32"))
+            else:
+                w = R.match_cast(y, R.Tensor((k,), "float32"))
+            return w
+
+    assert Casts["main"].ret_struct_info == TensorStructInfo(None, "float32", ndim=1)
+    vm = build_interpreted(Casts)
+    assert vm["main"](f32(3), f32(4), np.array(False)).shape == (4,)
+
+
+def test_a_cast_before_the_branches_and_functions_around_them_count_too():
+    @I.ir_module
+    class Casts:
+        @R.function
+        def main(x: R.Object, y: R.Tensor(("m",), "float32"), c: R.Tensor((), "bool")):
+            n = T.int64()
+            k = T.int64()
+            x1 = R.match_cast(x, R.Tensor((n,), "float32"))
+
+            @R.function
+            def inner(d: R.Tensor((), "bool")):
+                if d:
+                    a = R.match_cast(y, R.Tensor((n,), "float32"))
+                else:
+                    a = R.match_cast(x1, R.Tensor((n,), "float32"))
+                return a
+
+            if c:
+                w = R.match_cast(y, R.Tensor((n,), "float32"))
+            else:
+                if c:
+                    w = R.match_cast(y, R.Tensor((n,), "float32"))
+                else:
+                    w = R.match_cast(y, R.Tensor((k,), "float32"))
+            return (w, inner(c))
+
+    w, called = Casts["main"].body.body.fields
+    assert w.struct_info == TensorStructInfo(None, "float32", ndim=1)  # k is the branch's own
+    bindings = {b.var.name_hint: b.var for b in bindings_of(Casts["main"])}
+    assert called.struct_info == bindings["x1"].struct_info
+    vm = build_interpreted(Casts)
+    assert [v.shape for v in vm["main"](f32(3), f32(3), np.array(True))] == [(3,), (3,)]
+
+
+def test_the_builder_joins_branches_in_terms_of_what_is_bound():
+    n, m = sym("n", "m")
+    x, y, c = Var("x", tensor(n)), Var("y", tensor(m)), Var("c", tensor(dtype="bool"))
+    b = BlockBuilder()
+
+    def branch(symbol):
+        b.begin_scope()
+        return b.end_scope(b.match_cast(y, tensor(symbol)))
+
+    with b.function("main", [x, y, c]):
+        same = b.emit(relax.If(c, branch(n), branch(n)))
+        k = sym("k")[0]
+        own = b.emit(relax.If(c, branch(k), branch(k)))
+        given = b.emit(relax.If(c, branch(n), branch(n), relax.ObjectStructInfo()))
+        b.emit_func_output(relax.Tuple([same, own, given]))
+    assert same.struct_info == tensor(n)
+    assert own.struct_info == TensorStructInfo(None, "float32", ndim=1)
+    assert given.struct_info == relax.ObjectStructInfo()
+    assert b.get()["main"].ret_struct_info.fields[0] == tensor(n)
+
+
+def test_messages_show_sizes_without_the_dtype_of_constants():
+    n, m = sym("n", "m")
+    with pytest.raises(StructInfoError, match=r"dimension -2 of x2 is m \+ 1") as caught:
+        relax.op.matmul(Var("a", tensor(n, m)), Var("b", tensor(m + 1, n)))
+    assert "T.int64" not in str(caught.value)

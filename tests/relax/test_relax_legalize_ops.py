@@ -469,3 +469,25 @@ def test_a_mistake_in_script_points_at_its_line():
 
     assert "RS.add(x, y)" in str(found.value)
     assert not isinstance(found.value, StructInfoError) or "test_relax_legalize" in str(found.value)
+
+
+def test_concatenations_of_like_tensors_are_one_loop_function():
+    b = relax.BlockBuilder()
+    x, y = (relax.Var(name, relax.TensorStructInfo((2,), "float32")) for name in "xy")
+    with b.function("main", [x, y]):
+        made = [
+            b.emit(relax.op.concat(parts))
+            for parts in ((x, y), (y, x), (x, x), (x, y, x), (b.emit(relax.Tuple([y, y]))[0], x))
+        ]
+        b.emit_func_output(relax.Tuple(made))
+    legal = LegalizeOps()(b.get())
+    assert [gv.name_hint for gv in legal if gv.name_hint != "main"] == ["concat", "concat1"]
+    vm = VirtualMachine(relax.build(legal, "llvm", exec_mode="bytecode"), cpu())
+    got = vm["main"](np.array([1, 2], "float32"), np.array([3, 4], "float32"))
+    assert [v.numpy().tolist() for v in got] == [
+        [1, 2, 3, 4],
+        [3, 4, 1, 2],
+        [1, 2, 1, 2],
+        [1, 2, 3, 4, 1, 2],
+        [3, 4, 1, 2],
+    ]

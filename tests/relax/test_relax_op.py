@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from op_table import check_errors
 
 from relaxvm import relax
 from relaxvm.base import StructInfoError
-from relaxvm.ir import GlobalVar, Op, Var
+from relaxvm.ir import GlobalVar, Op, Var, assert_structural_equal
 from relaxvm.relax import op as R
 from relaxvm.relax.op.record import Op as GraphOp
 
@@ -286,3 +287,56 @@ def test_wrong_attributes_are_named(scaled, attrs, message):
 def test_rule_errors_show_operands(scaled):
     with pytest.raises(StructInfoError, match=r"test.scaled: wanted a tensor(.|\n)*x: R.Shape"):
         scaled(relax.ShapeExpr((n,)))
+
+
+# -- numbers that numpy computed -------------------------------------------------------------------
+
+
+def test_numpy_scalars_and_arrays_are_numbers_where_numbers_are_wanted():
+    x = relax.Var("x", Tensor((2, 6), "float32"))
+    image = relax.Var("image", Tensor((1, 2, 6, 6), "float32"))
+    two, array = np.int64(2), np.array
+    same = [
+        (R.clip(x, np.float32(-0.5), array(2)), R.clip(x, -0.5, 2)),
+        (R.zeros((two, np.int32(3)), "int8"), R.zeros((2, 3), "int8")),
+        (R.zeros(array([2, 3]), "int8"), R.zeros((2, 3), "int8")),
+        (R.reshape(x, (np.int64(-1), np.prod([2, 2]))), R.reshape(x, (-1, 4))),
+        (R.arange(np.int32(5)), R.arange(5)),
+        (R.eye(two, k=np.int8(1)), R.eye(2, k=1)),
+        (R.tril(x, array(1)), R.tril(x, 1)),
+        (R.sum(x, axis=array([0, 1])), R.sum(x, axis=(0, 1))),
+        (R.sum(x, axis=np.int16(-1), keepdims=np.bool_(True)), R.sum(x, axis=-1, keepdims=True)),
+        (R.strided_slice(x, array([1]), [two], array(5)), R.strided_slice(x, [1], [2], [5])),
+        (R.nn.max_pool2d(image, array([2, 2]), array(2)), R.nn.max_pool2d(image, (2, 2), 2)),
+        (R.nn.leakyrelu(x, array(0.5)), R.nn.leakyrelu(x, 0.5)),
+    ]
+    for got, want in same:
+        assert_structural_equal(got, want)
+
+
+def test_what_no_number_or_tensor_is_made_of_is_refused_by_name():
+    x = relax.Var("x", Tensor((2, 6), "float32"))
+    check_errors(
+        [
+            (lambda: R.exp(np.float32), "^exp: argument x: .*elements of dtype object"),
+            (lambda: R.exp(np.array([object()])), "^exp: argument x: .*elements of dtype object"),
+            (lambda: R.add(x, 10**400), "^add: the integer is beyond the range of floats"),
+            (lambda: R.add(2**63, 1), "^add: 9223372036854775808 does not fit int64"),
+            (lambda: R.clip(None, 0, 1), "^clip: argument x: wanted a relax expression, got None"),
+            (lambda: R.clip(x, 10**400, 1), "^clip: min: the integer is beyond the range"),
+            (
+                lambda: R.nn.leakyrelu(x, 10**400),
+                "^nn.leakyrelu: attribute alpha: the integer is beyond the range of floats",
+            ),
+            (lambda: R.strided_slice(x, [2**70], [0], [1]), "^strided_slice: axes: .*fit int64"),
+            (lambda: R.strided_slice(x, [[1]], [0], [1]), "^strided_slice: axes: wanted a scalar"),
+            (lambda: R.matmul(x, x, out_dtype="x"), "^matmul: out_dtype: unknown dtype 'x'"),
+            (lambda: R.layout_transform(x, np.float32), "^layout_transform: index_map: calling"),
+            (lambda: R.layout_transform(x, int), "^layout_transform: index_map: wanted a Python"),
+        ]
+    )
+
+
+def test_add_takes_an_integer_that_only_floats_hold():
+    x = relax.Var("x", Tensor((2,), "float32"))
+    assert R.add(x, 2**70).args[1].data.numpy() == np.float32(2**70)

@@ -94,14 +94,17 @@ CASES = [
         count=20,
         slow=True,
     ),
-    Case(var_len, *PACKED, T(3, **STARTS), T(3, **STARTS), count=20),
-    Case(var_len, *PACKED, T(3, **STARTS), T(3, **STARTS), 3, 3, causal_mask="TopLeft", count=20),
+    Case(attention, T(2, 3, "n", 4), T(2, 5, "m", 4), T(2, 5, "m", 3), sizes={"n": 6}, count=20),
+    Case(attention, T(1, 3, 4, 4), T(1, 3, "m", 4), T(1, 3, "m", 4), count=20),
+    Case(var_len, *PACKED, T(3, **STARTS), 4, count=20),
+    Case(var_len, *PACKED, T(3, **STARTS), 3, T(3, **STARTS), 3, causal_mask="TopLeft", count=20),
     Case(
         var_len,
         T(1, "n", 4, 4),
         T(1, "k", 2, 4),
         T(1, "k", 2, 4),
         T(3, dtype="int64", data=[0, 1, 3]),
+        2,
         T(3, dtype="int32", data=[0, 3, 5]),
         causal_mask="BottomRight",
         count=20,
@@ -112,6 +115,7 @@ CASES = [
         T(1, 6, 1, 4),
         T(1, 6, 1, 4),
         T("n", dtype="int32", data=[0, 0, 5]),
+        5,
         T("n", dtype="int32", data=[0, 0, 5]),
         window_size=2,
         causal_mask="TopLeft",
@@ -178,7 +182,7 @@ def test_packed_sequences_are_attended_one_by_one():
     starts = variable("starts", 3, dtype="int32")
     env = values_of(attention(q, k, v))
     env[starts] = np.array([0, 3, 7], "int32")
-    got = evaluate(var_len(q, k, v, starts, starts, 4, 4), env)
+    got = evaluate(var_len(q, k, v, starts, 4, starts, 4), env)
     for part in (slice(0, 3), slice(3, 7)):
         small = [variable(n, 1, part.stop - part.start, 2, 4) for n in "qkv"]
         want = evaluate(attention(*small), {s: env[f][:, part] for s, f in zip(small, (q, k, v))})
@@ -215,13 +219,33 @@ def test_key_lengths_that_differ_at_run_time_are_refused():
         main(q, ones((1, 3, 1, 4), "float32"), ones((1, 2, 1, 4), "float32"))
 
 
+def test_heads_that_are_no_multiple_at_run_time_are_refused():
+    h, g = tir.Var("h", "int64"), tir.Var("g", "int64")
+    params = [variable("q", 1, 2, h, 4), variable("k", 1, 3, g, 4), variable("v", 1, 3, g, 4)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(attention(*params))
+        builder.emit_func_output(out)
+    main = VirtualMachine(relax.build(builder.get(), target="llvm"), cpu())["main"]
+
+    def run(heads, shared):
+        q, k = (np.ones((1, s, n, 4), "float32") for s, n in ((2, heads), (3, shared)))
+        return main(q, k, k).numpy()
+
+    assert run(6, 3).tolist() == np.ones((1, 2, 6, 4)).tolist()
+    assert run(0, 3).shape == (1, 2, 0, 4)
+    assert run(0, 0).shape == (1, 2, 0, 4)
+    for heads, shared in ((5, 2), (2, 3), (2, 0)):
+        with pytest.raises(VMError):
+            run(heads, shared)
+
+
 def test_mistakes_in_attention_are_explained():
     q, k = variable("q", 2, 3, 4, 8), variable("k", 2, 5, 4, 8)
     three, short = variable("three", 2, 5, 3, 8), variable("short", 2, 4, 4, 8)
     flat, whole = variable("flat", 2, 3, 8), variable("whole", 2, 3, 4, 8, dtype="int32")
     starts = variable("starts", 3, dtype="int32")
-    n = tir.Var("n", "int64")
-    some = variable("some", 2, 5, n, 8)
     check_errors(
         [
             (lambda: attention(flat, k, k), "nn.attention: query: wanted 4 dimensions, got 3"),
@@ -246,10 +270,6 @@ def test_mistakes_in_attention_are_explained():
                 "nn.attention: the batch sizes of query and key differ: 2 and 3",
             ),
             (
-                lambda: attention(q, some, some),
-                "nn.attention: the numbers of heads are known or equal, got 4 in query and n",
-            ),
-            (
                 lambda: attention(q, k, k, causal_mask="Left"),
                 "nn.attention: causal_mask: wanted None, 'TopLeft' or 'BottomRight', got 'Left'",
             ),
@@ -270,15 +290,15 @@ def test_mistakes_in_attention_are_explained():
                 "nn.attention_bias: bias: wanted at most 4 dimensions, got 5",
             ),
             (
-                lambda: var_len(q, k, k, starts, starts),
+                lambda: var_len(q, k, k, starts, 5),
                 "nn.attention_var_len: queries: wanted one batch that holds all sequences",
             ),
             (
-                lambda: var_len(q, k, k, variable("s", 3), starts),
+                lambda: var_len(q, k, k, variable("s", 3), 5),
                 "nn.attention_var_len: seqstart_q: wanted an integer dtype",
             ),
             (
-                lambda: var_len(q, k, k, starts, variable("s", 4, dtype="int32")),
+                lambda: var_len(q, k, k, starts, 5, variable("s", 4, dtype="int32")),
                 "the lengths of seqstart_q and seqstart_k differ: 3 and 4",
             ),
         ]

@@ -81,7 +81,7 @@ CASES = [
 
 
 def test_reads_agree_with_numpy():
-    check(CASES, dtypes=("float32", "bfloat16", "bool", "int32"))
+    check(CASES, dtypes=("float32", "bfloat16", "bool", "int32"), in_turn=True)
 
 
 @pytest.mark.slow

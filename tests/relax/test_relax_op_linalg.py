@@ -111,7 +111,7 @@ CASES = [
 
 
 def test_products_agree_with_their_meanings():
-    check(CASES, dtypes=("float32", "int8"))
+    check(CASES, dtypes=("float32", "int8"), in_turn=True)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS])
@@ -179,7 +179,7 @@ def test_inner_dimensions_that_differ_at_run_time_are_refused_before_memory_is_r
         main = run([variable("a", 2, n), variable("b", m, 3)], make)
         ones = np.ones
         assert np.all(main(ones((2, 4), "float32"), ones((4, 3), "float32")).numpy() == 4)
-        with pytest.raises(VMError, match=r"4|5"):
+        with pytest.raises(VMError, match=r"(matmul|dot|einsum)_sizes.*wanted [mn] = [45]"):
             main(ones((2, 4), "float32"), ones((5, 3), "float32"))
 
 

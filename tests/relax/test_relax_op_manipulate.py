@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graph_runs import programs, tensor
-from op_table import ALL, NUMBERS, Case, Sh, T, check, check_errors, check_gradients
+from op_table import ALL, NUMBERS, Case, Sh, T, check, check_errors, check_gradients, thinned
 
 from relaxvm import ir, relax, tir
 from relaxvm.base import StructInfoError, VMError
@@ -119,7 +119,7 @@ CASES = [
 
 
 def test_shapes_and_orders_agree_with_numpy():
-    check(CASES, dtypes=("float32", "bfloat16", "bool", "int64"))
+    check(thinned(CASES, 2), dtypes=("float32", "bfloat16", "bool", "int64"), in_turn=True)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from op_table import NUMBERS, Case, T, check, check_errors, check_gradients
+from op_table import NUMBERS, Case, T, check, check_errors, check_gradients, thinned
 
 from relaxvm import relax
 from relaxvm.relax import op as R
@@ -59,7 +59,7 @@ CASES = [
 
 
 def test_activations_mean_the_same_to_numpy_the_interpreter_and_llvm():
-    check(CASES, dtypes=("float32", "float16", "int32"))
+    check(thinned(CASES, 2), dtypes=("float32", "float16", "int32"), in_turn=True)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_mistakes_are_told():
             ),
             (
                 lambda: nn.prelu(x, four),
-                "alpha: wanted T.int64\\(3\\) slopes|alpha: wanted 3 slopes",
+                "alpha: wanted 3 slopes",
             ),
             (lambda: nn.prelu(x, x), "alpha: wanted 1 dimensions, got 2"),
             (lambda: nn.dropout(x, 0.5, 1.5), "seed: wanted an integer dtype, got float"),

@@ -159,7 +159,10 @@ def test_mistakes_are_told():
             (lambda: nn.conv2d(x, w, out_layout="NCHW4c"), "axis C of size 6 is no multiple of 4"),
             (lambda: nn.conv2d(x, var("w", 6, 4, 3)), "weight: wanted 4 dimensions, got 3"),
             (lambda: nn.conv2d(var("x", 4, 5, 5), w), "data: wanted 4 dimensions, got 3"),
-            (lambda: nn.conv2d(x, var("w", 6, 4, 8, 8)), "the result would have size -2"),
+            (
+                lambda: nn.conv2d(x, var("w", 6, 4, 8, 8)),
+                "a window of 8 on data of 5: the result would have size -2",
+            ),
             (
                 lambda: nn.conv2d(x, var("w", 6, 4, 3, 3, kind="float16")),
                 "the dtypes differ: data is float32",

@@ -51,7 +51,7 @@ CASES = [
 
 
 def test_pads_and_shuffles_mean_the_same_to_numpy_the_interpreter_and_llvm():
-    check(CASES, dtypes=("float32", "bool"))
+    check(CASES, dtypes=("float32", "bool"), in_turn=True)
 
 
 @pytest.mark.slow

@@ -7,7 +7,9 @@ import pytest
 from op_table import Case, T, check, check_errors, check_gradients
 
 from relaxvm import relax, tir
+from relaxvm.base import VMError
 from relaxvm.relax import op as R
+from relaxvm.relax.op.meaning import evaluate
 
 nn = R.nn
 INTS = ("int8", "int32", "uint8")
@@ -204,6 +206,16 @@ def test_attributes_are_written_in_one_form():
     assert call.struct_info == relax.TensorStructInfo((1, 2, 3, 2), "float32")
 
 
+def test_a_window_larger_than_the_data_has_no_meaning():
+    n = tir.Var("n", "int64")
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, n, n), "float32"))
+    for op in (nn.max_pool2d, nn.avg_pool2d):
+        call = op(x, (2, 3))
+        assert evaluate(call, {x: np.ones((1, 1, 2, 2), "float32")}, {n: 2}).shape == (1, 1, 1, 0)
+        with pytest.raises(VMError, match=r"a window is larger than the padded data, of \(1, 1\)"):
+            evaluate(call, {x: np.ones((1, 1, 1, 1), "float32")}, {n: 1})
+
+
 def test_mistakes_are_told():
     x = relax.Var("x", relax.TensorStructInfo((1, 2, 4, 4), "float32"))
     b = relax.Var("b", relax.TensorStructInfo((1, 2, 4, 4), "bool"))
@@ -222,7 +234,10 @@ def test_mistakes_are_told():
             (lambda: nn.max_pool2d(x, 2, layout="NCHWx"), "layout: wanted a layout such as NCHW"),
             (lambda: nn.max_pool2d(b, 2), "data: wanted a number's dtype"),
             (lambda: nn.max_pool1d(x, 2), "data: wanted 3 dimensions, got 4"),
-            (lambda: nn.avg_pool2d(x, 9), "the result would have size -4"),
+            (
+                lambda: nn.avg_pool2d(x, 9),
+                "axis H: a window of 9 on data of 4: the result would have size -4",
+            ),
             (lambda: nn.adaptive_avg_pool2d(x, 0), "output_size: wanted"),
             (lambda: nn.adaptive_avg_pool2d(x, (1, 2, 3)), "output_size: wanted an int or 2 ints"),
         ]

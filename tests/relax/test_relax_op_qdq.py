@@ -275,7 +275,7 @@ CASES = [
 
 
 def test_quantised_operators_agree_with_their_meanings():
-    check(CASES, dtypes=("float32", "int8", "int32"))
+    check(CASES, dtypes=("float32", "int8", "int32"), in_turn=True)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *STORED])
@@ -327,6 +327,14 @@ def i8(*shape):
     return RNG.integers(-128, 128, shape).astype("int8")
 
 
+def weight(*shape):
+    """Seven bits: onnxruntime multiplies u8 by i8 with vpmaddubsw where the CPU has no VNNI, which
+    saturates the sum of two products at 16 bits; with seven bits none is so great, and its results
+    are exact on every CPU.
+    """
+    return RNG.integers(-64, 64, shape).astype("int8")
+
+
 def f32(*shape):
     return RNG.uniform(0.01, 0.1, shape).astype("float32")
 
@@ -350,12 +358,12 @@ ONNX = [
         {},
     ),
     ("DequantizeLinear", R.dequantize, [i8(4, 5), f32(4), i8(4)], dict(axis=0), dict(axis=0)),
-    ("MatMulInteger", R.matmul_integer, [u8(3, 8), i8(8, 4), NINE, i8(4)], {}, {}),
+    ("MatMulInteger", R.matmul_integer, [u8(3, 8), weight(8, 4), NINE, i8(4)], {}, {}),
     ("MatMulInteger", R.matmul_integer, [u8(2, 3, 8), u8(8, 4)], {}, {}),
     (
         "QLinearMatMul",
         R.qlinear_matmul,
-        [u8(3, 8), A_SCALE, NINE, i8(8, 4), f32(4), np.zeros(4, "int8"), Y_SCALE, NINE],
+        [u8(3, 8), A_SCALE, NINE, weight(8, 4), f32(4), np.zeros(4, "int8"), Y_SCALE, NINE],
         {},
         {},
     ),
@@ -380,7 +388,7 @@ ONNX = [
             u8(1, 4, 5, 6),
             A_SCALE,
             NINE,
-            i8(6, 2, 2, 3),
+            weight(6, 2, 2, 3),
             f32(6),
             np.zeros(6, "int8"),
             Y_SCALE,

@@ -61,7 +61,7 @@ class Graph:
                 made = R.add(x, y)
             except StructInfoError:
                 continue
-            # Whether these broadcast may depend on what n is: unknown dimensions, or a run-time check.
+            # Whether these broadcast may depend on n: unknown dimensions, or a run-time check.
             if made.struct_info.dims is not None and self.broadcast(x, y):
                 fits.append(y)
         return x, self.pick(fits)

@@ -46,7 +46,12 @@ CASES = [
 
 
 def test_same_bits_in_numpy_interpreter_and_native_code():
-    check(CASES)
+    check(CASES, in_turn=True)
+
+
+@pytest.mark.slow
+def test_same_bits_in_numpy_interpreter_and_native_code_of_every_dtype():
+    check(CASES, slow=True)
 
 
 @pytest.mark.parametrize(

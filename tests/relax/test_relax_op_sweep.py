@@ -26,6 +26,7 @@ from op_table import (
     _flat,
     _to_argument,
     module_of,
+    thinned,
 )
 
 from relaxvm import relax
@@ -98,11 +99,13 @@ def only_ranks(case):
 OTHERS = ("nn", "grad", "image", "vision")
 
 
-def built(variants):
+def is_of_networks(case):
+    return case.op.op.short.partition(".")[0] in OTHERS
+
+
+def built(variants, cases=None):
     """The instances of the variants; what a dtype rules out must say so by name."""
-    for case in table():
-        if case.op.op.short.partition(".")[0] in OTHERS:
-            continue
+    for case in cases or [c for c in table() if not is_of_networks(c)]:
         for variant, kind in variants(case):
             try:
                 with np.errstate(all="ignore"):
@@ -139,9 +142,9 @@ def wrong(group):
             yield from (f"{one.label}: {w}" for w in _differences(one, got, want))
 
 
-def sweep(variants, but=()):
-    todo = list(built(variants))
-    assert len(todo) > 300
+def sweep(variants, but=(), cases=None):
+    todo = list(built(variants, cases))
+    assert len(todo) > (300 if cases is None else 0)
     found = []
     for start in range(0, len(todo), BATCH):
         found += [w for w in wrong(todo[start : start + BATCH]) if not w.startswith(but)]
@@ -170,3 +173,11 @@ def test_every_case_with_symbols_of_one_element():
 @pytest.mark.slow
 def test_every_case_of_which_only_ranks_are_known():
     sweep(only_ranks, but=(STRETCHED,))
+
+
+@pytest.mark.slow
+def test_network_operators_of_which_only_ranks_are_known():
+    """Their sizes are also in test_relax_op_nn_sizes.py: here the first case of each."""
+    firsts = thinned([c for c in table() if is_of_networks(c)], 10**6)
+    assert len(firsts) > 80
+    sweep(only_ranks, cases=firsts)

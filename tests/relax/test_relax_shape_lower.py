@@ -275,3 +275,26 @@ def test_programs_mean_what_the_expressions_mean(tree, n_value, m_value, dtype):
         got = dims.evaluate(program, {"n": n_value, "m": m_value})
     assert got == want
     assert not isinstance(expr, IntImm) or isinstance(program, int)
+
+
+def test_a_module_lowered_already_stays_as_it_is():
+    n = symbol()
+    x = Var("x", TensorStructInfo((n, 4), "float32"))
+    s = Var("s", ShapeStructInfo((n, n * 2)))
+    for params in ([x], [s], [Var("o", OBJECT), x], []):
+        lowered = VMShapeLower()(module({"main": Function(params, ShapeExpr((4,)))}))
+        assert VMShapeLower()(lowered) is lowered
+    # What is put in afterwards is lowered.
+    lowered = lower(Function([x], ShapeExpr((4,))))
+    made = Call(ExternFunc("env.f"), [ShapeExpr((n,))], None, [OBJECT])
+    y = Var("y", OBJECT)
+    block = relax.BindingBlock([*lowered.body.blocks[0].bindings, relax.VarBinding(y, made)])
+    again = VMShapeLower()(module({"main": lowered.replace(body=SeqExpr([block], y))}))
+    assert count_calls(again["main"])["vm.builtin.make_shape"] == 1
+
+
+def test_checks_may_leave_out_what_they_check():
+    x = Var("x", TensorStructInfo((symbol(), 4), "float32"))
+    fn = VMShapeLower(emit_err_ctx=False)(module({"main": Function([x], x)}))["main"]
+    texts = {a.value for b in bindings_of(fn) for a in b.value.args if hasattr(a, "value")}
+    assert "main" in texts and not any("parameter" in str(t) for t in texts)

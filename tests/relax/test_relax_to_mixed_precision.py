@@ -162,3 +162,12 @@ def test_a_context_may_forbid_it():
     mod = parse(NETWORK)
     with PassContext(config={"numerics": "reassociates"}):
         assert Sequential([run])(mod) is mod
+
+
+def test_inputs_that_are_float16_already_stay():
+    mod = parse(NETWORK)
+    name = mod["main"].params[0].name_hint
+    lower = transform.ToMixedPrecision(fp16_input_names=[name])
+    once = lower(mod)
+    assert once["main"].params[0].struct_info.dtype == "float16"
+    assert lower(once) is once

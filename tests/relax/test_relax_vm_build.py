@@ -229,3 +229,21 @@ def test_compile_gives_an_executable_or_a_module():
     lone["main"](tvm.nd.array(zeros(4)), out)
     assert out.numpy().tolist() == [1] * 4
     assert tvm.driver.build is tvm.build
+
+
+def test_params_of_several_functions_are_held_once():
+    b = relax.BlockBuilder()
+    for name in ("prefill", "decode"):
+        x = Var("x", TensorStructInfo((1, 200), "float32"))
+        w = Var("w", TensorStructInfo((200, 200), "float32"))
+        s = Var("s", relax.PrimStructInfo("int64"))
+        with b.function(name, [x, w, s]):
+            b.emit_func_output(b.emit(relax.op.matmul(x, w)))
+    weight = np.ones((200, 200), "float32")
+    ex = relax.build(b.get(), "llvm", params={"w": weight, "s": np.int64(3)}, exec_mode="bytecode")
+    assert sum(getattr(c, "nbytes", 0) >= weight.nbytes for c in ex.constants) == 1
+    vm = relax.VirtualMachine(ex, tvm.cpu())
+    for name in ("prefill", "decode"):
+        assert vm[name](np.ones((1, 200), "float32")).numpy().tolist() == [[200.0] * 200]
+    with pytest.raises(VerifyError, match=r"parameter w of prefill is no constant"):
+        relax.build(b.get(), "llvm", params={"w": np.array([object()])})

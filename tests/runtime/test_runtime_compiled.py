@@ -6,11 +6,11 @@ import random
 import signal
 import sys
 import threading
-import tracemalloc
 
 import msgpack
 import numpy as np
 import pytest
+from leak_check import growth, peak
 from random_bytecode import (
     compiled,
     machines,
@@ -151,21 +151,17 @@ def test_an_extern_that_fails_leaves_nothing_behind():
         vm = VirtualMachine(constant_sizes(), functions=functions)
         call = vm["main"]
         before = sys.getrefcount(x), sys.getrefcount(x._array)
-        tracemalloc.start()
-        try:
-            sizes = []
-            for _ in range(4):
-                for _ in range(500):
-                    try:
-                        call(x)
-                    except KeyError:
-                        pass
-                gc.collect()
-                sizes.append(tracemalloc.get_traced_memory()[0])
-        finally:
-            tracemalloc.stop()
+
+        def work(call=call):
+            for _ in range(300):
+                try:
+                    call(x)
+                except KeyError:
+                    pass
+
+        # The smallest object has 16 bytes.
+        assert growth(work) < 300 * 16
         assert (sys.getrefcount(x), sys.getrefcount(x._array)) == before
-        assert sizes[-1] - sizes[1] < 2000
 
 
 WRONG = [
@@ -182,18 +178,13 @@ WRONG = [
 def test_refused_calls_leave_nothing_behind(args, kind):
     vm = VirtualMachine(constant_sizes(), functions={"env.twice": twice})
     call = vm["main"]
-    sizes = []
-    tracemalloc.start()
-    try:
-        for _ in range(4):
-            for _ in range(200):
-                with pytest.raises(kind):
-                    call(*args)
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-    assert sizes[-1] - sizes[1] < 4000
+
+    def work():
+        for _ in range(100):
+            with pytest.raises(kind):
+                call(*args)
+
+    assert growth(work) < 100 * 16
 
 
 @pytest.mark.slow
@@ -203,17 +194,12 @@ def test_a_hundred_thousand_calls_leave_nothing_behind():
     vm = VirtualMachine(doubled(), functions={"env.twice": twice, "env.look": lambda x: x})
     call = vm["main"]
     before = [sys.getrefcount(x) for x in given]
-    tracemalloc.start()
-    try:
-        used = []
-        for _ in range(4):
-            for i in range(25_000):
-                call(given[i & 3])
-            gc.collect()
-            used.append(tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-    assert used[-1] - used[0] < 4000
+
+    def work():
+        for i in range(12_500):
+            call(given[i & 3])
+
+    assert growth(work) < 4000
     assert [sys.getrefcount(x) for x in given] == before
 
 
@@ -376,13 +362,7 @@ def test_loops_let_go_of_what_each_round_made():
         x = np.full(1000, 0.0, "float32")
         assert vm["grow"](3, np.ones(2, "float32")).numpy().tolist() == [8.0, 8.0]
         assert vm["grow"](0, np.ones(2, "float32")).numpy().tolist() == [1.0, 1.0]
-        tracemalloc.start()
-        try:
-            vm["grow"](200, x)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-        assert peak < 40_000
+        assert peak(lambda vm=vm, x=x: vm["grow"](200, x)) < 40_000
     assert VirtualMachine(loop(), functions=externs).explain("grow").mode == "compiled"
 
 

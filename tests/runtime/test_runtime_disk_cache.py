@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import shutil
 
 import pytest
 
@@ -108,6 +110,55 @@ def test_many_writers_never_show_a_torn_entry(cache):
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
+
+
+def test_a_pipe_or_a_huge_file_is_no_entry(cache):
+    cache.put(b"key", b"content")
+    path = cache._path(_digest(b"key"))
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get(b"key") is None
+    path.unlink()
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+    assert cache.get(b"key") is None
+    cache.put(b"key", b"content")
+    assert cache.get(b"key") == b"content"
+
+
+def test_it_can_be_turned_off(cache, monkeypatch):
+    cache.put(b"key", b"content")
+    monkeypatch.setenv("RELAXVM_CACHE", "0")
+    assert cache.get(b"key") is None
+    cache.put(b"other", b"content")
+    monkeypatch.setenv("RELAXVM_CACHE", "1")
+    assert cache.get(b"key") == b"content"
+    assert cache.get(b"other") is None
+
+
+def test_a_read_only_folder_is_read_and_a_full_disk_keeps_nothing(cache, monkeypatch):
+    cache.put(b"key", b"content")
+
+    def refuse(*args, **options):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    # The user of the tests may be root, whom permissions do not stop.
+    monkeypatch.setattr("os.utime", refuse)
+    monkeypatch.setattr("os.replace", refuse)
+    assert cache.get(b"key") == b"content"
+    cache.put(b"other", b"content")
+    assert cache.get(b"other") is None
+    monkeypatch.setattr("pathlib.Path.write_bytes", refuse)
+    cache.put(b"other", b"content")
+    assert [p.suffix for p in cache.folder.iterdir()] == [".entry"]
+
+
+def test_a_folder_that_vanishes_is_made_again(cache):
+    cache.put(b"key", b"content")
+    shutil.rmtree(cache.folder)
+    assert cache.get(b"key") is None
+    cache.put(b"key", b"content")
+    assert cache.get(b"key") == b"content"
 
 
 def test_where_nothing_can_be_kept_it_is_silent(tmp_path, monkeypatch):

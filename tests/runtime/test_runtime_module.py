@@ -235,7 +235,7 @@ def rewritten(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2}, "wanted format 1, got 2"),
+        ({"format": 3}, "wanted a format up to 2, got 3"),
         ({"format": True}, "format|bool"),
         ({"entry": "nope"}, "entry 'nope'"),
         ({"entry": 3}, "entry cannot be a int"),

@@ -486,6 +486,18 @@ def test_a_producer_that_refuses_is_reported():
         def __dlpack__(self, **options):
             return 5
 
+    class Nowhere(Lying):
+        def __init__(self, place):
+            self.place = place
+
+        def __dlpack_device__(self):
+            if self.place is None:
+                raise ValueError("an unknown device")
+            return self.place
+
+    for place in (None, "cpu", (), 1, (None, 0)):
+        with pytest.raises(VMTypeError, match="Nowhere does not say where its memory is"):
+            as_ndarray(Nowhere(place))
     with pytest.raises(VMTypeError, match=r"Refusing refused.*requires grad"):
         as_ndarray(Refusing())
     with pytest.raises(VMTypeError, match=r"wanted a capsule.*got int"):

@@ -191,10 +191,16 @@ def test_32_callers_at_once_all_get_their_results():
 def test_idle_workers_use_no_time():
     run = parallel_for()
     assert run(Body(lambda ctx, begin, end: 0), None, 100, 4, MUCH) == 0
-    time.sleep(0.05)
-    before = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - before < 0.1
+    used = []
+    for _ in range(5):
+        time.sleep(0.05)
+        before = time.process_time()
+        time.sleep(0.2)
+        used.append(time.process_time() - before)
+        if used[-1] < 0.05:
+            return
+    # Something else may have worked in this process meanwhile, but not each time.
+    pytest.fail(f"seconds of processor time in 0.2 s of rest: {used}")
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

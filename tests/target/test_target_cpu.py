@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import struct
 
 import pytest
 
 from relaxvm.base import CpuModel, PassError
 from relaxvm.runtime.cpu_budget import usable_cores
+from relaxvm.runtime.kernel import NativeCode
+from relaxvm.runtime.native import fits, host
 from relaxvm.script import ir as I
 from relaxvm.script import tir as T
 from relaxvm.target import Target, compile_prim_funcs, cpu_model
@@ -127,3 +130,36 @@ def test_a_model_is_plain_data():
     assert CpuModel() == CpuModel()
     assert CpuModel(vector_bits=512).lanes(32) == 16
     assert CpuModel(vector_bits=64).lanes(128) == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "has", "lacks"),
+    [
+        ("x86_64-linux-gnu -mcpu=alderlake", {"avxvnni"}, {"avx512vnni"}),
+        ("x86_64-linux-gnu -mcpu=cascadelake -mattr=-avx512f", set(), {"avx512vnni", "avxvnni"}),
+        ("x86_64-linux-gnu -mcpu=haswell", set(), {"avx512vnni", "avxvnni", "avx512bf16"}),
+        ("x86_64-linux-gnu -mcpu=znver4", {"avx512vnni", "avx512bf16"}, set()),
+        ("aarch64-linux-gnu -mattr=+dotprod", {"dotprod"}, {"i8mm", "bf16"}),
+        ("aarch64-linux-gnu -mcpu=neoverse-v1 -mattr=-bf16", {"dotprod", "i8mm"}, {"bf16"}),
+        ("arm64-apple-macos -mcpu=apple-m1", {"dotprod"}, {"bf16"}),
+    ],
+)
+def test_dot_products_are_what_llvm_makes_use_of(target, has, lacks):
+    model = cpu_model(f"llvm -mtriple={target}")
+    assert has <= model.features
+    assert not lacks & model.features
+
+
+def test_vectors_of_apple_cpus_are_known():
+    model = cpu_model("llvm -mtriple=arm64-apple-macos")
+    assert (model.vector_bits, model.fma) == (128, True)
+
+
+def test_code_of_another_cpu_is_not_run_here():
+    """A feature in -mattr does not stand for all that the named CPU implies."""
+    here = host()
+    some = sorted(here.features)[0]
+    code = NativeCode(here.triple, "another-cpu", f"+{some}", b"code", "test")
+    assert not fits(code)
+    assert fits(dataclasses.replace(code, cpu=here.cpu))
+    assert fits(dataclasses.replace(code, features=here.features_text))

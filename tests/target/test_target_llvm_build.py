@@ -119,9 +119,9 @@ def test_memory_that_cannot_be_had_is_a_failure():
 def f(A: T.Buffer((4,), "float32"), n: T.int64):
     B = T.alloc_buffer((n, n), "float32")
     for i in range(n):
-        B[i, 0] = A[0] + T.Cast("float32", i)
+        B[i, n - 1 - i] = A[0] + T.Cast("float32", i)
     for i in range(n):
-        A[1] = A[1] + B[n - 1 - i, 0]
+        A[1] = A[1] + B[n - 1 - i, i]
 """)
     rt = build(fn)
     a = np.ones(4, "float32")

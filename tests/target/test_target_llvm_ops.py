@@ -73,7 +73,7 @@ CLOSE_UNARY = {
     "rsqrt": 2,
     "tanh": 3,
     "sigmoid": 3,
-    "erf": 2,
+    "erf": 7,
     "sin": 2,
     "cos": 2,
     "tan": 3,

@@ -8,7 +8,7 @@ import pytest
 
 from relaxvm.base import CodegenError, PassError
 from relaxvm.ir import load_json, save_json
-from relaxvm.target import Target
+from relaxvm.target import Target, cpu_model
 from relaxvm.target.llvm import host_machine, machine_of
 
 
@@ -53,6 +53,8 @@ def test_a_host_is_kept_and_printed():
     assert target.host is Target("llvm -mcpu=haswell")
     assert Target(str(target)) is target
     assert Target({"kind": "llvm", "host": "llvm"}).host is Target("llvm")
+    assert Target("llvm -mtriple=aarch64-linux-gnu", "llvm -mcpu=haswell") is target
+    assert Target("llvm -mtriple=aarch64-linux-gnu", host="llvm -mcpu=haswell") is target
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,32 @@ def test_a_host_is_kept_and_printed():
         ({"mcpu": "x"}, 'no "kind"'),
         (7, "wanted text"),
         ({"kind": "llvm", "mattr": [1]}, "list of words"),
+        ({"kind": "llvm", "mattr": {"a": 1}}, "list of words"),
+        ("llvm -num-cores=0", "at least 1"),
+        ("llvm -num-cores=-1", "at least 1"),
+        ("llvm -num-cores=99999999999999999999", "at most 65536"),
+        ("llvm -num-cores=1e3", "is a number"),
+        ({"kind": "llvm", "num-cores": True}, "is a number"),
+        ({"kind": "llvm", "num-cores": 1.5}, "is a number"),
+        ({"kind": "llvm", "num-cores": float("inf")}, "is a number"),
+        ({"kind": "llvm", "num-cores": float("nan")}, "is a number"),
+        ({"kind": "llvm", "num-cores": [1]}, "is a number"),
+        ("llvm -vector-width=3", "at least 64"),
+        ("llvm -vector-width=96", "power of two"),
+        ("llvm -vector-width=100000", "at most 65536"),
+        ("llvm -num-vector-registers=1000000", "at most 1024"),
+        ("llvm -l1-cache-bytes=1", "at least 1024"),
+        ("llvm -mattr=+avx512f,-avx512f", r"both \+avx512f and -avx512f"),
+        ("llvm -mattr=+,-", "names no feature"),
+        ("llvm -mcpu=a -mcpu=b", "given twice"),
+        ("llvm --", "has no value"),
+        ('{"kind":"llvm","mcpu":"haswell"', "not JSON"),
+        ('{"kind":' * 100_000, "not JSON"),
+        ('{"kind":7}', 'no "kind"'),
+        ("[1]", "unknown kind"),
+        ("llvm -mcpu=" + "x" * 100_000, "at most 65536"),
+        ({"kind": "llvm", "host": 7}, "wanted text"),
+        ({"kind": "llvm", "host": {"kind": "llvm", "host": "llvm"}}, "has a host of its own"),
     ],
 )
 def test_what_is_no_target_is_refused_by_name(given, message):
@@ -107,3 +135,34 @@ def test_a_strange_machine_is_refused():
         machine_of("llvm -opt-level=9")
     with pytest.raises(CodegenError, match="no such CPU"):
         machine_of(Target({"kind": "llvm", "mcpu": 'a"b'}))
+
+
+def test_a_host_within_a_host_within_a_host_is_refused():
+    nested = {"kind": "llvm"}
+    for _ in range(5000):
+        nested = {"kind": "llvm", "host": nested}
+    with pytest.raises(PassError, match="nested too deeply"):
+        Target(nested)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("llvm -mtriple=foo-bar-baz", "No available targets"),
+        ("llvm -mtriple=''", "No available targets"),
+        ("llvm -mcpu=nonsense -mtriple=x86_64-linux-gnu", "no processor 'nonsense'"),
+        ("llvm -mcpu=cortex-a72 -mtriple=x86_64-linux-gnu", "no processor 'cortex-a72'"),
+        ("llvm -mtriple=riscv64-linux-gnu -mcpu=haswell", "no processor 'haswell'"),
+        ("llvm -mtriple=aarch64-linux-gnu -mattr=+nonsense", "no feature 'nonsense'"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=help", "'help' names no CPU"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 -mattr=-64bit", "64-bit code"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 -mattr=-sse2", "LLVM has no code"),
+        ("llvm -mtriple=riscv64-linux-gnu -mattr=+zfinx,+f", "incompatible"),
+        ("llvm -mtriple=nvptx64-nvidia-cuda", "LLVM has no code"),
+    ],
+)
+def test_what_llvm_would_end_the_process_for_is_an_error(target, message):
+    with pytest.raises(CodegenError, match=message):
+        machine_of(target).create()
+    with pytest.raises(CodegenError, match=message):
+        cpu_model(target)

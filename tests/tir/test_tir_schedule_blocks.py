@@ -557,6 +557,19 @@ def test_pad_einsum():
     check_same(fn, sch.mod["main"])
 
 
+def test_pad_einsum_of_windows():
+    fn = conv1d()
+    sch = Schedule(fn)
+    y = sch.get_block("Y")
+    sch.pad_einsum(y, [1, 4, 1, 1])
+    assert names(sch) == ["P", "P_pad", "Y", "Y_pad", "Z"]
+    assert [int(d) for d in sch.get(y).reads[0].buffer.shape] == [2, 14]
+    check_same(fn, sch.mod["main"])
+    # A padded tap would meet elements that are no padding.
+    with pytest.raises(ScheduleError, match="which is no axis"):
+        Schedule(fn).pad_einsum("Y", [1, 1, 1, 4])
+
+
 def test_pad_einsum_refuses_where_zeros_would_count():
     sch = Schedule(row_max())
     with pytest.raises(ScheduleError, match="is not a sum"):

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 import relaxvm as tvm
+from relaxvm import te
 from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, PassContext, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.script import from_source
 from relaxvm.target import cpu_model
-from relaxvm.tir import For, ForKind
+from relaxvm.tir import Allocate, For, ForKind
 from relaxvm.tir.schedule.rules import DefaultSchedule, schedule_function, tile_shape
+from relaxvm.tir.transform import lower_module
 
+RNG = np.random.default_rng(0)
 CPUS = {
     "this": dataclasses.replace(cpu_model(), cores=1),
     "narrow": CpuModel(vector_bits=128, vector_registers=16),
@@ -194,3 +197,91 @@ def test_tiles_fit_the_registers():
                 assert height * vectors + vectors + 1 <= registers
                 assert rows is None or height <= rows
     assert tile_shape(1024, 1024, 16, 32)[0] * tile_shape(1024, 1024, 16, 32)[1] >= 20
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+@pytest.mark.parametrize(("columns", "depth"), [(700, 300), (701, 259), (9000, 20)])
+def test_few_rows_and_a_matrix_beyond_the_cache(rows, columns, depth):
+    cpu = dataclasses.replace(CPUS["narrow"], l1_bytes=4096, l2_bytes=8192, cores=2)
+    fn = schedule_function(matmul(rows, columns, depth), cpu)
+    assert {n.kind for n in walk(fn) if isinstance(n, For)} >= {ForKind.UNROLLED}
+    a, b = (RNG.standard_normal(s).astype("float32") for s in ((rows, depth), (depth, columns)))
+    c = np.empty((rows, columns), "float32")
+    tvm.build(fn, target="llvm")["main"](a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-3)
+
+
+def test_few_rows_and_a_width_known_only_later():
+    for depth in (64, 67):
+        fn = schedule_function(matmul(1, "n", depth, ["n"]), CPUS["narrow"])
+        run = tvm.build(fn, target="llvm")["main"]
+        for n in (0, 1, 5, 64, 5000):
+            a, b = (RNG.standard_normal(s).astype("float32") for s in ((1, depth), (depth, n)))
+            c = np.empty((1, n), "float32")
+            run(a, b, c)
+            np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 64, 40), (128, 40, 33), (5, 1000, 20), (1, 64, 30)])
+def test_what_follows_a_contraction_is_computed_in_its_tiles(m, n, k):
+    a, b = te.placeholder((m, k), "float32", "A"), te.placeholder((k, n), "float32", "B")
+    bias, rest = te.placeholder((n,), "float32", "bias"), te.placeholder((m, n), "float32", "R")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), "C")
+    d = te.compute((m, n), lambda i, j: c[i, j] + bias[j], "D")
+    e = te.compute((m, n), lambda i, j: tvm.tir.max(d[i, j], 0.0) + rest[i, j], "E")
+    f = te.compute((m, n), lambda i, j: e[i, j].astype("float64"), "F")
+    fn = schedule_function(te.create_prim_func([a, b, bias, rest, f]), CPUS["narrow"])
+    # No matrix of sums is written: only tiles of it.
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    assert all(
+        np.prod([int(x) for x in node.extents]) <= max(64 * k, 256)
+        for node in walk(lowered)
+        if type(node) is Allocate
+    )
+    arrays = [RNG.random(s, dtype="float32") for s in ((m, k), (k, n), (n,), (m, n))]
+    out = np.empty((m, n))
+    tvm.build(fn, target="llvm")["main"](*arrays, out)
+    x, y, z, r = arrays
+    np.testing.assert_allclose(out, np.maximum(x @ y + z, 0) + r, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(37, 30, 64), (64, 101, 16), (20, 7, 90), (9, 1001, 5)])
+@pytest.mark.parametrize("cpu", ["narrow", "two cores"])
+def test_columns_that_are_no_whole_vectors(m, n, k, cpu):
+    check(matmul(m, n, k), [(m, k), (k, n), (m, n)], np.matmul, cpu)
+
+
+def test_sizes_known_only_later():
+    fn = schedule_function(matmul("m", "n", "k", ["m", "n", "k"]), CPUS["narrow"])
+    # Full tiles carry no conditions: the partition made copies of the loop over tiles.
+    assert "loop_partition_hint" in fn.script()
+    run = tvm.build(fn, target="llvm")["main"]
+    for m, n, k in [(0, 4, 4), (4, 0, 4), (1, 1, 1), (13, 29, 7), (40, 64, 33), (7, 100, 1)]:
+        a, b = RNG.standard_normal((m, k)), RNG.standard_normal((k, n))
+        a, b, c = a.astype("float32"), b.astype("float32"), np.full((m, n), 9, "float32")
+        run(a, b, c)
+        np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_a_depth_of_zero_gives_zeros():
+    fn = schedule_function(matmul("m", "n", "k", ["m", "n", "k"]), CPUS["narrow"])
+    run = tvm.build(fn, target="llvm")["main"]
+    c = np.full((20, 30), 9, "float32")
+    run(np.empty((20, 0), "float32"), np.empty((0, 30), "float32"), c)
+    assert not c.any()
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 128, 2048), (51, 1344, 1536), (29, 48, 1300)])
+def test_a_deep_product_is_computed_in_blocks(m, n, k, cores):
+    cpu = dataclasses.replace(CPUS["narrow"], l1_bytes=4096, l2_bytes=8192, cores=cores)
+    fn = schedule_function(matmul(m, n, k), cpu)
+    a, b = RNG.standard_normal((m, k)), RNG.standard_normal((k, n))
+    a, b, c = a.astype("float32"), b.astype("float32"), np.full((m, n), 9, "float32")
+    tvm.build(fn, target="llvm")["main"](a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-3, atol=1e-3)
+    # The panels of one block, not of the whole right side.
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    sizes = [np.prod([int(e) for e in x.extents]) for x in walk(lowered) if type(x) is Allocate]
+    assert max(sizes) < n * k

@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import te, tir
 from ...base import UNKNOWN, Span, StructInfoError
-from ...ir.expr import And, IntImm, Max, Mul, PrimExpr, Select, cast, const
+from ...ir.expr import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
@@ -89,12 +89,7 @@ def _attention_info(
 
 def _check_groups(heads: PrimExpr, shared: PrimExpr, names: tuple[str, str, str]) -> None:
     if not (isinstance(heads, IntImm) and isinstance(shared, IntImm)):
-        if prove_dims(heads, shared) is not True:
-            raise StructInfoError(
-                f"the numbers of heads are known or equal, got {plain_text(heads)} in {names[0]} "
-                f"and {plain_text(shared)} in {names[1]}"
-            )
-        return
+        return  # the program checks it
     fits = heads.value == shared.value == 0 or (shared.value and heads.value % shared.value == 0)
     if not fits:
         raise StructInfoError(
@@ -160,14 +155,15 @@ def _var_len_numpy(
     keys: Any,
     values: Any,
     seqstart_q: Any,
-    seqstart_k: Any,
-    max_seqlen_q: Any = None,
+    max_seqlen_q: Any,
+    seqstart_k: Any = None,
     max_seqlen_k: Any = None,
     *,
     scale: Any = None,
     causal_mask: Any = None,
     window_size: Any = None,
 ) -> Any:
+    seqstart_k = seqstart_q if seqstart_k is None else seqstart_k
     shape = (*queries.shape[:3], values.shape[3])
     made = np.zeros(shape, np.asarray(queries).dtype)
     for b in range(len(seqstart_q) - 1):
@@ -197,23 +193,35 @@ def _default_scale(size: PrimExpr, dtype: Any) -> PrimExpr:
     return const(1.0, dtype) / tir.sqrt(cast(dtype, Max(size, const(1, size.dtype))))
 
 
-def _group(q: te.Tensor, k: te.Tensor) -> int:
+def _group(q: te.Tensor, k: te.Tensor) -> PrimExpr:
     return _times(q.shape[2], k.shape[2])
 
 
-def _times(heads: PrimExpr, shared: PrimExpr) -> int:
-    """How many query heads read each key head; numbers of heads that are symbols are equal."""
-    if isinstance(heads, IntImm) and isinstance(shared, IntImm) and shared.value:
-        return heads.value // shared.value
-    return 1
+def _times(heads: PrimExpr, shared: PrimExpr) -> PrimExpr:
+    """How many query heads read each key head: at least 1, so that it divides."""
+    one = const(1, heads.dtype)
+    if prove_dims(heads, shared) is True:
+        return one
+    return simple(Max(FloorDiv(heads, Max(shared, one)), one))
 
 
-def _shared_head(h: PrimExpr, group: int) -> PrimExpr:
-    return h if group == 1 else te.floordiv(h, const(group, h.dtype))
+def _is_one(group: PrimExpr) -> bool:
+    return isinstance(group, IntImm) and group.value == 1
+
+
+def _whole_groups(heads: PrimExpr, shared: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """What is equal if `heads` is a multiple of `shared`, where only 0 is one of 0."""
+    if prove_dims(heads, shared) is True:
+        return heads, shared
+    return FloorDiv(heads, Max(shared, const(1, heads.dtype))) * shared, heads
+
+
+def _shared_head(h: PrimExpr, group: PrimExpr) -> PrimExpr:
+    return h if _is_one(group) else te.floordiv(h, cast(h.dtype, group))
 
 
 def _softmax_te(
-    scores: te.Tensor, seen: Any, v: te.Tensor, group: int, out_dtype: Any
+    scores: te.Tensor, seen: Any, v: te.Tensor, group: PrimExpr, out_dtype: Any
 ) -> te.Tensor:
     """From scores [batch, heads, s, t], of which `seen`(b, h, i, j) ones count, to [batch, s,
     heads, d].
@@ -323,6 +331,7 @@ def _attention_lower(builder: Any, call: Call) -> Expr:
     one, two, three = (x.struct_info.dims for x in (q, k, v))  # type: ignore[attr-defined]
     pairs = [(two[0], one[0]), (two[3], one[3])]
     pairs += [(three[0], one[0]), (three[1], two[1]), (three[2], two[2])]
+    pairs += [_whole_groups(one[2], two[2])]
     if rest:
         dims = rest[0].struct_info.dims  # type: ignore[attr-defined]
         scores = (one[0], one[2], one[1], two[1])
@@ -333,14 +342,22 @@ def _attention_lower(builder: Any, call: Call) -> Expr:
 
 
 def _var_len_lower(builder: Any, call: Call) -> Expr:
-    q, k, v, start_q, start_k = call.args[:5]
+    q, k, v = call.args[:3]
+    start_q, start_k = _starts(call)
     given = (q, k, v, start_q, start_k)
     one, two, three, starts, others = (x.struct_info.dims for x in given)  # type: ignore[attr-defined]
     single = const(1, "int64")
     pairs = [(one[0], single), (two[0], single), (three[0], single), (two[3], one[3])]
     pairs += [(three[1], two[1]), (three[2], two[2]), (others[0], starts[0])]
+    pairs += [_whole_groups(one[2], two[2])]
     require_equal(builder, pairs)
     return call_te(builder, call, _var_len_te, *given, **dict(call.attrs))
+
+
+def _starts(call: Call) -> tuple[Any, Any]:
+    """Where the sequences of the queries start, and those of the keys."""
+    start_q = call.args[3]
+    return start_q, call.args[5] if len(call.args) > 5 else start_q
 
 
 def _var_len_te(
@@ -403,8 +420,8 @@ def _attention_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]
 
 
 def _var_len_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
-    _known_dims(call, 5)
-    seen = _seen_in_sequences(ops, *call.args[:2], *call.args[3:5], call.attrs)
+    _known_dims(call, 4)
+    seen = _seen_in_sequences(ops, *call.args[:2], *_starts(call), call.attrs)
     made = _gradients(ops, call.args[:3], call.attrs["scale"], seen, gy)
     return *made, *(None for _ in call.args[3:])
 
@@ -435,8 +452,8 @@ def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     g = up(gy)
     (_, _, heads, size), (batch, columns, shared, _) = infos[0].dims, infos[1].dims
     group = _times(heads, shared)
-    if group > 1:
-        k, v = (ops.repeat(x, group, axis=2) for x in (k, v))
+    if not _is_one(group):
+        k, v = (_for_each_head(ops, x, group, heads) for x in (k, v))
     factor = scale if scale is not None else PrimValue(_default_scale(size, wide))
     scores = ops.multiply(ops.einsum((q, k), subscripts="bihd,bjhd->bhij"), factor)
     if len(args) > 3:
@@ -456,7 +473,7 @@ def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
         ops.einsum((products, q), subscripts="bhij,bihd->bjhd"),
         ops.einsum((weights, g), subscripts="bhij,bihd->bjhd"),
     ]
-    if group > 1:
+    if not _is_one(group):
         for at in (1, 2):
             size = infos[at].dims[3]
             parts = ops.reshape(made[at], (batch, columns, shared, group, size))
@@ -464,6 +481,14 @@ def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     if len(args) > 3:
         made.append(unbroadcast(ops, of_scores, args[3]))
     return tuple(x if wide is dtype else ops.astype(x, dtype) for x in made)
+
+
+def _for_each_head(ops: Any, x: Any, group: PrimExpr, heads: PrimExpr) -> Any:
+    """[batch, t, key heads, d] to [batch, t, heads, d]: `group` heads in a row read one."""
+    batch, columns, shared, size = x.struct_info.dims
+    wide = ShapeExpr((batch, columns, shared, group, size))
+    repeated = ops.broadcast_to(ops.expand_dims(x, axis=3), wide)
+    return ops.reshape(repeated, ShapeExpr((batch, columns, heads, size)))
 
 
 def _seen_by(ops: Any, rows: PrimExpr, columns: PrimExpr, attrs: Any) -> Any:
@@ -635,8 +660,8 @@ def attention_var_len(
     keys: Expr,
     values: Expr,
     seqstart_q: Expr,
-    seqstart_k: Expr,
-    max_seqlen_q: Expr | None = None,
+    max_seqlen_q: Expr,
+    seqstart_k: Expr | None = None,
     max_seqlen_k: Expr | None = None,
     scale: float | None = None,
     causal_mask: str | None = None,
@@ -647,16 +672,15 @@ def attention_var_len(
     queries       [1, total, heads, d]       keys, values  [1, total of keys, key heads, d]
     seqstart_q    integers [sequences + 1], ascending: where the queries of each sequence start, and
                   where the last ends
-    seqstart_k    the same for keys and values
+    seqstart_k    the same for keys and values; None: where those of the queries start
     max_seqlen_*  the longest of each: a hint, which changes nothing
     Queries outside every sequence give 0.
     """
     _options(scale, causal_mask, window_size)
-    starts = [
-        tensor(x, n, INTEGER, ndim=1)
-        for x, n in ((seqstart_q, "seqstart_q"), (seqstart_k, "seqstart_k"))
-    ]
-    _equal(*starts, 0, 0, "lengths", "seqstart_q and seqstart_k")
+    starts = tensor(seqstart_q, "seqstart_q", INTEGER, ndim=1)
+    if seqstart_k is not None:
+        others = tensor(seqstart_k, "seqstart_k", INTEGER, ndim=1)
+        _equal(starts, others, 0, 0, "lengths", "seqstart_q and seqstart_k")
     for x, name in ((max_seqlen_q, "max_seqlen_q"), (max_seqlen_k, "max_seqlen_k")):
         if x is not None and not isinstance(x.struct_info, PrimStructInfo):
             tensor(x, name, INTEGER)

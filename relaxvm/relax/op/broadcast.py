@@ -28,9 +28,11 @@ from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
 from .lower import call_te, scalar_constant
 
 __all__ = [
+    "as_float",
     "broadcast_info",
     "broadcast_lower",
     "broadcast_value",
+    "check_number",
     "like_operand",
     "match_scalars",
     "operands_text",
@@ -102,17 +104,17 @@ def like_operand(value: Any, other: Any, op_name: str) -> Any:
     )
     dtype = info.dtype if isinstance(info, (TensorStructInfo, PrimStructInfo)) else None
     if dtype is None or dtype == "void":
-        return constant(value)
-    check_number(value, dtype, op_name)
+        return _own_constant(value, op_name)
+    value = check_number(value, dtype, op_name)
     if isinstance(info, PrimStructInfo):
         return PrimValue(const(value, dtype))
     return constant(value, dtype)
 
 
-def check_number(value: Any, dtype: DataType, op_name: str) -> None:
-    """Raise StructInfoError unless the Python number `value` can be one of `dtype`."""
+def check_number(value: Any, dtype: DataType, op_name: str) -> Any:
+    """The Python number `value`, to be one of `dtype`. Raises StructInfoError if it cannot."""
     if dtype.is_float:
-        return
+        return as_float(value, op_name)
     if isinstance(value, float):
         raise StructInfoError(
             f"{op_name}: the float {value!r} beside {dtype}; astype the tensor first"
@@ -124,6 +126,22 @@ def check_number(value: Any, dtype: DataType, op_name: str) -> None:
             f"{op_name}: {value} does not fit {dtype}: "
             f"its range is {dtype.min_value} to {dtype.max_value}"
         )
+    return value
+
+
+def _own_constant(value: Any, op_name: str) -> Any:
+    """A Python number as a constant of its own dtype."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise StructInfoError(f"{op_name}: {value} does not fit int64")
+    return constant(value)
+
+
+def as_float(value: Any, what: str) -> float:
+    """A Python number as a float. Raises StructInfoError for an integer that is too great."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise StructInfoError(f"{what}: the integer is beyond the range of floats") from None
 
 
 def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., Call]:
@@ -142,7 +160,8 @@ def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., C
             given[first:] = [like_operand(v, beside, record.short) for v in operands]
         else:
             given[first:] = [
-                constant(v) if isinstance(v, (bool, int, float)) else v for v in operands
+                _own_constant(v, record.short) if isinstance(v, (bool, int, float)) else v
+                for v in operands
             ]
         return build(*given, **keywords)
 

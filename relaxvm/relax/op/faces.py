@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...arith import Analyzer
-from ...base import UNKNOWN, StructInfoError, VMValueError
+from ...base import UNKNOWN, RelaxvmError, StructInfoError, VMValueError
 from ...ir.expr import And, IntImm, Max, Min, PrimExpr, Select, cast, const
 from ...ir.expr import Var as TirVar
 from ...ir.walk import walk
@@ -28,6 +28,7 @@ from ..struct_info import (
 )
 from .families import Layouts
 from .infer import dims_product
+from .record import plain_value
 
 __all__ = [
     "as_scalars",
@@ -77,7 +78,7 @@ def prepared(
             values = dict(bound.arguments)
             try:
                 prepare(values)
-            except StructInfoError as error:
+            except RelaxvmError as error:
                 raise StructInfoError(f"{record.short}: {error}") from None
             return build(span=span, **values)
 
@@ -96,6 +97,7 @@ def as_scalars(values: Any) -> Any:
     """
     if isinstance(values, (Expr, type(None))) and not isinstance(values, PrimValue):
         return values
+    values = plain_value(values)
     if isinstance(values, (int, PrimExpr, PrimValue)):
         values = (values,)
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):

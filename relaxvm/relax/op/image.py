@@ -12,7 +12,7 @@ from ... import tir
 from ...base import DataType, StructInfoError
 from ...ir.expr import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor
-from ..derive import prove_dims
+from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import FLOAT, NUMBER, dtype_of, shape_dims, tensor
@@ -396,14 +396,15 @@ def grid_sample_info(
     info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, 4)
     if places.dims is not None and static(places.dims[3]) not in (None, 2):
         raise StructInfoError(
-            f"grid: wanted size 2 along the last axis (x, y), got {places.dims[3]}"
+            f"grid: wanted size 2 along the last axis (x, y), got {plain_text(places.dims[3])}"
         )
     if info.dims is None or places.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, lay.ndim)
     sizes = lay.sizes(info.dims)
     if prove_dims(sizes["N"], places.dims[0]) is False:
         raise StructInfoError(
-            f"grid: wanted {sizes['N']} samples, as data has; got {places.dims[0]}"
+            f"grid: wanted {plain_text(sizes['N'])} samples, as data has; got "
+            f"{plain_text(places.dims[0])}"
         )
     sizes["H"], sizes["W"] = places.dims[1:3]
     return TensorStructInfo([simple(d) for d in lay.shape(sizes)], info.dtype, info.vdevice)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ... import te
-from ...base import StructInfoError, VMValueError
+from ...base import RelaxvmError, StructInfoError, VMValueError
 from ...ir.expr import (
     And,
     FloatImm,
@@ -454,7 +454,7 @@ def _slice_arguments(given: dict[str, Any]) -> None:
     for name in ("axes", "begin", "end", "strides"):
         try:
             given[name] = as_scalars(given[name])
-        except StructInfoError as error:
+        except RelaxvmError as error:
             raise StructInfoError(f"{name}: {error}") from None
 
 

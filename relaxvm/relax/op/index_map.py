@@ -59,7 +59,13 @@ class IndexMap(Node):
         """The map that a Python function of indices is; `ndim` says how many ``*args`` takes."""
         names: list[str] = []
         variadic = False
-        for p in inspect.signature(mapping_function).parameters.values():
+        try:
+            parameters = inspect.signature(mapping_function).parameters
+        except (TypeError, ValueError):
+            raise StructInfoError(
+                f"index_map: wanted a Python function of indices, got {mapping_function!r}"
+            ) from None
+        for p in parameters.values():
             if p.kind is inspect.Parameter.VAR_POSITIONAL:
                 variadic = True
             elif p.kind is not inspect.Parameter.VAR_KEYWORD:
@@ -71,7 +77,10 @@ class IndexMap(Node):
                 )
             names += [f"i{k}" for k in range(len(names), ndim)]
         indices = tuple(Var(n, index_dtype) for n in names)
-        made = mapping_function(*indices)
+        try:
+            made = mapping_function(*indices)
+        except TypeError as error:
+            raise StructInfoError(f"index_map: calling {mapping_function!r}: {error}") from None
         final = tuple(made) if isinstance(made, (tuple, list)) else (made,)
         return IndexMap(indices, tuple(as_expr(e, index_dtype) for e in final))
 

@@ -25,7 +25,7 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .broadcast import operands_text
-from .infer import NUMBER, broadcast_dims, same_dtype, tensor
+from .infer import NUMBER, broadcast_dims, dtype_of, same_dtype, tensor
 from .loops import require_equal
 from .lower import call_te, te_lower
 from .meaning import value_dtype
@@ -64,7 +64,7 @@ def product_dtype(
 
 def as_out_dtype(value: Any) -> DataType | None:
     """The attribute out_dtype: None, "" and "void" all mean the operands' own."""
-    return None if value in (None, "", "void") else as_dtype(value)
+    return None if value in (None, "", "void") else dtype_of(value, "out_dtype")
 
 
 def np_accumulate(arrays: Sequence[Any], out: Any) -> tuple[list[np.ndarray], np.dtype]:

@@ -12,14 +12,14 @@ gives a `te.Tensor` or a list of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...base import DataType
 from ...ir.expr import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
-from ..expr import Call, Constant, PrimValue, Var
+from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
 from ..shape_facts import require_equal
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
@@ -68,7 +68,7 @@ def call_te(
     found = builder.legalised.get(key) if key is not None else None
     if found is not None:
         gv, out_sinfo, tir_vars, scalars, _ = found
-        inputs = [*(a for a in args if _is_tensor(a)), *scalars]
+        inputs = [*(a for a in _laid_flat(args) if _is_tensor(a)), *scalars]
     else:
         prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
         short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
@@ -83,7 +83,17 @@ def call_te(
 
 
 def _is_tensor(a: Any) -> bool:
-    return isinstance(a, (Var, Constant)) and isinstance(a.struct_info, TensorStructInfo)
+    return isinstance(a, (Var, Constant, TupleGetItem)) and isinstance(
+        a.struct_info, TensorStructInfo
+    )
+
+
+def _laid_flat(args: Iterable[Any]) -> Iterator[Any]:
+    for a in args:
+        if isinstance(a, (list, tuple)):
+            yield from a
+        else:
+            yield a
 
 
 def _key(
@@ -94,7 +104,8 @@ def _key(
     Struct info, shapes and scalar expressions are interned: they are told apart by identity.
     """
     parts: list[Any] = [fn, name]
-    for a in args:
+    parts.append(tuple([len(a) if isinstance(a, (list, tuple)) else -1 for a in args]))
+    for a in _laid_flat(args):
         if _is_tensor(a):
             parts.append(id(a.struct_info))
         elif isinstance(a, (ShapeExpr, PrimExpr)):

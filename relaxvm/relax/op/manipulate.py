@@ -35,7 +35,7 @@ from .infer import NUMBER, axes_of, axis_of, dims_product, same_dtype, shape_dim
 from .infer import tensors as tensor_fields
 from .loops import require_equal
 from .lower import call_te, te_lower
-from .record import Shape, missing, op
+from .record import Shape, missing, op, plain_value
 
 __all__ = [
     "broadcast_to",
@@ -81,12 +81,12 @@ def _reshape_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 
 def _new_shape(given: dict[str, Any]) -> None:
     """-1 becomes what is left, and 0 the dimension of `x` in that place."""
-    shape = given["shape"]
+    shape = plain_value(given["shape"])
     if isinstance(shape, (int, PrimExpr)):
         shape = (shape,)
-    if not isinstance(shape, (tuple, list)):
+    if not isinstance(shape, tuple):
         return
-    entries = [e.value if isinstance(e, (IntImm,)) else e for e in shape]
+    entries = list(shape)
     x = given["x"] = as_relax(given["x"])
     dims = tensor(x, "x").dims
     for k, e in enumerate(entries):

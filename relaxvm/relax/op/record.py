@@ -22,7 +22,15 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
-from ...base import UNKNOWN, DataType, DTypeError, Span, StructInfoError, TIRError
+from ...base import (
+    UNKNOWN,
+    DataType,
+    DTypeError,
+    RelaxvmError,
+    Span,
+    StructInfoError,
+    TIRError,
+)
 from ...base import dtype as as_dtype
 from ...ir.expr import FloatImm, IntImm, PrimExpr
 from ...ir.node import Map
@@ -231,17 +239,28 @@ def _params(rule: Callable[..., Any], name: str) -> tuple[Param, ...]:
 
 
 def _shape_argument(value: Any) -> Any:
-    if isinstance(value, (tuple, list)) and all(
-        isinstance(v, (int, PrimExpr, PrimValue)) for v in value
-    ):
-        return ShapeExpr(tuple(v.value if isinstance(v, PrimValue) else v for v in value))
+    # Sizes that numpy computed, such as np.prod(x.shape), are its own integers.
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
+        value = tuple(value.tolist())
+    if isinstance(value, (tuple, list)):
+        dims = tuple(v.item() if isinstance(v, np.integer) else v for v in value)
+        if all(isinstance(v, (int, PrimExpr, PrimValue)) for v in dims):
+            return ShapeExpr(tuple(v.value if isinstance(v, PrimValue) else v for v in dims))
     return as_relax(value)
+
+
+def _prim_argument(value: Any) -> Any:
+    return as_relax(value.item() if _is_numpy_scalar(value) else value)
+
+
+def _is_numpy_scalar(value: Any) -> bool:
+    return isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
 _ARGUMENT_FORMS: dict[str, Callable[[Any], Any]] = {
     "Expr": as_relax,
     "Shape": _shape_argument,
-    "Prim": as_relax,
+    "Prim": _prim_argument,
     "Text": as_relax,
     "Dtype": lambda v: v if isinstance(v, Expr) else DataTypeImm(_dtype(v, "dtype")),
 }
@@ -256,8 +275,10 @@ def _dtype(value: Any, what: str) -> DataType:
 
 def plain_value(value: Any) -> Any:
     """Constants of the scalar language and of numpy as Python numbers, in sequences too."""
-    if isinstance(value, np.generic):
+    if _is_numpy_scalar(value):
         return value.item()
+    if isinstance(value, np.ndarray) and value.ndim == 1:
+        return tuple(value.tolist())
     if isinstance(value, (IntImm, FloatImm)):
         return bool(value.value) if value.dtype.is_bool else value.value
     if isinstance(value, PrimValue):
@@ -304,7 +325,14 @@ def _attribute(param: Param, value: Any, op_name: str) -> Any:
             f"{op_name}: attribute {param.name}: wanted {param.form}, got "
             f"{type(value).__name__}: {value!r}"
         )
-    return float(value) if alternatives[0] == "float" and type(value) is int else value
+    if alternatives[0] != "float" or type(value) is not int:
+        return value
+    try:
+        return float(value)
+    except OverflowError:
+        raise StructInfoError(
+            f"{op_name}: attribute {param.name}: the integer is beyond the range of floats"
+        ) from None
 
 
 def _split(record: Op, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -316,7 +344,7 @@ def _split(record: Op, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, A
         if p.kind == "attr":
             attrs[p.name] = _attribute(p, value, record.short)
         elif p.kind == "varargs":
-            args.extend(_ARGUMENT_FORMS[p.form](v) for v in value)
+            args.extend(_argument(record, p, v) for v in value)
         elif value is None and p.default is None:
             skipped = skipped or p.name
         elif skipped:
@@ -325,11 +353,16 @@ def _split(record: Op, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, A
                 f"give {skipped} too"
             )
         else:
-            try:
-                args.append(_ARGUMENT_FORMS[p.form](value))
-            except (StructInfoError, TIRError) as error:
-                raise StructInfoError(f"{record.short}: argument {p.name}: {error}") from None
+            args.append(_argument(record, p, value))
     return args, attrs
+
+
+def _argument(record: Op, param: Param, value: Any) -> Any:
+    try:
+        return _ARGUMENT_FORMS[param.form](value)
+    except RelaxvmError as error:
+        # Of the scalar language, or of the runtime if it is an array of what no tensor holds.
+        raise StructInfoError(f"{record.short}: argument {param.name}: {error}") from None
 
 
 def op(

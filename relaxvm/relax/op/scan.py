@@ -18,7 +18,7 @@ from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import ANY, NUMBER, axis_of, dims_product, tensor
 from .linalg import accumulator
 from .loops import call_loops, for_each, load, store
-from .meaning import value_dtype
+from .meaning import convert, value_dtype
 from .record import missing, op
 
 __all__ = ["cumprod", "cumsum"]
@@ -39,11 +39,8 @@ def _meaning(f: Any, start: int) -> Callable[..., Any]:
         if floats:
             wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
         # Elements take the result's dtype before they are combined if that is an integer.
-        made = f.accumulate(
-            x.astype(out if out.kind != "f" else wide),
-            axis=axis,
-            dtype=wide if out.kind == "f" else out,
-        )
+        x = x.astype(wide) if out.kind == "f" else convert(x, as_dtype(str(out)))
+        made = f.accumulate(x, axis=axis, dtype=x.dtype)
         if exclusive and made.shape[axis]:
             first = np.full_like(np.take(made, [0], axis), start)
             made = np.concatenate([first, np.delete(made, -1, axis)], axis)

@@ -8,15 +8,22 @@ from typing import Any
 import numpy as np
 
 from ... import tir
-from ...base import UNKNOWN, DataType, Span, StructInfoError
-from ...ir.expr import Add, FloatImm, IntImm, Max, Min, Mul, PrimExpr, Select, cast, const
+from ...base import UNKNOWN, DataType, RelaxvmError, Span, StructInfoError
+from ...ir.expr import Add, IntImm, Max, Min, Mul, PrimExpr, Select, cast, const
 from ..expr import Call, PrimValue, as_relax
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
-from .broadcast import broadcast_info, broadcast_lower, match_scalars, operand_info, unbroadcast
+from .broadcast import (
+    as_float,
+    broadcast_info,
+    broadcast_lower,
+    match_scalars,
+    operand_info,
+    unbroadcast,
+)
 from .families import elementwise_layout
 from .infer import ANY, NUMBER, tensor
 from .lower import elementwise, te_lower
-from .record import Prim, face_of, op
+from .record import Prim, face_of, op, plain_value
 
 __all__ = ["clip", "ewise_fma", "masked_fill", "where"]
 
@@ -156,15 +163,14 @@ def _clip(x: Expr, min: Prim, max: Prim) -> StructInfo:
 
 def _bound(value: Any, x: Any, name: str) -> Any:
     """A Python number as a scalar of the dtype of `x`."""
-    if isinstance(value, (IntImm, FloatImm)):
-        value = value.value
+    value = value if isinstance(value, Expr) else plain_value(value)
     info = x.struct_info
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return value
     if not isinstance(info, TensorStructInfo) or info.dtype == "void":
         return PrimValue(value)
     if info.dtype.is_float:
-        return PrimValue(const(float(value), info.dtype))
+        return PrimValue(const(as_float(value, f"clip: {name}"), info.dtype))
     if not info.dtype.is_int:
         return PrimValue(value)
     if math.isinf(value):
@@ -179,5 +185,8 @@ def _bound(value: Any, x: Any, name: str) -> Any:
 
 @face_of(_clip)
 def clip(x: Any, min: Any, max: Any, span: Span = UNKNOWN) -> Call:
-    x = as_relax(x)
+    try:
+        x = as_relax(x)
+    except RelaxvmError as error:
+        raise StructInfoError(f"clip: argument x: {error}") from None
     return _clip(x, _bound(min, x, "min"), _bound(max, x, "max"), span=span)  # type: ignore[call-arg]

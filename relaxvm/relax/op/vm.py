@@ -32,7 +32,7 @@ def alloc_tensor(
     offset: Prim,
     shape: Shape,
     dtype: Dtype,
-    runtime_device_index: Prim | None = None,
+    runtime_device_ind: Prim | None = None,
 ) -> StructInfo:
     """A tensor in `storage`, `offset` bytes from its start."""
     return allocated(shape, dtype)

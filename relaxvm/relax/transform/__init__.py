@@ -31,6 +31,7 @@ from .lambda_lift import LambdaLift
 from .legalize_ops import LegalizeOps
 from .lower_alloc_tensor import LowerAllocTensor
 from .normalize import Normalize
+from .pack_constants import PackConstants
 from .remove_purity_checking import RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters
@@ -66,6 +67,7 @@ __all__ = [
     "Pass",
     "PassContext",
     "PassInfo",
+    "PackConstants",
     "RemovePurityChecking",
     "RemoveUnusedOutputs",
     "RemoveUnusedParameters",

@@ -60,6 +60,7 @@ from ..struct_info import (
 )
 from .legalize_ops import LegalizeOps
 from .lowered_ops import CALL_TIR
+from .value_keys import ValueKeys
 
 __all__ = ["ConstantEvaluator"]
 
@@ -86,7 +87,7 @@ _NEVER = ("relax.builtin.", "relax.memory.", "relax.vm.", "relax.inspect.", "rel
 
 
 class ConstantEvaluator:
-    """Computes calls on constants for one function of `mod`.
+    """Computes calls on constants for the functions of `mod`, equal ones once.
 
     max_bytes  results larger than this and than the constants they are made of are not computed
     """
@@ -96,11 +97,21 @@ class ConstantEvaluator:
         self.ctx = ctx
         self.max_bytes = max_bytes
         self.exact = ctx.get("numerics") == "exact"
+        self._keys = ValueKeys()
+        # By key: the call, which keeps alive what the key is made of, and its value.
+        self._values: dict[Any, tuple[Call, Expr | None]] = {}
 
     def value(self, call: Call) -> Expr | None:
         """A constant (or tuple of constants, or shape) equal to `call`, or None if it is better
         left to run time.
         """
+        key = self._keys.call(call)
+        found = self._values.get(key)
+        if found is None:
+            found = self._values[key] = (call, self._value(call))
+        return found[1]
+
+    def _value(self, call: Call) -> Expr | None:
         allowed = max(self.max_bytes, _bytes_of(call.args))
         if call.op is CALL_TIR:
             made = self._kernel_call(call, self.mod, allowed)

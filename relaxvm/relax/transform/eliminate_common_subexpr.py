@@ -14,22 +14,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import GlobalVar, IRModule
-from ...ir.node import value_key
+from ...ir.module import IRModule
 from ...ir.op import Op
 from ...ir.transform import PassContext, function_pass
 from ..analysis.purity import is_pure_call
 from ..analysis.written import maybe_written_vars
-from ..array_leaf import ARRAY_CODEC
 from ..expr import (
     Binding,
     Call,
-    Constant,
-    DataTypeImm,
-    ExternFunc,
     Function,
     MatchCast,
-    StringImm,
     Tuple,
     TupleGetItem,
     Var,
@@ -38,15 +32,13 @@ from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStr
 from ..substitute import substitute_graph
 from .in_order import BEGIN_BLOCK, BIND, ENTER, LEAVE, Dropper, SameVars, read_in_order
 from .scopes import vars_in
+from .value_keys import ValueKeys
 
 __all__ = ["EliminateCommonSubexpr"]
 
 # Each call of these gives memory of its own.
 _ALLOCATES = ("relax.builtin.alloc", "relax.memory.", "relax.vm.")
 _IN_PLACE = frozenset({"relax.call_tir_inplace", "relax.call_inplace_packed"})
-_COMPARED_BYTES = 1 << 16
-"""Constants up to this size are the same if their contents are; larger ones if they are the same
-array."""
 
 
 @function_pass(opt_level=3)
@@ -100,8 +92,7 @@ class _Seen:
         self.call_only = call_only
         self.tables: list[dict[Any, Var]] = [{}]
         self.undo: list[tuple[bool, list[tuple[Any, Var | None]]]] = [(False, [])]
-        self.numbers: dict[Var, int] = {}
-        self.arrays: dict[int, tuple[Any, bytes]] = {}
+        self.keys = ValueKeys()
 
     def enter(self, function: bool) -> None:
         """Begin a branch, or the body of an inner function."""
@@ -134,7 +125,8 @@ class _Seen:
 
     def number(self, var: Var, like: Var) -> None:
         """`var` is what `like` is."""
-        self.numbers[var] = self.numbers.get(like, id(like))
+        numbers = self.keys.numbers
+        numbers[var] = numbers.get(like, id(like))
 
     # -- keys -------------------------------------------------------------------------------------
 
@@ -145,15 +137,15 @@ class _Seen:
         if isinstance(b, MatchCast):
             if self.call_only:
                 return None
-            return ("cast", info, id(b.struct_info), self.leaf(value))
+            return ("cast", info, id(b.struct_info), self.keys.leaf(value))
         if isinstance(value, Call):
-            return self.call(value, info) if self.may_share(value) else None
+            return (info, self.keys.call(value)) if self.may_share(value) else None
         if self.call_only:
             return None
         if isinstance(value, TupleGetItem):
-            return ("item", info, self.leaf(value.tuple_value), value.index)
+            return ("item", info, self.keys.leaf(value.tuple_value), value.index)
         if isinstance(value, Tuple):
-            return ("tuple", info, self.leaf(value))
+            return ("tuple", info, self.keys.leaf(value))
         return None
 
     def may_share(self, call: Call) -> bool:
@@ -162,54 +154,6 @@ class _Seen:
             if op.name.startswith(_ALLOCATES) or op.name in _IN_PLACE:
                 return False
         return _is_plain(call.struct_info) and is_pure_call(call, self.mod)
-
-    def call(self, call: Call, info: int) -> Any:
-        return (
-            "call",
-            info,
-            self.leaf(call.op),
-            tuple([self.leaf(a) for a in call.args]),
-            value_key(call.attrs) if call.attrs else None,
-            tuple(map(id, call.sinfo_args)),
-        )
-
-    def leaf(self, value: Any) -> Any:
-        """A key for a leaf. Tuples are laid flat, so that it is no deeper than a few levels."""
-        if type(value) is not Tuple:
-            return self.atom(value)
-        flat: list[Any] = []
-        todo: list[Any] = [value]
-        while todo:
-            each = todo.pop()
-            if type(each) is Tuple:
-                flat.append(("(", len(each.fields)))
-                todo.extend(reversed(each.fields))
-            else:
-                flat.append(self.atom(each))
-        return tuple(flat)
-
-    def atom(self, value: Any) -> Any:
-        if isinstance(value, Var):
-            return self.numbers.get(value, id(value))
-        if isinstance(value, Constant):
-            return (self.array(value), id(value.struct_info))
-        if isinstance(value, ExternFunc):
-            return ("extern", value.global_symbol, id(value.struct_info))
-        if isinstance(value, GlobalVar):
-            return ("global", value.name_hint)
-        if isinstance(value, (StringImm, DataTypeImm)):
-            return (type(value), str(value.value))
-        value = getattr(value, "value", value)  # of a PrimValue: interned, like shapes
-        return id(value)
-
-    def array(self, constant: Constant) -> Any:
-        data = constant.data
-        found = self.arrays.get(id(data))
-        if found is None:
-            small = data.numpy().nbytes <= _COMPARED_BYTES
-            digest = ARRAY_CODEC.digest(data) if small else id(data).to_bytes(8, "little")
-            found = self.arrays[id(data)] = (data, digest)
-        return found[1]
 
 
 def _is_plain(info: StructInfo) -> bool:

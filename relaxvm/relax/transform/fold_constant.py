@@ -4,16 +4,18 @@
     lv = R.matmul(x, w)
 
 Calls of loop functions and pure operators are computed by the loop functions themselves; see
-`constant_eval`. What something may write into stays as it is.
+`constant_eval`. What something may write into stays as it is. What several functions compute from
+the same arrays becomes one array.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ...base import RelaxvmError, add_note
 from ...ir.module import IRModule
 from ...ir.op import Op
-from ...ir.transform import PassContext, function_pass, register_config
+from ...ir.transform import PassContext, module_pass, register_config
 from ..analysis.written import maybe_written_vars
 from ..expr import (
     Binding,
@@ -31,6 +33,7 @@ from .constant_eval import ConstantEvaluator, is_constant
 from .in_order import BIND, Dropper, read_in_order
 from .lowered_ops import CALL_TIR
 from .scopes import vars_in
+from .signature import replace_functions
 
 __all__ = ["FoldConstant"]
 
@@ -45,10 +48,23 @@ register_config(
 _SHAPE_OF = Op.get("relax.shape_of")
 
 
-@function_pass(opt_level=2)
-def FoldConstant(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
+@module_pass(opt_level=2)
+def FoldConstant(mod: IRModule, ctx: PassContext) -> IRModule:
     """Compute calls of loop functions and pure operators on constants."""
-    folding = _Folding(fn, mod, ctx)
+    evaluator = ConstantEvaluator(mod, ctx, ctx.get("relax.FoldConstant.max_bytes"))
+    changed: dict[Any, Any] = {}
+    for gv, fn in mod.items():
+        if isinstance(fn, Function):
+            try:
+                changed[gv] = _folded(fn, mod, evaluator)
+            except RelaxvmError as error:
+                add_note(error, f"in function {gv.name_hint}")
+                raise
+    return replace_functions(mod, changed)
+
+
+def _folded(fn: Function, mod: IRModule, evaluator: ConstantEvaluator) -> Function:
+    folding = _Folding(fn, mod, evaluator)
     for kind, node in read_in_order(fn):
         if kind == BIND:
             folding.binding(node)
@@ -64,10 +80,10 @@ class _Folding:
     replaced  those that the value stands for everywhere; their bindings go
     """
 
-    def __init__(self, fn: Function, mod: IRModule, ctx: PassContext) -> None:
+    def __init__(self, fn: Function, mod: IRModule, evaluator: ConstantEvaluator) -> None:
         self.fn = fn
         self.mod = mod
-        self.evaluator = ConstantEvaluator(mod, ctx, ctx.get("relax.FoldConstant.max_bytes"))
+        self.evaluator = evaluator
         self.known: dict[Var, Expr] = {}
         self.replaced: dict[Any, Any] = {}
         self.changes: dict[int, Binding | None] = {}

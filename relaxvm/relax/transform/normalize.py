@@ -7,6 +7,8 @@ return R.add(R.multiply(x, y), z)          lv = R.multiply(x, y)
 
 from __future__ import annotations
 
+import weakref
+
 from ...ir.module import IRModule
 from ...ir.transform import PassContext, function_pass
 from ..expr import Function
@@ -20,4 +22,12 @@ def Normalize(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     """Give every nested value a variable of its own, drop empty blocks and join plain blocks that
     follow one another.
     """
-    return Normalizer(NameSupply(lambda: bound_names(fn))).function(fn)
+    if fn in _normal:
+        return fn
+    made = Normalizer(NameSupply(lambda: bound_names(fn))).function(fn)
+    _normal.add(made)
+    return made
+
+
+# Functions in normal form: a build asks for it before and after what users put into it.
+_normal: weakref.WeakSet[Function] = weakref.WeakSet()

@@ -10,19 +10,20 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ...ir import walk
+from ...ir import FloatImm, IntImm, walk
 from ..expr import (
     Binding,
     BindingBlock,
     Call,
     Function,
     If,
+    PrimValue,
     SeqExpr,
     Tuple,
     TupleGetItem,
     Var,
 )
-from ..struct_info import Expr
+from ..struct_info import Expr, ShapeExpr
 
 __all__ = [
     "BIND",
@@ -33,6 +34,7 @@ __all__ = [
     "Event",
     "RememberingRewriter",
     "Scope",
+    "is_symbolic",
     "linearise",
     "release_positions",
     "vars_in",
@@ -325,3 +327,18 @@ def vars_in(value: Expr) -> list[Var]:
             stack.append(each.tuple_value)
     found.reverse()
     return found
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a shape or scalar in an operand is no constant."""
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Tuple):
+            todo.extend(each.fields)
+        elif isinstance(each, ShapeExpr):
+            if not all(isinstance(d, IntImm) for d in each.values):
+                return True
+        elif isinstance(each, PrimValue) and not isinstance(each.value, (IntImm, FloatImm)):
+            return True
+    return False

@@ -176,6 +176,8 @@ class _Lowering:
     def param(self, p: Var) -> Var:
         if p.name_hint not in self.inputs:
             return p
+        if isinstance(p.struct_info, TensorStructInfo) and p.struct_info.dtype is LOW:
+            return p
         if not _is_high(p.struct_info):
             raise PassError(
                 f"ToMixedPrecision: fp16_input_names: parameter {p.name_hint} is {p.struct_info}; "

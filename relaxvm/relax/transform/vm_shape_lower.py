@@ -54,15 +54,39 @@ from ..struct_info import (
 )
 from ..vm_info import Names, bare_symbol, combine, expand_lets, runtime_info
 from .lowered_ops import OBJECT, VOID, builtin, discard
-from .scopes import BIND, BRANCH, END, RememberingRewriter, linearise
+from .scopes import BIND, BRANCH, END, RememberingRewriter, is_symbolic, linearise
 
 __all__ = ["VMShapeLower"]
 
 
 @function_pass(opt_level=0)
-def VMShapeLower(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
-    """Lower symbolic shapes to the shape heap and insert run-time checks."""
-    return _Lowering(_name_of(fn, mod)).rewrite(fn)
+def VMShapeLower(
+    fn: Function, mod: IRModule, ctx: PassContext, *, emit_err_ctx: bool = True
+) -> Function:
+    """Lower symbolic shapes to the shape heap and insert run-time checks.
+
+    emit_err_ctx  whether the checks say what is checked, and what was declared; if not, only in
+                  which function, and the executable is smaller
+    """
+    name = _name_of(fn, mod)
+    return fn if _is_lowered(fn, name) else _Lowering(name, emit_err_ctx).rewrite(fn)
+
+
+def _is_lowered(fn: Function, name: str) -> bool:
+    """Whether this pass put its checks of the parameters there, and nothing symbolic is left."""
+    first = next((b for block in fn.body.blocks for b in block.bindings), None)
+    if first is None or not fn.params:
+        return False
+    if getattr(getattr(first.value, "op", None), "global_symbol", "") in _HEAPS:
+        first = fn.body.blocks[0].bindings[min(1, len(fn.body.blocks[0].bindings) - 1)]
+    texts = (a.value for a in getattr(first.value, "args", ()) if isinstance(a, StringImm))
+    if not any(t == name or t.startswith(f"{name}: parameter ") for t in texts):
+        return False
+    calls = (e.node.value for e in linearise(fn) if e.kind == BIND)
+    return not any(is_symbolic(a) for c in calls if isinstance(c, Call) for a in c.args)
+
+
+_HEAPS = frozenset({"vm.builtin.alloc_shape_heap", "vm.builtin.null_value"})
 
 
 def _name_of(fn: Function, mod: IRModule) -> str:
@@ -80,9 +104,10 @@ class _Lowering(RememberingRewriter):
     this point.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, says_what: bool = True) -> None:
         super().__init__()
         self.name = name
+        self.says_what = says_what
         self.names = Names()
         self.heap = Var("shape_heap", OBJECT)
         self.slots: dict[PrimExpr, int] = {}
@@ -273,6 +298,10 @@ class _Lowering(RememberingRewriter):
 
     # -- checks -----------------------------------------------------------------------------------
 
+    def _context(self, text: str) -> StringImm:
+        """What a check begins its message with."""
+        return StringImm(text if self.says_what else self.name)
+
     def _text(self, info: StructInfo) -> str:
         return str(runtime_info(info, self.names))
 
@@ -297,7 +326,9 @@ class _Lowering(RememberingRewriter):
                     n_fields = PrimValue(len(info.fields))
                     out.append(
                         discard(
-                            builtin("check_tuple_info", (value, n_fields, StringImm(text)), VOID)
+                            builtin(
+                                "check_tuple_info", (value, n_fields, self._context(text)), VOID
+                            )
                         )
                     )
                     continue
@@ -319,7 +350,7 @@ class _Lowering(RememberingRewriter):
         if not isinstance(value, Tuple):
             n_fields = PrimValue(len(info.fields))
             out.append(
-                discard(builtin("check_tuple_info", (value, n_fields, StringImm(text)), VOID))
+                discard(builtin("check_tuple_info", (value, n_fields, self._context(text)), VOID))
             )
         for index in range(len(info.fields) - 1, -1, -1):
             field = info.fields[index]
@@ -337,7 +368,7 @@ class _Lowering(RememberingRewriter):
     def _check_kind(
         self, value: Expr, info: StructInfo, text: str, proven: StructInfo, out: list[Binding]
     ) -> None:
-        context = StringImm(text)
+        context = self._context(text)
         if isinstance(info, TensorStructInfo):
             if isinstance(proven, TensorStructInfo) and _same_kind(info, proven):
                 return
@@ -408,7 +439,7 @@ class _Lowering(RememberingRewriter):
             return
         heap, *pairs = self._heap_and(*codes)
         name = "match_prim_value" if isinstance(m.info, PrimStructInfo) else "match_shape"
-        out.append(discard(builtin(name, (m.value, heap, StringImm(m.text), *pairs), VOID)))
+        out.append(discard(builtin(name, (m.value, heap, self._context(m.text), *pairs), VOID)))
 
 
 class _Match:

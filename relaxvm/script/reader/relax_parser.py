@@ -30,7 +30,9 @@ from ...relax import (
     VarBinding,
     is_leaf,
 )
-from ...relax.analysis import is_base_of
+from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of
+from ...relax.derive import erase_unbound
+from ...relax.expr import joined_branches
 from . import records as rec
 from .evaluate import Hidden
 from .outer import MISSING
@@ -100,8 +102,13 @@ class RelaxParser(RelaxValues):
                 f"but its body gives\n  {given}\n"
                 "use R.match_cast where more is known than can be inferred",
             )
+        ret = self.ret
+        if ret is None and self._around is not None:
+            # Who can call it knows what it captures.
+            infos = [p.struct_info for p in self.params]
+            ret = erase_unbound(given, infos, self._around.is_bound_symbol)
         span = self.span(self.node)
-        return Function(tuple(self.params), body, self.ret, self.pure, Map(attrs), span)
+        return Function(tuple(self.params), body, ret, self.pure, Map(attrs), span)
 
     def _statements(self, stmts: list[ast.stmt]) -> Any:
         """Parse a function's statements and give what it returns."""
@@ -193,6 +200,7 @@ class RelaxParser(RelaxValues):
             self.fail(node, f"{name} is annotated\n  {annotation}\nbut is cast to\n  {info}")
         var = self._variable(name, info if annotation is None else annotation, node)
         self.bodies[-1].bindings.append(MatchCast(var, value, info, self.span(node)))
+        self.bodies[-1].symbols.update(map(id, definable_tir_vars_in_struct_info(info)))
         return var
 
     # -- statements
@@ -300,7 +308,8 @@ class RelaxParser(RelaxValues):
                 f"both branches end by binding the same variable; the first binds {then_name}, "
                 f"the second {else_name}",
             )
-        made = If(condition, then_case, else_case, None, self.span(node))
+        info = joined_branches(then_case, else_case, self.is_bound_symbol)
+        made = If(condition, then_case, else_case, info, self.span(node))
         self.define(then_name, self.emit(then_name, made, node))
 
     def _branch(self, node: ast.If, stmts: list[ast.stmt]) -> tuple[str, SeqExpr]:

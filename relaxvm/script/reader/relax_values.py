@@ -30,7 +30,7 @@ from ...relax import (
     as_relax,
     is_leaf,
 )
-from ...relax.analysis import is_base_of
+from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of
 from ...tir import Buffer, PrimFunc
 from . import records as rec
 from .evaluate import Evaluator
@@ -130,12 +130,14 @@ class Body:
     """Bindings being collected into blocks.
 
     outputs  in a dataflow block: name -> number of the statement that binds the output
+    symbols  those that casts in it bind, by identity
     """
 
     def __init__(self) -> None:
         self.blocks: list[BindingBlock] = []
         self.bindings: list[Binding] = []
         self.outputs: dict[str, int] | None = None
+        self.symbols: set[int] = set()
         self.at = 0
 
     def flush(self, dataflow: bool, span: Any) -> None:
@@ -197,6 +199,15 @@ class RelaxValues(FunctionParser):
             outer = MISSING if name in self.declared else self.outer.lookup(name)
             return outer if isinstance(outer, PrimExpr) else MISSING
         return found
+
+    def is_bound_symbol(self, symbol: TirVar) -> bool:
+        """Whether a parameter or a cast before this place binds `symbol`."""
+        if any(id(symbol) in body.symbols for body in self.bodies):
+            return True
+        infos = (param.struct_info for param in self.params)
+        if any(v is symbol for info in infos for v in definable_tir_vars_in_struct_info(info)):
+            return True
+        return self._around is not None and self._around.is_bound_symbol(symbol)
 
     @property
     def declared(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from .build import (
     machine_of,
     rebuild_kernels,
 )
+from .dot_units import dot_units, vector_units
 from .machine import Machine, compile_text, host_machine
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "compile_prim_funcs",
     "compile_program",
     "compile_text",
+    "dot_units",
     "generate_llvm",
     "host_machine",
     "machine_of",
     "rebuild_kernels",
+    "vector_units",
 ]

@@ -1,25 +1,28 @@
-"""From loop functions to a `KernelSection`: verify, lower, generate, optimise, emit."""
+"""From loop functions to a `KernelSection`: units, compiled now or taken from the disk, and the
+functions of the virtual machine that call them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from ...base import CodegenError, LoadError, RelaxvmError
-from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
-from ...runtime.compiled_code import CompiledCode
+from ...base import CodegenError, CpuModel, LoadError, RelaxvmError
+from ...ir import IRModule, PassContext
 from ...runtime.disk_cache import DiskCache
-from ...runtime.kernel import KernelSection, NativeCode
+from ...runtime.kernel import KernelInfo, KernelSection, NativeCode
 from ...runtime.program import Program
 from ...runtime.verify import verify_program
 from ...tir import PrimFunc
-from ...tir.analysis import verify_well_formed
-from ...tir.transform import lower_module
 from ..target import Target
-from .codegen import Generated, generate
-from .machine import Machine, canonical_features, compile_text, has_symbol, host_machine, producer
+from .codegen import Generated, InnerKernel
+from .machine import Machine, canonical_features, compile_text, host_machine, producer
+from .module import ModuleText
+from .portable import pack_portable, unpack_portable
+from .units import CompiledUnit, Settings, Unit, finish_unit, generate_module, prepare, split
 from .vm_program import compile_functions
+from .workers import compile_units
 
 __all__ = [
     "Kernels",
@@ -36,7 +39,11 @@ MAX_PORTABLE_BYTES = 1 << 28
 _64_BITS = ("x86_64", "amd64", "aarch64", "arm64", "riscv64", "ppc64le", "powerpc64le")
 _P = TypeVar("_P", bound=Program)
 _DEFAULT_OPT_LEVEL = 2
-# Object code by what LLVM is given: a second build of a model does not wait for LLVM.
+# The functions of the VM are straight code between calls. For 12 layers of a transformer LLVM takes
+# 4.6 s of processor time at level 2, 2.4 at level 1, 1.7 at level 0 (for twice the code); a call of
+# one kernel and a chain of a hundred take the same time at all of them, within noise.
+_FUNCTIONS_OPT_LEVEL = 1
+# Units by what they are made of, VM functions by their LLVM text.
 _objects = DiskCache("objects", 1 << 29)
 
 
@@ -44,22 +51,28 @@ class Sources(Mapping[str, str]):
     """The texts of a compiled module by format, made when they are asked for.
 
     llvm  after LLVM's passes        asm  assembly        ll  as generated
+
+    They show all functions in one module, under symbols without the numbers that tell units apart.
     """
 
-    __slots__ = ("_machine", "_text", "_texts")
+    __slots__ = ("_generated", "_mod", "_settings", "_texts")
 
-    def __init__(self, text: str, machine: Machine) -> None:
-        self._text, self._machine = text, machine
+    def __init__(self, mod: IRModule, settings: Settings) -> None:
+        self._mod, self._settings = mod, settings
+        self._generated: Generated | None = None
         self._texts: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
-        if name == "ll":
-            return self._text
-        if name not in ("llvm", "asm"):
+        if name not in ("llvm", "asm", "ll"):
             raise KeyError(name)
-        if not self._texts:
-            compiled = compile_text(self._text, self._machine, ("llvm", "asm"))
-            self._texts = {"llvm": compiled.llvm, "asm": compiled.asm}
+        if self._generated is None:
+            self._generated = generate_module(self._mod, self._settings)
+            self._texts["ll"] = self._generated.text
+        if name not in self._texts:
+            inner, wrappers = self._generated.parts
+            machine = self._settings.machine
+            compiled = compile_text(inner, machine, ("llvm", "asm"), wrappers)
+            self._texts |= {"llvm": compiled.llvm, "asm": compiled.asm}
         return self._texts[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -106,15 +119,15 @@ def compile_prim_funcs(mod: IRModule, target: Any = None) -> KernelSection:
     return compile_kernels(mod, target).section
 
 
-def compile_kernels(mod: IRModule, target: Any = None) -> Kernels:
-    """`compile_prim_funcs` with the texts."""
+def compile_kernels(mod: IRModule, target: Any = None, schedule: CpuModel | None = None) -> Kernels:
+    """`compile_prim_funcs` with the texts.
+
+    schedule  the CPU for which functions get default schedules; None: they stay as they are
+    """
     only = _loop_functions(mod)
-    machine = machine_of(target)
-    portable = save_msgpack(only, spans=False)
-    generated = _generate(only, machine, confined=False)
-    text = generated.text
-    native = (_emit(text, machine),) if generated.infos else ()
-    return Kernels(KernelSection(generated.infos, portable, native), Sources(text, machine))
+    settings = Settings(machine_of(target), cpu=schedule)
+    made = _compile(only, settings)
+    return Kernels(made.section(settings.machine), Sources(only, settings))
 
 
 def compile_program(
@@ -122,42 +135,111 @@ def compile_program(
     target: Any,
     assemble: Callable[[KernelSection | None], _P],
     functions_too: bool = True,
+    schedule: CpuModel | None = None,
 ) -> _P:
     """A program and its machine code: the loop functions of `mod`, and the program's own.
 
     assemble       makes the verified program, given a kernel section that has no code yet (None
                    if there are no kernels)
     functions_too  False leaves the program's own functions to the interpreter
+    schedule       as in `compile_kernels`
 
     Raises what `compile_prim_funcs` raises.
     """
-    only = _loop_functions(mod)
     machine = machine_of(target)
-    portable = save_msgpack(only, spans=False)
-    generated = _generate(only, machine, confined=False)
-    section = KernelSection(generated.infos, portable, ())
-    program = assemble(section if generated.infos else None)
-    functions = None
-    if functions_too and machine.triple.split("-")[0] in _64_BITS:
-        functions = compile_functions(generated.generator, program)
-    if generated.infos or functions is not None:
-        native = _emit(generated.text, machine, functions)
-        program.kernels = KernelSection(generated.infos, portable, (native,))
+    made = _compile(_loop_functions(mod), Settings(machine, cpu=schedule))
+    section = KernelSection(made.infos, made.portable, ())
+    program = assemble(section if made.infos else None)
+    section = made.section(machine, program if functions_too else None)
+    if section.native:
+        program.kernels = section
     return program
 
 
-def _emit(text: str, machine: Machine, functions: CompiledCode | None = None) -> NativeCode:
-    key = repr((producer(), machine, text)).encode()
+@dataclass(frozen=True)
+class _Made:
+    """What became of the loop functions of a module."""
+
+    infos: tuple[KernelInfo, ...]
+    inner: Mapping[str, InnerKernel]
+    portable: bytes
+    objects: tuple[bytes, ...]
+    confined: bool
+
+    def section(self, machine: Machine, program: Program | None = None) -> KernelSection:
+        """The kernels, and the functions of `program` if it is given."""
+        objects, functions = self.objects, None
+        if program is not None and machine.triple.split("-")[0] in _64_BITS:
+            text = ModuleText(machine.triple, machine.native_half, self.confined)
+            functions = compile_functions(text, program, self.inner)
+            if functions is not None:
+                objects = (_compile_functions(text.text(), machine), *objects)
+        if not objects:
+            return KernelSection(self.infos, self.portable, ())
+        first, *more = objects
+        native = NativeCode(
+            machine.triple,
+            machine.cpu,
+            machine.features,
+            first,
+            producer(),
+            functions,
+            tuple(more),
+        )
+        return KernelSection(self.infos, self.portable, (native,))
+
+
+def _compile(mod: IRModule, settings: Settings) -> _Made:
+    units = split(mod)
+    if settings.context.instruments:
+        # They see what they would see of any module.
+        scheduled, lowered = prepare(mod, settings)
+        compiled = [finish_unit(unit, settings, scheduled, lowered) for unit in units]
+    else:
+        compiled = _compile_or_find(units, settings)
+    pairs = list(zip(units, compiled))
+    kernels = {info.name: (info, k) for u, c in pairs for info, k in c.kernels(u)}
+    names = [gv.name_hint for gv in mod if gv.name_hint in kernels]
+    return _Made(
+        tuple(kernels[name][0] for name in names),
+        {name: kernels[name][1] for name in names},
+        pack_portable(pairs),
+        tuple(c.object for c in compiled if c.object),
+        settings.confined,
+    )
+
+
+def _compile_or_find(units: list[Unit], settings: Settings) -> list[CompiledUnit]:
+    key = settings.key()
+    here = settings.machine.triple == host_machine().triple
+    found: dict[int, CompiledUnit] = {}
+    if key is not None:
+        for i, unit in enumerate(units):
+            data = _objects.get(unit.key(key))
+            made = None if data is None else CompiledUnit.from_bytes(data)
+            if made is not None and (not here or made.runs_here()):
+                found[i] = made
+    missing = [i for i in range(len(units)) if i not in found]
+    for i, made in zip(missing, compile_units([units[i] for i in missing], settings)):
+        found[i] = made
+        if key is not None:
+            _objects.put(units[i].key(key), made.to_bytes())
+    return [found[i] for i in range(len(units))]
+
+
+def _compile_functions(text: str, machine: Machine) -> bytes:
+    machine = replace(machine, opt_level=min(machine.opt_level, _FUNCTIONS_OPT_LEVEL))
+    key = repr(("functions", producer(), machine, text)).encode()
     code = _objects.get(key)
     if code is None:
         code = compile_text(text, machine).object
         _objects.put(key, code)
-    return NativeCode(machine.triple, machine.cpu, machine.features, code, producer(), functions)
+    return code
 
 
 def generate_llvm(mod: IRModule, target: Any = None) -> str:
     """The LLVM assembly of the loop functions of `mod`, before LLVM's own passes."""
-    return _generate(_loop_functions(mod), machine_of(target), confined=False).text
+    return generate_module(_loop_functions(mod), Settings(machine_of(target))).text
 
 
 def rebuild_kernels(
@@ -172,16 +254,11 @@ def rebuild_kernels(
     """
     if type(portable) is not bytes or len(portable) > MAX_PORTABLE_BYTES:
         raise LoadError(f"portable kernels: wanted at most {MAX_PORTABLE_BYTES} bytes")
-    mod = load_msgpack(portable) if portable else IRModule({})
-    if not isinstance(mod, IRModule):
-        raise LoadError(f"portable kernels: wanted a module, got {type(mod).__name__}")
-    strange = [gv.name_hint for gv, fn in mod.items() if not isinstance(fn, PrimFunc)]
-    if strange:
-        raise LoadError(f"portable kernels: {', '.join(strange)[:200]} are no loop functions")
+    mod = unpack_portable(portable)
     machine = host_machine()
     try:
         with PassContext(config={"tir.instrument_bound_checkers": True}):
-            generated = _generate(mod, machine, confined=True)
+            made = _compile(mod, Settings(machine, confined=True))
     except RelaxvmError:
         raise
     except (
@@ -199,20 +276,18 @@ def rebuild_kernels(
         raise LoadError(
             f"portable kernels: not a valid module ({type(error).__name__}: {error})"
         ) from error
-    infos = {info.name: info for info in generated.infos}
+    infos = {info.name: info for info in made.infos}
     missing = [name for name in names if name not in infos]
     if missing:
         raise LoadError(f"portable kernels: {', '.join(missing)[:200]} are not among them")
-    chosen = tuple(infos[name] for name in names)
-    functions = None
-    if program is not None and machine.triple.split("-")[0] in _64_BITS:
+    made = replace(made, infos=tuple(infos[name] for name in names), portable=portable)
+    rebuilt = None
+    if program is not None:
         # The file may lie about its kernels; the functions are compiled for those that were made.
-        section = KernelSection(chosen, portable, ())
+        section = KernelSection(made.infos, portable, ())
         rebuilt = Program(program.functions, program.constants, program.code, section)
         verify_program(rebuilt)
-        functions = compile_functions(generated.generator, rebuilt)
-    native = _emit(generated.text, machine, functions)
-    return KernelSection(chosen, portable, (native,))
+    return made.section(machine, rebuilt)
 
 
 def _loop_functions(mod: IRModule) -> IRModule:
@@ -221,31 +296,3 @@ def _loop_functions(mod: IRModule) -> IRModule:
         if isinstance(fn, PrimFunc):
             only[gv] = fn
     return only
-
-
-def _generate(mod: IRModule, machine: Machine, *, confined: bool) -> Generated:
-    verify_well_formed(mod)
-    lowered = lower_module(mod)
-    local = machine.triple == host_machine().triple
-    return generate(
-        lowered,
-        _exported(mod),
-        triple=machine.triple,
-        native_half=machine.native_half,
-        confined=confined,
-        has_symbol=has_symbol if local else lambda name: True,
-    )
-
-
-def _exported(mod: IRModule) -> list[GlobalVar]:
-    """Every function but the private ones that return a value: only other loop functions can use
-    those.
-    """
-    found = []
-    for gv, fn in mod.items():
-        assert isinstance(fn, PrimFunc)
-        private = fn.get_attr("global_symbol") is None
-        returns = fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
-        if not (private and returns):
-            found.append(gv)
-    return found

@@ -3,12 +3,13 @@ those that are called from outside.
 
 The wrapper's interface is described in `runtime/kernel.py`. An inner kernel takes the bare data
 pointers, the scalars, and the symbols as i64, and returns the number of an assertion that failed,
-or 0.
+or 0. Those with wrappers can be called from other modules that are linked with this one: `hidden`
+lets the call be direct.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from .stmt import STACK_BYTES, KernelEmitter
 from .text import FunctionText, mangle, scalar_type
 from .wrapper import emit_wrapper
 
-__all__ = ["Generated", "Generator", "generate"]
+__all__ = ["Generated", "Generator", "InnerKernel", "generate"]
 
 MAX_INSTRUCTIONS = 1_000_000
 MAX_CALL_DEPTH = 32
@@ -42,6 +43,21 @@ class _Function:
     callees: tuple[GlobalVar, ...]
     failures: set[int] = field(default_factory=set)
     threads: bool = False
+    kinds: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class InnerKernel:
+    """How other modules call a kernel without its wrapper.
+
+    failures  the numbers it returns for assertions that failed, in the order of the wrapper's own
+    threads   whether it takes a thread budget
+    """
+
+    symbol: str
+    signature: Signature
+    failures: tuple[int, ...]
+    threads: bool
 
 
 @dataclass(frozen=True)
@@ -51,20 +67,41 @@ class Generated:
     generator: Generator
     infos: tuple[KernelInfo, ...]
 
+    def inner(self, gv: GlobalVar) -> InnerKernel:
+        """The inner kernel of a function."""
+        found = self.generator.functions[gv]
+        failures = tuple(self.generator.transitive_failures(found))
+        return InnerKernel(found.symbol, found.signature, failures, found.threads)
+
     @property
     def text(self) -> str:
         """LLVM assembly."""
-        return self.generator.text()
+        return self.generator.text((self.generator.wrappers,))
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """The same as two modules to be linked: inner kernels, and wrappers."""
+        return self.generator.text(), self.generator.wrappers.text()
 
 
 class Generator(ModuleText):
     """A module of loop functions that may call each other."""
 
     def __init__(
-        self, triple: str, native_half: bool, confined: bool, has_symbol: Callable[[str], bool]
+        self,
+        triple: str,
+        native_half: bool,
+        confined: bool,
+        has_symbol: Callable[[str], bool],
+        dot_units: Callable[[], frozenset[str]],
     ) -> None:
-        super().__init__(triple, native_half, confined, has_symbol)
+        super().__init__(triple, native_half, confined, has_symbol, dot_units)
         self.functions: dict[GlobalVar, _Function] = {}
+        # Apart, since they are straight code of which LLVM's passes make nothing better, at half
+        # the cost of a small kernel.
+        self.wrappers = ModuleText(
+            triple, native_half, confined, has_symbol, constants="wrapper_constant"
+        )
 
     def call_function(self, g: KernelEmitter, node: Call, parts: list[str]) -> str:
         """A call of another loop function of the module; leaves with its failure if it has one."""
@@ -194,12 +231,16 @@ def generate(
     native_half: bool,
     confined: bool = False,
     has_symbol: Callable[[str], bool] = lambda name: True,
+    dot_units: Callable[[], frozenset[str]] = frozenset,
+    symbols: Mapping[GlobalVar, str] | None = None,
 ) -> Generated:
     """LLVM assembly for the lowered functions of `mod`, with wrappers for `exported`.
 
+    symbols  what the symbols of functions are made of, where it is not their names
+
     Raises CodegenError naming the function and the statement that has no code.
     """
-    generator = Generator(triple, native_half, confined, has_symbol)
+    generator = Generator(triple, native_half, confined, has_symbol, dot_units)
     order = _callees_first(mod)
     taken: dict[str, int] = {}
     wanted = set(exported)
@@ -214,9 +255,10 @@ def generate(
                 if fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
                 else None
             )
-            made = _Function(gv, fn, signature, _symbol(gv, taken), ret, tuple(called))
+            stem = (symbols or {}).get(gv, gv.name_hint)
+            made = _Function(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
             generator.functions[gv] = made
-            generator.add(_inner(generator, made))
+            generator.add(_inner(generator, made, "hidden" if gv in wanted else "internal"))
     infos = []
     for gv in mod:
         if gv in wanted:
@@ -290,13 +332,13 @@ def _callees_first(mod: IRModule) -> list[GlobalVar]:
     return list(order)
 
 
-def _symbol(gv: GlobalVar, taken: dict[str, int]) -> str:
-    stem = mangle(gv.name_hint)[:400]
+def _symbol(name: str, taken: dict[str, int]) -> str:
+    stem = mangle(name)[:400]
     taken[stem] = taken.get(stem, -1) + 1
     return f"relaxvm_inner_{stem}" + (f".{taken[stem]}" if taken[stem] else "")
 
 
-def _inner(generator: Generator, function: _Function) -> str:
+def _inner(generator: Generator, function: _Function, linkage: str) -> str:
     """The definition of an inner kernel."""
     signature = function.signature
     typed = []
@@ -330,7 +372,8 @@ def _inner(generator: Generator, function: _Function) -> str:
     if g.uses_threads:
         function.threads = True
         typed.append("i64 %threads")
-    text.header = f"define internal i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
+    text.header = f"define {linkage} i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
+    function.kinds = tuple(each.split(" ", 1)[0] for each in typed)
     function.failures |= g.used_failures
     return text.text()
 
@@ -354,16 +397,18 @@ def _wrap(generator: Generator, function: _Function) -> KernelInfo:
     symbol = function.symbol.replace("relaxvm_inner_", "relaxvm_kernel_", 1)
     inner = generator.transitive_failures(function)
     text = FunctionText(f"define i32 @{symbol}(ptr %args) nounwind", MAX_INSTRUCTIONS)
+    wrappers = generator.wrappers
+    wrappers.declare(function.symbol, "hidden i32", function.kinds, "nounwind")
     failures: list[Failure] = emit_wrapper(
-        ExprEmitter(generator, text), signature, function.symbol, inner, function.threads
+        ExprEmitter(wrappers, text), signature, function.symbol, inner, function.threads
     )
     failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
-    generator.add(text.text())
+    wrappers.add(text.text())
     return KernelInfo(
         function.gv.name_hint,
         symbol,
         signature.kernel_params(),
         tuple(failures),
         signature.noalias,
-        kernel_flops(function.fn.body, signature),
+        kernel_flops(function.fn, signature),
     )

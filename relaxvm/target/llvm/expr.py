@@ -303,23 +303,41 @@ class ExprEmitter(Values):
 
     def load(self, node: BufferLoad, index: str) -> str:
         """A load; `index` is what `access_index` evaluated."""
+        return self.from_storage(node.dtype, self.load_stored(node, index))
+
+    def load_stored(self, node: BufferLoad, index: str) -> str:
+        """What memory holds, not yet as a register holds it."""
         dtype, pointer = node.buffer.dtype, self.pointer(node.buffer.data)
         kind = storage_type(dtype, self.module.native_half)
         shape = access_shape(node.indices)
         if shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
-            value = self.text.op(
+            return self.text.op(
                 f"load {vector_of(kind, lanes)}, ptr {place}, align {dtype.element.itemsize}"
             )
-            return self.from_storage(node.dtype, value)
         lanes, wide = node.dtype.lanes, self.widened(node.indices[0], index)
         gathered = "poison"
         for i in range(lanes):
             place = self.address(dtype, pointer, self.lane(wide, "i64", lanes, i))
             value = self.text.op(f"load {kind}, ptr {place}, align {dtype.element.itemsize}")
             gathered = self.with_lane(gathered, kind, lanes, i, value)
-        return self.from_storage(node.dtype, gathered)
+        return gathered
+
+    def bits16(self, node: PrimExpr, part: str) -> str:
+        """A float16 or bfloat16 expression as its bits (i16), from what `_bits16_operand` chose to
+        evaluate of it.
+        """
+        lanes = node.dtype.lanes
+        shorts = vector_of("i16", lanes)
+        if type(node) is BufferLoad:
+            value = self.load_stored(node, part)
+            kind = storage_type(node.dtype.element, self.module.native_half)
+            return self.convert("bitcast", vector_of(kind, lanes), value, shorts)
+        source = _bits16_operand(node)
+        if source is not node:
+            return self.convert("bitcast", value_type(source.dtype), part, shorts)
+        return self.to_bits16(node.dtype, part)
 
     def store(
         self,
@@ -384,8 +402,23 @@ def _operands(node: Any) -> list[PrimExpr]:
             return (
                 [access_index(node.args[0].indices)] if isinstance(node.args[0], BufferLoad) else []
             )
+        if isinstance(node.op, Intrinsic) and node.op.name in _OF_BITS:
+            return [_bits16_operand(a) for a in node.args]
         return list(node.args)
     return list(node._children_())
+
+
+def _bits16_operand(node: PrimExpr) -> PrimExpr:
+    """What to evaluate of an expression whose bits are wanted: registers hold 16-bit floats as
+    float32, so the detour is left out where the bits are at hand.
+    """
+    if node.dtype.is_float and node.dtype.bits == 16:
+        if type(node) is BufferLoad:
+            found: PrimExpr = access_index(node.indices)
+            return found
+        if type(node) is Call and node.op is _REINTERPRET and node.args[0].dtype.is_int:
+            return node.args[0]  # type: ignore[return-value]
+    return node
 
 
 def _variable(g: ExprEmitter, node: Var) -> str:
@@ -464,6 +497,15 @@ def _broadcast(g: ExprEmitter, node: Broadcast, parts: list[str]) -> str:
 
 def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
     element = scalar_type(node.dtype)
+    widths = {v.dtype.lanes for v in node.vectors}
+    count = len(node.vectors)
+    if count <= 2 and len(widths) == 1 and 1 not in widths and len(node.indices) > 1:
+        # One instruction says what single lanes would have to be gathered into again.
+        of = vector_of(element, widths.pop())
+        mask = ", ".join(f"i32 {i.value}" for i in node.indices)  # type: ignore[attr-defined]
+        second = parts[1] if count == 2 else "poison"
+        kind = f"<{len(node.indices)} x i32>"
+        return g.text.op(f"shufflevector {of} {parts[0]}, {of} {second}, {kind} <{mask}>")
     places = [
         (part, v.dtype.lanes, i)
         for v, part in zip(node.vectors, parts)
@@ -539,5 +581,8 @@ _EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[str]], str]] = {
     Call: _call,
 }
 
+_REINTERPRET = Intrinsic.get("tir.reinterpret")
+# Calls whose 16-bit arguments are wanted as bits.
+_OF_BITS = frozenset({"tir.reinterpret", "tir.dot_accumulate"})
 _IF_THEN_ELSE = Intrinsic.get("tir.if_then_else")
 _BOOL = DataType("bool")

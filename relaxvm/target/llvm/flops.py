@@ -1,29 +1,70 @@
-"""About how much arithmetic a kernel does, as a dimension over its symbols: for profiles."""
+"""About how much arithmetic a kernel does, as a dimension over its symbols: for profiles.
+
+A schedule may pad tiles and compute things twice, which is no work that anybody asked for. So what
+a function does is noted on it before it gets its schedule.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ...arith import Analyzer
-from ...base import CodegenError, TIRError
-from ...ir import IntImm, Max, PrimExpr, Var, walk
-from ...runtime.dims import Dim
-from ...tir import BlockRealize, For, Stmt
+from ...base import CodegenError, TIRError, VerifyError
+from ...ir import IntImm, IRModule, Max, PrimExpr, Var, walk
+from ...runtime.dims import Dim, dim_from_plain, dim_to_plain
+from ...tir import BlockRealize, For, PrimFunc, Stmt
 from ...tir.analysis import estimate_tir_flops
-from .signature import Signature, dim_of
+from .signature import Signature, dim_of, signature_of
 
-__all__ = ["kernel_flops"]
+__all__ = ["NOTED", "kernel_flops", "note_flops"]
+
+NOTED = "tir.flops"
+"""The attribute of a scheduled function: `kernel_flops` of what it was, as JSON."""
 
 _MOST = 1 << 60
 _MAX_SYMBOLIC = 64
 
 
-def kernel_flops(body: Stmt, signature: Signature) -> Dim | None:
+def note_flops(before: IRModule, after: IRModule) -> IRModule:
+    """`after` with a note on each function that is another than in `before`."""
+    noted = {}
+    for gv, fn in after.items():
+        old = before.functions.get(gv)
+        if fn is old or not isinstance(fn, PrimFunc) or not isinstance(old, PrimFunc):
+            continue
+        try:
+            flops = kernel_flops(old, signature_of(old))
+        except CodegenError:
+            # It is no kernel; who compiles it says so.
+            continue
+        if flops is not None:
+            noted[gv] = fn.with_attr(NOTED, json.dumps(dim_to_plain(flops)))
+    if not noted:
+        return after
+    made = after.clone()
+    for gv, fn in noted.items():
+        made[gv] = fn
+    return made
+
+
+def kernel_flops(fn: PrimFunc, signature: Signature) -> Dim | None:
     """The operations of one call, index arithmetic left out; None where no formula says it.
 
     Both sides of a branch count, a `while` as one iteration. A loop whose extent depends on another
-    loop's variable gives None.
+    loop's variable gives None. What was noted of the function goes before what it has become.
     """
+    noted = fn.get_attr(NOTED)
+    if isinstance(noted, str):
+        try:
+            return dim_from_plain(json.loads(noted), set(signature.names.values()))
+        except (ValueError, RecursionError, VerifyError):
+            # It is of a function with other symbols, or damaged.
+            pass
+    return _count(fn.body, signature)
+
+
+def _count(body: Stmt, signature: Signature) -> Dim | None:
     analyzer = Analyzer()
     try:
         total = _statement(body, signature)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from ...base import CodegenError, DataType
 from ...ir import Call, Cast, IntImm, StringImm
+from ...ir.op import why_no_dot
+from .dot import emit_dot
 from .text import scalar_type, value_type, vector_of
 
 if TYPE_CHECKING:
@@ -333,10 +335,21 @@ def _reinterpret(g: ExprEmitter, call: Call, args: list[str]) -> str:
         raise CodegenError(f"reinterpret from {source} to {to}: the sizes differ")
     of, value = value_type(source), args[0]
     if source.is_float and source.bits == 16:
-        of, value = vector_of("i16", source.lanes), g.to_bits16(source, value)
+        of, value = vector_of("i16", source.lanes), g.bits16(call.args[0], value)
     if to.is_float and to.bits == 16:
         return g.from_bits16(to, g.convert("bitcast", of, value, vector_of("i16", to.lanes)))
     return g.convert("bitcast", of, value, value_type(to))
+
+
+@_emitter("dot_accumulate")
+def _dot_accumulate(g: ExprEmitter, call: Call, args: list[str]) -> str:
+    (acc, a, b), (x, y) = call.args, args[1:]
+    wrong = why_no_dot(call.dtype, acc.dtype, a.dtype, b.dtype)
+    if wrong:
+        raise CodegenError(f"dot_accumulate: {wrong}")
+    if a.dtype.is_float:
+        x, y = g.bits16(a, x), g.bits16(b, y)
+    return emit_dot(g, (acc.dtype, a.dtype, b.dtype), args[0], x, y)
 
 
 @_emitter("likely")

@@ -13,6 +13,7 @@ from .text import quote_bytes
 __all__ = ["ModuleText"]
 
 _VECTOR = re.compile(r"<(\d+) x (\w+)>")
+_DEFINED = re.compile(r"define [^@]*@([\w.$]+)\(")
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}
 
 MAX_CONSTANT_BYTES = 1 << 26
@@ -24,6 +25,8 @@ class ModuleText:
     confined     whether nothing may reach outside of the arguments (code from files)
     has_symbol   whether the process that will run the code has a C function of that name
     native_half  whether the machine converts float16 itself (else it is done with integers)
+    dot_units    the dot-product instructions of the machine (`dot_units.py`), found when asked
+    constants    what the names of constants begin with
     failures     messages of run-time assertions; the inner kernels return position + 1
     """
 
@@ -33,11 +36,15 @@ class ModuleText:
         native_half: bool,
         confined: bool = False,
         has_symbol: Callable[[str], bool] = lambda name: True,
+        dot_units: Callable[[], frozenset[str]] = frozenset,
+        constants: str = "constant",
     ) -> None:
         self.triple = triple
+        self._constants_stem = constants
         self.native_half = native_half
         self.confined = confined
         self.has_symbol = has_symbol
+        self.dot_units = dot_units
         self.failures: list[str] = []
         self._failure_numbers: dict[str, int] = {}
         self._declared: dict[str, str] = {}
@@ -85,7 +92,7 @@ class ModuleText:
                 raise CodegenError(
                     f"more than {MAX_CONSTANT_BYTES} bytes of constants; pass them as arguments"
                 )
-            name = f"@constant{len(self._constants)}"
+            name = f"@{self._constants_stem}{len(self._constants)}"
             kind = f"[{len(data)} x i8]"
             self._constants[digest] = (
                 f"{name} = private unnamed_addr constant {kind} {quote_bytes(data)}, align 64"
@@ -104,11 +111,15 @@ class ModuleText:
         """Append a definition."""
         self._functions.append(function)
 
-    def text(self) -> str:
-        """The module."""
+    def text(self, others: tuple[ModuleText, ...] = ()) -> str:
+        """The module, as one with `others`, which may declare what it defines."""
+        every = (self, *others)
+        functions = [f for each in every for f in each._functions]
+        defined = {name[1] for name in map(_DEFINED.match, functions) if name}
+        declared = {k: line for each in every for k, line in each._declared.items()}
         parts = [
             f'target triple = "{self.triple}"',
-            *self._constants.values(),
-            *self._declared.values(),
+            *(constant for each in every for constant in each._constants.values()),
+            *(line for name, line in declared.items() if name not in defined),
         ]
-        return "\n".join(parts) + "\n\n" + "\n\n".join(self._functions) + "\n"
+        return "\n".join(parts) + "\n\n" + "\n\n".join(functions) + "\n"

@@ -213,7 +213,8 @@ class KernelEmitter(ExprEmitter):
         if type(value) is not Add:
             name = "llvm.maximum" if type(value) is Max else "llvm.minimum"
             args = (self.evaluate(old), self.evaluate(step))
-            return self.intrinsic(name, of, *args)
+            # Which zero is taken depends on the order, which is free.
+            return self.intrinsic(name, of, *args, flags="nsz")
         # Vectors are partial results already: their order is the schedule's.
         flags = "contract" if dtype.lanes > 1 else "reassoc contract"
         if isinstance(step, Mul):

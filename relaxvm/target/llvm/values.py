@@ -36,17 +36,21 @@ class Values:
     def select(self, lanes: int, condition: str, of: str, a: str, b: str) -> str:
         return self.text.op(f"select {vector_of('i1', lanes)} {condition}, {of} {a}, {of} {b}")
 
-    def call(self, result: str, name: str, *args: tuple[str, str]) -> str:
-        """A call of a pure function or intrinsic, declared on the way."""
+    def call(self, result: str, name: str, *args: tuple[str, str], flags: str = "") -> str:
+        """A call of a pure function or intrinsic, declared on the way; `flags` are LLVM's for
+        floating point.
+        """
         self.module.declare(name, result, tuple(of for of, _ in args))
         listed = ", ".join(f"{of} {value}" for of, value in args)
-        return self.text.op(f"call {result} @{name}({listed})")
+        head = f"call {flags} {result}" if flags else f"call {result}"
+        return self.text.op(f"{head} @{name}({listed})")
 
-    def intrinsic(self, name: str, of: str, *args: str) -> str:
+    def intrinsic(self, name: str, of: str, *args: str, flags: str = "") -> str:
         """A call of the LLVM intrinsic `name`, overloaded on `of`, whose arguments and result have
         that type.
         """
-        return self.call(of, f"{name}.{self.module.suffix(of)}", *((of, a) for a in args))
+        full = f"{name}.{self.module.suffix(of)}"
+        return self.call(of, full, *((of, a) for a in args), flags=flags)
 
     def splat(self, value: str, element: str, lanes: int) -> str:
         """`value` in every lane."""

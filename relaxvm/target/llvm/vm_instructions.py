@@ -99,16 +99,8 @@ def _extern(body: Body) -> None:
         body.fail_if_null(made)
         body.set(Obj(made), [made])
         return
-    # Nobody looks at the result; whether it can be adopted is asked all the same.
-    none = body.text.op(f"icmp eq ptr {made}, {body.word('obj:None')}")
-    look, done = body.text.label("look"), body.text.label("done")
-    body.text.branch(none, done, look)
-    with body.aside(look):
-        adopted = body.text.op(f"call ptr @relaxvm_vm_adopt(ptr %ctx, ptr {made})")
-        body.fail_if_null(adopted)
-        body.drop(adopted)
-        body.text.jump(done)
-    body.text.start(done)
+    # Nobody looks at the result.
+    body.drop(made)
 
 
 def _function(body: Body) -> None:

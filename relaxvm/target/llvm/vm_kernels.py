@@ -47,18 +47,21 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
             _check_writeable(body, tensor)
     if signature.noalias:
         _check_overlaps(body, params, tensors)
-    typed = []
+    args: list[tuple[str, str]] = []
     for i, param in enumerate(params):
         if param.buffer is None:
-            typed.append(f"{scalar_type(param.dtype)} {g.env[param.var]}")
+            args.append((scalar_type(param.dtype), g.env[param.var]))
         else:
-            typed.append(f"ptr {body.load(tensors[i].data)}")
-    typed += [f"i64 {g.wide[s]}" for s in signature.symbols]
+            args.append(("ptr", body.load(tensors[i].data)))
+    args += [("i64", g.wide[s]) for s in signature.symbols]
     if function.threads:
-        typed.append(f"i64 {body.word('threads', 'i64')}")
-    call = f"call i32 @{function.symbol}({', '.join(typed)})"
+        args.append(("i64", body.word("threads", "i64")))
+    # It is in an object of its own, with which this one is linked.
+    generator = body.unit.generator
+    generator.declare(function.symbol, "hidden i32", tuple(kind for kind, _ in args), "nounwind")
+    call = f"call i32 @{function.symbol}({', '.join(f'{kind} {value}' for kind, value in args)})"
     code = _call(body, call, _elements(body, list(tensors.values())), release_elements(info))
-    inner = body.unit.generator.transitive_failures(function)
+    inner = function.failures
     if inner:
         _check_code(body, code, inner, len(info.failures) - len(inner))
     del lowered
@@ -283,7 +286,7 @@ def _unlocked(body: Body, call: str) -> str:
     return code
 
 
-def _check_code(body: Body, code: str, inner: list[int], own_failures: int) -> None:
+def _check_code(body: Body, code: str, inner: tuple[int, ...], own_failures: int) -> None:
     text = body.text
     failed, fine = text.label("failed"), text.label("fine")
     text.branch(text.op(f"icmp ne i32 {code}, 0"), failed, fine)

@@ -1,11 +1,12 @@
-"""The VM functions of a program as functions of the same LLVM module as its kernels.
+"""The VM functions of a program as an LLVM module, which calls the inner kernels of others.
 
-Enters: a verified program whose kernels a generator (`codegen`) has emitted. Leaves: entries in
-the module, and what the runtime must know to link them (`runtime.compiled_code`).
+Enters: a verified program, and how its kernels are called (`codegen.InnerKernel`). Leaves: entries
+in the module, and what the runtime must know to link them (`runtime.compiled_code`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ...base import CodegenError
@@ -16,6 +17,8 @@ from ...runtime.link import link_program
 from ...runtime.memory_plan import called_functions
 from ...runtime.ndarray import NDArray
 from ...runtime.program import Program
+from .codegen import InnerKernel
+from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
 from .vm_entry import emit_entry, takes_out
@@ -44,7 +47,9 @@ class _Placeholder:
 class Unit:
     """The compiled functions of one program."""
 
-    def __init__(self, generator: Any, program: Program) -> None:
+    def __init__(
+        self, generator: ModuleText, program: Program, kernels: Mapping[str, InnerKernel]
+    ) -> None:
         self.generator = generator
         self.program = program
         self.words = Words()
@@ -54,7 +59,7 @@ class Unit:
         section = program.kernels
         infos = () if section is None else section.infos
         self._kernel_infos = {info.name: info for info in infos}
-        self._functions = {gv.name_hint: f for gv, f in generator.functions.items()}
+        self._kernels = kernels
         stubs = {info.name: _Placeholder(info.name) for info in infos}
         externs = {name: _Placeholder(name) for name in program.needs()}
         machine = _Placeholder("the virtual machine")
@@ -105,8 +110,8 @@ class Unit:
         return takes_out(self.infos[index])
 
     def kernel(self, name: str) -> tuple[Any, Any]:
-        """The generator's function and the runtime's description of a kernel."""
-        return self._functions.get(name), self._kernel_infos.get(name)
+        """How a kernel is called, and the runtime's description of it."""
+        return self._kernels.get(name), self._kernel_infos.get(name)
 
     def site(self, index: int, pc: int, registers: tuple[Any, ...]) -> int:
         """The number of a new site."""
@@ -167,7 +172,9 @@ class Unit:
         )
 
 
-def compile_functions(generator: Any, program: Program) -> CompiledCode | None:
+def compile_functions(
+    generator: ModuleText, program: Program, kernels: Mapping[str, InnerKernel]
+) -> CompiledCode | None:
     """Emit the VM functions of a verified program into the generator's module.
 
     None if there are none, or more than is sensible.
@@ -175,4 +182,4 @@ def compile_functions(generator: Any, program: Program) -> CompiledCode | None:
     count = len(program.vm_functions)
     if not 0 < count <= MAX_FUNCTIONS:
         return None
-    return Unit(generator, program).compile()
+    return Unit(generator, program, kernels).compile()

@@ -28,7 +28,7 @@ from ...ir import (
     PrimExpr,
     Var,
 )
-from ...ir.op import INTRINSICS, Intrinsic
+from ...ir.op import INTRINSICS, Intrinsic, why_no_dot
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -294,6 +294,10 @@ class _Verifier(ScopeWalker):
             (source,) = n.args
             if source.dtype.bits * source.dtype.lanes != n.dtype.bits * n.dtype.lanes:
                 _fail(place, f"reinterpret of {source.dtype} as {n.dtype}: the sizes differ")
+        elif name == "dot_accumulate":
+            wrong = why_no_dot(n.dtype, *dtypes)
+            if wrong:
+                _fail(place, f"dot_accumulate: {wrong}")
         elif name == "address_of":
             if not isinstance(n.args[0], BufferLoad):
                 _fail(place, "address_of wants a buffer element")

@@ -292,10 +292,28 @@ def _renumbered(
             refuse(f"the new axis {e} mixes {' and '.join(sorted(mixed))} axes", block)
         dtype = block.iter_vars[0].var.dtype if block.iter_vars else e.dtype
         dom = Range.from_min_extent(const(0, dtype), cast(dtype, size))
-        axes.append(IterVar(dom, Var(f"v{k}", dtype), next(iter(mixed), "spatial")))
+        # An axis of one iteration is in no sum; it stays what it was.
+        alone = kinds.get(e, "spatial") if isinstance(e, Var) else "spatial"
+        axes.append(IterVar(dom, Var(f"v{k}", dtype), next(iter(mixed), alone)))
     back = index_map.inverse(extents, state.analyzer).map_indices([a.var for a in axes])
     values = {a.var: cast(a.var.dtype, e) for a, e in zip(block.iter_vars, back)}
-    moved = substitute(block.replace(iter_vars=()), values)
+    for a in axes:
+        state.analyzer.bind(a.var, a.dom)
+    moved = transform(substitute(block.replace(iter_vars=()), values), _simpler(state))
     made = with_regions(state, moved.replace(iter_vars=tuple(axes)))
     nest, _ = looped(made)
     return nest, made
+
+
+def _simpler(state: State) -> Any:
+    """A rewrite that simplifies indices."""
+
+    def simplified(n: Any) -> Any:
+        if not isinstance(n, (BufferLoad, BufferStore)):
+            return None
+        indices = tuple(state.analyzer.simplify(i) for i in n.indices)
+        if all(a is b for a, b in zip(indices, n.indices)):
+            return None
+        return n.replace(indices=indices)
+
+    return simplified

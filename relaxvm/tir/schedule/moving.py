@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...arith.number import number_of
 from ...base import ScheduleError
 from ...ir import Var
-from ..stmt import Block, BlockRealize, Buffer, For, SeqStmt, Stmt, seq
+from ..stmt import Block, BlockRealize, Buffer, For, ForKind, SeqStmt, Stmt, seq
 from .bindings import (
     covers,
     covers_domain,
@@ -320,14 +320,30 @@ def reverse_compute_at(
     move = _prepare(state, block, loop, "reverse_compute_at")
     producers = _check_producers(state, move)
     constraints = _provided(state, move, producers)
-    spans = spans_for(state, block, constraints, "spatial")
     around = [*state.loops_above(move.target), move.target]
-    made, realize, new_loops = new_realize(state, block, spans, around, preserve_unit_loops)
+    for axes in ("all", "spatial"):
+        spans = spans_for(state, block, constraints, axes)
+        made, realize, new_loops = new_realize(state, block, spans, around, preserve_unit_loops)
+        if _adds_each_once(move, realize):
+            break
     _check_all_run(state, move, realize, [*around, *new_loops])
     _check_provided(state, move, realize, new_loops, producers)
     after = [_child_of(state, move.target, r) for r in producers]
     state = state.replace(move.realize, None)
     return _insert(state, state.loop(loop), made, after, [], index), None
+
+
+def _adds_each_once(move: _Move, realize: BlockRealize) -> bool:
+    """Whether no loop around the target makes a reduction add something again, or out of order.
+
+    A loop that moves no axis is harmless if each of its iterations starts the reduction afresh.
+    """
+    moving = [f for f in move.entered if loop_uses(realize, f.loop_var)]
+    if not any("reduce" in loop_uses(realize, f.loop_var) for f in moving):
+        return True
+    return all(
+        f.kind is ForKind.SERIAL and (f in moving or number_of(f.extent) == 1) for f in move.entered
+    )
 
 
 def _check_producers(state: State, move: _Move) -> list[BlockRealize]:

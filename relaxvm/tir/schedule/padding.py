@@ -7,9 +7,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir import INTRINSICS, LT, And, Call, IntImm, PrimExpr, Range, Select, Var, const
+from ...ir import (
+    INTRINSICS,
+    LT,
+    And,
+    Call,
+    IntImm,
+    Max,
+    PrimExpr,
+    Range,
+    Select,
+    Var,
+    const,
+)
 from ...ir.expr import cast
 from ...ir.walk import substitute
+from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
 from ..op import if_then_else
 from ..stmt import (
@@ -31,7 +44,7 @@ from .places import add_allocation, insert_after, insert_before, top_child
 from .primitive import BLOCK, LOOP, primitive
 from .reducer import match_reducer
 from .regions import only_plain_accesses, users_of, with_regions
-from .state import State, refuse
+from .state import State, free_variables, refuse
 
 __all__ = ["decompose_padding", "pad_einsum"]
 
@@ -106,7 +119,8 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
 
     Inputs are copied into buffers padded with the value that changes nothing (0 for sums of
     products), the result is copied out of a padded buffer. Raises ScheduleError unless the block is
-    a sum over loads indexed by axes, with one loop per axis.
+    a sum over loads, with one loop per axis, whose padded axes index what they write, and, if they
+    are reduced, what they read, by themselves. Other indices (``h * 2 + r``) may be any sums.
 
         C[i, j] += A[i, k] * B[k, j]    →    A_pad = A padded with 0;  B_pad = B padded with 0
                                              C_pad[i, j] += A_pad[i, k] * B_pad[k, j]
@@ -137,11 +151,15 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     for access, is_write in [(a, False) for a in facts.reads] + [(a, True) for a in facts.writes]:
         indices = [low for low, _ in access.box]
         shape = [
-            extents[i] if isinstance(i, Var) else size
+            _reach(state, block, i, size, extents, old_axes)
             for i, size in zip(indices, access.buffer.shape)
         ]
-        if all(a is b for a, b in zip(shape, access.buffer.shape)):
+        there = replaced.get(access.buffer)
+        have = access.buffer if there is None else there
+        if all(a is b for a, b in zip(shape, have.shape)):
             continue
+        if there is not None:
+            refuse(f"block {name} reads {access.buffer.name} twice, in different ways", block)
         only_plain_accesses(state, scope, access.buffer, "pad_einsum")
         pad = new_buffer(access.buffer, f"{access.buffer.name}_pad", access.buffer.scope(), shape)
         replaced[access.buffer] = pad
@@ -201,6 +219,26 @@ def _padded_extents(
     return found
 
 
+def _reach(
+    state: State,
+    block: Block,
+    index: PrimExpr,
+    size: PrimExpr,
+    extents: dict[Var, PrimExpr],
+    old: dict[Var, PrimExpr],
+) -> PrimExpr:
+    """The size of a padded buffer along a dimension that is accessed at `index`."""
+    if isinstance(index, Var):
+        return extents[index]
+    if not any(extents[v] is not old[v] for v in free_variables(index) if v in extents):
+        return size
+    known = {v: (const(0, e.dtype), e - 1) for v, e in extents.items()}
+    span = interval_of(index, known, state.analyzer)
+    if span is None:
+        refuse(f"block {block.name_hint} indexes by {index}, of which no bound is known", block)
+    return state.analyzer.simplify(Max(size, cast(size.dtype, span[1] + 1)))
+
+
 def _check_value(
     state: State,
     block: Block,
@@ -210,9 +248,17 @@ def _check_value(
 ) -> None:
     """Refuse unless padding with zeros changes no result."""
     name = block.name_hint
+    reduced = {
+        a.var
+        for a in block.iter_vars
+        if a.iter_type != "spatial" and extents[a.var] is not old[a.var]
+    }
     for access in (*facts.reads, *facts.writes):
+        is_written = any(access is w for w in facts.writes)
         for low, _ in access.box:
-            if not isinstance(low, (Var, IntImm)):
+            if isinstance(low, (Var, IntImm)):
+                continue
+            if is_written or any(v in reduced for v in free_variables(low)):
                 refuse(
                     f"block {name} indexes {access.buffer.name} by {low}, which is no axis", block
                 )

@@ -25,6 +25,7 @@ from . import (
     marks,
     merge,
     moving,
+    packing,
     padding,
     reindexing,
     rfactor,
@@ -439,6 +440,7 @@ class Schedule:
     rfactor = face(rfactor.rfactor)
     decompose_padding = face(padding.decompose_padding)
     pad_einsum = face(padding.pad_einsum)
+    pack_contraction = face(packing.pack_contraction)
 
     blockize = face(tensorize.blockize)
     tensorize = face(tensorize.tensorize)

@@ -168,7 +168,10 @@ def _blockized(
             refuse(
                 f"the outer loops leave gaps in axis {a.var.name} of block {block.name_hint}", block
             )
-        if not mapper.equal(mapper.mul(extent, step), number_of(a.dom.extent)):
+        if not low.args:
+            # Inner loops do not move it: where the outer ones go too far, their predicate tells.
+            extent = number_of(a.dom.extent)
+        elif not mapper.equal(mapper.mul(extent, step), number_of(a.dom.extent)):
             refuse(
                 f"axis {a.var.name} of block {block.name_hint} has the extent {a.dom.extent}, the "
                 f"loops {extent} times {step}: the tail must be padded or peeled first",

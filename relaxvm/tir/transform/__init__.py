@@ -14,8 +14,9 @@ from .convert_for_loops_to_serial import ConvertForLoopsToSerial
 from .filter import Filter
 from .flatten_buffer import FlattenBuffer
 from .guard_indices import GuardIndices
+from .hoist_if_then_else import HoistIfThenElse
 from .instrument_bound_checkers import InstrumentBoundCheckers
-from .loop_partition import PARTITION_HINT, LoopPartition
+from .loop_partition import PARTITION_HINT, LoopPartition, linear_in
 from .lower_init_block import LowerInitBlock
 from .lower_intrin import LowerIntrin, lower_intrinsics
 from .lower_match_buffer import LowerMatchBuffer
@@ -37,6 +38,7 @@ __all__ = [
     "Filter",
     "FlattenBuffer",
     "GuardIndices",
+    "HoistIfThenElse",
     "InstrumentBoundCheckers",
     "LOWER_TIR",
     "LoopPartition",
@@ -52,6 +54,7 @@ __all__ = [
     "StmtRewriter",
     "UnrollLoop",
     "VectorizeLoop",
+    "linear_in",
     "lower_intrinsics",
     "lower_module",
     "prim_func_pass",

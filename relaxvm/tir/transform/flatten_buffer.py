@@ -15,6 +15,8 @@ from ...base import DataType, TIRError
 from ...ir import (
     Add,
     Broadcast,
+    FloorDiv,
+    FloorMod,
     IntImm,
     IRModule,
     Mul,
@@ -26,13 +28,14 @@ from ...ir import (
 )
 from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
-from ...ir.walk import transform
+from ...ir.walk import transform, walk
 from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc
 from .rewriter import ScopedRewriter, Steps, replace_tuple
 
 __all__ = ["FlattenBuffer", "flat_extent", "flat_index", "strides_of"]
 
 _INT64 = DataType("int64")
+_ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod)
 
 
 @prim_func_pass(opt_level=0)
@@ -211,6 +214,9 @@ class _Flatten(ScopedRewriter):
         if strides is None:
             strides = self._strides[buffer] = strides_of(buffer)
         index = flat_index(buffer, indices, self.widen, strides)
+        if any(type(n) in (FloorDiv, FloorMod) for n in walk(index)):
+            # What layouts of tiles leave behind: x // 8 * 8 + x % 8.
+            index = self.analyzer.simplify(index)
         lanes = buffer.dtype.lanes
         if lanes == 1:
             return flat, index
@@ -246,7 +252,7 @@ class _Flatten(ScopedRewriter):
             e, ready = stack.pop()
             if id(e) in done:
                 continue
-            inside = type(e) in (Add, Sub, Mul) and (ready or self._cannot_wrap(e))
+            inside = type(e) in _ARITHMETIC and (ready or self._cannot_wrap(e))
             if not inside:
                 done[id(e)] = (e, cast(_INT64, e))
             elif not ready:
@@ -259,6 +265,9 @@ class _Flatten(ScopedRewriter):
     def _cannot_wrap(self, e: Any) -> bool:
         if not e.dtype.is_int or e.dtype.lanes != 1:
             return False
+        if type(e) in (FloorDiv, FloorMod):
+            # Nothing is larger than before; other divisors may be 0.
+            return isinstance(e.b, IntImm) and e.b.value > 0
         (a, b), (c, d) = self.analyzer.const_int_bound(e.a), self.analyzer.const_int_bound(e.b)
         if type(e) is Add:
             low, high = a + c, b + d

@@ -45,7 +45,7 @@ from ..copies import fresh_copy
 from ..stmt import For, ForKind, IfThenElse, PrimFunc, SeqStmt, Stmt, seq
 from .rewriter import ScopedRewriter, Steps, StmtRewriter
 
-__all__ = ["PARTITION_HINT", "LoopPartition"]
+__all__ = ["PARTITION_HINT", "LoopPartition", "linear_in"]
 
 PARTITION_HINT = "loop_partition_hint"
 
@@ -128,7 +128,7 @@ def _first_failing(
         small, large = large, small
     # small - large < 0, or <= 0.
     dtype = var.dtype if var.dtype.bits >= small.dtype.bits else small.dtype
-    terms = _linear(analyzer.simplify(Sub(cast(dtype, small), cast(dtype, large))), var)
+    terms = linear_in(analyzer.simplify(Sub(cast(dtype, small), cast(dtype, large))), var)
     if terms is None:
         return None
     factor, rest = terms
@@ -140,7 +140,7 @@ def _first_failing(
     return analyzer.simplify((const(0, dtype) - top - 1) // factor + 1)
 
 
-def _linear(e: PrimExpr, var: Var) -> tuple[int, PrimExpr] | None:
+def linear_in(e: PrimExpr, var: Var) -> tuple[int, PrimExpr] | None:
     """(c, rest) with e = c * var + rest, or None."""
     factor = 0
     rest: PrimExpr = const(0, e.dtype)

@@ -8,6 +8,7 @@ from .compact_buffer_allocation import CompactBufferAllocation
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque
 from .flatten_buffer import FlattenBuffer
 from .guard_indices import GuardIndices
+from .hoist_if_then_else import HoistIfThenElse
 from .instrument_bound_checkers import InstrumentBoundCheckers
 from .loop_partition import LoopPartition
 from .lower_init_block import LowerInitBlock
@@ -32,6 +33,7 @@ LOWER_TIR: tuple[Pass, ...] = (
     LoopPartition(),  # conditions are statements now, and not yet part of indices or vectors
     GuardIndices(),  # axis by axis, while there are axes
     FlattenBuffer(),  # one 64-bit index per access
+    HoistIfThenElse(),  # guards are in place; loops that become vectors keep their conditions
     VectorizeLoop(),  # looks at flat indices
     UnrollLoop(),  # copies what is vectorised already
     Simplify(),  # constants of the two above

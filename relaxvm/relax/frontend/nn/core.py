@@ -244,6 +244,11 @@ class Module(SubroutineMixin):
         Gives (names without a value in it, names that the module has not). Raises FrontendError if
         there are such and `strict` is set, or if a value does not fit; then nothing is changed.
         """
+        if not isinstance(state_dict, Mapping) or not all(isinstance(k, str) for k in state_dict):
+            raise FrontendError(
+                "load_state_dict: wanted {name: array}, got "
+                f"{type(state_dict).__name__}: {state_dict!r}"[:300]
+            )
         mine = self.state_dict()
         given = {id(mine[name]) for name in state_dict if name in mine}
         missing = [name for name, param in mine.items() if id(param) not in given]

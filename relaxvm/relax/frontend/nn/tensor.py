@@ -234,6 +234,12 @@ class Tensor:
         raise FrontendError("a Tensor cannot be iterated over; use nn.op.split or nn.op.chunk")
 
     def __bool__(self) -> bool:
+        if self.dtype.is_bool:
+            raise FrontendError(
+                "the truth of a Tensor is not known while the model is exported; choose elements "
+                "with nn.op.where, or decide by what is known: shapes that are ints, arguments of "
+                "the module"
+            )
         # TVM's modules ask `if self.bias:` for "is there one".
         return True
 

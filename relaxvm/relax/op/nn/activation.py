@@ -16,7 +16,7 @@ from ....base import StructInfoError
 from ....ir.expr import GT, IntImm, Max, Min, PrimExpr, Select, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
-from ...derive import prove_dims
+from ...derive import plain_text, prove_dims
 from ...expr import Call
 from ...struct_info import (
     Expr,
@@ -438,7 +438,8 @@ def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
         one = isinstance(have, IntImm) and have.value == 1
         if not one and prove_dims(have, info.dims[at]) is False:
             raise StructInfoError(
-                f"alpha: wanted {info.dims[at]} slopes, as axis {at} of data has, or 1; got {have}"
+                f"alpha: wanted {plain_text(info.dims[at])} slopes, as axis {at} of data has, or "
+                f"1; got {plain_text(have)}"
             )
     return info
 
@@ -486,10 +487,17 @@ def _softmax_te(log: bool) -> Callable[..., Tensor]:
         r = reduce_axis((0, data.shape[at]), "r")
         total = compute(rest, lambda *i: te_sum(e(*across(r, i)), axis=[r]), "total")
 
+        # One logarithm, or one division, for a row. The greatest element adds 1 to the total, so
+        # that its inverse is a normal number.
+        whole = compute(
+            rest,
+            lambda *i: tir.log(total(*i)) if log else const(1, total.dtype) / total(*i),
+            "whole",
+        )
+
         def value(*i: PrimExpr) -> PrimExpr:
-            if log:
-                return cast(data.dtype, shifted(i) - tir.log(total(*row(i))))
-            return cast(data.dtype, e(*i) / total(*row(i)))
+            made = shifted(i) - whole(*row(i)) if log else e(*i) * whole(*row(i))
+            return cast(data.dtype, made)
 
         return compute(data.shape, value, "softmax")
 

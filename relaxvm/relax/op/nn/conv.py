@@ -41,6 +41,7 @@ from .window import (
     spread,
     static,
     te_pad,
+    text_of,
     window_count,
 )
 
@@ -147,7 +148,9 @@ def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructI
     have, kernel = conv.data.sizes(x.dims), conv.kernel.sizes(w.dims)
     _check_channels(conv, have["C"], kernel)
     sizes = {
-        a: positive_dim(d, f"axis {a}: a window of {kernel.get(a)} on data of {have.get(a)}")
+        a: positive_dim(
+            d, f"axis {a}: a window of {text_of(kernel.get(a))} on data of {text_of(have.get(a))}"
+        )
         for a, d in conv.sizes(x.dims, w.dims).items()
     }
     return TensorStructInfo(

@@ -11,7 +11,7 @@ from ....ir.expr import EQ, GE, LT, And, FloatImm, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import if_then_else
-from ...derive import prove_dims
+from ...derive import plain_text, prove_dims
 from ...expr import Call, PrimValue
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..infer import FLOAT, INTEGER, same_dtype, tensor
@@ -98,7 +98,9 @@ def cross_entropy_with_logits(predictions: Expr, labels: Expr) -> StructInfo:
     if p.dims is not None and t.dims is not None:
         for k, (a, b) in enumerate(zip(p.dims, t.dims)):
             if prove_dims(a, b) is False:
-                raise StructInfoError(f"labels: wanted size {a} along axis {k}, got {b}")
+                raise StructInfoError(
+                    f"labels: wanted size {plain_text(a)} along axis {k}, got {plain_text(b)}"
+                )
     return TensorStructInfo((), dtype, p.vdevice)
 
 
@@ -218,13 +220,17 @@ def nll_loss(
     if known is not None and t.dims is not None:
         for k, (a, b) in enumerate(zip(known, t.dims)):
             if prove_dims(a, b) is False:
-                raise StructInfoError(f"targets: wanted size {a} along axis {k}, got {b}")
+                raise StructInfoError(
+                    f"targets: wanted size {plain_text(a)} along axis {k}, got {plain_text(b)}"
+                )
     if weights is not None:
         w = tensor(weights, "weights", FLOAT, 1)
         same_dtype((p, w), ("predictions", "weights"))
         classes = None if p.dims is None else p.dims[1 if p.ndim > 1 else 0]
         if classes is not None and w.dims is not None and prove_dims(classes, w.dims[0]) is False:
-            raise StructInfoError(f"weights: wanted size {classes}, got {w.dims[0]}")
+            raise StructInfoError(
+                f"weights: wanted size {plain_text(classes)}, got {plain_text(w.dims[0])}"
+            )
     if reduction != "none":
         return TensorStructInfo((), p.dtype, p.vdevice)
     dims = t.dims if t.dims is not None else known

@@ -16,7 +16,7 @@ from ....base import StructInfoError
 from ....ir.expr import FloorDiv, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
-from ...derive import prove_dims
+from ...derive import plain_text, prove_dims
 from ...expr import Call, Tuple, TupleGetItem
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from ..infer import FLOAT, axes_of, axis_of, dims_product, same_dtype, tensor
@@ -202,7 +202,8 @@ def _check_over(x: TensorStructInfo, w: TensorStructInfo, name: str, axes: Any) 
     for a, have in zip(at, w.dims):
         if prove_dims(x.dims[a], have) is False:
             raise StructInfoError(
-                f"{name}: wanted size {x.dims[a]}, as axis {a} of data; got {have}"
+                f"{name}: wanted size {plain_text(x.dims[a])}, as axis {a} of data; got "
+                f"{plain_text(have)}"
             )
 
 
@@ -364,7 +365,10 @@ def _check_channels(data: Expr, others: dict[str, Expr], channel_axis: int, axes
         w = tensor(e, name, FLOAT, 1)
         same_dtype((x, w), ("data", name))
         if size is not None and w.dims is not None and prove_dims(size, w.dims[0]) is False:
-            raise StructInfoError(f"{name}: wanted size {size}, as the channels; got {w.dims[0]}")
+            raise StructInfoError(
+                f"{name}: wanted size {plain_text(size)}, as the channels; got "
+                f"{plain_text(w.dims[0])}"
+            )
     return x, size
 
 

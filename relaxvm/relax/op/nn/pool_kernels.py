@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base import DataType
+from ....base import DataType, VMValueError
 from ....ir.expr import Max, PrimExpr, Select, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
@@ -195,6 +195,8 @@ def _outer(flags: list[np.ndarray]) -> np.ndarray:
 
 def _positions(w: Windows, sizes: tuple[int, ...]) -> list[np.ndarray]:
     counts = w.counts([int(s) for s in sizes])
+    if any(m < 0 for m in counts):
+        raise VMValueError(f"a window is larger than the padded data, of {tuple(sizes)}")
     return [w.positions(k, n, m) for k, (n, m) in enumerate(zip(sizes, counts))]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from ....base import StructInfoError
 from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const
 from .layout import Layout, layout_of
-from .window import SPATIAL, padding_of, positive_dim, simple, spread, window_count
+from .window import SPATIAL, padding_of, positive_dim, simple, spread, text_of, window_count
 
 __all__ = ["Parts", "Pool", "layouts", "parts", "pool", "result_dims"]
 
@@ -237,5 +237,5 @@ def result_dims(windows: Pool | Parts, dims: Sequence[PrimExpr]) -> list[PrimExp
     for k, (axis, count) in enumerate(zip(windows.spatial, counts)):
         size = sizes[axis]
         why = f"a window of {windows.size[k]}" if isinstance(windows, Pool) else "a part"
-        sizes[axis] = positive_dim(count, f"axis {axis}: {why} on data of {size}")
+        sizes[axis] = positive_dim(count, f"axis {axis}: {why} on data of {text_of(size)}")
     return [simple(d) for d in windows.out.shape(sizes, "out_layout")]

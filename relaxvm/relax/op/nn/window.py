@@ -13,6 +13,7 @@ from ....ir.expr import GE, LT, IntImm, Max, Min, PrimExpr, const
 from ....te import Tensor, comm_reducer, compute
 from ....tir import all as all_of
 from ....tir import if_then_else, infinity, min_value
+from ...derive import plain_text
 from ...expr import Call
 from ..families import Layouts
 from ..record import plain_value
@@ -32,6 +33,7 @@ __all__ = [
     "spread",
     "static",
     "te_pad",
+    "text_of",
     "window_count",
 ]
 
@@ -134,6 +136,11 @@ def positive_dim(dim: PrimExpr, why: str) -> PrimExpr:
     if value is not None and value < 0:
         raise StructInfoError(f"{why}: the result would have size {value}; enlarge data or padding")
     return made
+
+
+def text_of(dim: Any) -> str:
+    """A dimension or a number for a message."""
+    return plain_text(dim) if isinstance(dim, PrimExpr) else str(dim)
 
 
 def _least(dtype: Any) -> PrimExpr:

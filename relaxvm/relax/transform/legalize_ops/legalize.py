@@ -154,6 +154,7 @@ class _Legalizer(PyExprMutator):
         if ready is None:
             self.rules.warn(name, "the rank or dtype of an argument is not known")
             return call
+        self.builder_.legalising = call
         try:
             made = rule(self.builder_, ready)
         except Exception as error:

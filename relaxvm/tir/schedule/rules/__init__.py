@@ -5,7 +5,7 @@ the primitives (`tir/schedule`), searching for better ones (`meta_schedule`).
 """
 
 from .contraction import Contraction, match_contraction, tile_shape
-from .default import DefaultSchedule, schedule_function
+from .default import DefaultSchedule, schedule_function, with_constant_layouts
 
 __all__ = [
     "Contraction",
@@ -13,4 +13,5 @@ __all__ = [
     "match_contraction",
     "schedule_function",
     "tile_shape",
+    "with_constant_layouts",
 ]

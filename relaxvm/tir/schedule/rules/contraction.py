@@ -12,7 +12,8 @@ in registers over all reduce axes; each step loads the vectors once and each row
         for io:                                 tiles of the row axis
             acc[rows, vectors] = 0
             for k: acc += A[row, k] * B[k, vector]
-            C[tile] = acc
+            C[tile] = acc                       what alone reads the sums (bias, activation, ...)
+                                                is computed here, from the registers
 
 Where tiles do not divide an axis, the loop over its tiles is marked for `LoopPartition`: full tiles
 carry no conditions.
@@ -20,20 +21,46 @@ carry no conditions.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ....base import CpuModel
-from ....ir import Add, Call, Cast, IntImm, Mul, PrimExpr, Var, walk
-from ...stmt import Block, Buffer, BufferLoad
+from ....ir import Add, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var, walk
+from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
 from ..index_map import IndexMap
 from ..reducer import match_reducer
 from ..schedule import Schedule
+from .constants import ConstantLayout
 
-__all__ = ["Contraction", "match_contraction", "schedule_contraction"]
+__all__ = [
+    "Contraction",
+    "Plan",
+    "accumulate",
+    "compute_panel_at",
+    "extent_of",
+    "finish_tile",
+    "iterations",
+    "loops_of",
+    "match_contraction",
+    "pack_panels",
+    "panel_layout",
+    "panel_map",
+    "plan_of",
+    "schedule_contraction",
+    "schedule_with_epilogue",
+    "tile_shape",
+]
 
 _PACK_FROM_ROWS = 4
+# Below this a tile has nothing to gain.
+_LEAST_STEPS = 1 << 10
+_TYPICAL_SIZE = 64
+_WIDTHS = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True)
@@ -46,6 +73,7 @@ class Contraction:
     streamed   the input with the vector axis, and how it is indexed
     is_matrix  whether the streamed input is indexed by plain axes
     unit       whether neighbours along the vector axis are neighbours in the streamed input
+    panel      the columns of a panel if the streamed input is kept in panels already
     """
 
     vector: Var
@@ -55,6 +83,7 @@ class Contraction:
     streamed_indices: tuple[PrimExpr, ...]
     is_matrix: bool
     unit: bool
+    panel: int | None
 
 
 def match_contraction(block: Block) -> Contraction | None:
@@ -88,6 +117,7 @@ def match_contraction(block: Block) -> Contraction | None:
         load.indices,
         all(isinstance(i, (Var, IntImm)) for i in load.indices),
         _is_unit(load.indices, vector),
+        _panel(load.indices, vector),
     )
 
 
@@ -118,20 +148,38 @@ def _is_unit(indices: tuple[PrimExpr, ...], vector: Var) -> bool:
     return alone == 1
 
 
+def _panel(indices: tuple[PrimExpr, ...], vector: Var) -> int | None:
+    """n if the indices are [vector // n, ..., vector % n]."""
+    first, last = indices[0], indices[-1]
+    if not (isinstance(first, FloorDiv) and isinstance(last, FloorMod)) or len(indices) < 3:
+        return None
+    if first.a is not vector or last.a is not vector or vector in _variables(indices[1:-1]):
+        return None
+    n = last.b
+    return n.value if first.b is n and isinstance(n, IntImm) else None
+
+
 # -- the shape of a tile ---------------------------------------------------------------------------
 
 
-def tile_shape(rows: int | None, columns: int, lanes: int, registers: int) -> tuple[int, int]:
+def tile_shape(
+    rows: int | None,
+    columns: int,
+    lanes: int,
+    registers: int,
+    widths: Sequence[int] = _WIDTHS,
+) -> tuple[int, int]:
     """(rows, vectors) of the tile that computes rows x columns with the fewest steps.
 
     A step of a tile costs its multiplications, but never less than its loads and the latency of
     eight sums in flight.
 
-    rows  None: known only when the kernel runs, so many
+    rows    None: known only when the kernel runs, so many
+    widths  the numbers of vectors to choose from, growing
     """
-    best, best_cost = (1, 1), float("inf")
-    for vectors in (1, 2, 3, 4, 6, 8):
-        if vectors > 1 and vectors * lanes > columns + lanes - 1:
+    best, best_cost = (1, widths[0]), float("inf")
+    for vectors in widths:
+        if vectors > widths[0] and vectors * lanes > columns + lanes - 1:
             break
         tiles_per_column = -(-columns // (vectors * lanes)) / columns
         for height in range(1, 17):
@@ -159,38 +207,123 @@ def _step_cost(height: int, vectors: int) -> float:
 # -- scheduling ------------------------------------------------------------------------------------
 
 
-def schedule_contraction(sch: Schedule, rv: Any, c: Contraction, cpu: CpuModel) -> bool:
-    """Tile the contraction in block `rv`. False if it is left as it was."""
+def schedule_contraction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Tile the contraction in block `rv`. False if it is none or left as it was."""
+    return _schedule(sch, rv, cpu, None)
+
+
+def schedule_with_epilogue(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Tile the contraction in block `rv`, and compute in its tiles what reads its result. False if
+    its result is no intermediate one, or read by several.
+    """
     block: Block = sch.get(rv)
-    loops = loops_of(sch, rv)
-    if loops is None or not (c.unit or c.is_matrix):
+    root: Block = sch.get(sch.get_block("root"))
+    out = block.writes[0].buffer if block.writes else None
+    consumers = sch.get_consumers(rv)
+    if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
         return False
-    columns = extent_of(sch, loops[c.vector])
-    if columns is None:
+    reader: Block = sch.get(consumers[0])
+    if not isinstance(reader.body, BufferStore) or any(
+        a.iter_type != "spatial" for a in reader.iter_vars
+    ):
         return False
-    lanes = vector_lanes(columns, cpu.lanes(block.writes[0].buffer.dtype.bits))
-    if lanes < 2:
+    return _schedule(sch, rv, cpu, consumers[0])
+
+
+def _schedule(sch: Schedule, rv: Any, cpu: CpuModel, epilogue: Any) -> bool:
+    plan = plan_of(sch, rv, cpu)
+    if plan is None:
         return False
+    c, loops, lanes, rows, columns, height, vectors, _ = plan
     row = None if c.row is None else loops[c.row]
-    rows = 1 if row is None else extent_of(sch, row)
-    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers)
     outer = [loop for axis, loop in loops.items() if axis not in (c.vector, c.row, *c.reduce)]
     reduce = [loops[v] for v in c.reduce]
     jo, ji = sch.split(loops[c.vector], [None, vectors * lanes])
     if row is None:
         sch.reorder(*outer, jo, *reduce, ji)
-        _accumulate(sch, rv, jo, [ji], reduce, lanes)
+        accumulate(sch, rv, jo, [ji], reduce, lanes, epilogue)
         return True
     io, ii = sch.split(row, [None, height])
     sch.reorder(*outer, jo, io, *reduce, ii, ji)
-    if not c.unit or (c.is_matrix and (rows is None or rows >= height * _PACK_FROM_ROWS)):
-        _pack(sch, rv, c, jo, lanes * vectors, lanes)
-    _accumulate(sch, rv, io, [ii, ji], reduce, lanes)
+    if plan.packs:
+        pack_panels(sch, rv, c, jo, lanes * vectors, lanes)
+    accumulate(sch, rv, io, [ii, ji], reduce, lanes, epilogue)
     for loop, total, size in ((jo, columns, lanes * vectors), (io, rows, height)):
         if total is None or total % size:
             # Full tiles get a loop of their own, in which no condition is left.
             sch.annotate(loop, PARTITION_HINT, True)
     return True
+
+
+class Plan(NamedTuple):
+    """How a contraction is tiled.
+
+    rows   None: known only when the kernel runs
+    depth  how many products a sum has, None as for the rows
+    """
+
+    contraction: Contraction
+    loops: dict[Var, Any]
+    lanes: int
+    rows: int | None
+    columns: int
+    height: int
+    vectors: int
+    depth: int | None
+
+    @property
+    def packs(self) -> bool:
+        """Whether the streamed input is copied into panels."""
+        c, rows = self.contraction, self.rows
+        if c.panel is not None or c.row is None:
+            return False
+        return not c.unit or (
+            c.is_matrix and (rows is None or rows >= self.height * _PACK_FROM_ROWS)
+        )
+
+
+def plan_of(sch: Schedule, rv: Any, cpu: CpuModel) -> Plan | None:
+    """How to tile the contraction in block `rv`; None if it is none, or too small or strange."""
+    block: Block = sch.get(rv)
+    c = match_contraction(block)
+    if c is None or iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
+        return None
+    loops = loops_of(sch, rv)
+    if loops is None or not (c.unit or c.is_matrix or c.panel is not None):
+        return None
+    columns = extent_of(sch, loops[c.vector])
+    if columns is None:
+        return None
+    most = cpu.lanes(block.writes[0].buffer.dtype.bits)
+    lanes = vector_lanes(c.panel or columns, most)
+    if lanes < 2:
+        return None
+    rows = 1 if c.row is None else extent_of(sch, loops[c.row])
+    widths = _WIDTHS if c.panel is None else (c.panel // lanes,)
+    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers, widths)
+    depths = [extent_of(sch, loops[v]) for v in c.reduce]
+    depth = None if None in depths else math.prod(d for d in depths if d is not None)
+    return Plan(c, loops, lanes, rows, columns, height, vectors, depth)
+
+
+def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None:
+    """The layout of an input of the contraction in block `rv` that would spare its schedule a copy
+    into panels; None if there is none.
+    """
+    plan = plan_of(sch, rv, cpu)
+    if plan is None or not plan.packs or not plan.contraction.is_matrix:
+        return None
+    width = plan.lanes * plan.vectors
+    if plan.columns % width:
+        return None
+    c = plan.contraction
+    place = _place(c)
+
+    def pack(array: np.ndarray) -> np.ndarray:
+        split = (*array.shape[:place], -1, width, *array.shape[place + 1 :])
+        return np.moveaxis(array.reshape(split), (place, place + 1), (0, -1))
+
+    return ConstantLayout(c.streamed, panel_map(c, width), pack)
 
 
 def vector_lanes(columns: int, most: int) -> int:
@@ -213,57 +346,108 @@ def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
     return found if len(found) == len(by_var) else None
 
 
+def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
+    """How often what is inside the loops runs, symbols taken for typical."""
+    steps = 1.0
+    for loop in loops:
+        extent = extent_of(sch, loop)
+        steps *= _TYPICAL_SIZE if extent is None else extent
+    return steps
+
+
 def extent_of(sch: Schedule, loop: Any) -> int | None:
     """The loop's extent if it is a constant."""
     e = sch.get(loop).extent
     return e.value if isinstance(e, IntImm) else None
 
 
-def _pack(sch: Schedule, block: Any, c: Contraction, jo: Any, width: int, lanes: int) -> None:
-    """Copy the streamed input's columns of one tile into a panel: [reduce, column]."""
-    reads = [r.buffer for r in sch.get(block).reads]
-    copy = sch.cache_read(block, reads.index(c.streamed), "global")
-    place = next(k for k, i in enumerate(c.streamed_indices) if i is c.vector)
+def _place(c: Contraction) -> int:
+    """Which axis of the streamed input is the vector axis."""
+    return next(k for k, i in enumerate(c.streamed_indices) if i is c.vector)
+
+
+def panel_map(c: Contraction, width: int) -> IndexMap:
+    """Of the streamed input, [..., column, ...] to [panel, ..., column in the panel]."""
+    place = _place(c)
 
     def panel(*indices: Any) -> list[Any]:
         others = [e for k, e in enumerate(indices) if k != place]
         column = indices[place]
         return [column // width, *others, column % width]
 
-    index_map = IndexMap.from_func(panel, ndim=len(c.streamed_indices), index_dtype="int64")
+    dtype = str(c.vector.dtype)
+    return IndexMap.from_func(panel, ndim=len(c.streamed_indices), index_dtype=dtype)
+
+
+def pack_panels(sch: Schedule, block: Any, c: Contraction, jo: Any, width: int, lanes: int) -> None:
+    """Copy the streamed input's columns of one tile into a panel: [reduce, column]."""
+    reads = [r.buffer for r in sch.get(block).reads]
+    copy = sch.cache_read(block, reads.index(c.streamed), "global")
+    index_map = panel_map(c, width)
     sch.transform_layout(copy, ("write", 0), index_map)
+    column = compute_panel_at(sch, copy, c, jo)
+    if column is not None and (extent_of(sch, column) or 0) > width:
+        _, column = sch.split(column, [None, width])  # panel by panel
+    if column is not None and c.unit and (extent_of(sch, column) or 1) % lanes == 0:
+        _, vector = sch.split(column, [None, lanes])
+        sch.vectorize(vector)
+
+
+def compute_panel_at(sch: Schedule, copy: Any, c: Contraction, jo: Any) -> Any:
+    """Make the panel in the loop over tiles; the loop over its columns, the innermost one now."""
+    place = _place(c)
     sch.compute_at(copy, jo)
     loops = list(sch.get_loops(copy))
     inner = loops[_position(sch, loops, jo) + 1 :]
     bound = sch.state.realize(sch.get(copy)).iter_values[place]
     column = next((x for x in inner if sch.get(x).loop_var in _variables((bound,))), None)
-    if column is None:
-        return
-    sch.reorder(*[x for x in inner if x is not column], column)
-    if c.unit and (extent_of(sch, column) or 1) % lanes == 0:
-        _, vector = sch.split(column, [None, lanes])
-        sch.vectorize(vector)
+    if column is not None:
+        sch.reorder(*[x for x in inner if x is not column], column)
+    return column
 
 
-def _accumulate(
-    sch: Schedule, block: Any, at: Any, tile: list[Any], reduce: list[Any], lanes: int
+def accumulate(
+    sch: Schedule,
+    block: Any,
+    at: Any,
+    tile: list[Any],
+    reduce: list[Any],
+    lanes: int,
+    epilogue: Any,
+    whole: bool = True,
 ) -> None:
-    """Keep the sums of one tile in registers, and write them once."""
-    write = sch.cache_write(block, 0, "local")
+    """Keep the sums of one tile in registers; write them, or what the block `epilogue` makes of
+    them, once.
+
+    whole  whether the columns of a tile that are written are whole vectors
+    """
+    if epilogue is None:
+        write = sch.cache_write(block, 0, "local")
+    else:
+        write = epilogue
+        sch.set_scope(block, 0, "local")
     sch.reverse_compute_at(write, at)
     start = sch.decompose_reduction(block, reduce[0])
     for each in (start, block, write):
         loops = list(sch.get_loops(each))
         inner = loops[_position(sch, loops, at) + 1 :] if each is write else loops[-len(tile) :]
         *steps, last = inner
-        over, vector = sch.split(last, [None, lanes])
-        _finish(sch, [*steps, over], vector)
+        if each is write and not whole:
+            _unroll(sch, steps)
+            continue
+        finish_tile(sch, steps, last, lanes)
 
 
-def _finish(sch: Schedule, steps: list[Any], vector: Any) -> None:
+def finish_tile(sch: Schedule, steps: list[Any], columns: Any, lanes: int) -> None:
+    """Vectorise the loop over the columns of a tile, and unroll the rest of it."""
+    over, vector = sch.split(columns, [None, lanes])
     if extent_of(sch, vector) != 1:
         sch.vectorize(vector)
-    for loop in steps:
+    _unroll(sch, [*steps, over])
+
+
+def _unroll(sch: Schedule, loops: Sequence[Any]) -> None:
+    for loop in loops:
         if (extent_of(sch, loop) or 99) <= 32:
             sch.unroll(loop)
 

@@ -11,27 +11,42 @@ thrown away: a function is never left half changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import numpy as np
+
 from ....base import CpuModel, ScheduleError, TIRError
-from ....ir import IntImm, IRModule, PassContext, Var
+from ....ir import IRModule, PassContext
 from ....ir.transform import module_pass
 from ....ir.walk import walk
 from ...analysis import estimate_tir_flops
 from ...stmt import REASSOCIATE, Block, For, ForKind, PrimFunc
-from ..reducer import match_reducer
+from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, match_contraction, schedule_contraction
+from .blocked import schedule_blocked
+from .chains import schedule_chains
+from .constants import ConstantLayout
+from .contraction import (
+    extent_of,
+    iterations,
+    panel_layout,
+    schedule_contraction,
+    schedule_with_epilogue,
+)
+from .convolution import schedule_convolutions
+from .injective import inline_producers, schedule_elementwise
+from .low_precision import schedule_low_precision
+from .ragged import schedule_ragged
+from .reduction import schedule_reduction
+from .streaming import schedule_streaming
+from .transpose import schedule_transpose
 
-__all__ = ["DefaultSchedule", "schedule_function"]
+__all__ = ["DefaultSchedule", "schedule_function", "with_constant_layouts"]
 
 SCHEDULED = "tir.is_scheduled"
 _PARALLEL_FLOPS = 1 << 22
 _PARALLEL_STEPS = 1 << 17
-_TYPICAL_SIZE = 64
-# Below this a tile has nothing to gain.
-_LEAST_STEPS = 1 << 10
 
 # (schedule, block, cpu) -> whether the rule fits and was applied
 BlockRule = Callable[[Schedule, Any, CpuModel], bool]
@@ -113,38 +128,64 @@ def _reduces(block: Block) -> bool:
     return any(axis.iter_type == "reduce" for axis in block.iter_vars)
 
 
-def _contraction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Register tiles."""
-    found = match_contraction(sch.get(rv))
-    if found is None or _iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
-        return False
-    return schedule_contraction(sch, rv, found, cpu)
+GROUP_RULES: tuple[GroupRule, ...] = (inline_producers, schedule_convolutions, schedule_chains)
+BLOCK_RULES: tuple[BlockRule, ...] = (
+    schedule_low_precision,
+    schedule_streaming,
+    schedule_ragged,
+    schedule_blocked,
+    schedule_with_epilogue,
+    schedule_contraction,
+    schedule_reduction,
+    schedule_transpose,
+    schedule_elementwise,
+)
 
 
-def _contiguous_innermost(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Let the axis along which output and input of a reduction are contiguous be the innermost
-    loop. (Sums along a contiguous axis are computed in several parts, by `tir.reassociate`.)
+# (schedule, block, cpu) -> the layout that the rule for the block wants of a constant input
+LAYOUT_RULES: tuple[Callable[[Schedule, Any, CpuModel], ConstantLayout | None], ...] = (
+    panel_layout,
+)
+
+
+# -- constant inputs -------------------------------------------------------------------------------
+
+
+def with_constant_layouts(
+    fn: PrimFunc, constants: Collection[int], cpu: CpuModel
+) -> tuple[PrimFunc, dict[int, Callable[[np.ndarray], np.ndarray]]]:
+    """`fn`, not yet scheduled, with its constant inputs in the layouts that its schedule for `cpu`
+    wants; and {position of the parameter: what brings an array into that layout}.
+
+    constants  which parameters are known when the kernel is built
     """
-    block: Block = sch.get(rv)
-    reducer = match_reducer(block)
-    loops = loops_of(sch, rv)
-    if reducer is None or loops is None or len(reducer.buffers) != 1:
-        return False
-    indices = reducer.buffers[0][1]
-    last = indices[-1] if indices else None
-    if not isinstance(last, Var) or last not in loops:
-        return False
-    reads = [r for r in block.reads if len(r.region)]
-    reduce = [loops[a.var] for a in block.iter_vars if a.iter_type == "reduce"]
-    if not reduce or not any(r.region[-1].min is last for r in reads):
-        return False
-    sch.reorder(*reduce, loops[last])
-    sch.decompose_reduction(rv, reduce[0])
-    return True
-
-
-GROUP_RULES: tuple[GroupRule, ...] = ()
-BLOCK_RULES: tuple[BlockRule, ...] = (_contraction, _contiguous_innermost)
+    packs: dict[int, Callable[[np.ndarray], np.ndarray]] = {}
+    if _is_scheduled(fn):
+        return fn, packs
+    try:
+        sch = Schedule(fn, error_render_level="fast")
+        blocks = sch.get_child_blocks(sch.get_block("root"))
+    except ScheduleError:
+        return fn, packs
+    places = {fn.buffer_map[p]: k for k, p in enumerate(fn.params) if p in fn.buffer_map}
+    for rv in blocks:
+        for rule in LAYOUT_RULES:
+            wanted = rule(sch, rv, cpu)
+            k = None if wanted is None else places.get(wanted.buffer)
+            if wanted is None or k not in constants or k in packs:
+                continue
+            block: Block = sch.get(rv)
+            if len(users_of(sch.state, wanted.buffer.data)[0]) != 1:
+                continue
+            position = [r.buffer for r in block.reads].index(wanted.buffer)
+            try:
+                sch.transform_layout(rv, ("read", position), wanted.index_map)
+            except ScheduleError:
+                continue
+            packs[k] = wanted.pack
+    made = next(iter(sch.mod.functions.values()))
+    assert isinstance(made, PrimFunc)
+    return (made if packs else fn), packs
 
 
 # -- parallel loops --------------------------------------------------------------------------------
@@ -177,20 +218,11 @@ def _parallel(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
 def _is_much(sch: Schedule, loops: list[Any]) -> bool:
     """Whether a nest is worth waking another thread for."""
     nest = sch.get(loops[0])
-    steps = _iterations(sch, loops)
+    steps = iterations(sch, loops)
     if steps >= 16 * _PARALLEL_STEPS:
         return True
     flops = _flops(nest)
     return flops >= _PARALLEL_FLOPS or (steps >= _PARALLEL_STEPS and flops < 2 * steps)
-
-
-def _iterations(sch: Schedule, loops: Sequence[Any]) -> float:
-    """How often what is inside the loops runs, symbols taken for typical."""
-    steps = 1.0
-    for loop in loops:
-        extent = sch.get(loop).extent
-        steps *= extent.value if isinstance(extent, IntImm) else _TYPICAL_SIZE
-    return steps
 
 
 def _flops(nest: For) -> float:

@@ -1,0 +1,171 @@
+"""What building costs: a kernel and a whole model, cold and from the disk, by one process and more.
+
+    make bench                            # with the others
+    python bench/bench_build.py           # a table, with the parts of a cold build
+
+Cold means an empty cache; a cached build reads from the disk what another wrote. Times are of the
+wall clock, the best of a few runs; on a machine that others use read the processor times beside
+them. (`bench_compile.py` has the passes, one by one.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+import pytest
+from bench_compile import transformer
+
+from relaxvm import relax, te
+from relaxvm.ir import IRModule
+from relaxvm.target import compile_kernels, cpu_model
+from relaxvm.target.llvm import build as kernel_build
+from relaxvm.target.llvm import units
+
+SIZE = 512
+COLD_MS, CACHED_MS = 150, 3
+
+
+def gemm(size=SIZE):
+    """One loop function, unscheduled."""
+    a, b = (te.placeholder((size, size), "float32", name) for name in "AB")
+    k = te.reduce_axis((0, size), "k")
+    c = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "C")
+    return IRModule({"gemm": te.create_prim_func([a, b, c])})
+
+
+def gemm_graph(size=SIZE):
+    """The same as a graph of one operator."""
+    x, y = (relax.Var(n, relax.TensorStructInfo((size, size), "float32")) for n in "xy")
+    b = relax.BlockBuilder()
+    with b.function("main", [x, y]):
+        b.emit_func_output(b.emit(relax.op.matmul(x, y)))
+    return b.get()
+
+
+def build_gemm(mod):
+    return compile_kernels(mod, schedule=cpu_model())
+
+
+@contextlib.contextmanager
+def empty_cache():
+    """A folder of its own for compiled kernels."""
+    former = os.environ.get("RELAXVM_CACHE_DIR")
+    folder = tempfile.mkdtemp(prefix="relaxvm-bench-")
+    os.environ["RELAXVM_CACHE_DIR"] = folder
+    try:
+        yield pathlib.Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if former is None:
+            del os.environ["RELAXVM_CACHE_DIR"]
+        else:
+            os.environ["RELAXVM_CACHE_DIR"] = former
+
+
+# name -> (what is built, how, runs)
+CASES = {
+    f"GEMM {SIZE}, kernel": (gemm, build_gemm, 5),
+    f"GEMM {SIZE}, relax.build": (gemm_graph, lambda mod: relax.build(mod, "llvm"), 5),
+    "transformer, 12 layers": (lambda: transformer(12), lambda mod: relax.build(mod, "llvm"), 1),
+}
+
+
+@pytest.mark.parametrize("cached", [False, True], ids=["cold", "cached"])
+@pytest.mark.parametrize("name", CASES)
+def bench_build(benchmark, name, cached):
+    make, run, rounds = CASES[name]
+    mod = make()
+    benchmark.group = f"build: {name}"
+    with empty_cache() as folder:
+        run(mod)
+
+        def setup():
+            if not cached:
+                shutil.rmtree(folder / "objects", ignore_errors=True)
+
+        benchmark.pedantic(run, (mod,), setup=setup, rounds=rounds)
+
+
+def best(run, mod, rounds, before):
+    """(wall, processor) milliseconds of the best of some runs."""
+    found = (float("inf"), float("inf"))
+    for _ in range(rounds):
+        before()
+        wall, cpu = time.perf_counter(), time.process_time()
+        run(mod)
+        one = (time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3
+        found = tuple(map(min, found, one))
+    return found
+
+
+@contextlib.contextmanager
+def timed(parts):
+    """Adds the processor time of the steps of a build to `parts`, by name."""
+    steps = {
+        "_scheduled": "schedule",
+        "verify_well_formed": "verify",
+        "lower_module": "lower",
+        "generate": "generate",
+        "compile_text": "LLVM",
+    }
+    originals = {name: getattr(units, name) for name in steps}
+
+    def wrap(name):
+        def step(*args, **options):
+            start = time.process_time()
+            try:
+                return originals[name](*args, **options)
+            finally:
+                passed = (time.process_time() - start) * 1e3
+                parts[steps[name]] = parts.get(steps[name], 0) + passed
+
+        return step
+
+    for name in steps:
+        setattr(units, name, wrap(name))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(units, name, original)
+
+
+def main():
+    """Print the table."""
+    os.environ.setdefault("RELAXVM_BUILD_JOBS", "1")
+    if units.Settings(kernel_build.machine_of()).key() is None:
+        sys.exit("the sources have changed since this started: nothing is cached; run it again")
+    print(f"{'ms':28}{'cold':>9}{'processor':>11}{'cached':>9}{'processor':>11}")
+    for name, (make, run, rounds) in CASES.items():
+        mod = make()
+        with empty_cache() as folder:
+            run(mod)
+            parts: dict[str, float] = {}
+            with timed(parts):
+                cold = best(
+                    run,
+                    mod,
+                    rounds,
+                    lambda folder=folder: shutil.rmtree(folder / "objects", ignore_errors=True),
+                )
+            run(mod)
+            cached = best(run, mod, max(3, rounds * 4), lambda: None)
+        print(
+            f"{name:28}{cold[0]:9.1f}{cold[1]:11.1f}{cached[0]:9.2f}{cached[1]:11.2f}", flush=True
+        )
+        if name.endswith("kernel"):
+            for what, bound, got in (("cold", COLD_MS, cold), ("cached", CACHED_MS, cached)):
+                verdict = "met" if got[0] <= bound else "MISSED"
+                print(f"  {what}: {got[0]:.2f} ms, target {bound} ms: {verdict}")
+        shares = ", ".join(f"{part} {ms / rounds:.1f}" for part, ms in parts.items())
+        print(f"  processor time of a cold build, in ms: {shares}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

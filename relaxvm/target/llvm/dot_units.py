@@ -1,0 +1,107 @@
+"""Which dot-product instructions and which vectors a machine has."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from .machine import Machine, host_machine, producer
+from .probe import ARM, X86, assembly_of_probes
+
+__all__ = ["dot_units", "vector_units"]
+
+# Instructions of `dot_units`, and the features of this computer that they need.
+_FEATURES = (
+    ("pmaddwd.128", "+sse2"),
+    ("pmaddwd.256", "+avx2"),
+    ("pmaddwd.512", "+avx512bw"),
+    ("vpdpbusd.512", "+avx512vnni"),
+    ("vpdpbusd.128 vpdpbusd.256", "+avx512vnni +avx512vl"),
+    ("vpdpbusd.128 vpdpbusd.256", "+avxvnni"),
+    ("dpbf16ps.512", "+avx512bf16"),
+    ("dpbf16ps.128 dpbf16ps.256", "+avx512bf16 +avx512vl"),
+    ("udot sdot", "+dotprod"),
+    ("usdot", "+i8mm"),
+    ("bfdot", "+bf16"),
+)
+
+
+def _is_this_computer(machine: Machine) -> bool:
+    here = host_machine()
+    return (machine.triple, machine.cpu, machine.features) == (
+        here.triple,
+        here.cpu,
+        here.features,
+    )
+
+
+def _assembly(machine: Machine) -> str:
+    return assembly_of_probes(machine.triple, machine.cpu, machine.features, producer())
+
+
+@functools.lru_cache(maxsize=64)
+def dot_units(machine: Machine) -> frozenset[str]:
+    """Instructions by name and, on x86, width of their registers in bits:
+
+    "pmaddwd.256"   sums of two products of int16
+    "vpdpbusd.256"  uint8 x int8, four at a time, added to int32
+    "dpbf16ps.512"  bfloat16, two at a time, added to float32
+    "udot", "sdot", "usdot", "bfdot"    the same on Arm
+    """
+    architecture = machine.triple.split("-")[0]
+    if _is_this_computer(machine):
+        has = frozenset(machine.features.split(","))
+        fits = [unit.split() for unit, wanted in _FEATURES if has.issuperset(wanted.split())]
+        return frozenset(unit for units in fits for unit in units)
+    if architecture in X86:
+        return _of_x86(_assembly(machine))
+    return _of_arm(_assembly(machine)) if architecture in ARM else frozenset()
+
+
+def _of_x86(asm: str) -> frozenset[str]:
+    found = {"pmaddwd.128"} if "paddd" in asm else set()
+    if re.search(r"vpaddd.*[yz]mm", asm):
+        found.add("pmaddwd.256")
+    if re.search(r"vpaddw.*zmm", asm):
+        # 16-bit elements in 512 bits are an extension of their own (avx512bw).
+        found.add("pmaddwd.512")
+    for bits, register in ((128, "xmm"), (256, "ymm"), (512, "zmm")):
+        if re.search(rf"vpdpbusd.*{register}", asm):
+            found.add(f"vpdpbusd.{bits}")
+    # With {vex} before it, it is of AVX-NE-CONVERT, which has no dot product.
+    for line in asm.splitlines():
+        if "vcvtneps2bf16" in line and "{vex}" not in line:
+            found |= {"dpbf16ps.512"} if "zmm" in line else {"dpbf16ps.128", "dpbf16ps.256"}
+    return frozenset(found)
+
+
+def _of_arm(asm: str) -> frozenset[str]:
+    found: set[str] = set()
+    if re.search(r"\tudot\b", asm):
+        found |= {"udot", "sdot"}
+    if re.search(r"\tusdot\b", asm):
+        found.add("usdot")
+    if re.search(r"\tbfcvtn", asm):
+        found.add("bfdot")
+    return frozenset(found)
+
+
+@functools.lru_cache(maxsize=64)
+def vector_units(machine: Machine) -> tuple[int, bool] | None:
+    """Width of the vector registers in bits, and whether there is FMA; None: not known."""
+    architecture = machine.triple.split("-")[0]
+    has = frozenset(machine.features.split(","))
+    if architecture in X86:
+        if _is_this_computer(machine):
+            wide = 512 if "+avx512f" in has else 256 if "+avx" in has else 128
+            return wide, bool(has & {"+fma", "+fma4"})
+        asm = _assembly(machine)
+        # LLVM prefers 256 bits on some CPUs that have 512: what counts is what there is.
+        wide = 512 if "zmm" in asm else 256 if "ymm" in asm else 128 if "xmm" in asm else 64
+        return wide, "vfmadd" in asm
+    asm = _assembly(machine)
+    if architecture in ARM:
+        return (128, "fmla" in asm) if ".4s" in asm else (64, False)
+    if architecture.startswith("riscv"):
+        return (128, "vfmacc" in asm or "vfmadd" in asm) if "vsetivli" in asm else (64, False)
+    return None

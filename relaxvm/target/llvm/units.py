@@ -1,0 +1,369 @@
+"""Loop functions in units: what is compiled together, kept on disk together, and shared.
+
+A unit is a loop function, or several that call each other. It becomes an object of its own, under
+symbols that follow from what it computes; so equal kernels are compiled once, whatever their names,
+and the object is the same in every program. Its key is made of the functions as they come in,
+before they are scheduled and lowered: a unit that is on disk costs neither passes nor LLVM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import msgpack
+
+from ... import __version__
+from ...base import CpuModel, InternalError
+from ...ir import Call, GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack, walk
+from ...ir.transform import Sequential
+from ...runtime.kernel import KernelInfo
+from ...tir import PrimFunc
+from ...tir.analysis import verify_well_formed
+from ...tir.schedule.rules import DefaultSchedule
+from ...tir.transform import lower_module
+from .codegen import Generated, InnerKernel, generate
+from .dot_units import dot_units
+from .fingerprint import fingerprint
+from .flops import note_flops
+from .machine import Machine, compile_text, has_symbol, host_machine, producer
+from .signature import signature_of
+
+__all__ = [
+    "CompiledUnit",
+    "Settings",
+    "Unit",
+    "compile_unit",
+    "finish_unit",
+    "generate_module",
+    "prepare",
+    "split",
+    "unit_of",
+]
+
+_NUMBERED = re.compile(r"_?\d+$")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What units are compiled for, and how.
+
+    confined  whether nothing may reach outside of the arguments (code from files)
+    cpu       for which CPU functions get default schedules; None: they stay as they are
+    context   the PassContext of the build
+    """
+
+    machine: Machine
+    confined: bool = False
+    cpu: CpuModel | None = None
+    context: PassContext = field(default_factory=PassContext.current)
+
+    def key(self) -> str | None:
+        """Text that is the same where everything that matters is the same; None where that cannot
+        be told, and nothing may be taken from the disk.
+        """
+        sources = fingerprint()
+        # Instruments watch the passes run, and may skip some.
+        if sources is None or self.context.instruments:
+            return None
+        context = self.context
+        return repr(
+            (
+                (__version__, sources, producer(), self.confined),
+                _plain(self.machine),
+                None if self.cpu is None else _plain(self.cpu),
+                (context.opt_level, context.required_pass, context.disabled_pass),
+                sorted(context.config.items()),
+            )
+        )
+
+
+def _plain(made: Any) -> list[Any]:
+    """The fields of a dataclass. Sets are sorted: their order is another in each process."""
+    values = ((f.name, getattr(made, f.name)) for f in fields(made))
+    return [(k, sorted(v) if isinstance(v, frozenset) else v) for k, v in values]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Functions that are compiled together.
+
+    functions  named as the user knows them
+    names      under which each exported one is called
+    stem       what its symbols are called after; the name of a single function in `document`
+    document   the functions in bytes, without what differs between equal ones
+    """
+
+    functions: IRModule
+    names: dict[GlobalVar, tuple[str, ...]]
+    stem: str
+    document: bytes
+
+    @property
+    def tag(self) -> str:
+        """Tells its symbols from those of others."""
+        return hashlib.sha256(self.stem.encode() + b"\0" + self.document).hexdigest()[:16]
+
+    def inside(self, gv: GlobalVar) -> str:
+        """What a function is called in the compiled unit."""
+        return self.stem if len(self.functions) == 1 else gv.name_hint
+
+    def key(self, settings: str) -> bytes:
+        """Of the cache's entry."""
+        return f"unit {settings} {self.stem}\0".encode() + self.document
+
+
+def split(mod: IRModule) -> list[Unit]:
+    """The units of a module of loop functions, in its order; equal functions share one."""
+    made: list[Unit | bytes] = []
+    alone: dict[bytes, list[GlobalVar]] = {}
+    for group in _groups(mod):
+        if len(group) == 1 and not _called(mod[group[0]]):
+            document = save_msgpack(IRModule({"kernel": _nameless(mod[group[0]])}), spans=False)
+            if document not in alone:
+                made.append(document)
+            alone.setdefault(document, []).append(group[0])
+            continue
+        functions = IRModule({gv: mod[gv] for gv in group})
+        names = {gv: (gv.name_hint,) for gv in _exported(functions)}
+        document = save_msgpack(functions, spans=False)
+        made.append(Unit(functions, names, group[0].name_hint, document))
+    return [_single(mod, m, alone[m]) if isinstance(m, bytes) else m for m in made]
+
+
+def unit_of(stem: str, document: bytes) -> Unit:
+    """The unit with this document, in another process."""
+    functions = load_msgpack(document)
+    if len(functions) == 1:
+        (fn,) = functions.functions.values()
+        functions = IRModule({stem: fn})
+    names = {gv: (gv.name_hint,) for gv in _exported(functions)}
+    return Unit(functions, names, stem, document)
+
+
+def _single(mod: IRModule, document: bytes, gvs: Sequence[GlobalVar]) -> Unit:
+    first = gvs[0]
+    functions = IRModule({first: mod[first]})
+    exported = _exported(functions)
+    names = {first: tuple(gv.name_hint for gv in gvs)} if exported else {}
+    # "add", "add1" and "add_2" are numbered for their module only.
+    stem = _NUMBERED.sub("", first.name_hint) or "kernel"
+    return Unit(functions, names, stem, document)
+
+
+def _nameless(fn: Any) -> PrimFunc:
+    """The function without its own name. Only whether it is public matters to the code."""
+    assert isinstance(fn, PrimFunc)
+    if fn.get_attr("global_symbol") is None:
+        return fn
+    return fn.with_attr("global_symbol", "kernel")
+
+
+def _called(fn: Any) -> list[GlobalVar]:
+    return [n.op for n in walk(fn.body) if isinstance(n, Call) and isinstance(n.op, GlobalVar)]
+
+
+def _groups(mod: IRModule) -> list[list[GlobalVar]]:
+    """The functions of `mod`, those together that are connected by calls."""
+    leader = {gv: gv for gv in mod}
+
+    def find(gv: GlobalVar) -> GlobalVar:
+        while leader[gv] is not gv:
+            leader[gv] = leader[leader[gv]]
+            gv = leader[gv]
+        return gv
+
+    for gv, fn in mod.items():
+        for callee in _called(fn):
+            # What is called but missing is the code generator's to refuse.
+            if callee in leader:
+                leader[find(callee)] = find(gv)
+    groups: dict[GlobalVar, list[GlobalVar]] = {}
+    for gv in mod:
+        groups.setdefault(find(gv), []).append(gv)
+    return list(groups.values())
+
+
+def _exported(mod: IRModule) -> list[GlobalVar]:
+    """Every function but the private ones that return a value: only other loop functions can use
+    those.
+    """
+    found = []
+    for gv, fn in mod.items():
+        assert isinstance(fn, PrimFunc)
+        private = fn.get_attr("global_symbol") is None
+        returns = fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
+        if not (private and returns):
+            found.append(gv)
+    return found
+
+
+# -- compiling -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CompiledUnit:
+    """What becomes of a unit; it does not know under which names its kernels are called.
+
+    object    b"" if nothing of it can be called
+    portable  the scheduled functions, from which any machine can compile it again
+    infos     the wrappers, in the order of `Unit.names`
+    inner     of each: symbol, failures, threads (see `codegen.InnerKernel`)
+    externs   C functions by name, and whether the process that runs it has them
+    """
+
+    object: bytes
+    portable: bytes
+    infos: tuple[KernelInfo, ...]
+    inner: tuple[tuple[str, tuple[int, ...], bool], ...]
+    externs: tuple[tuple[str, bool], ...]
+
+    def to_bytes(self) -> bytes:
+        """As the cache keeps it."""
+        infos = [info.to_plain() for info in self.infos]
+        packed: bytes = msgpack.packb(
+            [self.object, self.portable, infos, self.inner, self.externs], use_bin_type=True
+        )
+        return packed
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> CompiledUnit:
+        """The inverse. The cache vouches for `data`."""
+        code, portable, infos, inner, externs = msgpack.unpackb(data)
+        return cls(
+            code,
+            portable,
+            tuple(map(KernelInfo.from_plain, infos)),
+            tuple((symbol, tuple(failures), threads) for symbol, failures, threads in inner),
+            tuple((name, present) for name, present in externs),
+        )
+
+    def runs_here(self) -> bool:
+        """Whether this process has the C functions that the one that compiled it had."""
+        return all(has_symbol(name) is present for name, present in self.externs)
+
+    def kernels(self, unit: Unit) -> Iterator[tuple[KernelInfo, InnerKernel]]:
+        """Its kernels under all their names."""
+        for (gv, names), info, (symbol, failures, threads) in zip(
+            unit.names.items(), self.infos, self.inner
+        ):
+            fn = unit.functions[gv]
+            assert isinstance(fn, PrimFunc)
+            found = signature_of(fn)
+            params = tuple(replace(p, access=i.access) for p, i in zip(found.params, info.params))
+            signature = replace(found, params=params, noalias=info.noalias)
+            if signature.kernel_params() != info.params:
+                raise InternalError(f"{gv.name_hint}: passes changed what the function takes")
+            for name in names:
+                yield (
+                    replace(info, name=name),
+                    InnerKernel(symbol, signature, failures, threads),
+                )
+
+
+def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
+    """Schedule, lower, generate, optimise, emit.
+
+    Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no
+    code for.
+    """
+    with _under(settings.context):
+        scheduled = _scheduled(unit.functions, settings.cpu)
+        lowered = _lowered(scheduled)
+    return finish_unit(unit, settings, scheduled, lowered)
+
+
+def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:
+    """`mod` scheduled and lowered as a whole, so that instruments see every pass once."""
+    scheduled = _scheduled(mod, settings.cpu)
+    return scheduled, _lowered(scheduled)
+
+
+def finish_unit(
+    unit: Unit, settings: Settings, scheduled: IRModule, lowered: IRModule
+) -> CompiledUnit:
+    """The rest of `compile_unit`, where more than its functions may be lowered."""
+    portable = _portable(unit, scheduled)
+    if not unit.names:
+        return CompiledUnit(b"", portable, (), (), ())
+    mine = IRModule({gv: lowered[gv] for gv in unit.functions})
+    stems = {gv: f"{unit.inside(gv)}_{unit.tag}" for gv in unit.functions}
+    externs: dict[str, bool] = {}
+    generated = _generated(mine, list(unit.names), settings, stems, externs)
+    inner = [generated.inner(gv) for gv in unit.names]
+    inner_text, wrappers = generated.parts
+    code = compile_text(inner_text, settings.machine, straight=wrappers).object
+    return CompiledUnit(
+        code,
+        portable,
+        tuple(replace(i, name=unit.inside(gv)) for gv, i in zip(unit.names, generated.infos)),
+        tuple((k.symbol, k.failures, k.threads) for k in inner),
+        tuple(externs.items()),
+    )
+
+
+def generate_module(mod: IRModule, settings: Settings) -> Generated:
+    """All of `mod` as one LLVM module, to be read."""
+    with _under(settings.context):
+        lowered = _lowered(_scheduled(mod, settings.cpu))
+    return _generated(lowered, _exported(mod), settings, {}, {})
+
+
+def _portable(unit: Unit, scheduled: IRModule) -> bytes:
+    if len(unit.functions) == 1:
+        (gv,) = unit.functions
+        return save_msgpack(IRModule({unit.stem: _nameless(scheduled[gv])}), spans=False)
+    return save_msgpack(IRModule({gv: scheduled[gv] for gv in unit.functions}), spans=False)
+
+
+def _under(context: PassContext) -> PassContext:
+    """A context like `context` that can be entered again."""
+    return PassContext(
+        context.opt_level,
+        context.required_pass,
+        context.disabled_pass,
+        None,
+        context.config,
+    )
+
+
+def _scheduled(mod: IRModule, cpu: CpuModel | None) -> IRModule:
+    if cpu is None:
+        return mod
+    scheduled: IRModule = Sequential((DefaultSchedule(cpu=cpu),), name="schedule")(mod)
+    return note_flops(mod, scheduled)
+
+
+def _lowered(mod: IRModule) -> IRModule:
+    verify_well_formed(mod)
+    return lower_module(mod)
+
+
+def _generated(
+    lowered: IRModule,
+    exported: Sequence[GlobalVar],
+    settings: Settings,
+    symbols: Mapping[GlobalVar, str],
+    externs: dict[str, bool],
+) -> Generated:
+    """The LLVM text; `externs` gets what was asked about this process."""
+    machine = settings.machine
+    local = machine.triple == host_machine().triple
+
+    def present(name: str) -> bool:
+        # Nobody knows what a process on another machine has.
+        return not local or externs.setdefault(name, has_symbol(name))
+
+    return generate(
+        lowered,
+        exported,
+        triple=machine.triple,
+        native_half=machine.native_half,
+        confined=settings.confined,
+        has_symbol=present,
+        dot_units=lambda: dot_units(machine),
+        symbols=symbols,
+    )

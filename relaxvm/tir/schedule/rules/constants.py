@@ -1,0 +1,26 @@
+"""Layouts in which kernels want their constant inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...stmt import Buffer
+from ..index_map import IndexMap
+
+__all__ = ["ConstantLayout"]
+
+
+@dataclass(frozen=True)
+class ConstantLayout:
+    """How a rule would have an input if that were known when the kernel is built.
+
+    index_map  from the indices of the input to those in the wanted layout, a bijection
+    pack       an array of the input -> the same elements in that layout
+    """
+
+    buffer: Buffer
+    index_map: IndexMap
+    pack: Callable[[np.ndarray], np.ndarray]

@@ -1,0 +1,151 @@
+"""Elementwise work inside a kernel: producers vanish into the blocks that read them.
+
+    T[i, j] = A[i, j] * 2.0           →    for ij: C[ij] = max(A[ij] * 2.0, 0.0)
+    C[i, j] = max(T[i, j], 0.0)
+
+A block is put into its readers if that computes nothing again, or nothing that costs more than the
+memory it saves. Loops over what is one run of memory become one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ....base import CpuModel, ScheduleError
+from ....ir import Add, Call, Cast, Div, IntImm, PrimExpr, Sub, Var, walk
+from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ..facts import facts_of
+from ..regions import users_of
+from ..schedule import Schedule
+from .contraction import loops_of, match_contraction
+from .reduction import run_length
+
+__all__ = ["inline_producers", "schedule_elementwise"]
+
+# Operations that cost next to nothing beside a load and a store.
+_CHEAP = 4
+# An expression of more parts would no longer stay in registers.
+_LARGEST = 400
+_CHEAP_CALLS = frozenset({"tir.if_then_else", "tir.likely", "tir.fabs", "tir.isnan"})
+
+
+def inline_producers(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
+    """Inline the elementwise blocks among `blocks` where that pays; returns those that vanished."""
+    gone = []
+    for rv in blocks:
+        block: Block = sch.get(rv)
+        if not _is_elementwise(sch, block) or not _pays(sch, block):
+            continue
+        try:
+            sch.compute_inline(rv)
+        except ScheduleError:
+            continue
+        gone.append(rv)
+    return gone
+
+
+def _is_elementwise(sch: Schedule, block: Block) -> bool:
+    return (
+        isinstance(block.body, BufferStore)
+        and not block.alloc_buffers
+        and facts_of(sch.state, block).kind == "complete"
+    )
+
+
+def _pays(sch: Schedule, block: Block) -> bool:
+    """Whether to compute the block's expression where it is read."""
+    store = block.body
+    assert isinstance(store, BufferStore)
+    readers, writers = users_of(sch.state, store.buffer.data)
+    if not readers or len(writers) != 1:
+        return False
+    cost = _cost(store.value)
+    times = 0
+    for reader in readers:
+        loads = _loads(reader, store.buffer)
+        times += len(loads)
+        if match_contraction(reader) is not None or not isinstance(reader.body, BufferStore):
+            return False
+        reduces = any(a.iter_type == "reduce" for a in reader.iter_vars)
+        once = _at_most_once(reader, store.buffer, loads)
+        if not once and (reduces or cost > 0):
+            return False
+        if cost + _cost(reader.body.value) > _LARGEST:
+            return False
+    return times == 1 or cost <= _CHEAP
+
+
+def _cost(e: PrimExpr) -> int:
+    """Operations of an expression, each counted once however often it is used."""
+    total = 0
+    for n in walk(e):
+        if isinstance(n, Call):
+            total += 1 if getattr(n.op, "name", "") in _CHEAP_CALLS else 20
+        elif isinstance(n, Div):
+            total += 4
+        elif isinstance(n, PrimExpr) and not isinstance(n, (BufferLoad, Cast, Var)):
+            # Arithmetic of indices is not told from other: it is cheap, and there is little.
+            total += 1 if n._children_() else 0
+    return total
+
+
+def _loads(block: Block, buffer: Buffer) -> list[BufferLoad]:
+    return [n for n in walk(block.body) if isinstance(n, BufferLoad) and n.buffer is buffer]
+
+
+def _at_most_once(reader: Block, buffer: Buffer, loads: Iterable[BufferLoad]) -> bool:
+    """Whether each of the loads reads no element in two iterations of the reader."""
+    axes = {
+        a.var: a.dom.extent  # type: ignore[union-attr]
+        for a in reader.iter_vars
+        if not _is_one(a.dom.extent)  # type: ignore[union-attr]
+    }
+    if _no_more(axes.values(), buffer.shape):
+        return True
+    return all(axes.keys() <= {_axis(i) for i in load.indices} for load in loads)
+
+
+def _axis(index: PrimExpr) -> Any:
+    """The axis of ``axis``, ``axis + c`` or ``axis - c``."""
+    while isinstance(index, (Add, Sub)) and isinstance(index.b, IntImm):
+        index = index.a
+    return index
+
+
+def _is_one(e: PrimExpr) -> bool:
+    return isinstance(e, IntImm) and e.value == 1
+
+
+def _no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:
+    """Whether the product of `extents` is at most that of `shape`, whatever the symbols are."""
+    few, many, symbols = 1, 1, []
+    for e in extents:
+        if isinstance(e, IntImm):
+            few *= e.value
+        else:
+            symbols.append(e)
+    for e in shape:
+        if isinstance(e, IntImm):
+            many *= e.value
+        elif e in symbols:
+            symbols.remove(e)
+        else:
+            return False
+    return not symbols and few <= many
+
+
+def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Fuse the innermost loops of a block that writes each element once, where all that it touches
+    is one run of memory: so no loop is too short for vectors. False if there are no such loops.
+    """
+    block: Block = sch.get(rv)
+    loops = loops_of(sch, rv)
+    if not loops or facts_of(sch.state, block).kind != "complete":
+        return False
+    axes = list(loops)
+    run = run_length(sch, block, loops, axes)
+    if run < 2:
+        return False
+    sch.fuse(*(loops[v] for v in axes[-run:]))
+    return True

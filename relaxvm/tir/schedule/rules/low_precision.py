@@ -1,0 +1,221 @@
+"""Sums of products of 8- and 16-bit numbers, kept in 32 bits.
+
+    C[i, j] += int32(A[i, k]) * int32(B[k, j])          int8, uint8, with zero points too
+    C[i, j] += float32(A[i, k]) * float32(B[k, j])      bfloat16, float16
+
+What the machine has decides how they are computed:
+
+    instruction              operands as packed          terms in one step
+    vpdpbusd (VNNI)          uint8 x int8                4
+    sdot, udot, usdot        as they are                 4
+    vpmaddwd (AVX2)          int16 x int16               2
+    vdpbf16ps, bfdot         bfloat16 x bfloat16         2
+    multiply and add         int16, or float32           1
+
+Operands are copied once into the order in which the instruction reads them (`pack_contraction`):
+elements that one instruction takes side by side, columns in panels as wide as a tile. The copies
+are blocks of their own, in front. Then a tile of rows x vectors is summed up in registers, as in
+`contraction.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ....base import CpuModel
+from ....ir import Var
+from ...stmt import Block
+from ...transform import PARTITION_HINT
+from ..dot_intrins import dot_intrin
+from ..packing import Factor, factors_of
+from ..reducer import match_reducer
+from ..schedule import Schedule
+from ..state import free_variables
+from .contraction import extent_of, loops_of, tile_shape
+
+__all__ = ["schedule_low_precision"]
+
+# With fewer rows a copy costs more than it saves.
+_LEAST_ROWS = 4
+_LEAST_STEPS = 1 << 12
+_TYPICAL_SIZE = 64
+_X86 = ("x86_64", "amd64")
+
+
+@dataclass(frozen=True)
+class Way:
+    """How products are summed.
+
+    broadcast  dtype of the packed elements that all columns share
+    streamed   dtype of the packed elements of the columns
+    group      products in one step of one sum
+    spare      registers that a step needs for itself
+    """
+
+    broadcast: str
+    streamed: str
+    group: int = 1
+    spare: int = 0
+
+
+def way_of(broadcast: str, streamed: str, out: str, cpu: CpuModel) -> Way | None:
+    """How `cpu` best sums products of these dtypes; None if they are no matter of this rule."""
+    narrow = {broadcast, streamed}
+    if out == "int32" and narrow <= {"int8", "uint8", "int16"}:
+        return _of_integers(broadcast, streamed, cpu)
+    if out == "float32" and narrow <= {"bfloat16", "float16"}:
+        if narrow == {"bfloat16"} and (
+            cpu.has("avx512bf16") or (cpu.has("bf16") and cpu.architecture not in _X86)
+        ):
+            return Way("bfloat16", "bfloat16", 2, _ahead(cpu))
+        return Way("float32", "float32", 1, _ahead(cpu))
+    return None
+
+
+def _ahead(cpu: CpuModel) -> int:
+    """Registers for factors loaded ahead: Arm's cores do not multiply from memory, and LLVM then
+    starts several loads early.
+    """
+    return 0 if cpu.architecture in _X86 else 3
+
+
+def _of_integers(broadcast: str, streamed: str, cpu: CpuModel) -> Way:
+    bytes_only = "int16" not in (broadcast, streamed)
+    if cpu.architecture in _X86:
+        if bytes_only and (cpu.has("avx512vnni") or cpu.has("avxvnni")):
+            # One factor has a sign, the other has none: the streamed one stays as it is.
+            return Way("uint8" if streamed == "int8" else "int8", streamed, 4)
+        return Way("int16", "int16", 2, 1)
+    if bytes_only and cpu.has("dotprod"):
+        mixed = broadcast != streamed and cpu.has("i8mm")
+        return Way(broadcast if mixed else streamed, streamed, 4, _ahead(cpu))
+    return Way("int16", "int16", 1, _ahead(cpu))
+
+
+# -- scheduling ------------------------------------------------------------------------------------
+
+
+def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Pack and tile the contraction of narrow numbers in block `rv`. False if it is none."""
+    block: Block = sch.get(rv)
+    factors, reducer = factors_of(block), match_reducer(block)
+    if factors is None or reducer is None:
+        return False
+    out, indices = reducer.buffers[0]
+    if not indices or not isinstance(indices[-1], Var):
+        return False
+    vector = indices[-1]
+    inside = [vector in free_variables(f.load) for f in factors]
+    if sum(inside) != 1:
+        return False
+    one, other = factors if inside[1] else factors[::-1]
+    way = way_of(str(one.load.dtype), str(other.load.dtype), str(out.dtype), cpu)
+    loops = loops_of(sch, rv)
+    if way is None or loops is None:
+        return False
+    columns = extent_of(sch, loops[vector])
+    grouped = _grouped(sch, block, loops, one, other)
+    row = _row(indices, one, other)
+    lanes = cpu.lanes(32)
+    if columns is None or grouped is None or row is None or lanes < 4:
+        return False
+    rows = extent_of(sch, loops[row])
+    steps = math.prod(extent_of(sch, x) or _TYPICAL_SIZE for x in loops.values())
+    if (rows is not None and rows < _LEAST_ROWS) or steps < _LEAST_STEPS:
+        return False
+    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
+    positions = [a.var for a in block.iter_vars]
+    copy, streamed, *others = sch.pack_contraction(
+        rv,
+        [positions.index(vector), positions.index(grouped)],
+        way.group,
+        [vectors, lanes],
+        [way.broadcast, way.streamed],
+    )
+    _tile(sch, rv, copy, (vector, row, grouped), way, (height, vectors, lanes))
+    for pack in (streamed, *others):
+        _finish_copy(sch, pack)
+    return True
+
+
+def _grouped(
+    sch: Schedule, block: Block, loops: dict[Var, Any], one: Factor, other: Factor
+) -> Var | None:
+    """The reduce axis to take in groups: the longest that alone indexes both factors."""
+    best, most = None, 0
+    for axis in block.iter_vars:
+        extent = extent_of(sch, loops[axis.var])
+        fits = axis.iter_type == "reduce" and one.is_alone(axis.var) and other.is_alone(axis.var)
+        if fits and extent is not None and extent > most:
+            best, most = axis.var, extent
+    return best
+
+
+def _row(indices: Any, one: Factor, other: Factor) -> Var | None:
+    """The last axis of the output that the streamed factor does not have."""
+    used, streamed = free_variables(one.load), free_variables(other.load)
+    rows = [v for v in indices if isinstance(v, Var) and v in used and v not in streamed]
+    return rows[-1] if rows else None
+
+
+def _tile(
+    sch: Schedule,
+    rv: Any,
+    copy: Any,
+    axes: tuple[Var, Var, Var],
+    way: Way,
+    shape: tuple[int, int, int],
+) -> None:
+    """Sum up tiles of rows x vectors in registers, and write each once."""
+    vector, row, grouped = axes
+    height, vectors, lanes = shape
+    block = sch.get(rv)
+    loops = dict(zip((a.var.name for a in block.iter_vars), sch.get_loops(rv)))
+    kinds = {a.var.name: a.iter_type for a in block.iter_vars}
+    jo, jv, ji = (loops.pop(f"{vector.name}_{k}") for k in range(3))
+    ko = loops.pop(f"{grouped.name}_0")
+    inner = [ji, loops.pop(f"{grouped.name}_1")] if way.group > 1 else [ji]
+    columns = extent_of(sch, sch.get_loops(copy)[-1])
+    line = loops.pop(row.name)
+    rows = extent_of(sch, line)
+    steps = [*(x for name, x in loops.items() if kinds[name] == "reduce"), ko]
+    outer = [x for name, x in loops.items() if kinds[name] == "spatial"]
+    io, ii = sch.split(line, [None, height])
+    sch.reorder(*outer, jo, io, *steps, ii, jv, *inner)
+    sch.set_scope(rv, 0, "local")
+    sch.reverse_compute_at(copy, io)
+    start = sch.decompose_reduction(rv, steps[0])
+    _unroll(sch, sch.get_loops(start)[-3:-1])
+    sch.vectorize(sch.get_loops(start)[-1])
+    _unroll(sch, [ii, jv])
+    if way.group > 1:
+        sch.tensorize(ji, dot_intrin(lanes, way.broadcast, way.streamed))
+    else:
+        sch.vectorize(ji)
+    place = [sch.get(x) for x in sch.get_loops(copy)]
+    *tile, last = list(sch.get_loops(copy))[place.index(sch.get(io)) + 1 :]
+    over, each = sch.split(last, [None, lanes])
+    sch.vectorize(each)
+    _unroll(sch, [*tile, over])
+    for loop, total, size in ((jo, columns, lanes * vectors), (io, rows, height)):
+        if total is None or total % size:
+            # Full tiles get a loop of their own, in which no condition is left.
+            sch.annotate(loop, PARTITION_HINT, True)
+
+
+def _unroll(sch: Schedule, loops: Any) -> None:
+    for loop in loops:
+        if (extent_of(sch, loop) or 99) <= 32:
+            sch.unroll(loop)
+
+
+def _finish_copy(sch: Schedule, pack: Any) -> None:
+    """Unroll what lies side by side in a copy; LLVM vectorises what is around it."""
+    block: Block = sch.get(pack)
+    loops = list(sch.get_loops(pack))
+    if any(a.iter_type == "reduce" for a in block.iter_vars) or len(loops) < 3:
+        return
+    if (extent_of(sch, loops[-1]) or 99) <= 4:
+        sch.unroll(loops[-1])

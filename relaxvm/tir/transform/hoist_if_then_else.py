@@ -1,0 +1,210 @@
+"""Take `if_then_else` out of innermost loops that store one element a time: padding, concatenation.
+
+    for i in range(58):                         if 0 <= j - 1 and j - 1 < 56:
+        P[i] = T.if_then_else(                      for i in range(1):
+          0 <= j - 1 and j - 1 < 56 and                 P[i] = 0.0
+          0 <= i - 1 and i - 1 < 56,                for i in range(1, 57):
+          A[(j - 1) * 56 + i - 1], 0.0)  →              P[i] = A[(j - 1) * 56 + i - 1]
+                                                    for i in range(57, 58):
+                                                        P[i] = 0.0
+                                                else:
+                                                    for i in range(58):
+                                                        P[i] = 0.0
+
+Conditions that the loop does not change are asked once. Those that hold from one iteration to
+another, ``c * i + rest < limit`` with a constant c > 0, split the loop. What is left are loops
+without a branch, which LLVM turns into vectors. Only conditions over numbers are moved: none that
+reads memory or may divide by zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...arith import Analyzer
+from ...arith.tree import conjuncts
+from ...ir import (
+    GE,
+    GT,
+    INTRINSICS,
+    LE,
+    LT,
+    Add,
+    And,
+    Call,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    IRModule,
+    Max,
+    Min,
+    Mod,
+    Not,
+    Or,
+    PassContext,
+    PrimExpr,
+    Sub,
+    Var,
+    const,
+    substitute,
+    walk,
+)
+from ...ir.expr import ArithmeticExpr, CompareExpr, binary, cast
+from ...ir.transform import prim_func_pass
+from ..copies import renew
+from ..op import if_then_else
+from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq
+from .loop_partition import linear_in
+from .rewriter import ScopedRewriter, Steps
+
+__all__ = ["HoistIfThenElse"]
+
+
+@prim_func_pass(opt_level=0)
+def HoistIfThenElse(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Take conditions out of innermost serial loops."""
+    return _Hoist(fn).on_function(fn)
+
+
+class _Hoist(ScopedRewriter):
+    def on_for(self, stmt: For) -> Steps:
+        with self.loop_range(stmt):
+            body = yield stmt.body
+        made = stmt.replace(body=body)
+        if stmt.kind != ForKind.SERIAL or not isinstance(body, BufferStore) or stmt.annotations:
+            return made
+        return _hoisted(made, body, self.analyzer)
+
+
+def _hoisted(loop: For, store: BufferStore, analyzer: Analyzer) -> Stmt:
+    parts = _choice(store.value)
+    if parts is None:
+        return loop
+    conditions, inside, outside = parts
+    fixed: list[PrimExpr] = []
+    bounds: list[PrimExpr] = []
+    rest: list[PrimExpr] = []
+    low: PrimExpr = const(0, loop.loop_var.dtype)
+    high: PrimExpr = cast(loop.loop_var.dtype, loop.extent)
+    for each in conditions:
+        if rest or not _is_plain(each):
+            # What comes after a condition that stays must not be asked before it.
+            rest.append(each)
+        elif loop.loop_var not in walk(each):
+            fixed.append(each)
+        else:
+            span = _holds_from_to(each, loop, analyzer)
+            if span is None:
+                rest.append(each)
+                continue
+            bounds.append(each)
+            first, end = span
+            low = low if first is None else binary(Max, low, first)
+            high = high if end is None else binary(Min, high, end)
+    if not fixed and not bounds:
+        return loop
+    kept = inside if not rest else if_then_else(_all(rest), inside, outside)
+    made: Stmt = _with_value(loop, store, kept)
+    if bounds:
+        simplify = analyzer.simplify
+        end = simplify(binary(Max, high, const(0, high.dtype)))
+        low, high = simplify(binary(Min, low, end)), end
+        made = seq(
+            *_part(loop, store, outside, const(0, low.dtype), low, analyzer),
+            *_part(loop, store, kept, low, high, analyzer),
+            *_part(loop, store, outside, high, loop.extent, analyzer),
+        )
+    if fixed:
+        made = IfThenElse(_all(fixed), made, _renewed(_with_value(loop, store, outside)))
+    return made
+
+
+def _choice(value: PrimExpr) -> tuple[list[PrimExpr], PrimExpr, PrimExpr] | None:
+    """(conditions, value if all hold, value else) of nested choices with one other value."""
+    conditions: list[PrimExpr] = []
+    other: PrimExpr | None = None
+    while isinstance(value, Call) and value.op is INTRINSICS["if_then_else"]:
+        condition, inside, outside = value.args
+        if condition.dtype.lanes != 1 or (other is not None and outside is not other):
+            break
+        other = outside
+        conditions += conjuncts(condition)
+        value = inside
+    return None if other is None else (conditions, value, other)
+
+
+_PLAIN = (Var, IntImm, ArithmeticExpr, CompareExpr, And, Or, Not)
+
+
+def _is_plain(e: PrimExpr) -> bool:
+    """Whether `e` may be asked at any time."""
+    for n in walk(e):
+        if isinstance(n, (FloorDiv, FloorMod)):
+            if not isinstance(n.b, IntImm) or n.b.value == 0:
+                return False
+        elif not isinstance(n, _PLAIN) or isinstance(n, (Div, Mod)):
+            return False
+    return True
+
+
+def _holds_from_to(
+    condition: Any, loop: For, analyzer: Analyzer
+) -> tuple[PrimExpr | None, PrimExpr | None] | None:
+    """The iterations, counted from the first one, in which the condition holds: from the one
+    number to before the other, None where there is no such bound. None if that is not known.
+    """
+    kind = type(condition)
+    if kind not in (LT, LE, GT, GE) or not condition.a.dtype.is_int:
+        return None
+    small, large = condition.a, condition.b
+    if kind in (GT, GE):
+        small, large = large, small
+    strict = kind in (LT, GT)
+    dtype = loop.loop_var.dtype
+    if small.dtype is not dtype or large.dtype is not dtype:
+        return None
+    # small - large is c * i + rest; it holds if that is < 0, or <= 0.
+    difference = substitute(Sub(small, large), {loop.loop_var: Add(loop.loop_var, loop.min)})
+    terms = linear_in(analyzer.simplify(difference), loop.loop_var)
+    if terms is None or terms[0] == 0:
+        return None
+    factor, rest = terms
+    top = rest + (0 if strict else -1)
+    if factor > 0:
+        # c * i + top < 0: i < ceil(-top / c)
+        return None, analyzer.simplify((factor - 1 - top) // factor)
+    # top < -c * i: i > top / -c
+    return analyzer.simplify(top // -factor + 1), None
+
+
+def _part(
+    loop: For,
+    store: BufferStore,
+    value: PrimExpr,
+    begin: PrimExpr,
+    end: PrimExpr,
+    analyzer: Analyzer,
+) -> list[Stmt]:
+    """The iterations from `begin` to before `end`, with `value`."""
+    extent = analyzer.simplify(Sub(cast(begin.dtype, end), begin))
+    if isinstance(extent, IntImm) and extent.value <= 0:
+        return []
+    first = analyzer.simplify(Add(cast(begin.dtype, loop.min), begin))
+    return [_renewed(_with_value(loop, store, value).replace(min=first, extent=extent))]
+
+
+def _with_value(loop: For, store: BufferStore, value: PrimExpr) -> For:
+    return loop.replace(body=store.replace(value=value))
+
+
+def _renewed(loop: For) -> For:
+    own = renew(loop.loop_var)
+    return loop.replace(loop_var=own, body=substitute(loop.body, {loop.loop_var: own}))
+
+
+def _all(conditions: list[PrimExpr]) -> PrimExpr:
+    made = conditions[0]
+    for each in conditions[1:]:
+        made = And(made, each)
+    return made

@@ -1,0 +1,259 @@
+"""Schedules of convolutions: what they compute stays the same; their loops have a known form."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+
+import relaxvm as tvm
+from relaxvm import te, tir
+from relaxvm.base import CpuModel
+from relaxvm.ir import IRModule, walk
+from relaxvm.tir import For, ForKind, Schedule, interpret
+from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.rules.convolution import (
+    block_of,
+    match_convolution,
+    schedule_convolutions,
+    tile_of,
+)
+from relaxvm.tir.transform import LOWER_TIR, VectorizeLoop
+
+AVX2 = CpuModel(vector_bits=256, vector_registers=16, fma=True)
+CPUS = {
+    "avx2": AVX2,
+    "two cores": dataclasses.replace(AVX2, cores=2),
+    "sse": CpuModel(vector_bits=128),
+    "small caches": dataclasses.replace(AVX2, l1_bytes=1 << 11, l2_bytes=1 << 12),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    data: tuple[int, int, int, int]
+    channels: int
+    kernel: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+    after: str = ""
+    symbolic: bool = False
+
+    def function(self):
+        """The loop function (data, weight, [bias or residual], result)."""
+        n, c, h, w = self.data
+        batch = tir.Var("n", "int64") if self.symbolic else n
+        x = te.placeholder((batch, c, h, w), "float32", name="X")
+        k = te.placeholder((self.channels, c // self.groups, *self.kernel), "float32", name="W")
+        made = self.formula(x, k)
+        conv, args = made, [x, k]
+        if self.after == "bias":
+            b = te.placeholder((self.channels,), "float32", name="B")
+            made = te.compute(conv.shape, lambda *i: tir.max(conv(*i) + b[i[1]], 0.0), name="out")
+            args.append(b)
+        elif self.after == "residual":
+            r = te.placeholder(conv.shape, "float32", name="R")
+            made = te.compute(conv.shape, lambda *i: conv(*i) + r(*i), name="out")
+            args.append(r)
+        return te.create_prim_func([*args, made]).with_attr("tir.noalias", True)
+
+    def arrays(self, rng):
+        shapes = [self.data, (self.channels, self.data[1] // self.groups, *self.kernel)]
+        x, k = (rng.standard_normal(s).astype("float32") for s in shapes)
+        want = self.meaning(x, k)
+        args = [x, k]
+        if self.after == "bias":
+            args.append(rng.standard_normal(self.channels).astype("float32"))
+            want = np.maximum(want + args[2][:, None, None], 0)
+        elif self.after == "residual":
+            args.append(rng.standard_normal(want.shape).astype("float32"))
+            want = want + args[2]
+        return [*args, np.full(want.shape, np.nan, "float32")], want
+
+    def formula(self, x, k):
+        (top, left), (down, right), (rows, columns) = self.padding, self.strides, self.kernel
+        (high, wide), n = self.dilation, x.shape[0]
+        each, many = self.data[1] // self.groups, self.channels // self.groups
+        if top or left:
+            x = self.padded(x)
+        rc = te.reduce_axis((0, each), "rc")
+        rh, rw = te.reduce_axis((0, rows), "rh"), te.reduce_axis((0, columns), "rw")
+        height = (self.data[2] + 2 * top - (rows - 1) * high - 1) // down + 1
+        width = (self.data[3] + 2 * left - (columns - 1) * wide - 1) // right + 1
+
+        def value(i, o, y, z):
+            first = 0 if self.groups == 1 else o // many * each
+            place = (y * down + rh.var * high, z * right + rw.var * wide)
+            return te.sum(
+                x[(i, rc.var + first, *place)] * k[o, rc.var, rh.var, rw.var], [rc, rh, rw]
+            )
+
+        return te.compute((n, self.channels, height, width), value, name="conv")
+
+    def padded(self, x):
+        (top, left), (n, c, h, w) = self.padding, x.shape
+
+        def value(i, j, y, z):
+            inside = tir.all(y - top >= 0, y - top < h, z - left >= 0, z - left < w)
+            return tir.if_then_else(inside, x[i, j, y - top, z - left], 0.0)
+
+        return te.compute((n, c, h + 2 * top, w + 2 * left), value, name="padded")
+
+    def meaning(self, x, k):
+        (top, left), (down, right), (high, wide) = self.padding, self.strides, self.dilation
+        x = np.pad(x.astype("float64"), [(0, 0), (0, 0), (top, top), (left, left)])
+        reach = [(s - 1) * d + 1 for s, d in zip(self.kernel, self.dilation)]
+        views = np.lib.stride_tricks.sliding_window_view(x, reach, (2, 3))
+        views = views[:, :, ::down, ::right, ::high, ::wide]
+        each = k.shape[1]
+        views = views.reshape(len(x), self.groups, each, *views.shape[2:])
+        k = k.astype("float64").reshape(self.groups, -1, *k.shape[1:])
+        made = np.einsum("ngchwrs,gocrs->ngohw", views, k)
+        return made.reshape(len(x), self.channels, *made.shape[3:])
+
+
+def check(case, cpu, run=None):
+    fn = case.function()
+    made = schedule_function(fn, CPUS[cpu])
+    arrays, want = case.arrays(np.random.default_rng(3))
+    (run or tvm.build(made, target="llvm")["main"])(*([made] if run else []), *arrays)
+    scale = max(1, np.abs(want).max(initial=0))
+    np.testing.assert_allclose(arrays[-1], want, rtol=1e-4, atol=1e-5 * scale)
+    return made
+
+
+def applied(case, cpu="avx2"):
+    """The function with only the rule of convolutions applied; None if it does not fit."""
+    sch = Schedule(case.function(), error_render_level="fast")
+    taken = schedule_convolutions(sch, sch.get_child_blocks(sch.get_block("root")), CPUS[cpu])
+    return next(iter(sch.mod.functions.values())) if taken else None
+
+
+CASES = {
+    "3x3": Case((1, 16, 16, 16), 24, padding=(1, 1)),
+    "3x3, last channels and rows left over": Case((2, 5, 13, 24), 11, padding=(1, 1)),
+    "3x3, a width that vectors do not divide": Case((1, 8, 7, 7), 20, padding=(1, 1)),
+    "3x3, without padding": Case((1, 6, 18, 18), 13),
+    "1x1": Case((1, 20, 8, 16), 32, (1, 1)),
+    "1x1, pixels that vectors do not divide": Case((2, 20, 7, 7), 40, (1, 1)),
+    "1x1, much weight": Case((1, 300, 7, 7), 256, (1, 1)),
+    "1x1, strided": Case((1, 24, 16, 14), 33, (1, 1), (2, 2)),
+    "1x1, padded": Case((1, 16, 9, 9), 30, (1, 1), padding=(2, 1)),
+    "7x7, strided": Case((1, 3, 30, 32), 16, (7, 7), (2, 2), (3, 3)),
+    "stride 3": Case((1, 4, 20, 26), 9, (3, 5), (2, 3), (1, 2)),
+    "dilated": Case((1, 4, 20, 20), 12, dilation=(2, 3), padding=(2, 3)),
+    "dilated and strided": Case((1, 4, 20, 21), 12, (3, 2), (2, 2), (1, 1), (2, 3)),
+    "groups": Case((1, 24, 12, 16), 36, padding=(1, 1), groups=3),
+    "groups, pixels left over": Case((2, 8, 9, 11), 14, padding=(1, 1), groups=2),
+    "depthwise": Case((1, 6, 24, 24), 6, padding=(1, 1), groups=6),
+    "depthwise, strided": Case((2, 5, 25, 30), 5, strides=(2, 2), padding=(1, 1), groups=5),
+    "depthwise, two of each": Case((1, 5, 15, 16), 10, (5, 3), padding=(2, 1), groups=5),
+    "bias and relu": Case((1, 8, 12, 16), 14, padding=(1, 1), after="bias"),
+    "bias and relu, 7": Case((1, 8, 7, 7), 14, padding=(1, 1), after="bias"),
+    "bias and relu, 1x1": Case((1, 40, 7, 7), 26, (1, 1), after="bias"),
+    "residual": Case((1, 8, 14, 14), 12, strides=(2, 1), padding=(1, 1), after="residual"),
+    "residual, 1x1": Case((1, 16, 8, 8), 32, (1, 1), after="residual"),
+    "symbolic batch": Case((3, 8, 9, 16), 12, padding=(1, 1), after="bias", symbolic=True),
+    "symbolic batch, 1x1": Case((3, 24, 7, 7), 32, (1, 1), symbolic=True),
+    "symbolic batch of none": Case((0, 8, 9, 16), 12, padding=(1, 1), symbolic=True),
+    "one row": Case((1, 16, 1, 64), 32, (1, 3), padding=(0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_of_many_shapes(name):
+    assert applied(CASES[name]) is not None
+    check(CASES[name], "avx2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", [c for c in CPUS if c != "avx2"])
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_for_other_cpus(name, cpu):
+    check(CASES[name], cpu)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(40))
+def test_random_convolutions(seed):
+    rng = random.Random(seed)
+    each, groups = rng.choice([1, 3, 4, 7, 16]), rng.choice([1, 1, 1, 2, 5])
+    kernel = (rng.choice([1, 2, 3, 5]), rng.choice([1, 2, 3, 7]))
+    dilation = (rng.choice([1, 1, 2]), rng.choice([1, 1, 2]))
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    case = Case(
+        (
+            rng.choice([1, 2, 3]),
+            each * groups,
+            rng.randint(reach[0], 20),
+            rng.randint(reach[1], 28),
+        ),
+        groups * rng.choice([1, 3, 8, 25]),
+        kernel,
+        (rng.choice([1, 2, 3]), rng.choice([1, 2, 3])),
+        (rng.choice([0, 1, 2]), rng.choice([0, 1, 3])),
+        dilation,
+        groups,
+        rng.choice(["", "bias", "residual"]),
+        rng.random() < 0.3,
+    )
+    check(case, rng.choice(sorted(CPUS)))
+
+
+def test_schedules_mean_the_same_to_the_interpreter():
+    for case in (
+        Case((1, 4, 7, 7), 6, strides=(2, 2), padding=(1, 1), after="bias"),
+        Case((1, 6, 5, 7), 24, (1, 1)),
+    ):
+        check(case, "avx2", run=interpret)
+
+
+def test_the_tile_of_a_convolution_stays_in_registers():
+    made = applied(Case((1, 64, 56, 56), 64, padding=(1, 1)))
+    lowered = IRModule({"main": made})
+    for each in LOWER_TIR[: [type(p) for p in LOWER_TIR].index(type(VectorizeLoop()))]:
+        lowered = each(lowered)
+    unrolled = [n for n in walk(lowered["main"]) if isinstance(n, For)]
+    tile = [n.extent.value for n in unrolled if n.kind == ForKind.UNROLLED]
+    assert 6 in tile and 2 in tile
+    assert all(n.extent.value == 8 for n in unrolled if n.kind == ForKind.VECTORIZED)
+
+
+def test_tiles_fit_the_registers():
+    for registers in (8, 16, 32):
+        for channels, rows, width in ((1, 7, 7), (64, 56, 56), (3, 1, 30), (512, 7, 7)):
+            t = tile_of(channels, rows, width, 8, registers)
+            sums = t.channels * t.rows * t.vectors
+            assert sums + t.rows * t.vectors + 1 <= registers
+            assert t.channels <= channels and t.rows <= rows
+    assert tile_of(64, 56, 3, 8, 16).lanes == 4
+
+
+def test_blocks_divide():
+    assert block_of(56, 2, 20) == 14
+    assert block_of(7, 2, 4) == 7
+    assert block_of(49, 1, 10) == 7
+    assert block_of(13, 1, 0.5) == 1
+
+
+def blocks_of(fn):
+    sch = Schedule(fn)
+    return [sch.get(b) for b in sch.get_child_blocks(sch.get_block("root"))]
+
+
+def test_what_is_matched():
+    found = match_convolution(
+        blocks_of(Case((1, 12, 9, 9), 6, strides=(3, 2), groups=3).function())[-1]
+    )
+    assert found.strides == (2, 3) and found.group_size == 2 and not found.depthwise
+    assert [v.name for v in found.taps] == ["v_rh", "v_rw"]
+    depthwise = Case((1, 6, 9, 9), 6, groups=6).function()
+    assert match_convolution(blocks_of(depthwise)[-1]).depthwise
+    a, b = (te.placeholder((32, 32), "float32", name=n) for n in "AB")
+    k = te.reduce_axis((0, 32), "k")
+    product = te.compute((32, 32), lambda i, j: te.sum(a[i, k.var] * b[k.var, j], [k]), name="C")
+    assert match_convolution(blocks_of(te.create_prim_func([a, b, product]))[-1]) is None
