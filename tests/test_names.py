@@ -98,7 +98,7 @@ PRESENT = {
         Simplify LowerOpaqueBlock Apply RemoveNoOp ConvertBlocksToOpaque BindTarget
         CompactBufferAllocation FlattenBuffer HoistIfThenElse LowerInitBlock LowerIntrin
         LowerMatchBuffer PlanAndUpdateBufferAllocationLocation UnrollLoop prim_func_pass
-        ConvertForLoopsToSerial Filter VectorizeLoop HoistIfThenElse
+        ConvertForLoopsToSerial Filter VectorizeLoop
     """,
     "tir.expr": "Broadcast EQ FloatImm GE GT IntImm LE LT Ramp",
     "tir.stmt": "Block BlockRealize BufferStore For SeqStmt",

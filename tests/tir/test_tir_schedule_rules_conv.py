@@ -14,12 +14,8 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, walk
 from relaxvm.tir import For, ForKind, Schedule, interpret
 from relaxvm.tir.schedule.rules import schedule_function
-from relaxvm.tir.schedule.rules.convolution import (
-    block_of,
-    match_convolution,
-    schedule_convolutions,
-    tile_of,
-)
+from relaxvm.tir.schedule.rules.convolution import schedule_convolutions
+from relaxvm.tir.schedule.rules.convolution_shape import block_of, match_convolution, tile_of
 from relaxvm.tir.transform import LOWER_TIR, VectorizeLoop
 
 AVX2 = CpuModel(vector_bits=256, vector_registers=16, fma=True)

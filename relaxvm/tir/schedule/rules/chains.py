@@ -32,6 +32,9 @@ from .reduction import run_length
 
 __all__ = ["schedule_chains"]
 
+# Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
+_LONGEST = 32
+
 
 def schedule_chains(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
     """Put neighbouring blocks that share rows under loops over them; returns those blocks."""
@@ -59,14 +62,15 @@ def _schedule_run(sch: Schedule, run: list[Any], cpu: CpuModel) -> list[Any]:
     """Schedule the longest part at the end of the run that shares rows, then the part before it."""
     taken: list[Any] = []
     while len(run) >= 2:
-        rows = _Rows([sch.get(rv) for rv in run])
+        window = run[-_LONGEST:]
+        rows = _Rows([sch.get(rv) for rv in window])
         first = rows.first
         if first is None or not any(_reduces(b) for b in rows.blocks[first:]):
             run = run[:-1]
             continue
-        _put_under_rows(sch, run[first:], rows, cpu)
-        taken += run[first:]
-        run = run[:first]
+        _put_under_rows(sch, window[first:], rows, cpu)
+        taken += window[first:]
+        run = run[: len(run) - len(window) + first]
     return taken
 
 

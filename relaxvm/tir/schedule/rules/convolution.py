@@ -27,218 +27,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError
-from ....ir import Cast, FloorDiv, IntImm, Mul, PrimExpr, Var, walk
+from ....ir import IntImm, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
-from ...transform import PARTITION_HINT, linear_in
+from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..index_map import IndexMap
-from ..reducer import match_reducer
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import extent_of, loops_of
+from .convolution_shape import Convolution, Tile, block_of, match_convolution, tile_of
 
-__all__ = ["Convolution", "match_convolution", "schedule_convolutions"]
+__all__ = ["schedule_convolutions"]
 
 _MOST_TAPS = 32
-# Weights of more channels are more streams than a CPU fetches ahead.
-_MOST_CHANNELS = 8
 _MOST_ROLLED = 8
 _LEAST_STEPS = 1 << 12
 _LEAST_CHANNELS = 24
 _MOST_LANES_OF_A_COPY = 64
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """What a block convolves.
-
-    width, height  the axes along which the window slides; height is None if there is one only
-    channel        the axis of the output's channels
-    group_size     how many channels of the output read the same input; None if all of them do
-    depthwise      whether each channel of the output has an input of its own
-    reduce         the reduce axes, in the order of the loops
-    taps           those that the input's width and height are indexed by
-    data, indices  the input, and how it is indexed
-    strides        by how much the input's last index and that of the height grow with the axes
-    """
-
-    width: Var
-    height: Var | None
-    channel: Var
-    group_size: int | None
-    depthwise: bool
-    reduce: tuple[Var, ...]
-    taps: tuple[Var, ...]
-    data: Buffer
-    indices: tuple[PrimExpr, ...]
-    strides: tuple[int, int]
-
-
-def match_convolution(block: Block) -> Convolution | None:
-    """The convolution that `block` is, or None."""
-    reducer = match_reducer(block)
-    if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
-        return None
-    product = _without_casts(reducer.updates[0])
-    if not isinstance(product, Mul):
-        return None
-    factors = [_without_casts(product.a), _without_casts(product.b)]
-    if not all(isinstance(f, BufferLoad) for f in factors):
-        return None
-    _, written = reducer.buffers[0]
-    if len(written) < 2 or not all(isinstance(i, Var) for i in written):
-        return None
-    width: Any = written[-1]
-    reduce = tuple(a.var for a in block.iter_vars if a.iter_type == "reduce")
-    data, weight = factors
-    if width in _variables(weight.indices):
-        data, weight = weight, data
-    inside, outside = _variables(data.indices), _variables(weight.indices)
-    if width in outside or width not in inside or not outside <= {*written, *reduce}:
-        return None
-    step = _slides(data.indices, width, reduce)
-    if step is None or step[0] != len(data.indices) - 1:
-        return None
-    slides = [(v, _slides(data.indices, v, reduce)) for v in written[:-1] if v not in outside]
-    heights = [(v, s) for v, s in slides if s is not None and s[0] < step[0]]
-    height, height_step = heights[-1] if heights else (None, None)
-    channels = [v for v in written if v in outside]
-    if len(channels) != 1:
-        return None
-    channel: Any = channels[0]
-    group = _group_size(data.indices, channel)
-    if group == 0:
-        return None
-    dims = [step[0], *([] if height_step is None else [height_step[0]])]
-    taps = tuple(v for v in reduce if any(v in _variables((data.indices[d],)) for d in dims))
-    strides = (step[1], 1 if height_step is None else height_step[1])
-    return Convolution(
-        width,
-        height,
-        channel,
-        group,
-        group == 1,
-        reduce,
-        taps,
-        data.buffer,
-        data.indices,
-        strides,
-    )
-
-
-def _without_casts(e: Any) -> Any:
-    while isinstance(e, Cast):
-        e = e.value
-    return e
-
-
-def _variables(indices: Sequence[PrimExpr]) -> set[Any]:
-    return {n for i in indices for n in walk(i) if isinstance(n, Var)}
-
-
-def _slides(
-    indices: Sequence[PrimExpr], axis: Any, reduce: Sequence[Var]
-) -> tuple[int, int] | None:
-    """(dimension, stride) of the only index with `axis`, if that is ``stride * axis + taps``."""
-    places = [k for k, i in enumerate(indices) if axis in _variables((i,))]
-    if len(places) != 1:
-        return None
-    terms = linear_in(Analyzer().simplify(indices[places[0]]), axis)
-    if terms is None or terms[0] < 1 or not _variables((terms[1],)) & {*reduce}:
-        return None
-    return places[0], terms[0]
-
-
-def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
-    """How many channels of the output read the same input channels; 0 if that is not known."""
-    found: int | None = None
-    for index in indices:
-        for n in walk(index):
-            if isinstance(n, FloorDiv) and n.a is channel and isinstance(n.b, IntImm):
-                found = n.b.value
-    simple = [Analyzer().simplify(i) for i in indices]
-    uses = [i for i in simple if channel in _variables((i,))]
-    if not uses:
-        return None
-    if len(uses) > 1:
-        return 0
-    terms = linear_in(uses[0], channel)
-    if terms is not None:
-        return 1 if terms[0] == 1 else 0
-    return found or 0
-
-
-# -- the shape of a tile ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Tile:
-    """What is accumulated in registers at once: channels x rows x vectors of `lanes`."""
-
-    channels: int
-    rows: int
-    vectors: int
-    lanes: int
-
-
-def tile_of(
-    channels: int, rows: int, width: int, lanes: int, registers: int, even: bool = False
-) -> Tile:
-    """The tile that computes channels x rows x width with the fewest steps; the last tile along
-    each of them may be less. Where vectors do not divide the width, rows and width are padded to
-    whole tiles.
-
-    A step costs its multiplications, but never less than its loads and the latency of ten sums in
-    flight. Each channel has weights of its own, far from those of others.
-
-    even  whether tiles must divide the channels
-    """
-    lanes = min(lanes, 1 << (width - 1).bit_length())
-    along, padded = -(-width // lanes), width % lanes > 0
-    best, best_cost = Tile(1, 1, 1, lanes), math.inf
-    for high in range(1, min(channels, _MOST_CHANNELS) + 1):
-        if even and channels % high:
-            continue
-        for deep in range(1, min(rows, 8) + 1):
-            for wide in range(1, min(along, 8) + 1):
-                sums = deep * wide
-                if high * sums + sums + 1 > registers:
-                    continue
-                cost = 0.0
-                for c, n in _parts(channels, high):
-                    for r, m in _parts(rows, deep, padded):
-                        for v, k in _parts(along, wide, padded):
-                            cost += n * m * k * (max(c * r * v, c + r * v, 10) / 2 + 0.25 + c / 20)
-                # A part of a tile is code of its own, and hides from `parallel` that tiles are
-                # independent.
-                if not padded:
-                    cost *= 1 + 0.1 * ((rows % deep > 0) + (along % wide > 0))
-                # Of tiles as good, one with fewer rows: their vectors lie closer together.
-                if cost < best_cost * 0.999:
-                    best, best_cost = Tile(high, deep, wide, lanes), cost
-    return best
-
-
-def _parts(total: int, size: int, padded: bool = False) -> list[tuple[int, int]]:
-    """(size, how many) of the parts of `total`; if it is padded, they are all of one size."""
-    if padded:
-        return [(size, -(-total // size))]
-    rest = total % size
-    return [(size, total // size), *([(rest, 1)] if rest else [])]
-
-
-def block_of(count: int, step: int, most: float, share: int = 1) -> int:
-    """How many of `count` to take at once: a multiple of `step` that divides them, at most `most`
-    or as few as can be; all of them if there is no such number.
-
-    share  how many are to get as many blocks each, if that can be
-    """
-    fits = [n for n in range(step, count + 1, step) if count % n == 0]
-    small = [n for n in fits if n <= most]
-    even = [n for n in small if count // n % share == 0]
-    return even[-1] if even else small[-1] if small else fits[0] if fits else count
 
 
 # -- scheduling ------------------------------------------------------------------------------------
