@@ -18,7 +18,7 @@ from .infer import ANY, axes_of, axis_of, dims_product, tensor
 from .loops import assert_that, call_checked
 from .lower import elementwise
 from .record import missing, op
-from .statistical import infinite
+from .statistical import infinite, te_max, te_min
 
 __all__ = [
     "arg_reducer",
@@ -68,29 +68,50 @@ def arg_reducer(better: Callable[[PrimExpr, PrimExpr], PrimExpr], sign: int) -> 
     return te.comm_reducer(combine, lambda i, d: (const(-1, i), infinite(d, sign)), "arg")
 
 
-def _arg_lower(better: Callable[[PrimExpr, PrimExpr], PrimExpr], sign: int) -> Callable[..., Any]:
-    reducer = arg_reducer(better, sign)
+def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
+    """Two reductions that become vectors: the extreme value, then the first place that has it. NaN
+    is extreme, and equal to no value: the first one counts.
+    """
 
     def compute(x: te.Tensor, *, axis: int | None, keepdims: bool) -> te.Tensor:
         axes = axes_of(axis, x.ndim)
         if not axes:
             return elementwise(x, lambda v: const(0, "int64"))
-        over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
         dims = [
-            const(1, d.dtype) if k in over else d
+            const(1, d.dtype) if k in axes else d
             for k, d in enumerate(x.shape)
-            if keepdims or k not in over
+            if keepdims or k not in axes
         ]
+        # Twice as many of the shorter ones fit a vector.
+        count = dims_product([x.shape[a] for a in axes])
+        short = isinstance(count, IntImm) and count.value < 1 << 31
+        places = DataType("int32" if short else "int64")
 
-        def value(*index: PrimExpr) -> Any:
-            rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
-            at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
-            place: PrimExpr = const(0, "int64")
-            for a in axes:
-                place = place * cast("int64", x.shape[a]) + cast("int64", over[a].var)
-            return reducer((place, x(*at)), axis=list(over.values()))
+        def reduced(name: str, value: Callable[..., PrimExpr]) -> Any:
+            """The extreme of value(element, its place, index of the result)."""
+            over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
 
-        return te.compute(tuple(dims), value, "arg")[0]
+            def at(*index: PrimExpr) -> Any:
+                rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
+                where = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
+                place: PrimExpr = const(0, places)
+                for a in axes:
+                    place = place * cast(places, x.shape[a]) + cast(places, over[a].var)
+                return value(list(over.values()), x(*where), place, index)
+
+            return te.compute(tuple(dims), at, name)
+
+        best = reduced("best", lambda over, v, place, index: extreme(v, axis=over))
+        nowhere = const(places.max_value, places)
+
+        def first(over: Any, v: PrimExpr, place: PrimExpr, index: Any) -> Any:
+            hit = v.equal(best(*index))
+            if v.dtype.is_float:
+                hit = Or(hit, tir.isnan(v))
+            return te.min(Select(hit, place, nowhere), axis=over)
+
+        found = reduced("place", first)
+        return te.compute(tuple(dims), lambda *index: cast("int64", found(*index)), "arg")
 
     def lower(builder: Any, call: Call) -> Expr:
         (x,) = call.args
@@ -123,7 +144,7 @@ def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
 @op(
     "argmax",
     numpy=_arg_numpy(np.argmax),
-    lower=_arg_lower(lambda b, a: b > a, -1),
+    lower=_arg_lower(te_max),
     grad=_INDEX,
     layout=_NUMBERED,
 )
@@ -140,7 +161,7 @@ def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructIn
 @op(
     "argmin",
     numpy=_arg_numpy(np.argmin),
-    lower=_arg_lower(lambda b, a: b < a, 1),
+    lower=_arg_lower(te_min),
     grad=_INDEX,
     layout=_NUMBERED,
 )
