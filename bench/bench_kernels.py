@@ -54,8 +54,8 @@ def gemm(m: int, k: int, n: int, constant: int = 0, target: float = 1.0) -> Case
     """A @ B; the right side variable or constant."""
     name = f"matmul {m}x{k}x{n}, {'constant' if constant else 'variable'} right side"
     kernel = Kernel(
-        name, R.matmul, [f32(m, k), f32(k, n)], constant,
-        lambda f, a, b: a @ b, ("MatMul", {}, []), np.matmul,
+        name, R.matmul, [f32(m, k), f32(k, n)],
+        lambda f, a, b: a @ b, ("MatMul", {}, []), constant, np.matmul,
     )  # fmt: skip
     return Case(kernel, target, 2.0 * m * k * n, 4.0 * (m * k + k * n + m * n))
 
@@ -63,16 +63,16 @@ def gemm(m: int, k: int, n: int, constant: int = 0, target: float = 1.0) -> Case
 def transposed(m: int, k: int, n: int) -> Case:
     kernel = Kernel(
         f"matmul {m}x{k}x{n}, transposed right side",
-        lambda a, b: R.einsum((a, b), "ik,jk->ij"), [f32(m, k), f32(n, k)], 0,
-        lambda f, a, b: a @ b.T, ("Gemm", {"transB": 1}, []), lambda a, b: a @ b.T,
+        lambda a, b: R.einsum((a, b), "ik,jk->ij"), [f32(m, k), f32(n, k)],
+        lambda f, a, b: a @ b.T, ("Gemm", {"transB": 1}, []), 0, lambda a, b: a @ b.T,
     )  # fmt: skip
     return Case(kernel, 1.0, 2.0 * m * k * n, 4.0 * (m * k + k * n + m * n))
 
 
 def batched(b: int, m: int, k: int, n: int) -> Case:
     kernel = Kernel(
-        f"batched matmul {b}x{m}x{k}x{n}", R.matmul, [f32(b, m, k), f32(b, k, n)], 0,
-        lambda f, x, y: x @ y, ("MatMul", {}, []), np.matmul,
+        f"batched matmul {b}x{m}x{k}x{n}", R.matmul, [f32(b, m, k), f32(b, k, n)],
+        lambda f, x, y: x @ y, ("MatMul", {}, []), 0, np.matmul,
     )  # fmt: skip
     return Case(kernel, 1.0, 2.0 * b * m * k * n, 4.0 * b * (m * k + k * n + m * n))
 
@@ -86,9 +86,9 @@ def conv(
     kernel = Kernel(
         f"conv2d {text}",
         lambda x, w: nn.conv2d(x, w, strides=stride, padding=padding, groups=groups),
-        [f32(*shape), f32(*weights)], 1,
+        [f32(*shape), f32(*weights)],
         lambda f, x, w: f.conv2d(x, w, stride=stride, padding=padding, groups=groups),
-        ("Conv", attrs, []), slow_meaning=True,
+        ("Conv", attrs, []), 1, slow_meaning=True,
     )  # fmt: skip
     flops = 2.0 * weights[0] * size * size * weights[1] * weights[2] * weights[3]
     moved = 4.0 * (np.prod(shape) + np.prod(weights) + weights[0] * size * size)
@@ -130,17 +130,17 @@ def rows(m: int, n: int) -> list[Case]:
 
     kernels = [
         Kernel(
-            f"softmax {m}x{n}", nn.softmax, [x], 0, lambda f, x: f.softmax(x, -1),
-            ("Softmax", {}, []), softmax,
+            f"softmax {m}x{n}", nn.softmax, [x], lambda f, x: f.softmax(x, -1),
+            ("Softmax", {}, []), 0, softmax,
         ),
         Kernel(
-            f"layer norm {m}x{n}", lambda x, g, b: nn.layer_norm(x, g, b, axes=-1), [x, g, b], 2,
+            f"layer norm {m}x{n}", lambda x, g, b: nn.layer_norm(x, g, b, axes=-1), [x, g, b],
             lambda f, x, g, b: f.layer_norm(x, (n,), g, b), ("LayerNormalization", {}, []),
-            layer_norm,
+            2, layer_norm,
         ),
         Kernel(
-            f"rms norm {m}x{n}", nn.rms_norm, [x, g], 1, lambda f, x, g: f.rms_norm(x, (n,), g),
-            None, rms_norm,
+            f"rms norm {m}x{n}", nn.rms_norm, [x, g], lambda f, x, g: f.rms_norm(x, (n,), g),
+            None, 1, rms_norm,
         ),
     ]  # fmt: skip
     return [Case(k, 1.2, 0.0, moved) for k in kernels]
@@ -179,8 +179,8 @@ def ten_stages() -> Kernel:
         return x
 
     return Kernel(
-        "chain of ten elementwise, 1x64x56x56", builder.get(), [f32(*shape)], 0,
-        lambda f, x: stages(lambda x, v: x.clamp_min(v), x), None,
+        "chain of ten elementwise, 1x64x56x56", builder.get(), [f32(*shape)],
+        lambda f, x: stages(lambda x, v: x.clamp_min(v), x), None, 0,
         lambda x: stages(lambda x, v: np.maximum(x, np.float32(v)), x),
     )  # fmt: skip
 
@@ -189,14 +189,14 @@ def elementwise() -> list[Case]:
     x, million = f32(1000, 1000) * 3, 8e6
     return [
         Case(Kernel(
-            "gelu 10^6", nn.gelu, [x], 0, lambda f, x: f.gelu(x), ("Gelu", {}, []),
+            "gelu 10^6", nn.gelu, [x], lambda f, x: f.gelu(x), ("Gelu", {}, []),
             slow_meaning=True,
         ), 1.2, 0.0, million),
         Case(Kernel(
-            "tanh 10^6", R.tanh, [x], 0, lambda f, x: x.tanh(), ("Tanh", {}, []), np.tanh
+            "tanh 10^6", R.tanh, [x], lambda f, x: x.tanh(), ("Tanh", {}, []), 0, np.tanh
         ), 1.2, 0.0, million),
         Case(Kernel(
-            "exp 10^6", R.exp, [x], 0, lambda f, x: x.exp(), ("Exp", {}, []), np.exp
+            "exp 10^6", R.exp, [x], lambda f, x: x.exp(), ("Exp", {}, []), 0, np.exp
         ), 1.2, 0.0, million),
         Case(ten_stages(), 3.0, 0.0, 8.0 * 64 * 56 * 56),
     ]  # fmt: skip
@@ -215,25 +215,25 @@ def movement() -> list[Case]:
 
     def total(axis: int) -> Case:
         kernel = Kernel(
-            f"sum over axis {axis} of 256x1024x64", lambda x: R.sum(x, axis), [block], 0,
+            f"sum over axis {axis} of 256x1024x64", lambda x: R.sum(x, axis), [block],
             lambda f, x: x.sum(axis), ("ReduceSum", {"keepdims": 0}, [np.array([axis])]),
-            lambda x: x.sum(axis),
+            0, lambda x: x.sum(axis),
         )  # fmt: skip
         return Case(kernel, 1.0, float(block.size), 4.0 * block.size)
 
     return [
         Case(Kernel(
-            "transpose 4096x4096", R.permute_dims, [big], 0, lambda f, x: x.T.contiguous(),
-            ("Transpose", {}, []), lambda x: np.ascontiguousarray(x.T),
+            "transpose 4096x4096", R.permute_dims, [big], lambda f, x: x.T.contiguous(),
+            ("Transpose", {}, []), 0, lambda x: np.ascontiguousarray(x.T),
         ), 1.0, 0.0, 8.0 * big.size),
         Case(Kernel(
-            "concat 2 of 1024x1024, axis 1", lambda a, b: R.concat((a, b), 1), [a, b], 0,
+            "concat 2 of 1024x1024, axis 1", lambda a, b: R.concat((a, b), 1), [a, b],
             torch_concat,
-            ("Concat", {"axis": 1}, []), lambda a, b: np.concatenate((a, b), 1),
+            ("Concat", {"axis": 1}, []), 0, lambda a, b: np.concatenate((a, b), 1),
         ), 1.0, 0.0, 16.0 * a.size),
         Case(Kernel(
-            "take 1024 rows of 32000x512", lambda t, i: R.take(t, i, 0), [table, where], 0,
-            lambda f, t, i: t.index_select(0, i), ("Gather", {}, []), lambda t, i: t[i],
+            "take 1024 rows of 32000x512", lambda t, i: R.take(t, i, 0), [table, where],
+            lambda f, t, i: t.index_select(0, i), ("Gather", {}, []), 0, lambda t, i: t[i],
         ), 1.0, 0.0, 8.0 * 1024 * 512),
         *(total(axis) for axis in range(3)),
     ]  # fmt: skip

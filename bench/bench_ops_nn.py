@@ -11,38 +11,16 @@ import contextlib
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from contestants import RUNS, Kernel, runner
 
-from relaxvm import relax
 from relaxvm.relax import op as R
-from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import LegalizeOps
-from relaxvm.runtime import VirtualMachine, cpu
 
 nn, RNG = R.nn, np.random.default_rng(0)
-
-
-@dataclass
-class Kernel:
-    """An operator on arrays, and what others call the same.
-
-    make   (*variables) -> call       torch  (functional, *tensors) -> result
-    onnx   (operator, attributes, inputs that are added behind the arrays)
-    """
-
-    name: str
-    make: Callable[..., Any]
-    arrays: list[np.ndarray]
-    torch: Callable[..., Any] | None = None
-    onnx: tuple[str, dict[str, Any], list[Any]] | None = None
-    opset: int = field(default=20)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def f32(*shape: int) -> np.ndarray:
@@ -199,90 +177,17 @@ KERNELS = [
 ]  # fmt: skip
 
 
-def call_of(kernel: Kernel) -> tuple[Any, list[relax.Var]]:
-    params = [
-        relax.Var(f"x{k}", relax.TensorStructInfo(a.shape, a.dtype.name))
-        for k, a in enumerate(kernel.arrays)
-    ]
-    return kernel.make(*params), params
-
-
-def module_of(kernel: Kernel) -> Any:
-    call, params = call_of(kernel)
-    builder = relax.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            out = builder.emit_output(call)
-        builder.emit_func_output(out)
-    return builder.get()
-
-
-def run_relaxvm(kernel: Kernel) -> Callable[[], Any]:
-    vm = VirtualMachine(relax.build(module_of(kernel), target="llvm"), cpu())
-    main = vm["main"]
-    return lambda: main(*kernel.arrays)
-
-
-def run_numpy(kernel: Kernel) -> Callable[[], Any]:
-    call, params = call_of(kernel)
-    values = dict(zip(params, kernel.arrays))
-    return lambda: evaluate(call, values)
-
-
-def run_torch(kernel: Kernel) -> Callable[[], Any]:
-    torch = pytest.importorskip("torch", reason="compares with torch where it is installed")
-    if kernel.torch is None:
-        pytest.skip("torch has no such function")
-    torch.set_num_threads(1)
-    tensors = [torch.from_numpy(np.asarray(a)) for a in kernel.arrays]
-    return lambda: kernel.torch(torch.nn.functional, *tensors)  # type: ignore[misc]
-
-
-def run_onnxruntime(kernel: Kernel) -> Callable[[], Any]:
-    ort = pytest.importorskip("onnxruntime", reason="compares with it where it is installed")
-    onnx = pytest.importorskip("onnx", reason="builds the model for onnxruntime")
-    if kernel.onnx is None:
-        pytest.skip("ONNX has no such operator")
-    helper = onnx.helper
-    kind, attrs, more = kernel.onnx
-    given = [*kernel.arrays, *more]
-    names = ["" if a is None else f"x{k}" for k, a in enumerate(given)]
-    feeds = {n: np.asarray(a) for n, a in zip(names, given) if n}
-    infos = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for n, a in feeds.items()
-    ]
-    node = helper.make_node(kind, names, ["y"], **attrs)
-    graph = helper.make_graph([node], "one", infos, [onnx.ValueInfoProto(name="y")])
-    opsets = [helper.make_opsetid("", kernel.opset)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return lambda: session.run(None, feeds)
-
-
-RUNS = {
-    "relaxvm": run_relaxvm,
-    "numpy": run_numpy,
-    "torch": run_torch,
-    "onnxruntime": run_onnxruntime,
-}
-
-
 @pytest.mark.parametrize("what", RUNS)
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def bench_kernel(benchmark, kernel, what):
     benchmark.group = f"operator: {kernel}"
-    benchmark(RUNS[what](kernel))
+    benchmark(runner(kernel, what))
 
 
 @pytest.mark.benchmark(group="LegalizeOps of one operator")
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)
 def bench_legalisation(benchmark, kernel):
-    mod = module_of(kernel)
+    mod = kernel.module()
     benchmark(lambda: LegalizeOps()(mod))
 
 
@@ -310,12 +215,12 @@ def main() -> None:
     print(f"{'operator':34}{'legalise us':>12}{'us':>10}{'/numpy':>9}{'/torch':>9}{'/onnx':>9}")
     legalisation = []
     for kernel in KERNELS:
-        mod = module_of(kernel)
+        mod = kernel.module()
         legalisation.append(median_us(lambda mod=mod: LegalizeOps()(mod)))
         found: dict[str, float] = {}
-        for what, run in RUNS.items():
+        for what in RUNS:
             with contextlib.suppress(pytest.skip.Exception):
-                found[what] = median_us(run(kernel))
+                found[what] = median_us(runner(kernel, what))
         own = found["relaxvm"]
         ratios = [f"{own / found[w]:9.2f}" if w in found else f"{'':9}" for w in list(RUNS)[1:]]
         print(f"{kernel.name:34}{legalisation[-1]:12.0f}{own:10.0f}{''.join(ratios)}", flush=True)

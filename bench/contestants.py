@@ -31,10 +31,9 @@ class Kernel:
 
     make      (*variables) -> call, or a module with the function `main`
     arrays    what it is called on
-    constant  how many of the last arrays are weights, known when the kernel is built
     torch     (functional, *tensors) -> result
-    onnx      (operator, attributes, inputs that are added behind the arrays), or a whole graph:
-              (nodes, names of the inputs) where nodes are (operator, inputs, output, attributes)
+    onnx      (operator, attributes, inputs that are added behind the arrays)
+    constant  how many of the last arrays are weights, known when the kernel is built
     numpy     (*arrays) -> result; the meaning of the operator if None
     slow_meaning  the meaning is no contestant: too slow to be worth the time
     """
@@ -42,9 +41,9 @@ class Kernel:
     name: str
     make: Callable[..., Any] | IRModule
     arrays: Sequence[np.ndarray]
-    constant: int = 0
     torch: Callable[..., Any] | None = None
     onnx: Any = None
+    constant: int = 0
     numpy: Callable[..., Any] | None = None
     slow_meaning: bool = False
     opset: int = 21
@@ -130,20 +129,18 @@ def _onnxruntime(kernel: Kernel, threads: int) -> Run:
         pytest.skip("ONNX has no such operator")
     helper = onnx.helper
     arrays = {f"x{k}": np.asarray(a) for k, a in enumerate(kernel.arrays)}
-    if isinstance(kernel.onnx[0], str):
-        operator, attributes, more = kernel.onnx
-        names = [*arrays, *(f"a{k}" if a is not None else "" for k, a in enumerate(more))]
-        arrays |= {f"a{k}": np.asarray(a) for k, a in enumerate(more) if a is not None}
-        nodes = [helper.make_node(operator, names, ["y"], **attributes)]
-    else:
-        nodes = [helper.make_node(kind, i, [o], **at) for kind, i, o, at in kernel.onnx]
+    operator, attributes, more = kernel.onnx
+    names = [*arrays, *("" if a is None else f"a{k}" for k, a in enumerate(more))]
+    added = {f"a{k}": np.asarray(a) for k, a in enumerate(more) if a is not None}
+    nodes = [helper.make_node(operator, names, ["y"], **attributes)]
     first = len(kernel.arrays) - kernel.constant
     feeds = {f"x{k}": arrays[f"x{k}"] for k in range(first)}
     infos = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in feeds.items()
     ]
-    weights = [onnx.numpy_helper.from_array(a, n) for n, a in arrays.items() if n not in feeds]
+    known = {n: a for n, a in (arrays | added).items() if n not in feeds}
+    weights = [onnx.numpy_helper.from_array(a, n) for n, a in known.items()]
     graph = helper.make_graph(nodes, "one", infos, [onnx.ValueInfoProto(name="y")], weights)
     opsets = [helper.make_opsetid("", kernel.opset)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
