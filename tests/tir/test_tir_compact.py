@@ -8,7 +8,7 @@ from transform_helpers import parse
 
 import relaxvm as tvm
 from relaxvm.ir import IRModule, walk
-from relaxvm.tir import Allocate, interpret
+from relaxvm.tir import Allocate, For, ForKind, interpret
 from relaxvm.tir.transform import lower_module
 
 
@@ -170,3 +170,23 @@ def _allocated(fn):
     from relaxvm.tir import Block
 
     return [b for n in walk(fn) if isinstance(n, Block) for b in n.alloc_buffers]
+
+
+def test_threads_do_not_share_what_was_shrunk_to_one_part():
+    fn = parse("""
+def main(A: T.Buffer((2, 8, 500), "float32"), B: T.Buffer((2, 8, 500), "float32")):
+    W = T.alloc_buffer((2, 8, 500), "float32")
+    for n in range(2):
+        for o in T.parallel(8):
+            for j in range(500):
+                W[n, o, j] = A[n, o, j] * A[n, o, j]
+            for j in range(500):
+                B[n, o, j] = W[n, o, 499 - j] + T.float32(1)
+""")
+    assert sizes(fn) == [500]
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    loops = [n for n in walk(lowered) if isinstance(n, For) and n.kind == ForKind.PARALLEL]
+    assert any(type(n) is Allocate for n in walk(loops[0].body))
+    a = np.random.default_rng(0).random((2, 8, 500), dtype="float32")
+    for _ in range(5):
+        same_before_and_after(fn, a, np.zeros_like(a))

@@ -52,6 +52,7 @@ from ..stmt import (
     BufferRegion,
     BufferStore,
     For,
+    ForKind,
     PrimFunc,
     SeqStmt,
     Stmt,
@@ -66,11 +67,15 @@ def CompactBufferAllocation(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> Pr
     """Shrink the buffers of blocks to what is in use at once. Blocks must be opaque."""
     found = _Accesses(fn)
     shrunk: dict[Buffer, _Box] = {}
+    homes: dict[int, list[Buffer]] = {}
     for buffer, accesses in found.of.items():
-        box = _box_of(buffer, accesses, fn)
+        box, scope = _box_of(buffer, accesses, fn)
         if box is not None and box.saves(buffer):
             shrunk[buffer] = box
-    return _Shrink(fn, shrunk, found).on_function(fn) if shrunk else fn
+            home = _parallel_loop(scope, buffer)
+            if home is not None:
+                homes.setdefault(id(home), []).append(buffer)
+    return _Shrink(fn, shrunk, found, homes).on_function(fn) if shrunk else fn
 
 
 class _Scope:
@@ -204,14 +209,16 @@ def _is_larger(extent: PrimExpr, size: PrimExpr) -> bool:
     return a is not None and b is not None and a > b
 
 
-def _box_of(buffer: Buffer, accesses: list[_Access], fn: PrimFunc) -> _Box | None:
+def _box_of(
+    buffer: Buffer, accesses: list[_Access], fn: PrimFunc
+) -> tuple[_Box | None, _Scope | None]:
     """The part that one iteration of the innermost possible loop, or one run of the block that owns
-    the buffer, uses.
+    the buffer, uses; and that loop or block.
     """
     if not accesses or not accesses[0].is_store:
-        return None
+        return None, None
     if any(i.dtype.lanes > 1 for i in accesses[0].indices):
-        return None
+        return None, None
     common = accesses[0].scope
     for a in accesses[1:]:
         common = _common(common, a.scope)
@@ -223,7 +230,21 @@ def _box_of(buffer: Buffer, accesses: list[_Access], fn: PrimFunc) -> _Box | Non
         if owns or isinstance(s, For):
             box = prover.box_within(s, accesses, buffer.shape)
             if box is not None or owns:
-                return box
+                return box, scope
+        scope = scope.outer
+    return None, None
+
+
+def _parallel_loop(scope: _Scope | None, buffer: Buffer) -> For | None:
+    """The innermost parallel loop from `scope` out to the block that owns the buffer. Each of its
+    iterations needs memory of its own: they used parts of one buffer that are one part now.
+    """
+    while scope is not None:
+        s = scope.node
+        if isinstance(s, Block) and any(b is buffer for b in s.alloc_buffers):
+            return None
+        if isinstance(s, For) and s.kind == ForKind.PARALLEL:
+            return s
         scope = scope.outer
     return None
 
@@ -397,9 +418,19 @@ def _mentions(e: PrimExpr, variables: dict[Var, PrimExpr]) -> bool:
 
 
 class _Shrink(StmtRewriter):
-    def __init__(self, fn: PrimFunc, boxes: dict[Buffer, _Box], found: _Accesses) -> None:
+    """homes  what is allocated in each parallel loop, by the loop's id"""
+
+    def __init__(
+        self,
+        fn: PrimFunc,
+        boxes: dict[Buffer, _Box],
+        found: _Accesses,
+        homes: dict[int, list[Buffer]],
+    ) -> None:
         super().__init__()
         self.boxes = boxes
+        self.homes = homes
+        self.moved = {b for buffers in homes.values() for b in buffers}
         self.analyzer = Analyzer(wrap=False)
         bind_sizes(self.analyzer, fn)
         _bind_loops(self.analyzer, (a.scope for b in boxes for a in found.of[b]))
@@ -443,15 +474,25 @@ class _Shrink(StmtRewriter):
         return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
         yield stmt
 
+    def on_for(self, stmt: For) -> Steps:
+        made = yield from super().on_for(stmt)
+        buffers = self.homes.get(id(stmt))
+        if not buffers:
+            return made
+        own = tuple(self.buffer(b) for b in buffers)
+        block = Block((), (), (), "", made.body, alloc_buffers=own)
+        return made.replace(body=BlockRealize((), const(True), block))
+
     def on_block(self, stmt: Block) -> Steps:
         body = yield stmt.body
         init = stmt.init
         if init is not None:
             init = yield init
+        kept = [b for b in stmt.alloc_buffers if b not in self.moved]
         return stmt.replace(
             body=body,
             init=init,
-            alloc_buffers=tuple(self.buffer(b) for b in stmt.alloc_buffers),
+            alloc_buffers=tuple(self.buffer(b) for b in kept),
             reads=tuple(self._region(r) for r in stmt.reads),
             writes=tuple(self._region(r) for r in stmt.writes),
         )
