@@ -20,7 +20,7 @@ from ....te import sum as te_sum
 from ....tir import all as all_of
 from ....tir import if_then_else, truncdiv
 from ..search import arg_reducer
-from ..statistical import wide_dtype
+from ..statistical import infinite, wide_dtype
 from .pool_windows import Parts, Pool
 from .window import greatest, simple
 
@@ -86,6 +86,13 @@ def _average(total: PrimExpr, count: PrimExpr, dtype: DataType) -> PrimExpr:
     return cast(dtype, truncdiv(total, cast(total.dtype, count)))
 
 
+def _or(inside: PrimExpr | None, value: PrimExpr, padding: PrimExpr) -> PrimExpr:
+    """`value` inside of the data, `padding` beside it: a value in both cases, so that loops over
+    windows can be reordered and become vectors.
+    """
+    return value if inside is None else if_then_else(inside, value, padding)
+
+
 def pool_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
     """The te function (data, **attrs) of a pool."""
 
@@ -98,12 +105,13 @@ def pool_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
 
         def best(at: dict[str, PrimExpr]) -> PrimExpr:
             source, inside = axes.place(at, taps)
-            return greatest(data(*w.data.index(source)), axis=taps, where=inside)
+            value = data(*w.data.index(source))
+            return greatest(_or(inside, value, infinite(data.dtype, -1)), axis=taps)
 
         def total(at: dict[str, PrimExpr]) -> PrimExpr:
             source, inside = axes.place(at, taps)
             value = cast(_sum_dtype(data.dtype), data(*w.data.index(source)))
-            return te_sum(value, axis=taps, where=inside)
+            return te_sum(_or(inside, value, const(0, value.dtype)), axis=taps)
 
         if not average:
             return w.out.compute(axes.made, best, "max_pool")

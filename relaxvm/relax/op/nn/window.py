@@ -12,7 +12,7 @@ from ....base import StructInfoError
 from ....ir.expr import GE, LT, IntImm, Max, Min, PrimExpr, const
 from ....te import Tensor, comm_reducer, compute
 from ....tir import all as all_of
-from ....tir import if_then_else, infinity, min_value
+from ....tir import if_then_else, min_value
 from ...derive import plain_text
 from ...expr import Call
 from ..families import Layouts
@@ -145,7 +145,7 @@ def text_of(dim: Any) -> str:
 
 def _least(dtype: Any) -> PrimExpr:
     if dtype.is_float:
-        return -infinity(dtype)
+        return const(float("-inf"), dtype)
     return min_value(dtype)
 
 

@@ -197,7 +197,7 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
     narrow = None
     if _lies_across(rows, offset, axes):
         narrow = axes.pop()
-    width = 0 if narrow is None else _width(rows, offset, cpu)
+    width = 0 if narrow is None else _width(rows, offset, narrow, cpu)
     inner: list[list[Any]] = []
     merged: list[Any] = []
     for k, at in enumerate(loops):
@@ -229,7 +229,7 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
         inner.append(rest)
         merged.append(outer[-1])
     joined = sch.merge(*merged)
-    if narrow is not None and not _divides(sch, joined, rows, offset, narrow, width):
+    if narrow is not None and not _divides(rows, offset, narrow, width):
         sch.annotate(joined, PARTITION_HINT, True)
     _join_neighbours(sch, chain, rows.blocks[offset:], inner)
 
@@ -263,9 +263,9 @@ def _lies_across(rows: _Rows, offset: int, axes: list[_Axis]) -> bool:
     return True
 
 
-def _width(rows: _Rows, offset: int, cpu: CpuModel) -> int:
+def _width(rows: _Rows, offset: int, narrow: _Axis, cpu: CpuModel) -> int:
     """How many rows that lie across memory to take at once: at least two cache lines of them, more
-    if what they keep still fits into half of the second-level cache.
+    if what they keep still fits into half of the second-level cache; no more than there are.
     """
     length, bits = 1, 8
     for block in rows.blocks[offset:]:
@@ -282,15 +282,22 @@ def _width(rows: _Rows, offset: int, cpu: CpuModel) -> int:
     width = 2 * line
     while width < 16 * line and 2 * width * length * bits // 8 <= cpu.l2_bytes // 2:
         width *= 2
-    return width
+    whole = _extent(rows, offset, narrow)
+    if whole is None or whole == 0:
+        return width
+    return -(-whole // -(-whole // width))  # parts of nearly one size
 
 
-def _divides(
-    sch: Schedule, joined: Any, rows: _Rows, offset: int, narrow: _Axis, width: int
-) -> bool:
-    var, _ = narrow.members[offset]
+def _divides(rows: _Rows, offset: int, narrow: _Axis, width: int) -> bool:
+    whole = _extent(rows, offset, narrow)
+    return whole is not None and whole % width == 0
+
+
+def _extent(rows: _Rows, offset: int, axis: _Axis) -> int | None:
+    """Of an axis of rows, None if it is known only when the kernel runs."""
+    var, _ = axis.members[offset]
     extent = next(a.dom.extent for a in rows.blocks[offset].iter_vars if a.var is var)  # type: ignore[union-attr]
-    return isinstance(extent, IntImm) and extent.value % width == 0
+    return extent.value if isinstance(extent, IntImm) else None
 
 
 def _join_neighbours(
