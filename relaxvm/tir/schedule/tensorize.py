@@ -168,8 +168,11 @@ def _blockized(
             refuse(
                 f"the outer loops leave gaps in axis {a.var.name} of block {block.name_hint}", block
             )
-        if not low.args:
+        whole = number_of(a.dom.extent)
+        runs = not isinstance(extent, int) or mapper.at_most(1, whole)
+        if not low.args and runs:
             # Inner loops do not move it: where the outer ones go too far, their predicate tells.
+            # (Not so where they run although the axis has no values.)
             extent = number_of(a.dom.extent)
         elif not mapper.equal(mapper.mul(extent, step), number_of(a.dom.extent)):
             refuse(
