@@ -168,13 +168,13 @@ def _blockized(
             refuse(
                 f"the outer loops leave gaps in axis {a.var.name} of block {block.name_hint}", block
             )
-        whole = number_of(a.dom.extent)
-        runs = not isinstance(extent, int) or mapper.at_most(1, whole)
+        size = number_of(a.dom.extent)
+        runs = not isinstance(extent, int) or mapper.at_most(1, size)
         if not low.args and runs:
             # Inner loops do not move it: where the outer ones go too far, their predicate tells.
             # (Not so where they run although the axis has no values.)
-            extent = number_of(a.dom.extent)
-        elif not mapper.equal(mapper.mul(extent, step), number_of(a.dom.extent)):
+            extent = size
+        elif not mapper.equal(mapper.mul(extent, step), size):
             refuse(
                 f"axis {a.var.name} of block {block.name_hint} has the extent {a.dom.extent}, the "
                 f"loops {extent} times {step}: the tail must be padded or peeled first",
