@@ -24,6 +24,8 @@ __all__ = ["RUNS", "Kernel", "Run", "interleaved", "runner"]
 
 Run = Callable[[], Any]
 
+_REST_SECONDS = 0.1
+
 
 @dataclass
 class Kernel:
@@ -180,6 +182,10 @@ def interleaved(kernel: Kernel, threads: int = 1, seconds: float = 1.0) -> dict[
     end = time.perf_counter() + seconds * len(runs)
     while time.perf_counter() < end or len(times["relaxvm"]) < 5:
         for what, run in runs.items():
+            if threads > 1:
+                # The threads of the one before may still spin, waiting for more work.
+                time.sleep(_REST_SECONDS)
+                run()
             times[what].append(_time(run, calls[what]))
     return {what: statistics.median(t) for what, t in times.items()}
 
