@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....base import CpuModel
-from ...transform import PARTITION_HINT
 from ..schedule import Schedule
-from .contraction import finish_tile, pack_panels, plan_of
+from .contraction import finish_tile, pack_panels, partition_tails, plan_of
 
 __all__ = ["schedule_blocked"]
 
@@ -72,10 +71,7 @@ def schedule_blocked(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     for each in (start, partial, add):
         *_, over_rows, over_columns = sch.get_loops(each)
         finish_tile(sch, [over_rows], over_columns, plan.lanes)
-    if rows % (plan.height * _TILES):
-        sch.annotate(ib, PARTITION_HINT, True)
-    if plan.columns % (width * panels):
-        sch.annotate(jb, PARTITION_HINT, True)
+    partition_tails(sch, (ib, rows, plan.height * _TILES), (jb, plan.columns, width * panels))
     return True
 
 

@@ -50,10 +50,14 @@ __all__ = [
     "pack_panels",
     "panel_layout",
     "panel_map",
+    "partition_tails",
     "plan_of",
     "schedule_contraction",
     "schedule_with_epilogue",
     "tile_shape",
+    "unroll_short",
+    "variables_of",
+    "without_casts",
 ]
 
 _PACK_FROM_ROWS = 4
@@ -91,10 +95,10 @@ def match_contraction(block: Block) -> Contraction | None:
     reducer = match_reducer(block)
     if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
         return None
-    product = _without_casts(reducer.updates[0])
+    product = without_casts(reducer.updates[0])
     if not isinstance(product, Mul):
         return None
-    factors = (_without_casts(product.a), _without_casts(product.b))
+    factors = (without_casts(product.a), without_casts(product.b))
     if not all(isinstance(f, BufferLoad) for f in factors):
         return None
     _, indices = reducer.buffers[0]
@@ -102,7 +106,7 @@ def match_contraction(block: Block) -> Contraction | None:
         return None
     vector = indices[-1]
     kinds = {axis.var: axis.iter_type for axis in block.iter_vars}
-    used = [_variables(f.indices) for f in factors]  # type: ignore[attr-defined]
+    used = [variables_of(f.indices) for f in factors]  # type: ignore[attr-defined]
     inside = [vector in u for u in used]
     if sum(inside) != 1 or kinds.get(vector) != "spatial":
         return None
@@ -121,19 +125,19 @@ def match_contraction(block: Block) -> Contraction | None:
     )
 
 
-def _without_casts(e: PrimExpr) -> PrimExpr:
+def without_casts(e: PrimExpr) -> PrimExpr:
     while isinstance(e, Cast):
         e = e.value
     return e
 
 
-def _variables(indices: tuple[PrimExpr, ...]) -> set[Any]:
+def variables_of(indices: Sequence[PrimExpr]) -> set[Any]:
     return {n for i in indices for n in walk(i) if isinstance(n, Var)}
 
 
 def _is_unit(indices: tuple[PrimExpr, ...], vector: Var) -> bool:
     """Whether `vector` stands alone, or in a sum, in the last index, and nowhere else."""
-    if vector in _variables(indices[:-1]):
+    if vector in variables_of(indices[:-1]):
         return False
     parts = [indices[-1]]
     alone = 0
@@ -143,7 +147,7 @@ def _is_unit(indices: tuple[PrimExpr, ...], vector: Var) -> bool:
             parts += [e.a, e.b]
         elif e is vector:
             alone += 1
-        elif isinstance(e, Call) or vector in _variables((e,)):
+        elif isinstance(e, Call) or vector in variables_of((e,)):
             return False
     return alone == 1
 
@@ -153,7 +157,7 @@ def _panel(indices: tuple[PrimExpr, ...], vector: Var) -> int | None:
     first, last = indices[0], indices[-1]
     if not (isinstance(first, FloorDiv) and isinstance(last, FloorMod)) or len(indices) < 3:
         return None
-    if first.a is not vector or last.a is not vector or vector in _variables(indices[1:-1]):
+    if first.a is not vector or last.a is not vector or vector in variables_of(indices[1:-1]):
         return None
     n = last.b
     return n.value if first.b is n and isinstance(n, IntImm) else None
@@ -248,10 +252,7 @@ def _schedule(sch: Schedule, rv: Any, cpu: CpuModel, epilogue: Any) -> bool:
     if plan.packs:
         pack_panels(sch, rv, c, jo, lanes * vectors, lanes)
     accumulate(sch, rv, io, [ii, ji], reduce, lanes, epilogue)
-    for loop, total, size in ((jo, columns, lanes * vectors), (io, rows, height)):
-        if total is None or total % size:
-            # Full tiles get a loop of their own, in which no condition is left.
-            sch.annotate(loop, PARTITION_HINT, True)
+    partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
     return True
 
 
@@ -400,7 +401,7 @@ def compute_panel_at(sch: Schedule, copy: Any, c: Contraction, jo: Any) -> Any:
     loops = list(sch.get_loops(copy))
     inner = loops[_position(sch, loops, jo) + 1 :]
     bound = sch.state.realize(sch.get(copy)).iter_values[place]
-    column = next((x for x in inner if sch.get(x).loop_var in _variables((bound,))), None)
+    column = next((x for x in inner if sch.get(x).loop_var in variables_of((bound,))), None)
     if column is not None:
         sch.reorder(*[x for x in inner if x is not column], column)
     return column
@@ -433,7 +434,7 @@ def accumulate(
         inner = loops[_position(sch, loops, at) + 1 :] if each is write else loops[-len(tile) :]
         *steps, last = inner
         if each is write and not whole:
-            _unroll(sch, steps)
+            unroll_short(sch, steps)
             continue
         finish_tile(sch, steps, last, lanes)
 
@@ -443,13 +444,23 @@ def finish_tile(sch: Schedule, steps: list[Any], columns: Any, lanes: int) -> No
     over, vector = sch.split(columns, [None, lanes])
     if extent_of(sch, vector) != 1:
         sch.vectorize(vector)
-    _unroll(sch, [*steps, over])
+    unroll_short(sch, [*steps, over])
 
 
-def _unroll(sch: Schedule, loops: Sequence[Any]) -> None:
+def unroll_short(sch: Schedule, loops: Sequence[Any]) -> None:
     for loop in loops:
         if (extent_of(sch, loop) or 99) <= 32:
             sch.unroll(loop)
+
+
+def partition_tails(sch: Schedule, *loops: tuple[Any, int | None, int]) -> None:
+    """Give full tiles a loop of their own, in which no condition is left.
+
+    loops  (the loop over tiles, the extent that is tiled or None, the size of a tile)
+    """
+    for loop, total, size in loops:
+        if total is None or total % size:
+            sch.annotate(loop, PARTITION_HINT, True)
 
 
 def _position(sch: Schedule, loops: Any, loop: Any) -> int:

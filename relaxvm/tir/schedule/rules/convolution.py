@@ -35,7 +35,7 @@ from ..facts import facts_of
 from ..index_map import IndexMap
 from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of
+from .contraction import extent_of, loops_of, unroll_short
 from .convolution_shape import Convolution, Tile, block_of, match_convolution, tile_of
 
 __all__ = ["schedule_convolutions"]
@@ -445,9 +445,7 @@ class _Convolve:
 
     def _finish(self, steps: Sequence[Any], lane: Any) -> None:
         self.sch.vectorize(lane)
-        for loop in steps:
-            if (extent_of(self.sch, loop) or 99) <= 32:
-                self.sch.unroll(loop)
+        unroll_short(self.sch, steps)
 
     def _unroll_taps(self, reduce: Sequence[Any]) -> None:
         """Of a depthwise convolution all taps, of another one the innermost few."""

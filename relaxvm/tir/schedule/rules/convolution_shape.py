@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
-from ....ir import Cast, FloorDiv, IntImm, Mul, PrimExpr, Var, walk
+from ....ir import FloorDiv, IntImm, Mul, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad
 from ...transform import linear_in
 from ..reducer import match_reducer
+from .contraction import variables_of, without_casts
 
 __all__ = ["Convolution", "Tile", "block_of", "match_convolution", "tile_of"]
 
@@ -50,10 +51,10 @@ def match_convolution(block: Block) -> Convolution | None:
     reducer = match_reducer(block)
     if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
         return None
-    product = _without_casts(reducer.updates[0])
+    product = without_casts(reducer.updates[0])
     if not isinstance(product, Mul):
         return None
-    factors = [_without_casts(product.a), _without_casts(product.b)]
+    factors = [without_casts(product.a), without_casts(product.b)]
     if not all(isinstance(f, BufferLoad) for f in factors):
         return None
     _, written = reducer.buffers[0]
@@ -62,9 +63,9 @@ def match_convolution(block: Block) -> Convolution | None:
     width: Any = written[-1]
     reduce = tuple(a.var for a in block.iter_vars if a.iter_type == "reduce")
     data, weight = factors
-    if width in _variables(weight.indices):
+    if width in variables_of(weight.indices):
         data, weight = weight, data
-    inside, outside = _variables(data.indices), _variables(weight.indices)
+    inside, outside = variables_of(data.indices), variables_of(weight.indices)
     if width in outside or width not in inside or not outside <= {*written, *reduce}:
         return None
     step = _slides(data.indices, width, reduce)
@@ -81,7 +82,7 @@ def match_convolution(block: Block) -> Convolution | None:
     if group == 0:
         return None
     dims = [step[0], *([] if height_step is None else [height_step[0]])]
-    taps = tuple(v for v in reduce if any(v in _variables((data.indices[d],)) for d in dims))
+    taps = tuple(v for v in reduce if any(v in variables_of((data.indices[d],)) for d in dims))
     strides = (step[1], 1 if height_step is None else height_step[1])
     return Convolution(
         width,
@@ -97,25 +98,15 @@ def match_convolution(block: Block) -> Convolution | None:
     )
 
 
-def _without_casts(e: Any) -> Any:
-    while isinstance(e, Cast):
-        e = e.value
-    return e
-
-
-def _variables(indices: Sequence[PrimExpr]) -> set[Any]:
-    return {n for i in indices for n in walk(i) if isinstance(n, Var)}
-
-
 def _slides(
     indices: Sequence[PrimExpr], axis: Any, reduce: Sequence[Var]
 ) -> tuple[int, int] | None:
     """(dimension, stride) of the only index with `axis`, if that is ``stride * axis + taps``."""
-    places = [k for k, i in enumerate(indices) if axis in _variables((i,))]
+    places = [k for k, i in enumerate(indices) if axis in variables_of((i,))]
     if len(places) != 1:
         return None
     terms = linear_in(Analyzer().simplify(indices[places[0]]), axis)
-    if terms is None or terms[0] < 1 or not _variables((terms[1],)) & {*reduce}:
+    if terms is None or terms[0] < 1 or not variables_of((terms[1],)) & {*reduce}:
         return None
     return places[0], terms[0]
 
@@ -128,7 +119,7 @@ def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
             if isinstance(n, FloorDiv) and n.a is channel and isinstance(n.b, IntImm):
                 found = n.b.value
     simple = [Analyzer().simplify(i) for i in indices]
-    uses = [i for i in simple if channel in _variables((i,))]
+    uses = [i for i in simple if channel in variables_of((i,))]
     if not uses:
         return None
     if len(uses) > 1:

@@ -27,13 +27,12 @@ from typing import Any
 from ....base import CpuModel
 from ....ir import Var
 from ...stmt import Block
-from ...transform import PARTITION_HINT
 from ..dot_intrins import dot_intrin
 from ..packing import Factor, factors_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import free_variables
-from .contraction import extent_of, loops_of, tile_shape
+from .contraction import extent_of, loops_of, partition_tails, tile_shape, unroll_short
 
 __all__ = ["schedule_low_precision"]
 
@@ -187,9 +186,9 @@ def _tile(
     sch.set_scope(rv, 0, "local")
     sch.reverse_compute_at(copy, io)
     start = sch.decompose_reduction(rv, steps[0])
-    _unroll(sch, sch.get_loops(start)[-3:-1])
+    unroll_short(sch, sch.get_loops(start)[-3:-1])
     sch.vectorize(sch.get_loops(start)[-1])
-    _unroll(sch, [ii, jv])
+    unroll_short(sch, [ii, jv])
     if way.group > 1:
         sch.tensorize(ji, dot_intrin(lanes, way.broadcast, way.streamed))
     else:
@@ -198,17 +197,8 @@ def _tile(
     *tile, last = list(sch.get_loops(copy))[place.index(sch.get(io)) + 1 :]
     over, each = sch.split(last, [None, lanes])
     sch.vectorize(each)
-    _unroll(sch, [*tile, over])
-    for loop, total, size in ((jo, columns, lanes * vectors), (io, rows, height)):
-        if total is None or total % size:
-            # Full tiles get a loop of their own, in which no condition is left.
-            sch.annotate(loop, PARTITION_HINT, True)
-
-
-def _unroll(sch: Schedule, loops: Any) -> None:
-    for loop in loops:
-        if (extent_of(sch, loop) or 99) <= 32:
-            sch.unroll(loop)
+    unroll_short(sch, [*tile, over])
+    partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
 
 
 def _finish_copy(sch: Schedule, pack: Any) -> None:

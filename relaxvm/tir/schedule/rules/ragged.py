@@ -25,6 +25,7 @@ from .contraction import (
     loops_of,
     match_contraction,
     panel_map,
+    partition_tails,
     tile_shape,
 )
 
@@ -67,8 +68,7 @@ def schedule_ragged(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     sch.transform_layout(copy, ("write", 0), panel_map(c, width))
     compute_panel_at(sch, copy, c, jo)
     accumulate(sch, rv, io, [ii, ji], reduce, lanes, write, whole=False)
-    if rows is None or rows % height:
-        sch.annotate(io, PARTITION_HINT, True)
+    partition_tails(sch, (io, rows, height))
     if columns is None or columns > width:
         sch.annotate(jo, PARTITION_HINT, True)
     return True

@@ -18,9 +18,8 @@ from typing import Any
 
 from ....base import CpuModel
 from ...stmt import Block
-from ...transform import PARTITION_HINT
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, match_contraction
+from .contraction import extent_of, loops_of, match_contraction, partition_tails
 
 __all__ = ["schedule_streaming"]
 
@@ -61,7 +60,5 @@ def schedule_streaming(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     sch.decompose_reduction(rv, [*reduce[:-1], ko][0])
     for loop in (ki, *inner[1:]):
         sch.unroll(loop)
-    for loop, total, step in ((jo, columns, width), (ko, last, steps)):
-        if total is None or total % step:
-            sch.annotate(loop, PARTITION_HINT, True)
+    partition_tails(sch, (jo, columns, width), (ko, last, steps))
     return True
