@@ -11,6 +11,7 @@ import ctypes
 import functools
 import os
 import struct
+import sys
 import threading
 from typing import Any
 
@@ -153,9 +154,16 @@ def _library() -> _Pool:
     return pool
 
 
+def _in_this_process(symbols: tuple[str, ...]) -> bool:
+    """Whether the C libraries that Python runs on have all these functions."""
+    process = ctypes.CDLL(None)
+    return all(hasattr(process, symbol) for symbol in symbols)
+
+
 def _build(llvm: Any, architecture: str, parking: str) -> _Pool:
     """A pool of its own; the process uses the one of `_library`."""
-    code = object_code(llvm, layout.pool_ir(architecture, parking), "threads")
+    places = sys.platform == "linux" and _in_this_process(layout.PLACING_SYMBOLS)
+    code = object_code(llvm, layout.pool_ir(architecture, parking, places), "threads")
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()

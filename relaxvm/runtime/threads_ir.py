@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["GRAIN", "SYMBOLS", "parking_of", "pool_ir"]
+__all__ = ["GRAIN", "PLACING_SYMBOLS", "SYMBOLS", "parking_of", "pool_ir"]
 
 GRAIN = 1 << 15
 """Operations that are worth one thread more: about 10 µs of them."""
@@ -19,6 +19,13 @@ SYMBOLS = (
     "relaxvm_pool_worker",
     "relaxvm_pool_init",
     "relaxvm_pool_state",
+)
+
+PLACING_SYMBOLS = (
+    "sched_getcpu",
+    "sched_getaffinity",
+    "pthread_setaffinity_np",
+    "pthread_self",
 )
 
 # Byte offsets in the state; words that different threads write stand on cache lines of their own.
@@ -31,10 +38,13 @@ SLEEPERS, WAITING = 320, 384  # i32, workers that are parked; whether the caller
 STARTED, DEFAULT, STARTER = 448, 456, 464  # i64, i64, ptr: set from Python
 REGIONS = 472  # i64, regions that the pool ran
 MUTEX, CONDITION = 512, 640  # for pthreads
-SIZE = 768
+CALLER, COLLIDED, SLOTS = 768, 772, 776  # i32, i32, i64: see `_PLACING`
+THREADS = 832  # for each worker: i64, its pthread_t; i64, 1 + the processor that it keeps off
+MOST_WORKERS = 255
+SIZE = THREADS + 16 * (MOST_WORKERS + 1)
 
 _PARALLEL_MOST = 1 << 60
-_SPINS = 60
+_SPINS = 2000  # some 30 to 90 µs: less than it takes to wake a thread on an idle virtual processor
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "powerpc64le": 221, "s390x": 238}
 # How to tell the processor of a waiting loop: declaration and call.
 _RELAX = {
@@ -50,8 +60,12 @@ def parking_of(architecture: str) -> str:
     return "pthread" if sys.platform in ("linux", "darwin") else "serial"
 
 
-def pool_ir(architecture: str, parking: str) -> str:
-    """LLVM IR of the pool. "serial" gives one whose regions run in the caller."""
+def pool_ir(architecture: str, parking: str, places: bool = False) -> str:
+    """LLVM IR of the pool. "serial" gives one whose regions run in the caller.
+
+    places  keep workers off their caller's processor where the system does not: needs the functions
+            `PLACING_SYMBOLS` of Linux's C libraries
+    """
     state = f"""
 @relaxvm_pool_state = global [{SIZE // 8} x i64] zeroinitializer, align 64
 """
@@ -59,7 +73,8 @@ def pool_ir(architecture: str, parking: str) -> str:
         return state + _SERIAL
     declaration, pause = _RELAX.get(architecture, ("", ""))
     waits = _futex(_FUTEX[architecture]) if parking == "futex" else _PTHREAD
-    return state + declaration + waits + _pool(pause)
+    placing = _PLACING if places else _NO_PLACING
+    return state + declaration + waits + placing + _pool(pause)
 
 
 def _at(offset: int) -> str:
@@ -134,6 +149,123 @@ define internal void @wake(ptr %at, i32 %count) noinline nounwind {{
 define void @relaxvm_pool_init() nounwind {{
   %m = call i32 @pthread_mutex_init({_at(MUTEX)}, ptr null)
   %c = call i32 @pthread_cond_init({_at(CONDITION)}, ptr null)
+  ret void
+}}
+"""
+
+
+_NO_PLACING = """
+define internal void @enlist() nounwind {
+  ret void
+}
+define internal void @arrive() nounwind {
+  ret void
+}
+define internal void @spread() nounwind {
+  ret void
+}
+"""
+
+# Some schedulers wake a parked worker on the processor of its caller though another is idle; the
+# caller keeps that one busy, and a region with two threads takes as long as with one (measured on
+# virtual machines). Once that has been seen, a caller that wakes workers first forbids them its
+# own processor: one system call a worker, and again only when the caller has moved.
+_PLACING = f"""
+declare i32 @sched_getcpu()
+declare i32 @sched_getaffinity(i32, i64, ptr)
+declare i32 @pthread_setaffinity_np(i64, i64, ptr)
+declare i64 @pthread_self()
+declare i64 @llvm.vector.reduce.or.v16i64(<16 x i64>)
+
+define internal void @enlist() nounwind {{
+entry:
+  %k = atomicrmw add {_at(SLOTS)}, i64 1 seq_cst
+  %room = icmp ult i64 %k, {MOST_WORKERS}
+  br i1 %room, label %note, label %done
+note:
+  %self = call i64 @pthread_self()
+  %slot = getelementptr {{ i64, i64 }}, {_at(THREADS)}, i64 %k
+  store atomic i64 %self, ptr %slot release, align 8
+  br label %done
+done:
+  ret void
+}}
+
+; A worker got up: on the processor of the one who woke it?
+define internal void @arrive() nounwind {{
+entry:
+  %here = call i32 @sched_getcpu()
+  %caller = load atomic i32, {_at(CALLER)} monotonic, align 4
+  %same = icmp eq i32 %here, %caller
+  br i1 %same, label %note, label %done
+note:
+  store atomic i32 1, {_at(COLLIDED)} monotonic, align 4
+  br label %done
+done:
+  ret void
+}}
+
+; The caller is about to wake workers.
+define internal void @spread() noinline nounwind {{
+entry:
+  %mask = alloca [16 x i64], align 128
+  %here = call i32 @sched_getcpu()
+  store atomic i32 %here, {_at(CALLER)} monotonic, align 4
+  %collided = load atomic i32, {_at(COLLIDED)} monotonic, align 4
+  %known = icmp ult i32 %here, 1024
+  %seen = icmp ne i32 %collided, 0
+  %wanted = and i1 %known, %seen
+  br i1 %wanted, label %look, label %done
+look:
+  %here64 = zext i32 %here to i64
+  %mark = add i64 %here64, 1
+  %enlisted = load atomic i64, {_at(SLOTS)} acquire, align 8
+  %over = icmp ugt i64 %enlisted, {MOST_WORKERS}
+  %count = select i1 %over, i64 {MOST_WORKERS}, i64 %enlisted
+  br label %next
+next:
+  %k = phi i64 [ 0, %look ], [ %k.next, %step ]
+  %have = phi i1 [ false, %look ], [ %have.next, %step ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %check, label %done
+check:
+  %slot = getelementptr {{ i64, i64 }}, {_at(THREADS)}, i64 %k
+  %off.at = getelementptr {{ i64, i64 }}, {_at(THREADS)}, i64 %k, i32 1
+  %thread = load atomic i64, ptr %slot acquire, align 8
+  %off = load i64, ptr %off.at, align 8
+  %nobody = icmp eq i64 %thread, 0
+  %kept = icmp eq i64 %off, %mark
+  %skip = or i1 %nobody, %kept
+  br i1 %skip, label %step, label %forbid
+forbid:
+  br i1 %have, label %set, label %read
+read:
+  store <16 x i64> zeroinitializer, ptr %mask, align 128
+  %got = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %fine = icmp sge i32 %got, 0
+  br i1 %fine, label %clear, label %done
+clear:
+  %word = lshr i64 %here64, 6
+  %bit = and i64 %here64, 63
+  %one = shl i64 1, %bit
+  %others = xor i64 %one, -1
+  %at = getelementptr i64, ptr %mask, i64 %word
+  %was = load i64, ptr %at, align 8
+  %now = and i64 %was, %others
+  store i64 %now, ptr %at, align 8
+  %all = load <16 x i64>, ptr %mask, align 128
+  %any = call i64 @llvm.vector.reduce.or.v16i64(<16 x i64> %all)
+  %none = icmp eq i64 %any, 0
+  br i1 %none, label %done, label %set
+set:
+  %r = call i32 @pthread_setaffinity_np(i64 %thread, i64 128, ptr %mask)
+  store i64 %mark, ptr %off.at, align 8
+  br label %step
+step:
+  %have.next = phi i1 [ %have, %check ], [ true, %set ]
+  %k.next = add i64 %k, 1
+  br label %next
+done:
   ret void
 }}
 """
@@ -226,6 +358,7 @@ open:
   %asleep = icmp ne i32 %sleepers, 0
   br i1 %asleep, label %rouse, label %work.here
 rouse:
+  call void @spread()
   %need32 = trunc i64 %need to i32
   call void @wake({_at(EPOCH)}, i32 %need32)
   br label %work.here
@@ -265,6 +398,7 @@ finish:
 
 define void @relaxvm_pool_worker() nounwind {{
 entry:
+  call void @enlist()
   br label %again
 again:
   %epoch = load atomic i32, {_at(EPOCH)} seq_cst, align 4
@@ -306,6 +440,7 @@ idle.more:
 sleep:
   %up = atomicrmw add {_at(SLEEPERS)}, i32 1 seq_cst
   call void @park({_at(EPOCH)}, i32 %epoch)
+  call void @arrive()
   %down = atomicrmw sub {_at(SLEEPERS)}, i32 1 seq_cst
   br label %again
 }}
