@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["GRAIN", "PLACING_SYMBOLS", "SYMBOLS", "parking_of", "pool_ir"]
+__all__ = ["GRAIN", "PLACING_SYMBOLS", "SYMBOLS", "WAKING", "parking_of", "pool_ir"]
 
-GRAIN = 1 << 15
-"""Operations that are worth one thread more: about 10 µs of them."""
+GRAIN = 1 << 14
+"""Operations that are worth one thread more that is awake: about 5 µs of them."""
+
+WAKING = 1 << 17
+"""Operations that are worth waking threads for, which takes 10 to 50 µs."""
 
 SYMBOLS = (
     "relaxvm_parallel_for",
@@ -314,7 +317,16 @@ sized:
   %too.many = icmp sgt i64 %wish, %worth
   %able = select i1 %too.many, i64 %worth, i64 %wish
   %more.than.n = icmp sgt i64 %able, %n
-  %threads = select i1 %more.than.n, i64 %n, i64 %able
+  %useful = select i1 %more.than.n, i64 %n, i64 %able
+  %all.workers = load atomic i64, {_at(STARTED)} monotonic, align 8
+  %parked = load atomic i32, {_at(SLEEPERS)} monotonic, align 4
+  %parked64 = zext i32 %parked to i64
+  %awake = sub i64 %all.workers, %parked64
+  %at.hand = add i64 %awake, 1
+  %enough = icmp sle i64 %useful, %at.hand
+  %much = icmp sge i64 %work, {WAKING}
+  %as.wished = or i1 %enough, %much
+  %threads = select i1 %as.wished, i64 %useful, i64 %at.hand
   %several = icmp sgt i64 %threads, 1
   %countable = icmp slt i64 %n, {_PARALLEL_MOST}
   %wanted = and i1 %several, %countable

@@ -14,7 +14,20 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
-from ...ir import Call, GlobalVar, IntImm, Intrinsic, Let, Max, PrimExpr, Var, walk
+from ...ir import (
+    Broadcast,
+    Call,
+    FloatImm,
+    GlobalVar,
+    IntImm,
+    Intrinsic,
+    Let,
+    Max,
+    PrimExpr,
+    Ramp,
+    Var,
+    walk,
+)
 from ...runtime.threads_ir import GRAIN
 from ...tir import (
     Allocate,
@@ -41,7 +54,8 @@ MAX_INSTRUCTIONS = 1_000_000
 _INT64 = DataType("int64")
 _MOST_WORK = 1 << 30
 _UNKNOWN_EXTENT = 8
-_CALL_WORK = 8
+_CALL_WORK = 16
+_VECTOR_BITS = 256  # how much one operation does at once, on most machines
 _MAX_SYMBOLIC = 16
 _PLACEHOLDER = re.compile(r"%captured(\d+)\b")
 
@@ -98,7 +112,8 @@ def _races_are_harmless(body: Stmt) -> bool:
 def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
     """About how many operations `body` takes, over variables that have a value now (`known`).
 
-    Both sides of a branch count. An extent that is not known before the loop counts as 8.
+    An operation on a vector counts as one; loads, and stores in registers, come beside others. Both
+    sides of a branch count. An extent that is not known before the loop counts as 8.
     """
     done: dict[int, PrimExpr] = {}
     symbolic = 0
@@ -141,11 +156,24 @@ def _constant(value: int) -> IntImm:
 def _leaf_work(s: Stmt) -> int:
     if not isinstance(s, (BufferStore, Evaluate)):
         return 1
-    total = 0
-    for n in walk(s.value):
-        if isinstance(n, PrimExpr) and not isinstance(n, (IntImm, Var)):
-            total += n.dtype.lanes * (_CALL_WORK if isinstance(n, Call) else 1)
-    return total + 1
+    stores = isinstance(s, BufferStore) and s.buffer.scope() != "local"
+    total = int(stores) * _vectors(s.value)
+    stack = [s.value]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, _BESIDE):
+            # Index arithmetic is the same in every iteration, or nearly.
+            continue
+        total += _vectors(e) * (_CALL_WORK if isinstance(e, Call) else 1)
+        stack.extend(c for c in e._children_() if isinstance(c, PrimExpr))
+    return max(1, total)
+
+
+_BESIDE = (IntImm, FloatImm, Var, BufferLoad, Broadcast, Ramp)
+
+
+def _vectors(e: PrimExpr) -> int:
+    return max(1, e.dtype.lanes * e.dtype.bits // _VECTOR_BITS)
 
 
 def _is_known(e: PrimExpr, known: dict[Var, str]) -> bool:
