@@ -239,7 +239,109 @@ def movement() -> list[Case]:
     ]  # fmt: skip
 
 
-CASES = [*CONTRACTIONS, *rows(128, 768), *rows(4096, 4096), *elementwise(), *movement()]
+def pooling() -> list[Case]:
+    def pool(what: str, shape: Sequence[int], size: int, stride: int, padding: int) -> Case:
+        out = (shape[2] + 2 * padding - size) // stride + 1
+        attrs = {"kernel_shape": [size] * 2, "strides": [stride] * 2, "pads": [padding] * 4}
+        ours = {"max": nn.max_pool2d, "avg": nn.avg_pool2d}[what]
+        more = {"count_include_pad": False} if what == "avg" else {}
+        kernel = Kernel(
+            f"{what} pool {size}x{size}/{stride}, {shape[1]}x{shape[2]}x{shape[3]}",
+            lambda x: ours(x, pool_size=size, strides=stride, padding=padding), [f32(*shape)],
+            lambda f, x: getattr(f, f"{what}_pool2d")(x, size, stride, padding, **more),
+            ({"max": "MaxPool", "avg": "AveragePool"}[what], attrs, []), slow_meaning=True,
+        )  # fmt: skip
+        return Case(kernel, 1.0, 0.0, 4.0 * shape[0] * shape[1] * (shape[2] * shape[3] + out * out))
+
+    def whole(*shape: int) -> Case:
+        kernel = Kernel(
+            f"global average pool {'x'.join(map(str, shape))}", nn.global_avg_pool2d, [f32(*shape)],
+            lambda f, x: f.adaptive_avg_pool2d(x, 1), ("GlobalAveragePool", {}, []),
+            0, lambda x: x.mean((2, 3), keepdims=True),
+        )  # fmt: skip
+        return Case(kernel, 1.0, 0.0, 4.0 * float(np.prod(shape)))
+
+    return [
+        pool("max", (1, 64, 112, 112), 3, 2, 1),
+        pool("max", (1, 64, 224, 224), 2, 2, 0),
+        pool("max", (1, 512, 13, 13), 13, 1, 6),
+        pool("avg", (1, 192, 28, 28), 3, 1, 1),
+        whole(1, 2048, 7, 7),
+        whole(8, 64, 112, 112),
+    ]
+
+
+CASES = [*CONTRACTIONS, *rows(128, 768), *rows(4096, 4096), *elementwise(), *movement(), *pooling()]
+
+
+# -- ours beside ours ------------------------------------------------------------------------------
+
+
+@dataclass
+class Pair:
+    """A kernel of ours and another one of ours, and how many times faster it should be."""
+
+    kernel: Kernel
+    beside: Kernel
+    target: float
+
+
+def product(m: int, k: int, n: int, dtypes: Sequence[str], free: str = "") -> Kernel:
+    """A @ B from dtypes[0] and dtypes[1] to dtypes[2]; the sizes named in `free` are symbols."""
+    sizes = {"m": m, "k": k, "n": n}
+    dims = {s: tvm.tir.Var(s, "int64") if s in free else v for s, v in sizes.items()}
+    a = relax.Var("x0", relax.TensorStructInfo((dims["m"], dims["k"]), dtypes[0]))
+    b = relax.Var("x1", relax.TensorStructInfo((dims["k"], dims["n"]), dtypes[1]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [a, b]):
+        with builder.dataflow():
+            out = builder.emit_output(R.matmul(a, b, out_dtype=dtypes[2]))
+        builder.emit_func_output(out)
+    arrays = [
+        tvm.nd.array(RNG.integers(0, 64, shape).astype("float32")).astype(dtype)
+        for shape, dtype in zip(((m, k), (k, n)), dtypes)
+    ]
+    name = f"{dtypes[0]} matmul {m}x{k}x{n}" + (f", symbolic {free}" if free else "")
+    return Kernel(name, builder.get(), arrays)
+
+
+F32 = ("float32",) * 3
+
+
+def pairs() -> list[Pair]:
+    plain, square = product(1024, 1024, 1024, F32), product(512, 512, 512, F32)
+    return [
+        Pair(product(1024, 1024, 1024, ("uint8", "int8", "int32")), plain, 2.5),
+        Pair(product(1024, 1024, 1024, ("bfloat16", "bfloat16", "float32")), plain, 1.6),
+        *(Pair(product(512, 512, 512, F32, free), square, 0.9) for free in ("m", "n", "mkn")),
+    ]
+
+
+def pair_ratio(pair: Pair, seconds: float) -> float:
+    """How many times faster than what it stands beside; one thread, taking turns."""
+    runs = [runner(kernel, "relaxvm") for kernel in (pair.kernel, pair.beside)]
+    times: list[list[float]] = [[], []]
+    end = time.perf_counter() + 2 * seconds
+    while time.perf_counter() < end or len(times[0]) < 5:
+        for run, found in zip(runs, times):
+            start = time.perf_counter()
+            run()
+            found.append(time.perf_counter() - start)
+    ours, theirs = map(statistics.median, times)
+    return theirs / ours
+
+
+def growth(seconds: float) -> dict[int, float]:
+    """{n: FLOP/s of the product of two n x n matrices}, one thread, taking turns."""
+    runs = {n: runner(product(n, n, n, F32), "relaxvm") for n in (256, 512, 1024, 2048)}
+    times: dict[int, list[float]] = {n: [] for n in runs}
+    end = time.perf_counter() + seconds * len(runs)
+    while time.perf_counter() < end or len(times[256]) < 5:
+        for n, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[n].append(time.perf_counter() - start)
+    return {n: 2.0 * n**3 / statistics.median(t) for n, t in times.items()}
 
 
 # -- what the machine can do -----------------------------------------------------------------------
@@ -347,6 +449,21 @@ def main() -> None:
                 f"{'met' if ratio >= case.target else 'MISSED'}",
                 flush=True,
             )
+    if options.words:
+        return
+    for pair in pairs():
+        ratio = pair_ratio(pair, options.seconds)
+        met = ratio >= pair.target
+        missed += not met
+        print(f"{pair.kernel!s:46} {ratio:5.2f} times as fast as our {pair.beside} "
+              f"(target {pair.target:.2f}) {'met' if met else 'MISSED'}", flush=True)  # fmt: skip
+    rates = growth(options.seconds)
+    spread = max(rates.values()) / min(rates.values())
+    # 15 % to either side of the middle.
+    met = spread <= 1.15 / 0.85
+    missed += not met
+    print("growth: " + ", ".join(f"{n}: {r / 1e9:.0f} GFLOP/s" for n, r in rates.items())
+          + f", {spread:.2f} apart (target 1.35) {'met' if met else 'MISSED'}")  # fmt: skip
     print(f"{missed} missed")
 
 

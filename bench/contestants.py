@@ -25,6 +25,7 @@ __all__ = ["RUNS", "Kernel", "Run", "interleaved", "runner"]
 Run = Callable[[], Any]
 
 _REST_SECONDS = 0.1
+_WARM_CALLS = 3
 
 
 @dataclass
@@ -183,9 +184,11 @@ def interleaved(kernel: Kernel, threads: int = 1, seconds: float = 1.0) -> dict[
     while time.perf_counter() < end or len(times["relaxvm"]) < 5:
         for what, run in runs.items():
             if threads > 1:
-                # The threads of the one before may still spin, waiting for more work.
+                # The threads of the one before may still spin, waiting for more work; then those
+                # of this one have to wake up, and the caches to fill.
                 time.sleep(_REST_SECONDS)
-                run()
+                for _ in range(_WARM_CALLS):
+                    run()
             times[what].append(_time(run, calls[what]))
     return {what: statistics.median(t) for what, t in times.items()}
 

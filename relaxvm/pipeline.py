@@ -53,8 +53,6 @@ from .relax.transform import (
 )
 from .relax.transform.legalize_ops import why_not_legal
 from .relax.transform.scopes import RESULT, is_symbolic, linearise
-from .target import cpu_model
-from .tir.schedule.rules import DefaultSchedule
 
 __all__ = [
     "GRAPH_TO_LEGAL",
@@ -70,7 +68,6 @@ __all__ = [
     "library_dispatch_passes",
     "register_pipeline",
     "run_stages",
-    "schedule_pipeline",
     "verify_stage",
     "zero_pipeline",
 ]
@@ -272,11 +269,6 @@ def get_pipeline(name: str = "zero", **options: Any) -> Pass:
         raise PassError(f"no pipeline is named {name!r}; there are {', '.join(_PIPELINES)}")
     made: Any = found(**options) if options or not isinstance(found, Pass) else found
     return made  # type: ignore[no-any-return]
-
-
-def schedule_pipeline(target: Any = None) -> Sequential:
-    """What gives loop functions their loops: the default rules for the CPU of `target`."""
-    return Sequential((DefaultSchedule(cpu=cpu_model(target)),), name="schedule")
 
 
 def library_dispatch_passes(target: Any = None) -> list[Pass]:

@@ -81,7 +81,7 @@ class Analyzer:
             raise TIRError(f"bind: wanted a Var, got {type(var).__name__}")
         if not allow_override and (var in self._ranges or var in self._values):
             raise TIRError(f"bind: {var.name} is bound already; pass allow_override=True")
-        self._forget()
+        self._forget_about(var)
         if isinstance(value, Range):
             low = self.simplify(cast(var.dtype, value.min))
             high = self.simplify(low + cast(var.dtype, value.extent) - 1)
@@ -93,7 +93,7 @@ class Analyzer:
                 )
         else:
             self._values[var] = self.simplify(as_expr(value))
-        self._forget()
+        self._forget_about(var)
 
     def _range_top(self, low: PrimExpr, extent: PrimExpr, high: PrimExpr) -> int:
         by_sum = self.const_int_bound(high).max_value
@@ -160,6 +160,15 @@ class Analyzer:
         self._polys.clear()
         self._bound_memo.clear()
 
+    def _forget_about(self, var: Var) -> None:
+        """Something else is known about `var` from here on. What is remembered of expressions
+        stays where none of them mentions it: whatever looks at an expression has looked at its
+        variables.
+        """
+        key = id(var)
+        if key in self._memo or key in self._bound_memo or key in self._polys:
+            self._forget()
+
     def _order(self, e: PrimExpr) -> int:
         found = self._serial.get(id(e))
         if found is None:
@@ -171,18 +180,22 @@ class Analyzer:
     def const_int_bound(self, expr: Any) -> ConstIntBound:
         """The least and greatest value of an integer expression, as far as known."""
         expr = as_expr(expr)
-        for n in scalar_post_order(expr, self._bound_memo):
-            self._bound_memo[id(n)] = (n, self._one_bound(n))
-        return self._bound_memo[id(expr)][1]
+        memo = self._bound_memo
+        found = memo.get(id(expr))
+        if found is None:
+            for n in scalar_post_order(expr, memo):
+                memo[id(n)] = (n, self._one_bound(n))
+            found = memo[id(expr)]
+        return found[1]
 
     def _one_bound(self, e: PrimExpr) -> ConstIntBound:
+        if type(e) is IntImm:
+            return ConstIntBound(e.value, e.value)
         if e.dtype.is_bool:
-            return ConstIntBound(e.value, e.value) if isinstance(e, IntImm) else ConstIntBound(0, 1)
+            return ConstIntBound(0, 1)
         if not e.dtype.is_int:
             return ConstIntBound.everything()
         whole = ConstIntBound.of_dtype(e.dtype)
-        if isinstance(e, IntImm):
-            return ConstIntBound(e.value, e.value)
         if isinstance(e, Var):
             return self._var_bound(e)
         rule = BOUNDS.get(type(e))
@@ -234,6 +247,8 @@ class Analyzer:
         steps  accepted as in TVM; one pass reaches the canonical form here
         """
         expr = as_expr(expr)
+        if type(expr) is IntImm:
+            return expr
         if self._values:
             bound = {n.var for n in walk(expr) if isinstance(n, Let)}
             expr = substitute(expr, {v: x for v, x in self._values.items() if v not in bound})

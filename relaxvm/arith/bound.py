@@ -37,7 +37,11 @@ class ConstIntBound(NamedTuple):
     def of_dtype(dtype: DataType) -> ConstIntBound:
         """All values of an integer type."""
         element = dtype.element
-        return ConstIntBound(int(element.min_value), int(element.max_value))
+        found = _WHOLE.get(element)
+        if found is None:
+            found = ConstIntBound(int(element.min_value), int(element.max_value))
+            _WHOLE[element] = found
+        return found
 
     @property
     def is_const(self) -> bool:
@@ -124,3 +128,6 @@ def _divisors(bound: ConstIntBound) -> list[int]:
     if low <= 1 <= high:
         candidates.append(1)
     return [y for y in candidates if y != 0] or [1]
+
+
+_WHOLE: dict[DataType, ConstIntBound] = {}

@@ -53,6 +53,7 @@ __all__ = ["BOUNDS", "RULES"]
 TRUE, FALSE = const(True), const(False)
 IF = Op.get("tir.if_then_else")
 LIKELY = Op.get("tir.likely")
+BOUND_CHECK = Op.get("tir.bound_check")
 AND_BITS = Op.get("tir.bitwise_and")
 SHIFT_RIGHT = Op.get("tir.shift_right")
 TRUNCDIV = Op.get("tir.truncdiv")
@@ -95,6 +96,8 @@ def _bound_call(self: Analyzer, e: Call) -> ConstIntBound:
         return self._bound_of(e.args[1]).union(self._bound_of(e.args[2]))
     if e.op is LIKELY:
         return self._bound_of(e.args[0])
+    if e.op is BOUND_CHECK:
+        return ConstIntBound(0, max(self._bound_of(e.args[1]).max_value - 1, 0))
     if e.op is AND_BITS:
         tops = [b.max_value for b in map(self._bound_of, e.args) if b.min_value >= 0]
         return ConstIntBound(0, min(tops)) if tops else whole
@@ -327,9 +330,10 @@ def _rule_extremum(self: Analyzer, e: Any) -> PrimExpr | None:
     if e.a is e.b:
         return e.a
     is_min = isinstance(e, Min)
-    if self._prove_comparison(LE(e.a, e.b)):
+    left, right = _dividends(e.a, e.b)
+    if self._prove_comparison(LE(left, right)):
         return e.a if is_min else e.b
-    if self._prove_comparison(LE(e.b, e.a)):
+    if self._prove_comparison(LE(right, left)):
         return e.b if is_min else e.a
     for x, y in ((e.a, e.b), (e.b, e.a)):
         if isinstance(x, type(e)):
@@ -342,6 +346,21 @@ def _rule_extremum(self: Analyzer, e: Any) -> PrimExpr | None:
     ):
         return type(e)(e.b, e.a)
     return None
+
+
+def _dividends(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """What is divided, if both are quotients by the same positive number: those are in the same
+    order or equal.
+    """
+    while (
+        isinstance(a, (FloorDiv, Div))
+        and isinstance(b, type(a))
+        and isinstance(a.b, IntImm)
+        and a.b is b.b
+        and a.b.value > 0
+    ):
+        a, b = a.a, b.a
+    return a, b
 
 
 def _rule_compare(self: Analyzer, e: Any) -> PrimExpr | None:

@@ -59,9 +59,13 @@ def scalar_post_order(root: PrimExpr, done: dict[int, Any]) -> Iterator[PrimExpr
             continue
         if ready:
             yield n
-        else:
+            continue
+        below = [(c, False) for c in n._children_() if isinstance(c, PrimExpr)]
+        if below:
             stack.append((n, True))
-            stack.extend((c, False) for c in n._children_() if isinstance(c, PrimExpr))
+            stack.extend(below)
+        else:
+            yield n
 
 
 def conjuncts(e: PrimExpr) -> list[PrimExpr]:

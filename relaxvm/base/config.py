@@ -14,6 +14,14 @@ import os
 import pathlib
 import sys
 import time
+from typing import TYPE_CHECKING
+
+from .lazy import Deferred
+
+if TYPE_CHECKING:
+    import tempfile
+else:
+    tempfile = Deferred("tempfile")
 
 __all__ = [
     "LOADED_AT",
@@ -59,11 +67,25 @@ def cache_dir() -> pathlib.Path:
     if explicit:
         return pathlib.Path(explicit)
     if sys.platform == "darwin":
-        base = pathlib.Path.home() / "Library" / "Caches"
+        base = _home() / "Library" / "Caches"
     elif os.name == "nt":
-        base = pathlib.Path(
-            os.environ.get("LOCALAPPDATA") or pathlib.Path.home() / "AppData" / "Local"
-        )
+        base = pathlib.Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local")
     else:
-        base = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        # The XDG specification has no relative paths: they would be other folders in each process.
+        given = os.environ.get("XDG_CACHE_HOME", "")
+        base = pathlib.Path(given) if os.path.isabs(given) else _home() / ".cache"
     return base / "relaxvm"
+
+
+def _home() -> pathlib.Path:
+    """The user's folder. A user without one (containers run as any number) has a folder among the
+    temporary files, which is used only if it is theirs alone.
+    """
+    try:
+        home = pathlib.Path.home()
+        if home.is_absolute():
+            return home
+    except (RuntimeError, OSError):
+        pass
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    return pathlib.Path(tempfile.gettempdir()) / f"relaxvm-{user}"

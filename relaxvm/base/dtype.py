@@ -163,7 +163,7 @@ def dtype(text: object) -> DataType:
 
     Raises TypeError if `text` is none of these, ValueError if the name is unknown.
     """
-    return DataType(text)
+    return text if type(text) is DataType else DataType(text)
 
 
 def to_numpy_dtype(text: str) -> np.dtype:

@@ -279,6 +279,15 @@ class PointerType(Node):
         return element_type, "" if storage_scope == "global" else storage_scope
 
 
+# Least and greatest value of each scalar integer type: constants are made by the thousand.
+_INT_BOUNDS = {
+    kind: (int(kind.min_value), int(kind.max_value))
+    for kind in map(
+        DataType, ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+    )
+}
+
+
 @node(interned=True)
 class IntImm(PrimExpr):
     """An integer constant; `value` must be in the range of `dtype`. For bool it is 0 or 1."""
@@ -288,6 +297,10 @@ class IntImm(PrimExpr):
 
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, int]:
+        if type(dtype) is DataType and type(value) is int:
+            bounds = _INT_BOUNDS.get(dtype)
+            if bounds is not None and bounds[0] <= value <= bounds[1]:
+                return dtype, value
         dtype = as_dtype(dtype)
         if not (dtype.is_int or dtype.is_bool) or dtype.lanes != 1:
             raise TIRError(f"IntImm wants a scalar integer or bool dtype, got {dtype}")

@@ -228,6 +228,8 @@ class IRModule:
             gv = self._by_name.get(name) or GlobalVar(name, getattr(function, "struct_info", None))
         else:
             raise VerifyError(f"a function's name is a string or a GlobalVar, got {name!r}")
+        if not gv.name_hint.isascii() and any("\ud800" <= c <= "\udfff" for c in gv.name_hint):
+            raise VerifyError(f"a function's name is text, got half a character: {gv.name_hint!r}")
         old = self._by_name.get(gv.name_hint)
         if old is not None and old is not gv:
             # Keep the place in the order when a function is replaced under a new GlobalVar.

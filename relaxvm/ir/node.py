@@ -265,11 +265,14 @@ def map_children(n: N, f: Callable[[Any], Any]) -> N:
 
 def collect_nodes(value: Any, out: list[Node]) -> None:
     """Append the nodes found in a field value (tuples and maps searched) to `out`."""
-    if isinstance(value, Node):
-        out.append(value)
-    elif type(value) is tuple:
+    if type(value) is tuple:
         for item in value:
-            collect_nodes(item, out)
+            if isinstance(item, Node):
+                out.append(item)
+            elif type(item) is tuple or type(item) is Map:
+                collect_nodes(item, out)
+    elif isinstance(value, Node):
+        out.append(value)
     elif type(value) is Map:
         for key, item in value._items.items():
             if isinstance(key, Node):
@@ -282,7 +285,7 @@ def map_value(value: Any, f: Callable[[Any], Any]) -> Any:
     if isinstance(value, Node):
         return f(value)
     if type(value) is tuple:
-        mapped = [map_value(item, f) for item in value]
+        mapped = [f(i) if isinstance(i, Node) else map_value(i, f) for i in value]
         for old, new in zip(value, mapped):
             if old is not new:
                 return tuple(mapped)

@@ -61,7 +61,8 @@ class Intrinsic(Op):
     result   "same" (dtype of the first argument), "bool", "float" (same, and must be floating),
              "int" (same, integer),
              "int32", or "given" (the call says)
-    effect   "pure", "read" (depends on memory) or "opaque" (may write or leave)
+    effect   "pure", "read" (depends on memory), "check" (may leave with a failure, else pure) or
+             "opaque" (may write or leave)
     """
 
     __slots__ = ("arity", "effect", "result")
@@ -114,6 +115,7 @@ _declare(["undef"], 0, "given")
 _declare(["vectorlow", "vectorhigh"], 1, "given")
 _declare(["call_extern", "call_pure_extern"], None, "given", "opaque")
 _declare(["call_llvm_intrin", "call_llvm_pure_intrin"], None, "given", "opaque")
+_declare(["bound_check"], 3, "given", "check")  # an index, its limit, what to say otherwise
 _declare(["address_of"], 1, "given", "read")
 _declare(["tvm_access_ptr"], 5, "given", "read")
 
@@ -147,6 +149,11 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
     if op.result == "int" and not (first.is_int or first.is_bool):
         raise TIRError(f"{op.name} takes integer arguments, got {first}")
     return first
+
+
+def bound_failure(name: str) -> str:
+    """What a `bound_check` of `name` says when it fails."""
+    return name if " " in name else f"access of buffer {name} out of bounds"
 
 
 def why_no_dot(result: DataType, acc: DataType, a: DataType, b: DataType) -> str | None:

@@ -14,17 +14,23 @@ N = TypeVar("N", bound=Node)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def walk(root: Node) -> Iterator[Node]:
-    """Every node reachable from `root`, parents first, each shared node once."""
+def walk(root: Node, without: tuple[type[Node], ...] = ()) -> Iterator[Node]:
+    """Every node reachable from `root`, parents first, each shared node once.
+
+    without  nodes below `root` of these classes are left out, and what is below them
+    """
     seen = {id(root)}
     stack = [root]
     while stack:
         n = stack.pop()
         yield n
-        for child in reversed(n._children_()):
-            if id(child) not in seen:
-                seen.add(id(child))
-                stack.append(child)
+        below = n._children_()
+        if below:
+            for child in reversed(below):
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    if not without or not isinstance(child, without):
+                        stack.append(child)
 
 
 def post_order(root: Node) -> Iterator[Node]:
@@ -37,42 +43,55 @@ def post_order(root: Node) -> Iterator[Node]:
             yield n
         elif id(n) not in seen:
             seen.add(id(n))
-            stack.append((n, True))
-            stack.extend((child, False) for child in reversed(n._children_()))
+            below = n._children_()
+            if below:
+                stack.append((n, True))
+                stack.extend([(child, False) for child in reversed(below)])
+            else:
+                yield n
 
 
 def transform(
     root: N,
-    post: Callable[[Any], Node | None],
+    post: Callable[[Any], Node | None] | None,
     pre: Callable[[Any], Node | None] | None = None,
     memo: dict[int, tuple[Node, Node]] | None = None,
 ) -> N:
     """Rebuild `root` bottom-up: `post` sees each node after its children and returns a new node,
-    or None to keep it.
+    or None to keep it. Without a `post` all are kept.
 
     pre   sees a node first; what it returns (not None) replaces the node and is not entered
     memo  results by identity; pass one dictionary to several calls to keep shared parts shared
     Each shared node is treated once; unchanged parts are the same objects afterwards. No recursion.
     """
     done: dict[int, tuple[Node, Node]] = {} if memo is None else memo
-    stack: list[tuple[Node, bool]] = [(root, False)]
+    # Nodes still to be entered, and those to be rebuilt with what is below them.
+    stack: list[tuple[Any, list[Node] | None]] = [(root, None)]
     while stack:
-        n, ready = stack.pop()
+        n, below = stack.pop()
         key = id(n)
-        if ready:
-            rebuilt = n._map_children_(lambda child: done[id(child)][1])
-            changed = post(rebuilt)
-            done[key] = (n, rebuilt if changed is None else changed)
-        elif key not in done:
+        if below is None:
+            if key in done:
+                continue
             if pre is not None:
                 replaced = pre(n)
                 if replaced is not None:
                     done[key] = (n, replaced)
                     continue
-            stack.append((n, True))
-            for child in reversed(n._children_()):
-                if id(child) not in done:
-                    stack.append((child, False))
+            below = n._children_()
+            if below:
+                stack.append((n, below))
+                for child in reversed(below):
+                    if id(child) not in done:
+                        stack.append((child, None))
+                continue
+        rebuilt = n
+        for child in below:
+            if done[id(child)][1] is not child:
+                rebuilt = n._map_children_(lambda c: done[id(c)][1])
+                break
+        changed = None if post is None else post(rebuilt)
+        done[key] = (n, rebuilt if changed is None else changed)
     return done[id(root)][1]  # type: ignore[return-value]
 
 
@@ -86,7 +105,7 @@ def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
     if not mapping:
         return root
     by_id = {id(key): value for key, value in mapping.items()}
-    return transform(root, lambda n: None, pre=lambda n: by_id.get(id(n)))
+    return transform(root, None, pre=lambda n: by_id.get(id(n)))
 
 
 def rule(*roots: type[Node]) -> Callable[[F], F]:

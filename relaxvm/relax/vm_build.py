@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import __version__
 from ..base import CodegenError, CpuModel, PassError, RelaxvmError, VerifyError, add_note
-from ..ir import GlobalVar, IRModule, PassContext, walk
+from ..ir import GlobalVar, IRModule, PassContext
 from ..ir.transform import Pass, Sequential
 from ..pipeline import (
     FUSED_TO_PLANNED,
@@ -24,7 +24,8 @@ from ..runtime import ExecBuilder, Executable, Provenance, VirtualMachine
 from ..runtime.kernel import KernelSection
 from ..target import Target, compile_program, cpu_model
 from ..tir import PrimFunc
-from .analysis import assert_well_formed
+from ..tir.analysis import called_functions
+from .analysis import all_global_vars, assert_well_formed
 from .expr import Function, Var, const
 from .transform import BindParams, Normalize, PackConstants
 from .vm_codegen import emit_functions
@@ -173,8 +174,9 @@ def _reachable_kernels(mod: IRModule) -> IRModule:
     found: dict[str, GlobalVar] = {}
     todo: list[Any] = [fn for fn in mod.functions.values() if isinstance(fn, Function)]
     while todo:
-        for n in walk(todo.pop()):
-            if isinstance(n, GlobalVar) and n.name_hint not in found:
+        fn = todo.pop()
+        for n in called_functions(fn) if isinstance(fn, PrimFunc) else all_global_vars(fn):
+            if n.name_hint not in found:
                 callee = mod.get(n)
                 if isinstance(callee, PrimFunc):
                     found[n.name_hint] = mod.get_global_var(n.name_hint)

@@ -13,17 +13,23 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import re
 import secrets
 import stat
+import time
 
 from ..base import config
 from . import trust
-from .locks import lock
 
 __all__ = ["DiskCache"]
 
 _PRUNE_EVERY = 64
 _SUFFIX = ".entry"
+_NAME_LENGTH = 40
+# Entries, and drafts of them. Whatever else is in the folder is somebody's.
+_OURS = re.compile(rf"[0-9a-f]{{{_NAME_LENGTH}}}\{_SUFFIX}")
+_DRAFT = re.compile(rf"\.[0-9a-f]{{{_NAME_LENGTH}}}\{_SUFFIX}\.\d+\.[0-9a-f]{{16}}")
+_DRAFT_SECONDS = 3600
 # Binary on Windows; and opening a pipe must not wait for a writer.
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -38,8 +44,6 @@ class DiskCache:
     def __init__(self, name: str, limit_bytes: int) -> None:
         self.name = name
         self.limit_bytes = limit_bytes
-        self._lock = lock()
-        self._puts = 0
 
     @property
     def folder(self) -> pathlib.Path:
@@ -82,10 +86,8 @@ class DiskCache:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
             return
-        with self._lock:
-            self._puts += 1
-            prune = self._puts % _PRUNE_EVERY == 1
-        if prune:
+        # Now and then, also where every process puts only one.
+        if digest[-1] % _PRUNE_EVERY == 0:
             self.prune()
 
     def prune(self) -> None:
@@ -93,18 +95,22 @@ class DiskCache:
         that a writer left behind an hour ago.
         """
         found: list[tuple[float, int, str]] = []
+        now = time.time()
         try:
             with os.scandir(self.folder) as entries:
                 for entry in entries:
+                    if not (_OURS.fullmatch(entry.name) or _DRAFT.fullmatch(entry.name)):
+                        continue
                     with contextlib.suppress(OSError):
                         status = entry.stat(follow_symlinks=False)
-                        found.append((status.st_mtime, status.st_size, entry.path))
+                        # A clock that went back has left times to come, which are no merit.
+                        used = min(status.st_mtime, now)
+                        found.append((used, status.st_size, entry.path))
         except OSError:
             return
-        now = max((used for used, _, _ in found), default=0.0)
         kept = 0
         for used, size, path in sorted(found, reverse=True):
-            abandoned = not path.endswith(_SUFFIX) and used < now - 3600
+            abandoned = not path.endswith(_SUFFIX) and used < now - _DRAFT_SECONDS
             kept += size
             if abandoned or kept > self.limit_bytes:
                 with contextlib.suppress(OSError):
@@ -114,8 +120,9 @@ class DiskCache:
         """Remove every entry."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                with contextlib.suppress(OSError):
-                    path.unlink()
+                if _OURS.fullmatch(path.name) or _DRAFT.fullmatch(path.name):
+                    with contextlib.suppress(OSError):
+                        path.unlink()
 
     @property
     def _most(self) -> int:
@@ -132,4 +139,4 @@ class DiskCache:
             return file.read(most)
 
     def _path(self, digest: bytes) -> pathlib.Path:
-        return self.folder / f"{digest.hex()[:40]}{_SUFFIX}"
+        return self.folder / f"{digest.hex()[:_NAME_LENGTH]}{_SUFFIX}"

@@ -48,6 +48,7 @@ __all__ = [
     "pieces",
     "read",
     "to_bytes",
+    "without_contents",
     "write_atomically",
 ]
 
@@ -146,6 +147,21 @@ def _section(program: Program, key: str) -> Any:
     if key == "code":
         return program.code
     return None if program.kernels is None else program.kernels.to_plain()
+
+
+def without_contents(program: Program) -> bytes:
+    """A program but for its kernels, its provenance and the contents of tensors: all on which the
+    machine code of its functions depends.
+    """
+    constants = [
+        [*constant_to_plain(c), bool(c._array.flags.c_contiguous)]
+        if type(c) is NDArray
+        else constant_to_plain(c)
+        for c in program.constants
+    ]
+    functions = [_function_to_plain(info) for info in program.functions]
+    packed: bytes = msgpack.packb([functions, constants, program.code], use_bin_type=True)
+    return packed
 
 
 def _least_version(kernels: KernelSection | None) -> int:

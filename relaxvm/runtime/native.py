@@ -23,6 +23,7 @@ from ..base import InternalError, LinkError, LoadError
 from .compiled_code import CompiledCode
 from .kernel import KernelInfo, KernelSection, NativeCode
 from .kernel_function import KernelFunction, call_path, set_call_path
+from .locks import hold_while_forking
 from .program import Program
 from .threads import parallel_for_address, uses_pool
 
@@ -34,6 +35,7 @@ __all__ = [
     "fits",
     "host",
     "link",
+    "rest_while_forking",
     "set_call_path",
 ]
 
@@ -92,7 +94,18 @@ def _llvm() -> Any:
         ) from error
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    rest_while_forking(llvm)
     return llvm
+
+
+def rest_while_forking(llvm: Any) -> None:
+    """Let no `os.fork` happen while another thread is in LLVM: what LLVM and llvmlite have locked
+    then stays locked in the child for ever.
+    """
+    # llvmlite's lock of all its calls. It has no public name.
+    guard: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
+    if hasattr(guard, "__enter__") and hasattr(guard, "__exit__"):
+        hold_while_forking(guard)
 
 
 def fits(code: NativeCode) -> bool:

@@ -44,7 +44,8 @@ _OPTIONS: dict[str, type] = {
 # Least and greatest of a number. (How far opt-level goes, the code generator says.)
 _LIMITS = {
     "num-cores": (1, 1 << 16),
-    "vector-width": (64, 1 << 16),
+    # Arm's SVE goes up to 2048 bits; kernels for wider registers would only be long.
+    "vector-width": (64, 2048),
     "num-vector-registers": (1, 1 << 10),
     "l1-cache-bytes": (1 << 10, 1 << 40),
     "l2-cache-bytes": (1 << 10, 1 << 40),
@@ -119,11 +120,14 @@ class Target(Node):
             raise PassError(f"Target: the host {host} has a host of its own; a host runs by itself")
         if text not in _KINDS:
             near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES, *_TAGS), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            hint = f"; did you mean {near[0]}?" if near else "."
             raise PassError(
                 f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}, "
                 "and the tags of Target.list_tags()"
             )
+        strange = [name for name in given if not isinstance(name, str)]
+        if strange:
+            raise PassError(f"Target: options are named by text, got {strange[0]!r}")
         checked = {name: _checked(name, given[name]) for name in sorted(given)}
         return text, Map(checked), host
 
@@ -153,7 +157,28 @@ class Target(Node):
         return tuple(self.options.get("mattr", ()))
 
     @property
+    def mtriple(self) -> str:
+        """Architecture, vendor and system; "" if it is not stated: this computer."""
+        return str(self.options.get("mtriple", ""))
+
+    @property
+    def libs(self) -> tuple[str, ...]:
+        """Names of libraries: a remark, as in TVM."""
+        return tuple(self.options.get("libs", ()))
+
+    @property
+    def model(self) -> str:
+        """The model of the device: a remark, as in TVM."""
+        return str(self.options.get("model", ""))
+
+    @property
+    def device_name(self) -> str:
+        """The name of the device: a remark, as in TVM."""
+        return str(self.options.get("device", ""))
+
+    @property
     def max_num_threads(self) -> int:
+        """How many threads a kernel is shared out among, 1 if that is not stated."""
         return int(self.options.get("num-cores", 1))
 
     def export(self) -> dict[str, Any]:
@@ -273,13 +298,13 @@ def _checked(name: str, value: Any) -> Any:
     kind = _OPTIONS.get(name)
     if kind is None:
         near = difflib.get_close_matches(name, _OPTIONS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         raise PassError(
             f"Target: unknown option {name!r}{hint} Known: {', '.join(sorted(_OPTIONS))}"
         )
     if kind is list:
         parts = value.split(",") if isinstance(value, str) else value
-        if not isinstance(parts, (list, tuple)) or not all(isinstance(p, str) for p in parts):
+        if not isinstance(parts, (list, tuple)) or not all(_is_text(p) for p in parts):
             raise PassError(f"Target: option {name} is a list of words, got {value!r}")
         words = tuple(p.strip() for p in parts if p.strip())
         if name == "mattr":
@@ -287,9 +312,14 @@ def _checked(name: str, value: Any) -> Any:
         return words
     if kind is int:
         return _number(name, value)
-    if not isinstance(value, str):
+    if not _is_text(value):
         raise PassError(f"Target: option {name} is text, got {value!r}")
     return value
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is text that can be printed, and so given to LLVM and written to files."""
+    return isinstance(value, str) and value.isprintable()
 
 
 def _check_features(words: tuple[str, ...]) -> None:

@@ -104,7 +104,9 @@ class _Builder:
         return name if count == 0 else self.unique(f"{name}_{count}")
 
     def ordered(self) -> list[ComputeOp]:
-        """The computes that the results need, producers first."""
+        """The computes that the results need, producers first; of several producers, those that
+        read nothing first: a schedule can then move what reads them to where the others are made.
+        """
         order: list[ComputeOp] = []
         state: dict[Any, bool] = {}
         stack: list[tuple[Any, bool]] = [
@@ -126,7 +128,8 @@ class _Builder:
                     )
                 continue
             stack.append((op, True))
-            stack.extend((t.op, False) for t in reversed(op.input_tensors))
+            inputs = sorted((t.op for t in op.input_tensors), key=_reads)
+            stack.extend((o, False) for o in reversed(inputs))
         return order
 
     def compute(self, op: ComputeOp) -> None:
@@ -251,3 +254,7 @@ def _may_be_empty(axes: list[IterVar]) -> PrimExpr | None:
         none = LE(extent, const(0, extent.dtype))
         found = none if found is None else Or(found, none)
     return found
+
+
+def _reads(op: PlaceholderOp | ComputeOp) -> bool:
+    return isinstance(op, ComputeOp) and bool(op.input_tensors)

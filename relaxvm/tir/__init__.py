@@ -76,6 +76,7 @@ from .op import (
     bitwise_not,
     bitwise_or,
     bitwise_xor,
+    bound_check,
     broadcast,
     call_extern,
     call_intrin,
@@ -152,6 +153,8 @@ from .op import (
 )
 from .specialize import specialize
 from .stmt import (
+    NONTEMPORAL,
+    PREFETCH,
     REASSOCIATE,
     Allocate,
     AllocateConst,
@@ -237,6 +240,8 @@ __all__ = [
     "PointerType",
     "PrimExpr",
     "PrimFunc",
+    "NONTEMPORAL",
+    "PREFETCH",
     "REASSOCIATE",
     "PrimType",
     "Ramp",
@@ -269,6 +274,7 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "bound_check",
     "broadcast",
     "call_extern",
     "call_intrin",

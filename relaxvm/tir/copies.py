@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from ..ir import Let, Node, Var
 from ..ir.walk import transform, walk
-from .stmt import Allocate, AllocateConst, Block, Buffer, DeclBuffer, For, LetStmt, Stmt
+from .stmt import Allocate, AllocateConst, Block, For, LetStmt, MatchBufferRegion, Stmt
 
 __all__ = ["fresh_copy", "renew"]
 
@@ -29,15 +29,13 @@ def fresh_copy(stmt: S, values: Mapping[Any, Node] | None = None) -> S:
             mapping.setdefault(n.var, renew(n.var))
         elif isinstance(n, (Allocate, AllocateConst)):
             mapping.setdefault(n.buffer_var, renew(n.buffer_var))
-        elif isinstance(n, DeclBuffer):
-            _define(mapping, n.buffer)
         elif isinstance(n, Block):
             for axis in n.iter_vars:
                 mapping.setdefault(axis.var, renew(axis.var))
             for b in n.alloc_buffers:
                 mapping.setdefault(b.data, renew(b.data))
             for m in n.match_buffers:
-                _define(mapping, m.buffer)
+                _define(mapping, m)
     by_id = {id(key): value for key, value in mapping.items()}
     blocks = {id(n) for n in walk(stmt) if isinstance(n, Block)}
 
@@ -50,8 +48,10 @@ def fresh_copy(stmt: S, values: Mapping[Any, Node] | None = None) -> S:
     return transform(stmt, copied, pre=lambda n: by_id.get(id(n)))
 
 
-def _define(mapping: dict[Any, Node], buffer: Buffer) -> None:
+def _define(mapping: dict[Any, Node], match: MatchBufferRegion) -> None:
+    """The variables that a match_buffer gives a value; an extent of its region has one already."""
+    buffer, known = match.buffer, {r.extent for r in match.source.region}
     mapping.setdefault(buffer.data, renew(buffer.data))
     for e in (*buffer.shape, *buffer.strides, buffer.elem_offset):
-        if isinstance(e, Var):
+        if isinstance(e, Var) and e not in known:
             mapping.setdefault(e, renew(e))

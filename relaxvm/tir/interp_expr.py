@@ -38,7 +38,7 @@ from ..ir import (
     StringImm,
     Var,
 )
-from ..ir.op import INTRINSICS, Intrinsic, why_no_dot
+from ..ir.op import INTRINSICS, Intrinsic, bound_failure, why_no_dot
 from .interp_scalar import (
     bfloat16_bits,
     bfloat16_values,
@@ -551,9 +551,7 @@ class _Expression:
                 at, end = index(env), limit(env)
                 for i in at if lanes > 1 else (at,):
                     if not 0 <= i < end:
-                        raise VMValueError(
-                            f"{where}: access of {name} at {i} is outside 0..{end - 1}"
-                        )
+                        raise VMValueError(f"{where}: {bound_failure(name)}: {i} of 0..{end - 1}")
                 return at
 
             return run

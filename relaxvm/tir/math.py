@@ -1,4 +1,5 @@
-"""Elementary functions of float32 as formulas of the scalar language, for scalars and for vectors.
+"""Elementary functions of float32 (and exp of float64) as formulas of the scalar language, for
+scalars and for vectors.
 
     exp  exp2  expm1  log  log2  log10  log1p  tanh  sigmoid  erf  sin  cos
     and those of `tir/math_arcs.py`: tan  asin  acos  atan  sinh  cosh  asinh  acosh  atanh
@@ -6,9 +7,9 @@
 There are no branches and no tables, so a loop over an array can be vectorised, which calls of the C
 library prevent. Largest error over all float32, in units in the last place of the exact result:
 
-    exp     1.1     log    0.51     sigmoid  2.4     sin  0.51
-    exp2    1.2     log2   0.51     tanh     5.7     cos  0.51
-    expm1   1.2     log10  0.51     erf      7.0
+    exp     1.8     log    0.51     sigmoid  2.3     sin  0.51
+    exp2    1.2     log2   0.51     tanh     3.0     cos  0.51
+    expm1   1.2     log10  0.51     erf      6.2
                     log1p  0.51    those of math_arcs.py  0.51
 
 Subnormal, infinite and NaN arguments and the signs of zeros are as IEEE 754 wants them; subnormal
@@ -25,11 +26,13 @@ from collections.abc import Callable
 from ..base import TIRError
 from ..ir import (
     EQ,
-    GE,
     LT,
     NE,
     Add,
+    Broadcast,
     Div,
+    FloatImm,
+    Min,
     Mul,
     PrimExpr,
     Select,
@@ -39,7 +42,7 @@ from ..ir.expr import call_intrinsic
 from .math_arcs import ARC_BOUNDS, ARCS
 from .math_steps import COS, F32, F64, I32, I64, SIN, U32, Formula, natural, quadrant, split_power
 
-__all__ = ["BOUNDS", "FORMULAS", "formula"]
+__all__ = ["BOUNDS", "DOUBLES", "FORMULAS", "formula"]
 
 # -- exponentials ----------------------------------------------------------------------------------
 
@@ -51,12 +54,25 @@ _ROUND_BITS = 0x4B400000
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
 # (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2, within 3.2e-9 of exp(r)
 _EXP = (
-    0.5000000095827056,
-    0.16666518167109967,
-    0.041666203739555104,
-    0.008368970137228624,
-    0.0013950628765601928,
+    0.4999999403953552,
+    0.1666652113199234,
+    0.04166826605796814,
+    0.008368677459657192,
+    0.0013820735039189458,
 )
+# the same for |r| <= ln(2), within 1.5e-8
+_EXP_WIDE = (
+    0.5000003576278687,
+    0.166666179895401,
+    0.041661228984594345,
+    0.008335934951901436,
+    0.0014104777947068214,
+    0.00019629749294836074,
+)
+# How many powers of two below the normal ones there are subnormal numbers for, and one.
+_SPARE = 24
+# The largest argument, rounded down, whose power leaves room for them.
+_LOW = 71.0
 # (2**r - 1 - r * ln 2) / r**2 for |r| <= 1/2, within 3.2e-9 of 2**r
 _EXP2 = (
     0.24022651152926328,
@@ -97,32 +113,78 @@ def _reduced(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     return n, r, f.let("r_rest", Sub(Sub(high, r), low))
 
 
+def _parts(
+    f: Formula, x: PrimExpr, times: int, bias: int, coefficients: tuple[float, ...], scale: float
+) -> tuple[PrimExpr, PrimExpr]:
+    """exp(r) scale and 2**(n + bias), where x = times n ln 2 + r and |r| is least."""
+    # One step rounds x / ln 2 to an integer: how it rounds halves does not matter. Its low bits
+    # are those of n with the bias of exponents, so that a shift makes the power.
+    log2_e, to_integer = f.const(1.0 / (times * math.log(2.0))), f.const(_ROUND + 127 + bias)
+    shifted = f.let("shifted", f.muladd(x, log2_e, to_integer))
+    whole = f.let("whole", Sub(shifted, to_integer))
+    high = f.muladd(whole, f.const(-_LN2_HIGH * times), x)
+    r = f.let("r", f.muladd(whole, f.const(-_LN2_LOW * times), high))
+    p = f.polynomial(r, [c * scale for c in (1.0, 1.0, *coefficients)])
+    return p, f.bits(F32, f.left(f.bits(I32, shifted), 23))
+
+
 def _exp_of(f: Formula, x: PrimExpr) -> PrimExpr:
     """exp(x); `x` is a name."""
     bounded = f.let("bounded", f.at_least(f.at_most(x, 89.0), -104.0))
-    # One step rounds x / ln 2 to an integer n: how it rounds halves does not matter.
-    log2_e, to_integer = f.const(1.0 / math.log(2.0)), f.const(_ROUND)
-    shifted = f.let("shifted", f.muladd(bounded, log2_e, to_integer))
-    whole = f.let("whole", Sub(shifted, to_integer))
-    high = f.muladd(whole, f.const(-_LN2_HIGH), bounded)
-    r = f.let("r", f.muladd(whole, f.const(-_LN2_LOW), high))
-    # Not by Horner's rule: what depends on each other in one vector decides how many are in flight.
-    c = [f.const(each) for each in _EXP]
-    square = f.let("square", Mul(r, r))
-    upper = f.muladd(square, c[4], f.muladd(r, c[3], c[2]))
-    curve = f.muladd(square, upper, f.muladd(r, c[1], c[0]))
-    p = Add(f.muladd(square, curve, r), f.const(1.0))
-    # 2**n may not be a normal number: it is the product of 2**(n // 2) and of the rest. The low
-    # bits of `shifted` are those of n, which shifts move to the place of exponents.
-    bits = f.let("bits", f.bits(I32, shifted))
-    one = f.const(127 << 23, I32)
-    half = f.let("half", f.left(f.right(bits, 1), 23))
-    first, second = Add(half, one), Add(Sub(f.left(bits, 23), half), one)
-    return f.let("exp", Mul(Mul(p, f.bits(F32, first)), f.bits(F32, second)))
+    # 2**(2 n) may not be a normal number; its root is.
+    p, power = _parts(f, bounded, 2, 0, _EXP_WIDE, 1.0)
+    power = f.let("power", power)
+    return f.let("exp", Mul(Mul(p, power), power))
+
+
+def _exp_low(f: Formula, x: PrimExpr) -> PrimExpr:
+    """exp(x) of a name `x` that is at most `_LOW` (or NaN): in fewer steps."""
+    bounded = f.let("bounded", f.at_least(x, -104.7))
+    # The power is so much too large that it is normal, or 0, where the result is not; the
+    # polynomial is as much too small.
+    p, power = _parts(f, bounded, 1, _SPARE, _EXP, 2.0**-_SPARE)
+    return f.let("exp", Mul(p, power))
 
 
 def _exp(f: Formula, x: PrimExpr) -> PrimExpr:
     return _exp_of(f, x)
+
+
+# The same constants for float64: exp(r) within 6e-18.
+_ROUND_DOUBLE = 6755399441055744.0
+_LN2_HIGH_DOUBLE, _LN2_LOW_DOUBLE = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_EXP_DOUBLE = (
+    0.5,
+    0.16666666666666663,
+    0.041666666666666664,
+    0.008333333333335087,
+    0.0013888888888889984,
+    0.00019841269838352223,
+    2.4801587299764907e-05,
+    2.7557321304589246e-06,
+    2.755732052360801e-07,
+    2.505138731608888e-08,
+    2.0876306553967653e-09,
+    1.6178923071634547e-10,
+    1.1545640683213653e-11,
+)
+
+
+def _exp_double(f: Formula, x: PrimExpr) -> PrimExpr:
+    """exp(x) of a float64, as `_exp_of`."""
+
+    def c(value: float) -> PrimExpr:
+        return f.const(value, F64)
+
+    bounded = f.let("bounded", f.at_least(f.at_most(x, 710.0), -746.0))
+    to_integer = c(_ROUND_DOUBLE + 1023)
+    shifted = f.let("shifted", f.muladd(bounded, c(0.5 / math.log(2.0)), to_integer))
+    whole = f.let("whole", Sub(shifted, to_integer))
+    high = f.muladd(whole, c(-2 * _LN2_HIGH_DOUBLE), bounded)
+    r = f.let("r", f.muladd(whole, c(-2 * _LN2_LOW_DOUBLE), high))
+    p = f.polynomial(r, (1.0, 1.0, *_EXP_DOUBLE))
+    power = f.let("power", f.bits(F64, f.left(f.bits(I64, shifted), 52)))
+    return f.let("exp", Mul(Mul(p, power), power))
 
 
 def _exp2(f: Formula, x: PrimExpr) -> PrimExpr:
@@ -155,69 +217,65 @@ def _expm1(f: Formula, x: PrimExpr) -> PrimExpr:
 
 
 def _sigmoid(f: Formula, x: PrimExpr) -> PrimExpr:
-    # exp of a number that is not positive cannot overflow, so small results keep their digits.
-    size = f.let("size", Sub(f.const(0.0), call_intrinsic("fabs", x)))
-    e = _exp_of(f, size)
-    one = f.const(1.0)
-    return Div(Select(GE(x, f.const(0.0)), one, e), Add(one, e))
+    # From 17 on the nearest number is 1. Below 0 the quotient has all digits of exp.
+    e = _exp_low(f, f.let("most", f.at_most(x, 30.0)))
+    return Div(e, Add(e, f.const(1.0)))
 
 
-# tanh(x) / x as a quotient of polynomials of x**2 for |x| <= 9.02, within 1.4e-9 of itself
-_TANH_ABOVE = (
-    0.9999999987040078,
-    0.13679895623882196,
-    0.00386830309829226,
-    2.8006947378532447e-05,
-    3.058374977483762e-08,
-    -1.2202496173403409e-11,
+# (exp(2 r) - 1 - 2 r) / r**2 for |r| <= ln(2) / 4, within 1.4e-8 of exp(2 r) - 1
+_TANH = (
+    1.9999998807907104,
+    1.3333237171173096,
+    0.6666789650917053,
+    0.26772037148475647,
+    0.08877220749855042,
 )
-_TANH_BELOW = (
-    1.0,
-    0.4701322769039705,
-    0.027245749310127753,
-    0.00039385871183450906,
-    1.2873302390953692e-06,
-)
-# erf(x) / x as a quotient of polynomials of x**2 for |x| <= 3.95, within 2e-9 of itself
-_ERF_ABOVE = (
-    1.1283791692333245,
-    0.18517012272837477,
-    0.05427458023204542,
-    0.0038433700011667204,
-    0.0003779232247037335,
-    4.640052371554232e-06,
-    -1.2965182491452259e-08,
-)
-_ERF_BELOW = (
-    1.0,
-    0.49743615770560684,
-    0.11391114978836174,
-    0.015443671603133792,
-    0.0013040439108273668,
-    6.26888602414604e-05,
-)
-
-
-def _odd_quotient(
-    f: Formula, x: PrimExpr, end: float, above: tuple[float, ...], below: tuple[float, ...]
-) -> PrimExpr:
-    """x above(x**2) / below(x**2) up to |x| = end, and 1 with the sign of x from there on."""
-    bounded = f.let("bounded", f.at_least(f.at_most(x, end), -end))
-    square = f.let("square", Mul(bounded, bounded))
-    product = Mul(bounded, f.polynomial(square, above))
-    quotient = f.let("quotient", Div(product, f.polynomial(square, below)))
-    # At the end the nearest number is 1. The quotient may miss it, or pass it, by its last bits.
-    far = GE(call_intrinsic("fabs", x), f.const(end))
-    within = f.at_least(f.at_most(quotient, 1.0), -1.0)
-    return Select(far, call_intrinsic("copysign", f.const(1.0), x), within)
 
 
 def _tanh(f: Formula, x: PrimExpr) -> PrimExpr:
-    return _odd_quotient(f, x, 9.02, _TANH_ABOVE, _TANH_BELOW)
+    """h / (h + 1) with h = (exp(2 x) - 1) / 2, which never passes 1."""
+    bounded = f.let("bounded", f.at_least(f.at_most(x, 20.0), -20.0))
+    # x = n ln(2) / 2 + r. Where n is not 0, 1 is far from exp(2 x), or exp(2 x) is large: r need
+    # not be exact.
+    to_integer = f.const(_ROUND + 126)
+    shifted = f.let("shifted", f.muladd(bounded, f.const(2.0 / math.log(2.0)), to_integer))
+    whole = Sub(shifted, to_integer)
+    r = f.let("r", f.muladd(whole, f.const(-math.log(2.0) / 2), bounded))
+    curve = Mul(r, f.polynomial(r, (2.0, *_TANH)))
+    half = f.let("half", f.bits(F32, f.left(f.bits(I32, shifted), 23)))
+    # 2**n / 2 (exp(2 r) - 1) - (1 - 2**n) / 2: with these signs a zero keeps its own.
+    lack = Mul(Sub(f.const(0.5), half), f.const(-1.0))
+    h = f.let("h", f.muladd(half, curve, lack))
+    return Div(h, Add(h, f.const(1.0)))
+
+
+# erf(x) / x as a quotient of polynomials of x**2 for |x| <= 3.92, within 5.4e-8 of itself
+_ERF_ABOVE = (
+    1.1283791065216064,
+    0.20043835043907166,
+    0.05064142495393753,
+    0.003722393186762929,
+    0.00014225966879166663,
+    -1.957251242856728e-06,
+    1.9874821788334884e-08,
+)
+_ERF_BELOW = (
+    1.0,
+    0.5109654664993286,
+    0.11521074175834656,
+    0.014396515674889088,
+    0.0009607768733985722,
+)
 
 
 def _erf(f: Formula, x: PrimExpr) -> PrimExpr:
-    return _odd_quotient(f, x, 3.95, _ERF_ABOVE, _ERF_BELOW)
+    # From 3.92 on the nearest number is 1. At 4 the quotient is larger by seven units in the last
+    # place, so that rounding does not bring it below 1.
+    bounded = f.let("bounded", f.at_least(f.at_most(x, 4.0), -4.0))
+    square = f.let("square", Mul(bounded, bounded))
+    above = Mul(bounded, f.polynomial(square, _ERF_ABOVE))
+    quotient = f.let("quotient", Div(above, f.polynomial(square, _ERF_BELOW)))
+    return f.at_least(f.let("most", f.at_most(quotient, 1.0)), -1.0)
 
 
 # -- logarithms: in float64, where the arguments and their logarithms are normal numbers -----------
@@ -303,17 +361,21 @@ FORMULAS: dict[str, Callable[[Formula, PrimExpr], PrimExpr]] = {
 """Intrinsic -> how its formula is written."""
 
 
+DOUBLES: dict[str, Callable[[Formula, PrimExpr], PrimExpr]] = {"exp": _exp_double}
+"""Those of float64: within 1.5 units in the last place. The C library does the others."""
+
+
 BOUNDS: dict[str, float] = {
-    "exp": 1.1,
+    "exp": 1.8,
     "exp2": 1.2,
     "expm1": 1.2,
     "log": 0.51,
     "log2": 0.51,
     "log10": 0.51,
     "log1p": 0.51,
-    "sigmoid": 2.4,
-    "tanh": 5.7,
-    "erf": 7.0,
+    "sigmoid": 2.3,
+    "tanh": 3.0,
+    "erf": 6.2,
     "sin": 0.51,
     "cos": 0.51,
     **ARC_BOUNDS,
@@ -323,14 +385,24 @@ BOUNDS: dict[str, float] = {
 
 def formula(name: str, x: PrimExpr) -> PrimExpr:
     """The formula of the function `name` (see `FORMULAS`) of the float32 expression `x`, a scalar
-    or vector.
+    or vector; or of a float64 one, for those in `DOUBLES`.
+
+    exp of ``min(x, c)`` with a constant c of at most 71 is shorter than that of any x.
 
     Raises TIRError for another function or dtype.
     """
     write = FORMULAS.get(name)
     if write is None:
         raise TIRError(f"there is no formula for {name}; there are {', '.join(FORMULAS)}")
+    if x.dtype.element is F64 and name in DOUBLES:
+        f = Formula(x.dtype.lanes)
+        return f.close(DOUBLES[name](f, f.let("x", x)))
     if x.dtype.element is not F32:
         raise TIRError(f"the formula of {name} is of float32, got {x.dtype}; cast first")
     f = Formula(x.dtype.lanes)
+    if name == "exp" and isinstance(x, Min):
+        limit = x.b.value if isinstance(x.b, Broadcast) else x.b
+        if isinstance(limit, FloatImm) and limit.value <= _LOW:
+            most = f.let("most", f.at_most(f.let("x", x.a), limit.value))
+            return f.close(_exp_low(f, most))
     return f.close(write(f, f.let("x", x)))

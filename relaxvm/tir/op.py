@@ -33,7 +33,7 @@ from ..ir import (
     as_expr,
     const,
 )
-from ..ir.expr import as_condition, binary, call_intrinsic, match
+from ..ir.expr import as_condition, binary, call_intrinsic, cast, match
 from ..ir.op import why_no_dot
 from .stmt import Buffer, BufferLoad
 
@@ -55,6 +55,7 @@ __all__ = [
     "bitwise_not",
     "bitwise_or",
     "bitwise_xor",
+    "bound_check",
     "broadcast",
     "call_extern",
     "call_intrin",
@@ -444,6 +445,16 @@ def likely(condition: Any) -> PrimExpr:
     """The condition, with the hint that it mostly holds."""
     condition = as_condition(condition)
     return condition if isinstance(condition, IntImm) else call_intrinsic("likely", condition)
+
+
+def bound_check(index: Any, limit: Any, name: str) -> PrimExpr:
+    """The int64 `index` if it is at least 0 and less than `limit`; else the function leaves with a
+    failure.
+
+    name  what the failure is about: a buffer, or in several words all that is to be said
+    """
+    wide = (cast("int64", as_expr(index)), cast("int64", as_expr(limit)))
+    return call_intrinsic("bound_check", *wide, StringImm(name), dtype="int64")
 
 
 def assume(condition: Any) -> PrimExpr:

@@ -72,6 +72,8 @@ __all__ = [
     "IterVar",
     "LetStmt",
     "MatchBufferRegion",
+    "NONTEMPORAL",
+    "PREFETCH",
     "PrimFunc",
     "REASSOCIATE",
     "SeqStmt",
@@ -782,6 +784,14 @@ class BlockRealize(Stmt):
 
 REASSOCIATE = "tir.reassociate"
 """Attribute of a function whose reductions may be computed in any order."""
+
+NONTEMPORAL = "tir.nontemporal"
+"""Annotation of a loop whose stores of vectors need not stay in the caches."""
+
+PREFETCH = "tir.prefetch"
+"""Annotation of a loop around others: so many elements ahead of what those read, memory is asked
+for at each of its steps.
+"""
 
 
 @node

@@ -418,3 +418,47 @@ def test_a_let_keeps_its_variable_when_the_analyzer_knows_its_value():
         for e in (Let(a, b - 2, a + b), Let(a, b - 2, a < b)):
             found = analyzer.simplify(e)
             assert not isinstance(found, Let) or found.var is a
+
+
+def test_quotients_by_the_same_number_are_in_the_order_of_what_is_divided():
+    n = Var("n", "int64")
+    analyzer = Analyzer()
+    analyzer.bind_size(n)
+    for divide in (FloorDiv, Div):
+        small, large = divide(n, const(6, "int64")), divide(n + 5, const(6, "int64"))
+        assert analyzer.can_prove_equal(Min(large, small), small)
+        assert analyzer.can_prove_equal(Max(small, large), large)
+    assert not analyzer.can_prove_equal(Min(n // 5, (n + 5) // 6), n // 5)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_was_asked_before_changes_no_answer(seed):
+    # One analyzer remembers what it was asked while it learned, the other is asked at the end.
+    draw = random.Random(seed)
+    xs = [Var(name, "int64") for name in "abcd"]
+
+    def expression(depth):
+        if depth == 0 or draw.random() < 0.2:
+            return draw.choice([*xs, const(draw.randrange(-3, 9), "int64")])
+        op = draw.choice([Add, Sub, Mul, FloorDiv, FloorMod, Min, Max])
+        right = const(draw.randrange(1, 6), "int64") if op in (FloorDiv, FloorMod) else None
+        return op(expression(depth - 1), right if right is not None else expression(depth - 1))
+
+    questions = [expression(3) < expression(2) for _ in range(6)]
+    asked, silent = Analyzer(), Analyzer()
+    for _ in range(8):
+        k = draw.randrange(len(xs))
+        var = xs[k]
+        low = const(draw.randrange(-4, 5), "int64")
+        extent = const(draw.randrange(1, 9), "int64")
+        if k and draw.random() < 0.3:
+            extent = xs[draw.randrange(k)]  # no circles
+        for analyzer in (asked, silent):
+            analyzer.bind(var, Range.from_min_extent(low, extent), allow_override=True)
+        for question in questions:
+            asked.can_prove(question)
+            asked.const_int_bound(question.a)
+            asked.simplify(question.b)
+    for question in questions:
+        assert asked.can_prove(question) == silent.can_prove(question)
+        assert asked.const_int_bound(question.a) == silent.const_int_bound(question.a)

@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import shutil
+import time
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_the_oldest_entries_go_when_it_is_full(tmp_path, monkeypatch):
 
 def test_drafts_left_behind_are_removed(cache):
     cache.put(b"key", b"content")
-    draft = cache.folder / ".x.entry.123"
+    draft = cache.folder / f".{'0' * 40}.entry.123.{'f' * 16}"
     draft.write_bytes(b"half")
     os.utime(draft, (1, 1))
     cache.prune()
@@ -170,3 +171,88 @@ def test_where_nothing_can_be_kept_it_is_silent(tmp_path, monkeypatch):
     cache.prune()
     cache.clear()
     assert cache.get(b"key") is None
+
+
+def test_files_of_others_in_the_folder_stay(tmp_path, monkeypatch):
+    # Somebody keeps what is theirs where the cache would be.
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
+    os.chmod(tmp_path, 0o700)
+    cache = DiskCache("objects", 1000)
+    cache.put(b"key", b"content")
+    theirs = [cache.folder / name for name in ("thesis.txt", "a.entry", ".x.entry.1", "0" * 40)]
+    for file in theirs:
+        file.write_bytes(bytes(2000))
+        os.utime(file, (1, 1))
+    cache.prune()
+    cache.clear()
+    assert sorted(cache.folder.iterdir()) == sorted(theirs)
+
+
+def test_times_to_come_are_no_merit(tmp_path, monkeypatch):
+    # The clock went back: what was used "next year" must not drive out what is used now.
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
+    os.chmod(tmp_path, 0o700)
+    cache = DiskCache("small", 100_000)
+    later = time.time() + 1e7
+    for i in range(9):
+        cache.put(b"%d" % i, bytes(10_000))
+        os.utime(cache._path(_digest(b"%d" % i)), (later, later))
+    for i in range(9, 30):
+        cache.put(b"%d" % i, bytes(10_000))
+        cache.prune()
+        assert sum(f.stat().st_size for f in cache.folder.iterdir()) <= 100_000
+    held = [i for i in range(30) if cache.get(b"%d" % i) is not None]
+    # All are used "now" for a folder full of files from the future; what comes after them counts.
+    assert held
+
+
+@pytest.mark.skipif(os.name != "posix", reason="how homes are found is the system's")
+@pytest.mark.parametrize("home", [None, "relative"])
+def test_a_user_without_a_home_can_build(tmp_path, monkeypatch, home):
+    def nobody(*args):
+        raise KeyError("no such user")
+
+    monkeypatch.delenv("RELAXVM_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", nobody)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    if home is None:
+        monkeypatch.delenv("HOME", raising=False)
+    else:
+        monkeypatch.setenv("HOME", home)
+    cache = DiskCache("kernels", 1 << 20)
+    assert cache.folder.is_relative_to(tmp_path / f"relaxvm-{os.getuid()}")
+    assert cache.get(b"key") is None
+    cache.put(b"key", b"content")
+    assert cache.get(b"key") == b"content"
+
+
+def test_a_relative_folder_of_the_system_is_not_one(monkeypatch):
+    monkeypatch.delenv("RELAXVM_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert DiskCache("kernels", 1 << 20).folder.is_absolute()
+
+
+@pytest.mark.slow
+def test_a_writer_killed_in_the_middle_leaves_no_entry(cache):
+    context = multiprocessing.get_context("spawn")
+    for pause in (0.0, 0.02, 0.05):
+        writer = context.Process(target=_write_for_ever, args=(str(cache.folder.parent),))
+        writer.start()
+        while not cache.folder.exists():
+            time.sleep(0.01)
+        time.sleep(pause)
+        writer.kill()
+        writer.join()
+        found = cache.get(b"key")
+        assert found is None or (len(found) == 200_000 and len(set(found)) == 1)
+        shutil.rmtree(cache.folder)
+
+
+def _write_for_ever(folder):
+    os.environ["RELAXVM_CACHE_DIR"] = folder
+    cache, i = DiskCache("kernels", 1 << 20), 0
+    while True:
+        cache.put(b"key", bytes([i % 251]) * 200_000)
+        i += 1

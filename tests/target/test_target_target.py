@@ -46,6 +46,11 @@ def test_attributes_are_readable():
     assert target.mattr == ("+avx2", "-fma")
     assert target.attrs["num-cores"] == 4
     assert target.attrs["mcpu"] == "haswell"
+    assert target.mtriple == target.model == target.device_name == ""
+    assert target.libs == ()
+    other = Target("llvm -mtriple=aarch64-linux-gnu -libs=a,b -model=m -device=d")
+    assert other.mtriple == "aarch64-linux-gnu"
+    assert (other.libs, other.model, other.device_name) == (("a", "b"), "m", "d")
 
 
 def test_a_host_is_kept_and_printed():
@@ -84,7 +89,7 @@ def test_a_host_is_kept_and_printed():
         ({"kind": "llvm", "num-cores": [1]}, "is a number"),
         ("llvm -vector-width=3", "at least 64"),
         ("llvm -vector-width=96", "power of two"),
-        ("llvm -vector-width=100000", "at most 65536"),
+        ("llvm -vector-width=100000", "at most 2048"),
         ("llvm -num-vector-registers=1000000", "at most 1024"),
         ("llvm -l1-cache-bytes=1", "at least 1024"),
         ("llvm -mattr=+avx512f,-avx512f", r"both \+avx512f and -avx512f"),
@@ -97,6 +102,12 @@ def test_a_host_is_kept_and_printed():
         ("[1]", "unknown kind"),
         ("llvm -mcpu=" + "x" * 100_000, "at most 65536"),
         ({"kind": "llvm", "host": 7}, "wanted text"),
+        ({"kind": "llvm", 1: 2}, "options are named by text"),
+        ({"kind": "llvm", "model": "a\x00"}, "model is text"),
+        ({"kind": "llvm", "mcpu": "\ud800"}, "mcpu is text"),
+        ({"kind": "llvm", "mattr": ["+\ud800"]}, "list of words"),
+        ("llvm -foo=1", r"unknown option 'foo'\. Known: device, keys"),
+        ("llvm -num-core=1", r"unknown option 'num-core'; did you mean num-cores\? Known"),
         ({"kind": "llvm", "host": {"kind": "llvm", "host": "llvm"}}, "has a host of its own"),
     ],
 )

@@ -14,13 +14,14 @@ import pytest
 
 import relaxvm
 from relaxvm import runtime, te
-from relaxvm.base import CodegenError, CpuModel, LoadError, VMTypeError
+from relaxvm.base import CodegenError, CpuModel, LoadError, VerifyError, VMTypeError
 from relaxvm.ir import IRModule, PassContext, save_msgpack
 from relaxvm.runtime import Module
 from relaxvm.script import from_source
 from relaxvm.target import compile_kernels, rebuild_kernels
-from relaxvm.target.llvm import Machine, build, fingerprint, units, workers
+from relaxvm.target.llvm import Machine, build, fingerprint, units
 from relaxvm.target.llvm.portable import unpack_portable
+from relaxvm.tir.schedule import TensorIntrin, intrin
 
 MACHINE = Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
 CPU = CpuModel("x86_64", 256, 16, True, frozenset({"avx2", "fma"}))
@@ -35,15 +36,6 @@ def scaled(factor, a="A", b="B", size=8):
 
 def many(count):
     return IRModule({f"scale{i}": scaled(float(i)) for i in range(count)})
-
-
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache, in which sources that somebody edits meanwhile do not count."""
-    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path / "cache"))
-    os.makedirs(tmp_path / "cache", mode=0o700)
-    monkeypatch.setattr(units, "fingerprint", lambda: "these sources")
-    return tmp_path / "cache"
 
 
 @pytest.fixture
@@ -207,6 +199,26 @@ def test_the_function_and_its_names_are_in_the_key(fn):
     assert one.tag != other.tag
 
 
+def test_attributes_written_alike_are_told_apart():
+    values = [1, 1.0, True, "1", 0.0, -0.0, None, "", (), (1,), (1.0,), (True,), ((1,),), {"a": 1}]
+    parts = units.split(
+        IRModule({f"f{i}": scaled(2.0).with_attr("x", v) for i, v in enumerate(values)})
+    )
+    assert len({unit.key("") for unit in parts}) == len(values)
+
+
+@pytest.mark.parametrize("name", ["a b", "a\nb", 'a"b', "a@b", "../..", "\u00e9", "x" * 5000])
+def test_any_text_is_a_name(cache, name):
+    for _ in range(2):
+        run(compile_kernels(IRModule({name: scaled(2.0)})).section, name, 2)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\udc80"])
+def test_names_that_are_no_text_are_refused(name):
+    with pytest.raises(VerifyError, match="NUL|half a character"):
+        compile_kernels(IRModule({name: scaled(2.0)}))
+
+
 @pytest.mark.slow
 def test_the_key_is_the_same_in_every_process():
     program = (
@@ -236,11 +248,35 @@ def test_sources_that_change_are_another_compiler_and_while_it_runs_no_known_one
     before = fingerprint._digest(tmp_path, 2000.0)
     assert before is not None
     assert fingerprint._digest(tmp_path, 2000.0) == before
-    file.write_text("x = 10")
+    # The same size and the same time: some installers give every file the same one.
+    file.write_text("x = 2")
     os.utime(file, (1000, 1000))
     assert fingerprint._digest(tmp_path, 2000.0) not in (before, None)
     os.utime(file, (3000, 3000))
     assert fingerprint._digest(tmp_path, 2000.0) is None
+    # Beyond tomorrow: dated by somebody, and still the same compiler.
+    file.write_text("x = 1")
+    os.utime(file, (1e10, 1e10))
+    assert fingerprint._digest(tmp_path, 2000.0) == before
+
+
+def test_a_compiler_without_sources_has_no_fingerprint_but_that_of_its_bytecode(tmp_path):
+    assert fingerprint._digest(tmp_path, 2000.0) is None
+    (tmp_path / "tir" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "tir" / "__pycache__" / "a.cpython-311.pyc").write_bytes(b"beside a source")
+    assert fingerprint._digest(tmp_path, 2000.0) is None
+    file = tmp_path / "tir" / "a.pyc"
+    file.write_bytes(b"instead of one")
+    os.utime(file, (1000, 1000))
+    assert fingerprint._digest(tmp_path, 2000.0) is not None
+
+
+def test_a_built_in_intrinsic_that_somebody_replaced_is_another_compiler(cache, monkeypatch):
+    name, made = next(iter(intrin._BUILTIN.items()))
+    monkeypatch.setattr(intrin, "_REGISTERED", dict(intrin._REGISTERED))
+    assert SETTINGS.key() is not None
+    TensorIntrin.register(name, made.desc, made.impl, override=True)
+    assert SETTINGS.key() is None
 
 
 def test_without_a_fingerprint_nothing_is_taken_or_kept(cache, monkeypatch, compiled):
@@ -315,79 +351,6 @@ def test_the_texts_are_made_from_what_was_built(cache):
         made = compile_kernels(IRModule({"mm": scaled(2.0)}), schedule=CPU)
         assert "relaxvm_kernel_mm" in made.sources["ll"]
         assert "relaxvm_kernel_mm" in made.sources["asm"]
-
-
-# -- workers ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def two_jobs(monkeypatch):
-    monkeypatch.setenv("RELAXVM_BUILD_JOBS", "2")
-    monkeypatch.setattr(workers, "_UNITS_PER_WORKER", 1)
-
-
-def test_a_worker_compiles_the_same_code(cache, two_jobs, monkeypatch):
-    mod = many(4)
-    mod["calls"] = from_source(CALLS)["alone"]
-    parts = units.split(mod)
-    settings = units.Settings(build.machine_of(None), cpu=CPU)
-    with PassContext(config={"numerics": "exact"}):
-        narrow = units.Settings(build.machine_of(None), cpu=CPU)
-    shared = workers._Shared(parts, narrow)
-    # The worker does everything; this process only waits.
-    shared._work_elsewhere()
-    assert all(made is not None for made in shared.made)
-    assert shared.made == [units.compile_unit(unit, narrow) for unit in parts]
-    assert workers.compile_units(parts, settings) == [
-        units.compile_unit(unit, settings) for unit in parts
-    ]
-
-
-def test_where_a_worker_fails_the_error_is_that_of_this_process(cache, two_jobs):
-    mod = many(3)
-    mod["broken"] = from_source("""
-from relaxvm.script import tir as T
-@T.prim_func
-def broken(A: T.Buffer((1,), "float64")):
-    A[0] = T.call_extern("float64", "no_such_function_anywhere", A[0])
-""")
-    with pytest.raises(CodegenError, match=r"broken.*no_such_function_anywhere"):
-        compile_kernels(mod)
-
-
-@pytest.mark.parametrize(
-    "start", ["import os; os._exit(1)", "raise SystemExit", "print('hello' * 9, flush=True)"]
-)
-def test_workers_that_die_or_babble_cost_time_only(cache, two_jobs, monkeypatch, start):
-    monkeypatch.setattr(workers, "_START", start)
-    section = compile_kernels(many(3)).section
-    run(section, "scale2", 2)
-
-
-def test_another_program_is_not_started_as_a_worker(cache, two_jobs, monkeypatch):
-    monkeypatch.setattr(sys, "executable", "/usr/bin/some-program")
-    monkeypatch.setattr(workers, "_worker", lambda: pytest.fail("started"))
-    run(compile_kernels(many(3)).section, "scale2", 2)
-
-
-@pytest.mark.slow
-def test_builders_that_share_a_folder_do_not_disturb_each_other(cache):
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import test_target_units as t\n"
-        "t.units.fingerprint = lambda: 'these'\n"
-        "for i in range(6):\n"
-        "    s = t.compile_kernels(t.many(4)).section\n"
-        "    t.run(s, 'scale3', 3)\n"
-    )
-    root = os.path.dirname(os.path.dirname(relaxvm.__file__))
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", program, os.path.dirname(__file__)],
-            env={**os.environ, "PYTHONPATH": root},
-        )
-        for _ in range(3)
-    ]
-    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
 
 
 # -- files -----------------------------------------------------------------------------------------

@@ -208,3 +208,17 @@ def test_mistakes_are_named(make, message):
     r = te.reduce_axis((0, 4), "r")
     with pytest.raises(TIRError, match=message):
         make(a, r)
+
+
+def test_tables_come_before_what_else_is_read_with_them():
+    a = te.placeholder((4,), name="A")
+    twice = te.compute((4,), lambda i: a[i] * 2.0, name="twice")
+    table = te.compute((4,), lambda i: (i + 1).astype("float32"), name="table")
+    fn = te.create_prim_func([a, te.compute((4,), lambda i: twice[i] / table[i], name="out")])
+    names = [n.name_hint for n in walk(fn.body) if isinstance(n, Block)]
+    assert sorted(names[1:]) == ["out", "table", "twice"]
+    order = [s.body.block.name_hint for s in fn.body.block.body.seq]
+    assert order == ["table", "twice", "out"]
+    out = np.zeros(4, "float32")
+    interpret(fn, np.ones(4, "float32"), out)
+    np.testing.assert_allclose(out, 2 / np.arange(1, 5, dtype="float32"))

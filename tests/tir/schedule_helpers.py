@@ -3,7 +3,9 @@
 import numpy as np
 
 from relaxvm import te, tir
+from relaxvm.runtime import array
 from relaxvm.script import tir as T
+from relaxvm.target import build
 from relaxvm.tir import PrimFunc, Schedule
 from relaxvm.tir.schedule import IndexMap
 
@@ -152,6 +154,14 @@ def in_place(A: T.Buffer((6, 4), "float32"), B: T.Buffer((6, 4), "float32")):
             A[vi, vj] = T.float32(0)
 
 
+def bytes_matmul(n=4, m=5, k=6):
+    a, b = placeholder((n, k), "A", "uint8"), placeholder((k, m), "B", "int8")
+    r = te.reduce_axis((0, k), name="k")
+    product = lambda i, j: a[i, r].astype("int32") * b[r, j].astype("int32")  # noqa: E731
+    c = te.compute((n, m), lambda i, j: te.sum(product(i, j), axis=r), name="C")
+    return te.create_prim_func([a, b, c])
+
+
 KERNELS = {
     "chain": chain,
     "chain_prime": lambda: chain(7, 3),
@@ -171,6 +181,7 @@ KERNELS = {
     "stencil": lambda: stencil,
     "running_sum": lambda: running_sum,
     "in_place": lambda: in_place,
+    "bytes_matmul": bytes_matmul,
 }
 SYMBOLS = {
     "symbolic_matmul": [(4, 5, 6), (1, 3, 7), (5, 0, 2), (3, 3, 0)],
@@ -221,6 +232,15 @@ def check_same(before: PrimFunc, after: PrimFunc, name: str = "", seed: int = 0,
             # What nobody had written before (NaN) may be anything now.
             g[w != w] = w[w != w]
             np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
+
+
+def by_machine(fn: PrimFunc, *arrays):
+    """As `tir.interpret`, with machine code."""
+    lib = build(fn.with_attr("global_symbol", "main"), "llvm")
+    given = [array(a) for a in arrays]
+    lib["main"](*given)
+    for mine, theirs in zip(arrays, given):
+        mine[...] = theirs.numpy()
 
 
 # -- random steps ----------------------------------------------------------------------------------
@@ -304,6 +324,10 @@ def _rfactor(sch, rng, block, loops):
     sch.rfactor(loops[rng.integers(len(loops))], int(rng.integers(-1, 2)))
 
 
+def _separate(sch, rng, block, loops):
+    sch.separate_window(block, [loops[rng.integers(len(loops))]], bool(rng.integers(2)))
+
+
 def _blockize(sch, rng, block, loops):
     sch.blockize(loops[rng.integers(len(loops))], bool(rng.integers(2)))
 
@@ -376,15 +400,73 @@ def _axis_order(sch, rng, block, loops):
 
 
 def _mark(sch, rng, block, loops):
-    if rng.integers(2):
+    way = rng.integers(6)
+    if way == 0:
         sch.set_scope(block, 0, "local")
-    else:
+    elif way == 1:
         sch.annotate(loops[0], "pragma_auto_unroll_max_step", 16)
+    elif way == 2:
+        sch.annotate(block, "remark", [1, {"a": 2}])
+        sch.unannotate(block, "remark")
+    elif way == 3:
+        sch.storage_align(block, 0, 0, 4, 1)
+    elif way == 4:
+        sch.set_axis_separator(block, ("write", 0), [1])
+    else:
+        sch.enter_postproc()
+
+
+def _bind(sch, rng, block, loops):
+    sch.bind(loops[rng.integers(len(loops))], str(rng.choice(["blockIdx.x", "threadIdx.x"])))
+
+
+def _wider(sch, rng, block, loops):
+    # No value of these kernels is lost in float64.
+    if str(sch.get(block).writes[0].buffer.dtype) == "float32":
+        sch.unsafe_set_dtype(block, 0, "float64")
+
+
+def _tensorize(sch, rng, block, loops):
+    sch = sch.copy() if len(loops) < 2 else sch
+    _, inner = sch.split(loops[-1], [None, 2])
+    sch.tensorize(inner, "schedule_helpers.double")
+
+
+def _pack(sch, rng, block, loops):
+    lanes = int(rng.choice([4, 8]))
+    sch.pack_contraction(block, [1, 2], 4, [1, lanes], ["uint8", "int8"])
+
+
+@T.prim_func
+def double_desc(a: T.handle, b: T.handle):
+    A = T.match_buffer(a, (2,), "float32")
+    B = T.match_buffer(b, (2,), "float32")
+    with T.block("root"):
+        for i in range(2):
+            with T.block("double"):
+                vi = T.axis.spatial(2, i)
+                B[vi] = A[vi] * T.float32(2)
+
+
+@T.prim_func
+def double_impl(a: T.handle, b: T.handle):
+    s, t = T.int32(), T.int32()
+    A = T.match_buffer(a, (2,), "float32", strides=[s], offset_factor=1)
+    B = T.match_buffer(b, (2,), "float32", strides=[t], offset_factor=1)
+    with T.block("root"):
+        for i in range(2):
+            B[1 - i] = A[1 - i] + A[1 - i]
+
+
+tir.TensorIntrin.register("schedule_helpers.double", double_desc, double_impl, override=True)
 
 
 def _sampled_split(sch, rng, block, loops):
     loop = loops[rng.integers(len(loops))]
-    sch.split(loop, sch.sample_perfect_tile(loop, int(rng.integers(1, 4)), 4))
+    if rng.integers(2):
+        sch.split(loop, sch.sample_perfect_tile(loop, int(rng.integers(1, 4)), 4))
+    else:
+        sch.split(loop, [None, sch.sample_categorical([1, 2, 3], [0.2, 0.3, 0.5])])
 
 
 def _sampled_place(sch, rng, block, loops):
@@ -408,6 +490,7 @@ STEPS = {
     "cache_write": _cache("cache_write"),
     "decompose_reduction": _decompose,
     "rfactor": _rfactor,
+    "separate_window": _separate,
     "blockize": _blockize,
     "transform_layout": _layout,
     "transform_block_layout": _block_layout,
@@ -419,6 +502,10 @@ STEPS = {
     "pad_einsum": _pad_einsum,
     "reorder_block_iter_var": _axis_order,
     "mark": _mark,
+    "bind": _bind,
+    "unsafe_set_dtype": _wider,
+    "tensorize": _tensorize,
+    "pack_contraction": _pack,
     "sampled_split": _sampled_split,
     "sampled_place": _sampled_place,
 }

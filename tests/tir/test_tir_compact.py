@@ -190,3 +190,67 @@ def main(A: T.Buffer((2, 8, 500), "float32"), B: T.Buffer((2, 8, 500), "float32"
     a = np.random.default_rng(0).random((2, 8, 500), dtype="float32")
     for _ in range(5):
         same_before_and_after(fn, a, np.zeros_like(a))
+
+
+def test_an_axis_that_is_kept_whole_may_be_read_under_a_condition():
+    fn = parse("""
+def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 50), "float32")):
+    W = T.alloc_buffer((64, 48), "float32")
+    for i in range(64):
+        for j in range(48):
+            W[i, j] = A[i, j] * A[i, j]
+        for j in range(50):
+            B[i, j] = T.if_then_else(j >= 1 and j < 49, W[i, j - 1], T.float32(0))
+""")
+    assert sizes(fn) == [48]
+    a = np.random.default_rng(0).random((64, 48), dtype="float32")
+    same_before_and_after(fn, a, np.zeros((64, 50), "float32"))
+
+
+@pytest.mark.parametrize(("first", "kept"), [(3, 48), (2, 64 * 48)])
+def test_neighbouring_parts_are_filled_one_after_the_other(first, kept):
+    """All of a row is written before it is read; a gap in it would show what was there before."""
+    fn = parse(f"""
+def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 48), "float32")):
+    W = T.alloc_buffer((64, 48), "float32")
+    for i in range(64):
+        for j in range({first}):
+            W[i, j] = T.float32(0)
+        for j in range(3, 35):
+            W[i, j] = A[i, j]
+        for j0, j1 in T.grid(1, 13):
+            W[i, 35 + j0 * 13 + j1] = T.float32(1)
+        for j in range(48):
+            B[i, j] = T.if_then_else(j == 45, T.float32(0), W[i, 47 - j] + T.float32(1))
+""")
+    assert sizes(fn) == [kept]
+    a = np.random.default_rng(0).random((64, 48), dtype="float32")
+    same_before_and_after(fn, a, np.zeros_like(a))
+
+
+def test_tiles_beyond_a_symbolic_end_fill_all_of_the_axis():
+    fn = parse("""
+def main(a: T.handle, b: T.handle, n: T.int64):
+    A = T.match_buffer(a, (8, n), "float32")
+    B = T.match_buffer(b, (8, n), "float32")
+    W = T.alloc_buffer((8, n), "float32")
+    for i in range(8):
+        for j0, j1 in T.grid((n + 15) // 16, 16):
+            with T.block("W"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(n, j0 * 16 + j1)
+                T.where(j0 * 16 + j1 < n)
+                W[vi, vj] = A[vi, vj] * A[vi, vj]
+        for j in range(n):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                vj = T.axis.spatial(n, j)
+                B[vi, vj] = W[vi, n - 1 - vj]
+""")
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    (made,) = (n for n in walk(lowered) if type(n) is Allocate)
+    assert len(made.extents) == 1
+    a = np.random.default_rng(0).random((8, 37), dtype="float32")
+    out = np.zeros_like(a)
+    tvm.build(fn, target="llvm")["main"](a, out, 37)
+    np.testing.assert_allclose(out, (a * a)[:, ::-1])

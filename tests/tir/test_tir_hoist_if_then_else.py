@@ -98,3 +98,47 @@ def test_nested_choices_of_one_other_value_are_one():
     fn = padding("i > 1", value=nested)
     made = HoistIfThenElse()(IRModule({"main": parse(fn)}))["main"].script()
     assert "if_then_else" not in made
+
+
+def test_what_is_split_off_is_looked_at_again():
+    third = "T.if_then_else(i < 7, A[i - 3], T.if_then_else(i < 9, A[i - 6], A[i - 9]))"
+    fn = parse(padding("i < 3", value="A[i]").replace("T.float32(1)", third))
+    made = HoistIfThenElse()(IRModule({"main": fn}))["main"]
+    text = made.script()
+    assert "if" not in text.split("def ")[1]
+    assert text.count("for ") == 4
+    a, want, got = np.arange(8, dtype="float32"), np.zeros(12, "float32"), np.zeros(12, "float32")
+    interpret(fn, a, want, 0)
+    interpret(made, a, got, 0)
+    np.testing.assert_array_equal(got, want)
+
+
+def guarded(condition, first=0):
+    body = f"        if {condition}:\n            P[i] = A[T.max(T.min(i - 2, 7), 0)]\n"
+    return HEAD.format(n=8, m=12) + f"    for i in range({first}, 12):\n" + body
+
+
+def test_a_store_under_conditions_runs_where_they_hold():
+    check(
+        HoistIfThenElse(),
+        guarded("j * 4 + i < 9"),
+        HEAD.format(n=8, m=12)
+        + """
+    for i in range(T.max(T.min(T.int32(9) - j * 4, 12), 0)):
+        P[i] = A[T.max(T.min(i - 2, 7), 0)]
+""",
+    )
+
+
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_the_meaning_of_a_store_under_conditions_stays(name, first):
+    condition = CONDITIONS[name].replace("A[i - 2]", "A[T.min(T.max(i - 2, 0), 7)]")
+    fn = parse(guarded(condition, first))
+    made = HoistIfThenElse()(IRModule({"main": fn}))["main"]
+    a = np.random.default_rng(0).standard_normal(8).astype("float32")
+    for j in (-3, 0, 1, 2, 5, 40):
+        want, got = np.zeros(12, "float32"), np.zeros(12, "float32")
+        interpret(fn, a, want, j)
+        interpret(made, a, got, j)
+        np.testing.assert_array_equal(got, want)

@@ -471,6 +471,22 @@ def test_tensorize_refuses_another_computation():
         sch.tensorize(k1, "nothing")
 
 
+def test_intrinsics_have_the_same_buffers_twice():
+    @T.prim_func
+    def longer(a: T.handle, b: T.handle, c: T.handle):
+        A = T.match_buffer(a, (8,), "float32")
+        B = T.match_buffer(b, (4, 1), "float32")
+        C = T.match_buffer(c, (1,), "float32")
+        C[0] = A[7] + B[0, 0]
+
+    with pytest.raises(ScheduleError, match=r"the shape \(4\) in desc and \(8\) in impl"):
+        tir.TensorIntrin.register("test_schedule.longer", dot_desc, longer)
+    with pytest.raises(ScheduleError, match="a name is text, got int"):
+        tir.TensorIntrin.register(5, dot_desc, dot_impl)
+    with pytest.raises(ScheduleError, match="impl is a PrimFunc"):
+        tir.TensorIntrin.register("test_schedule.none", dot_desc, None)
+
+
 def test_intrinsics_are_known_by_name():
     assert tir.TensorIntrin.get("test_schedule.dot4").desc is dot_desc
     assert tir.TensorIntrin.get("nothing", allow_missing=True) is None

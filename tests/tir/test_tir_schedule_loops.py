@@ -263,6 +263,16 @@ def test_kinds_of_loops():
     check_same(fn, sch.mod["main"])
 
 
+@pytest.mark.parametrize("how", ["parallel", "vectorize"])
+def test_parts_of_fused_loops_run_other_elements(how):
+    # Alone, the innermost loop is not seen to move one digit of the sum; with those around it is.
+    fn = chain(6, 64)
+    sch, _, loops = start(fn, "C")
+    parts = sch.split(sch.fuse(*loops), [None, 8, 4])
+    getattr(sch, how)(parts[2])
+    check_same(fn, sch.mod["main"])
+
+
 def test_bind_to_a_thread():
     sch, _, (i, j) = start(copy())
     sch.bind(i, "blockIdx.x")
@@ -393,6 +403,18 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
     b, c = sch.get_block("B"), sch.get_block("C")
     with pytest.raises(ScheduleError, match="hand values on to each other through B"):
         sch.merge(sch.get_loops(b)[0], sch.get_loops(c)[0])
+
+
+def test_merge_wants_loops_of_one_kind():
+    sch = Schedule(chain())
+    b, c = sch.get_loops("B")[0], sch.get_loops("C")[0]
+    sch.parallel(b)
+    with pytest.raises(ScheduleError, match="is parallel, loop i serial; merge wants loops of one"):
+        sch.merge(b, c)
+    sch.parallel(c)
+    sch.merge(b, c)
+    assert sch.mod["main"].script().count("T.parallel") == 1
+    check_same(chain(), sch.mod["main"])
 
 
 def test_reorder_block_iter_var():

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import relaxvm as tvm
-from relaxvm import te
+from relaxvm import te, tir
+from relaxvm.arith import Analyzer
 from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, PassContext, walk
 from relaxvm.ir.transform import Sequential
+from relaxvm.ir.walk import substitute
 from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir import Allocate, For, ForKind
@@ -161,14 +163,43 @@ def test_a_maximum_keeps_nan_and_infinities(worst):
 
 
 def test_much_work_is_shared_out_among_cores():
-    def kinds(m, cores):
+    def kinds(size, cores):
         cpu = dataclasses.replace(CPUS["this"], cores=cores)
-        fn = schedule_function(matmul(m, 256, 256), cpu)
+        fn = schedule_function(matmul(size, size, size), cpu)
         return {n.kind for n in walk(fn) if isinstance(n, For)}
 
     assert ForKind.PARALLEL in kinds(256, 2)
     assert ForKind.PARALLEL not in kinds(256, 1)
-    assert ForKind.PARALLEL not in kinds(4, 2)
+    assert ForKind.PARALLEL not in kinds(24, 2)
+
+
+@pytest.mark.parametrize("batch", [3, "b"])
+def test_a_batch_that_may_be_small_shares_out_what_is_inside_as_well(batch):
+    b = te.size_var(batch) if isinstance(batch, str) else batch
+    a = te.placeholder((b, 48, 1024), "float32", name="A")
+    fn = te.create_prim_func([a, te.compute(a.shape, lambda *i: tir.exp(a(*i)), name="C")])
+    made = schedule_function(fn, dataclasses.replace(CPUS["this"], cores=4))
+    (shared,) = [n for n in walk(made) if isinstance(n, For) and n.kind == ForKind.PARALLEL]
+    least = substitute(shared.extent, {b: tir.IntImm(str(b.dtype), 1)} if batch == "b" else {})
+    assert Analyzer().can_prove(least >= 16)
+    x = np.random.default_rng(0).standard_normal((3, 48, 1024)).astype("float32")
+    y = np.zeros_like(x)
+    tvm.build(made, target="llvm")["main"](x, y)
+    np.testing.assert_allclose(y, np.exp(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_matrix_with_fewer_blocks_of_columns_than_cores_is_shared_out_by_its_rows(rows):
+    cpu = dataclasses.replace(CPUS["this"], cores=4)
+    fn = matmul(rows, 512, 2048)
+    made = schedule_function(fn, cpu)
+    (shared,) = [n for n in walk(made) if isinstance(n, For) and n.kind == ForKind.PARALLEL]
+    assert shared.extent.value >= 8
+    a, b = (np.random.default_rng(0).standard_normal(s).astype("float32")
+            for s in ((rows, 2048), (2048, 512)))  # fmt: skip
+    c = np.zeros((rows, 512), "float32")
+    tvm.build(made, target="llvm")["main"](a, b, c)
+    np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-3)
 
 
 def test_functions_that_somebody_scheduled_stay():
@@ -285,3 +316,98 @@ def test_a_deep_product_is_computed_in_blocks(m, n, k, cores):
     lowered = lower_module(IRModule({"main": fn}))["main"]
     sizes = [np.prod([int(e) for e in x.extents]) for x in walk(lowered) if type(x) is Allocate]
     assert max(sizes) < n * k
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 7])
+@pytest.mark.parametrize(("n", "k"), [(100, 64), (1, 300), (33, 129)])
+def test_few_rows_and_a_transposed_matrix_are_read_in_place(m, n, k):
+    fn = source(
+        [("A", (m, k)), ("B", (n, k)), ("C", (m, n))],
+        [("i", m), ("j", n), ("k", k)],
+        "SSR",
+        "C[i, j] = C[i, j] + A[i, k] * B[j, k]",
+        "C[i, j] = T.float32(0)",
+    )
+    made = check(fn, [(m, k), (n, k), (m, n)], lambda a, b: a @ b.T)
+    assert "B_global" not in made.script()
+
+
+@pytest.mark.parametrize("m", [3, 200])
+def test_a_matrix_times_a_column(m):
+    check(matmul(m, 1, 300), [(m, 300), (300, 1), (m, 1)], np.matmul)
+
+
+SMALL = dataclasses.replace(
+    CPUS["narrow"], l1_bytes=4096, l2_bytes=32768, l3_bytes=1 << 20, vector_bits=256
+)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(("m", "n", "k"), [(100, 256, 200), (83, 1000, 300), (20, 704, 1100)])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_rows_of_a_large_left_side_are_copied_too(m, n, k, transposed, cores):
+    left, index = ((k, m), "A[k, i]") if transposed else ((m, k), "A[i, k]")
+    fn = source(
+        [("A", left), ("B", (k, n)), ("C", (m, n))],
+        [("i", m), ("j", n), ("k", k)],
+        "SSR",
+        f"C[i, j] = C[i, j] + {index} * B[k, j]",
+        "C[i, j] = T.float32(0)",
+    )
+    made = schedule_function(fn, dataclasses.replace(SMALL, cores=cores))
+    a, b, c = (RNG.standard_normal(s).astype("float32") for s in (left, (k, n), (m, n)))
+    if m * k * 4 > SMALL.l2_bytes and (transposed or n % 16 == 0):
+        assert "A_global" in made.script()
+    tvm.build(made, target="llvm")["main"](a, b, c)
+    np.testing.assert_allclose(c, (a.T if transposed else a) @ b, rtol=1e-4, atol=1e-3)
+    # What is copied is what one block needs, also where the last block is not full.
+    lowered = lower_module(IRModule({"main": made}))["main"]
+    sizes = [np.prod([int(e) for e in x.extents]) for x in walk(lowered) if type(x) is Allocate]
+    assert all(size != m * k for size in sizes)
+
+
+@pytest.mark.parametrize("known", ["", "n", "k", "nk"])
+def test_what_follows_a_product_of_unknown_size_is_computed_in_its_tiles(known):
+    m, n, k = (te.var(v, "int64") for v in "mnk")
+    n = tvm.tir.const(48, "int64") if "n" in known else n
+    k = tvm.tir.const(20, "int64") if "k" in known else k
+    a, b = te.placeholder((m, k), "float32", "A"), te.placeholder((k, n), "float32", "B")
+    bias = te.placeholder((n,), "float32", "bias")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), "C")
+    d = te.compute((m, n), lambda i, j: tvm.tir.max(c[i, j] + bias[j], 0.0), "D")
+    fn = schedule_function(te.create_prim_func([a, b, bias, d]), CPUS["narrow"])
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    # The sums of a tile, and panels; not the sums of all.
+    kept = [x.buffer_var.name for x in walk(lowered) if type(x) is Allocate]
+    assert "C" not in kept or known == "nk"
+    run = tvm.build(fn, target="llvm")["main"]
+    for rows in (0, 1, 7, 40):
+        columns, depth = 48 if "n" in known else 29, 20 if "k" in known else 33
+        x, y, z = (
+            RNG.standard_normal(s).astype("float32")
+            for s in ((rows, depth), (depth, columns), (columns,))
+        )
+        out = np.full((rows, columns), 9, "float32")
+        run(x, y, z, out)
+        np.testing.assert_allclose(out, np.maximum(x @ y + z, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("k", [200, 1100])
+def test_what_follows_a_product_in_blocks(k):
+    m, n = 83, 256
+    a, b = te.placeholder((m, k), "float32", "A"), te.placeholder((k, n), "float32", "B")
+    bias = te.placeholder((n,), "float32", "bias")
+    axis = te.reduce_axis((0, k), "k")
+    c = te.compute((m, n), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), "C")
+    d = te.compute((m, n), lambda i, j: tvm.tir.max(c[i, j] + bias[j], 0.0), "D")
+    fn = schedule_function(te.create_prim_func([a, b, bias, d]), SMALL)
+    assert "A_global" in fn.script()
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    sizes = [np.prod([int(e) for e in x.extents]) for x in walk(lowered) if type(x) is Allocate]
+    # Whole sums go from the registers on; those of several pieces are kept.
+    assert (m * n in sizes) == (k > 1024)
+    x, y, z = (RNG.standard_normal(s).astype("float32") for s in ((m, k), (k, n), (n,)))
+    out = np.full((m, n), 9, "float32")
+    tvm.build(fn, target="llvm")["main"](x, y, z, out)
+    np.testing.assert_allclose(out, np.maximum(x @ y + z, 0), rtol=1e-4, atol=1e-3)

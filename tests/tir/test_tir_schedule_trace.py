@@ -286,12 +286,38 @@ def test_a_schedule_wants_a_function():
         Schedule(1)
     with pytest.raises(ScheduleError, match="error_render_level is one of"):
         Schedule(matmul(), error_render_level="loud")
+    with pytest.raises(ScheduleError, match="debug_mask is"):
+        Schedule(matmul(), debug_mask="loud")
 
 
 def test_every_primitive_says_what_it_does():
     for kind in PRIMITIVES.values():
         assert kind.function.__doc__, kind.name
         assert hasattr(Schedule, kind.name), kind.name
+        # Before → after, except for those that change nothing.
+        changes = not kind.name.startswith(("get_", "sample_", "enter_"))
+        assert ("→" in kind.function.__doc__) is changes, kind.name
+
+
+def test_arguments_by_position_as_in_tvm():
+    sch = Schedule(matmul(8, 8, 8))
+    i, j, k = sch.get_loops("C")
+    sch.compute_at(sch.cache_read("C", 0, "local"), i, False, -1)
+    sch.reverse_compute_at("D", i, False, -2)
+    sch.split(i, [None, 4], True, False)
+    sch.loop_partition(j, [2, None], False)
+    check_same(matmul(8, 8, 8), sch.mod["main"])
+
+
+def test_functions_are_named_by_text_or_global_variable():
+    mod = IRModule({"f": chain(), "g": matmul()})
+    sch = Schedule(mod)
+    sch.compute_inline(sch.get_block("B", mod.get_global_var("f")))
+    sch.work_on(mod.get_global_var("g"))
+    sch.parallel(sch.get_loops("C")[0])
+    again = Schedule(mod)
+    Trace.apply_json_to_schedule(json.dumps(sch.trace.as_json()), again)
+    assert_structural_equal(again.mod, sch.mod)
 
 
 def test_verification_after_each_step():

@@ -245,6 +245,26 @@ def main(A: T.Buffer((16, 16), "float32")):
     assert "match_buffer" not in lowered.script().replace("T.match_buffer(a", "")
 
 
+def test_a_view_with_an_offset_of_axes_is_replaced_too():
+    before = parse(
+        """
+def main(A: T.Buffer((8, 4), "float32")):
+    for i in range(8):
+        with T.block("P"):
+            vi = T.axis.spatial(8, i)
+            V = T.match_buffer(A[vi, 0:4], (1, 4), "float32", strides=[4, 1], elem_offset=vi * 4)
+            for j in range(4):
+                with T.block("Q"):
+                    vj = T.axis.spatial(4, j)
+                    V[0, vj] = T.float32(2)
+"""
+    )
+    mod = LowerMatchBuffer()(ConvertBlocksToOpaque()(IRModule({"main": before})))
+    text = mod["main"].script()
+    assert "match_buffer" not in text
+    assert "A[i, j] = T.float32(2)" in text
+
+
 def test_a_view_whose_constant_shape_cannot_be_proven_is_asserted():
     text = """
 def main(A: T.Buffer((16,), "float32"), n: T.int32):

@@ -161,6 +161,51 @@ def main(A: T.Buffer((4,), "float32"), B: T.Buffer((8,), "float32")):
     assert list(b) == [0, 1, 2, 3, 7, 7, 7, 7]
 
 
+def test_conditions_that_all_lanes_share_are_decided():
+    text = """
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((20,), "float32"), k: T.int32):
+    for i in T.serial(2):
+        for j in T.vectorized(8):
+            B[i * 8 + j + 2] = T.if_then_else(
+                i * 8 + j + 2 >= 2 and i * 8 + j < 16 and k > 0, A[i * 8 + j], T.float32(0)
+            )
+    for j in T.vectorized(2):
+        B[j] = T.if_then_else(j >= 2, A[j - 2], T.float32(1))
+"""
+    fn = flat(text)
+    made = VectorizeLoop()(IRModule({"main": fn}))["main"].script()
+    assert "T.if_then_else(k > 0, A" in made.replace("_1", "")
+    assert "T.Broadcast(T.float32(1), 2)" in made
+    assert "T.vectorized" not in made and made.count("range(") == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "vectors"),
+    [
+        ("i * 8 + j < 24", True),
+        ("i * 8 + j <= 23", True),
+        ("24 > i * 8 + j", True),
+        ("i * 8 + j < 25", False),
+        ("i * 4 + j < 22", False),
+        ("i * 8 + j * 2 < 24", False),
+    ],
+)
+def test_bounds_of_whole_vectors_are_conditions_on_the_first_lane(condition, vectors):
+    text = f"""
+def main(A: T.Buffer((40,), "float32"), B: T.Buffer((40,), "float32")):
+    for i in range(5):
+        for j in T.vectorized(8):
+            if {condition}:
+                B[i * 8 + j] = A[i * 8 + j] + T.float32(1)
+"""
+    fn = flat(text)
+    assert any(isinstance(n, Ramp) for n in walk(fn)) == vectors
+    a, b, want = np.arange(40, dtype="float32"), np.zeros(40, "float32"), np.zeros(40, "float32")
+    interpret(fn, a, b)
+    interpret(parse(text), a, want)
+    np.testing.assert_array_equal(b, want)
+
+
 def test_too_long_and_symbolic_loops_stay_serial():
     assert kinds(
         flat("""

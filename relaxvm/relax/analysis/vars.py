@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...ir.expr import PrimExpr
 from ...ir.expr import Var as TirVar
 from ...ir.module import GlobalVar
 from ...ir.node import Node
@@ -95,7 +96,8 @@ def free_vars(expr: Expr) -> list[Var]:
 
 def all_global_vars(expr: Expr) -> list[GlobalVar]:
     """The functions of the module that `expr` mentions, in order of first appearance."""
-    return _unique(n for n in walk(expr) if isinstance(n, GlobalVar))
+    # Types and scalars, which are most of the nodes, hold none.
+    return _unique(n for n in walk(expr, (StructInfo, PrimExpr)) if isinstance(n, GlobalVar))
 
 
 def defined_symbolic_vars(func: Expr) -> list[TirVar]:

@@ -1,7 +1,8 @@
 """Operators that read at indices: take, strided_slice, index_tensor, gather_elements, gather_nd.
 
 Negative indices count from the end. An index that is still out of bounds stops the program with an
-error before anything is read, unless `take`'s mode says what it means.
+error instead of being read at, unless `take`'s mode says what it means; a result that was given to
+be written to is left half written.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ...ir.expr import (
     const,
 )
 from ...ir.expr import Var as TirVar
-from ...tir import if_then_else
+from ...tir import bound_check, if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
 from .. import shape_facts
 from ..expr import Call, PrimValue
@@ -85,6 +86,15 @@ __all__ = [
 BY_POSITION = missing("axes are numbered by position")
 
 
+def checked(op_name: str, index: PrimExpr, size: PrimExpr) -> PrimExpr:
+    """The place in an axis of `size` that an index means; stops the program if there is none.
+
+    Where an index is read, there it is checked: a pass over all of them before would read them
+    twice.
+    """
+    return bound_check(from_end(index, size), size, f"{op_name}: an index is out of bounds")
+
+
 def check_indices(op_name: str, pairs: Any) -> Stmt | None:
     """A statement that stops the program unless all elements of each index buffer are in bounds of
     the size beside it.
@@ -139,10 +149,13 @@ def _lower_take(builder: Any, call: Call) -> Expr:
         before = () if at is None else x.shape[:at]
         after = () if at is None else x.shape[at + 1 :]
 
+        places = _places(indices, size, mode)
+
         def value(*i: PrimExpr) -> PrimExpr:
             where = i[len(before) : len(before) + len(own)]
             raw = indices(*where) if isinstance(indices, te.Tensor) else indices
-            place = _place(raw, size, mode)
+            place = places(*where) if places is not None else _place(raw, size, mode)
+            place = cast("int64", place)
             if at is None:
                 made = x(*unravel(place, x.shape))
             else:
@@ -158,8 +171,6 @@ def _lower_take(builder: Any, call: Call) -> Expr:
     def check(x: Buffer, *index: Buffer) -> Stmt | None:
         size = dims_product(x.shape) if at is None else x.shape[at]
         if mode == "fast":
-            if index:
-                return check_indices("take", [(index[0], size)])
             return None
         if isinstance(size, IntImm) and size.value > 0:
             return None
@@ -184,9 +195,22 @@ def _clip(index: PrimExpr, size: PrimExpr) -> PrimExpr:
 
 def _place(index: PrimExpr, size: PrimExpr, mode: str) -> PrimExpr:
     if mode == "fast":
-        return from_end(index, size)
+        return checked("take", index, size)
     wide = cast("int64", index)
     return wide % size if mode == "wrap" else _clip(wide, size)
+
+
+def _places(indices: Any, size: PrimExpr, mode: str) -> te.Tensor | None:
+    """Where the indices point to, in one tensor for all slices that are read there; None for a
+    single index.
+    """
+    if not isinstance(indices, te.Tensor) or indices.ndim == 0:
+        return None
+    short = isinstance(size, IntImm) and size.value < 1 << 31
+    dtype = "int32" if short else "int64"
+    return te.compute(  # type: ignore[no-any-return]
+        indices.shape, lambda *i: cast(dtype, _place(indices(*i), size, mode)), "place"
+    )
 
 
 def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -606,17 +630,14 @@ def _lower_index_tensor(builder: Any, call: Call) -> Expr:
 
         def value(*i: PrimExpr) -> PrimExpr:
             places = [
-                from_end(broadcast_value(t, i[:count], dims), d)
+                checked("index_tensor", broadcast_value(t, i[:count], dims), d)
                 for t, d in zip(indices, data.shape)
             ]
             return data(*places, *i[count:])
 
         return te.compute((*dims, *data.shape[len(indices) :]), value, "index_tensor")
 
-    def check(data: Buffer, *indices: Buffer) -> Stmt | None:
-        return check_indices("index_tensor", zip(indices, data.shape))
-
-    return call_checked(builder, call, compute, check, data, fields, ShapeExpr(shape))
+    return call_te(builder, call, compute, data, fields, ShapeExpr(shape))
 
 
 def _index_tensor_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -697,16 +718,13 @@ def _lower_gather_elements(builder: Any, call: Call) -> Expr:
     require_within(builder, indices.struct_info.dims, own, at)  # type: ignore[attr-defined]
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
-        return te.compute(
-            indices.shape,
-            lambda *i: data(*i[:at], from_end(indices(*i), data.shape[at]), *i[at + 1 :]),
-            "gather_elements",
-        )
+        def value(*i: PrimExpr) -> PrimExpr:
+            place = checked("gather_elements", indices(*i), data.shape[at])
+            return data(*i[:at], place, *i[at + 1 :])
 
-    def check(data: Buffer, indices: Buffer) -> Stmt | None:
-        return check_indices("gather_elements", [(indices, data.shape[at])])
+        return te.compute(indices.shape, value, "gather_elements")
 
-    return call_checked(builder, call, compute, check, data, indices)
+    return call_te(builder, call, compute, data, indices)
 
 
 def _gather_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -777,7 +795,7 @@ def _lower_gather_nd(builder: Any, call: Call) -> Expr:
 
         def value(*i: PrimExpr) -> PrimExpr:
             places = [
-                from_end(indices(*i[:many], const(k, "int64")), data.shape[batch + k])
+                checked("gather_nd", indices(*i[:many], const(k, "int64")), data.shape[batch + k])
                 for k in range(depth)
             ]
             return data(*i[:batch], *places, *i[many:])
@@ -785,10 +803,7 @@ def _lower_gather_nd(builder: Any, call: Call) -> Expr:
         dims = (*indices.shape[:-1], *data.shape[batch + depth :])
         return te.compute(dims, value, "gather_nd")
 
-    def check(data: Buffer, indices: Buffer) -> Stmt | None:
-        return check_columns("gather_nd", indices, data.shape[batch : batch + depth])
-
-    return call_checked(builder, call, compute, check, data, indices)
+    return call_te(builder, call, compute, data, indices)
 
 
 def check_columns(op_name: str, indices: Buffer, sizes: Any) -> Stmt | None:

@@ -118,7 +118,10 @@ def _quantize_formula(x: PrimExpr, s: PrimExpr, z: PrimExpr, *, out: DataType) -
 
 def _dequantize_formula(x: PrimExpr, s: PrimExpr, z: PrimExpr, *, out: DataType) -> PrimExpr:
     real = real_dtype(out, s.dtype)
-    return cast(out, cast(real, cast("int64", x) - cast("int64", z)) * cast(real, s))
+    # A double holds the distance of what has 32 bits; machines lack vectors of 64-bit conversions.
+    short = x.dtype.bits == 32 and z.dtype.bits <= 32
+    wide = "float64" if short else "int64"
+    return cast(out, cast(real, cast(wide, x) - cast(wide, z)) * cast(real, s))
 
 
 @op(

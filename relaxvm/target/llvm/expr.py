@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any
 
-from ...base import CodegenError, DataType
+import numpy as np
+
+from ...base import CodegenError, DataType, to_numpy_dtype
 from ...ir import (
     EQ,
     GE,
@@ -46,6 +48,7 @@ from ...ir import (
 from ...tir import BufferLoad
 from .intrinsics import INTRINSIC_EMITTERS, OUTSIDE
 from .module import ModuleText
+from .streams import nontemporal
 from .text import (
     FunctionText,
     element_constant,
@@ -68,9 +71,9 @@ _CHEAP_CALLS = frozenset(
 )
 
 
-def is_cheap(root: PrimExpr) -> bool:
-    """Whether evaluating `root` needlessly costs little and cannot hurt: few nodes, no loads,
-    calls or divisions.
+def is_cheap(root: PrimExpr, loads: bool = False) -> bool:
+    """Whether evaluating `root` needlessly costs little and cannot hurt: few nodes, no calls or
+    divisions, no loads unless `loads`.
     """
     stack: list[Any] = [root]
     count = 0
@@ -101,6 +104,8 @@ def is_cheap(root: PrimExpr) -> bool:
             stack += (e.condition, e.true_value, e.false_value)
         elif kind is Ramp:
             stack += (e.base, e.stride)
+        elif kind is BufferLoad and loads:
+            stack.append(access_index(e.indices))
         elif kind not in (IntImm, FloatImm, Var, SizeVar):
             return False
     return True
@@ -111,6 +116,7 @@ class ExprEmitter(Values):
 
     env       values of variables
     wide      variables that are also known as i64: what a cast of them to int64 gives
+    streamed  aligned memory whose vectors are stored past the caches (`streams.py`)
     constant  handles of read-only memory
     """
 
@@ -118,6 +124,7 @@ class ExprEmitter(Values):
         super().__init__(module, text)
         self.env: dict[Var, str] = {}
         self.wide: dict[Var, str] = {}
+        self.streamed: frozenset[Var] = frozenset()
         self._memo: dict[int, str] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
@@ -197,10 +204,10 @@ class ExprEmitter(Values):
                 return None
             return self._short_circuit(node, kind is And)
         if kind is Select:
-            # A side that loads may be out of bounds where it is not chosen.
-            if node.condition.dtype.lanes > 1 or (
-                is_cheap(node.true_value) and is_cheap(node.false_value)
-            ):
+            # Both sides are evaluated, so what they load is in bounds or checked (a call, which is
+            # not cheap); of branches LLVM makes a choice of addresses, and no vectors.
+            sides = (node.true_value, node.false_value)
+            if node.condition.dtype.lanes > 1 or all(is_cheap(s, loads=True) for s in sides):
                 return None
             return self._choose(node.condition, node.true_value, node.false_value)
         if kind is Call and node.op is _IF_THEN_ELSE:
@@ -213,6 +220,9 @@ class ExprEmitter(Values):
                 raise CodegenError(
                     f"if_then_else: {condition.dtype} ? {yes.dtype} : {no.dtype} as {node.dtype}"
                 )
+            run = _run_or_constant(yes, no)
+            if run is not None:
+                return self._choose_run(condition, run, no, node.dtype)
             return self._choose(condition, yes, no)
         return None
 
@@ -273,6 +283,22 @@ class ExprEmitter(Values):
         (a, from_a), (b, from_b) = ends
         return text.op(f"phi {value_type(yes.dtype)} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
 
+    def _choose_run(self, condition: PrimExpr, load: BufferLoad, no: Any, to: DataType) -> Steps:
+        """A run of memory, or a constant in all lanes: read from one address or another, without a
+        branch. (Vectors of lanes that are no power of two must not live across one: LLVM takes them
+        apart.)
+        """
+        dtype, lanes = load.buffer.dtype, load.dtype.lanes
+        holds = yield condition
+        index = yield access_index(load.indices)
+        wide = self.widened(access_index(load.indices), index)
+        place = self.address(dtype, self.pointer(load.buffer.data), wide)
+        image = np.full(lanes, no.value.value, to_numpy_dtype(dtype)).tobytes()
+        chosen = self.text.op(f"select i1 {holds}, ptr {place}, ptr {self.module.constant(image)}")
+        kind = storage_type(dtype, self.module.native_half)
+        read = self.text.op(f"load {vector_of(kind, lanes)}, ptr {chosen}, align {dtype.itemsize}")
+        return self.cast(load.dtype, to, self.from_storage(load.dtype, read))
+
     def leave_unless(self, condition: str, message: str) -> None:
         """Leave the function with a failure unless `condition` (i1) holds."""
         raise CodegenError("a check cannot stand in the dimension of a parameter")
@@ -316,6 +342,8 @@ class ExprEmitter(Values):
             return self.text.op(
                 f"load {vector_of(kind, lanes)}, ptr {place}, align {dtype.element.itemsize}"
             )
+        if shape == "strided":
+            return self._strided(node, pointer, kind, index)
         lanes, wide = node.dtype.lanes, self.widened(node.indices[0], index)
         gathered = "poison"
         for i in range(lanes):
@@ -323,6 +351,30 @@ class ExprEmitter(Values):
             value = self.text.op(f"load {kind}, ptr {place}, align {dtype.element.itemsize}")
             gathered = self.with_lane(gathered, kind, lanes, i, value)
         return gathered
+
+    def _strided(self, node: BufferLoad, pointer: str, kind: str, index: str) -> str:
+        """Every few elements from `index` on: picked out of runs that cover them. The last run ends
+        where the last element does, so that nothing behind it is read.
+        """
+        ramp: Any = node.indices[0]
+        dtype, lanes, stride = node.buffer.dtype, node.dtype.lanes, ramp.stride.value
+        first, of = self.widened(ramp.base, index), vector_of(kind, lanes)
+        last = (lanes - 1) * stride + 1 - lanes
+        made = "poison"
+        for run in range(stride):
+            start = min(run * lanes, last)
+            at = self.text.op(f"add i64 {first}, {start}") if start else first
+            place = self.address(dtype, pointer, at)
+            read = self.text.op(f"load {of}, ptr {place}, align {dtype.element.itemsize}")
+            wanted = [i * stride for i in range(lanes)]
+            mask = ", ".join(
+                f"i32 {lanes + p - start}"
+                if (p // lanes == run or (run == stride - 1 and p >= start))
+                else f"i32 {i}"
+                for i, p in enumerate(wanted)
+            )
+            made = self.text.op(f"shufflevector {of} {made}, {of} {read}, <{lanes} x i32> <{mask}>")
+        return made
 
     def bits16(self, node: PrimExpr, part: str) -> str:
         """A float16 or bfloat16 expression as its bits (i16), from what `_bits16_operand` chose to
@@ -354,33 +406,65 @@ class ExprEmitter(Values):
         align = dtype.element.itemsize
         if access_shape(indices) in ("scalar", "run"):
             place = self.address(dtype, pointer, self.widened(access_index(indices), index))
-            self.text.emit(f"  store {kind} {kept}, ptr {place}, align {align}")
+            hint = ""
+            if handle in self.streamed:
+                size = value_dtype.lanes * align
+                align, hint = nontemporal(access_index(indices), size, align)
+            self.text.emit(f"  store {kind} {kept}, ptr {place}, align {align}{hint}")
             return
-        lanes, wide = value_dtype.lanes, self.widened(indices[0], index)
+        lanes, wide = value_dtype.lanes, self.widened(access_index(indices), index)
+        stride = indices[0].stride.value if access_shape(indices) == "strided" else None  # type: ignore[attr-defined]
         element = storage_type(dtype.element, self.module.native_half)
         for i in range(lanes):
-            place = self.address(dtype, pointer, self.lane(wide, "i64", lanes, i))
+            if stride is None:
+                at = self.lane(wide, "i64", lanes, i)
+            else:
+                at = self.text.op(f"add i64 {wide}, {i * stride}") if i else wide
+            place = self.address(dtype, pointer, at)
             one = self.lane(kept, element, lanes, i)
             self.text.emit(f"  store {element} {one}, ptr {place}, align {align}")
 
 
+def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:
+    """The run of memory that `yes` is, if `no` is a constant that memory could hold instead."""
+    casts = type(yes) is Cast
+    load = yes.value if casts else yes
+    if type(load) is not BufferLoad or load.dtype.lanes < 2 or access_shape(load.indices) != "run":
+        return None
+    if type(no) is not Broadcast or type(no.value) not in (IntImm, FloatImm):
+        return None
+    if (casts and no.value.value != 0) or load.buffer.dtype.kind not in ("int", "uint", "float"):
+        return None
+    return load if is_cheap(access_index(load.indices)) else None
+
+
+# Runs that are read to pick elements out of them; with more of them, elements one by one are as
+# good.
+_MOST_STRIDE = 4
+
+
 def access_shape(indices: tuple[PrimExpr, ...]) -> str:
-    """ "scalar", "run" (consecutive elements) or "scatter". Raises CodegenError for an access not
-    yet flattened.
+    """ "scalar", "run" (consecutive elements), "strided" (every few elements) or "scatter". Raises
+    CodegenError for an access not yet flattened.
     """
     if len(indices) != 1:
         raise CodegenError(f"an access with {len(indices)} indices; FlattenBuffer has not run")
     index = indices[0]
     if index.dtype.lanes == 1:
         return "scalar"
-    if type(index) is Ramp and isinstance(index.stride, IntImm) and index.stride.value == 1:
-        return "run"
+    if type(index) is Ramp and isinstance(index.stride, IntImm):
+        if index.stride.value == 1:
+            return "run"
+        if 1 < index.stride.value <= _MOST_STRIDE and index.lanes > 2:
+            return "strided"
     return "scatter"
 
 
 def access_index(indices: tuple[Any, ...]) -> Any:
-    """The expression to evaluate for an access: the first index of a run, else the index itself."""
-    return indices[0].base if access_shape(indices) == "run" else indices[0]
+    """The expression to evaluate for an access: the first index of a run or of what is strided,
+    else the index itself.
+    """
+    return indices[0].base if access_shape(indices) in ("run", "strided") else indices[0]
 
 
 # -- the tables ------------------------------------------------------------------------------------

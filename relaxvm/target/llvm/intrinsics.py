@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...base import CodegenError, DataType
 from ...ir import Call, Cast, IntImm, StringImm
-from ...ir.op import why_no_dot
+from ...ir.op import bound_failure, why_no_dot
 from .dot import emit_dot
 from .text import scalar_type, value_type, vector_of
 
@@ -375,7 +375,7 @@ def _bound_check(g: ExprEmitter, call: Call, args: list[str]) -> str:
     if lanes > 1:
         mask = vector_of("i1", lanes)
         inside = g.call("i1", f"llvm.vector.reduce.and.{g.module.suffix(mask)}", (mask, inside))
-    g.leave_unless(inside, f"access of buffer {name[:200]} out of bounds")
+    g.leave_unless(inside, bound_failure(name[:200]))
     return args[0]
 
 

@@ -49,6 +49,8 @@ from ...tir import (
 from .expr import ExprEmitter, access_index
 from .module import ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
+from .prefetch import ask_ahead
+from .streams import fence, is_streamed, past_caches
 from .text import FunctionText, value_type
 
 __all__ = ["KernelEmitter", "constant_bytes"]
@@ -84,6 +86,7 @@ class KernelEmitter(ExprEmitter):
              nothing
     pointers what is known about pointers from outside of a statement, as parameter attributes
     threads  most threads of a parallel loop, as i64; "1" inside of one
+    unfenced functions with stores past the caches
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class KernelEmitter(ExprEmitter):
         self.loops = 0
         self.threads = "%threads"
         self.uses_threads = False
+        self.unfenced: list[FunctionText] = []
         self._slots: list[str] = []
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
@@ -126,7 +130,13 @@ class KernelEmitter(ExprEmitter):
         )
         for slot in self._slots:
             self._free(slot)
+        if any(each is text for each in self.unfenced):
+            fence(self)
         text.emit(f"  ret i32 {code}")
+
+    def is_local(self, handle: Var) -> bool:
+        """Whether memory was allocated in this function."""
+        return self.pointers.get(self.env.get(handle, "")) == _LOCAL
 
     def enter(self, text: FunctionText, env: dict[Var, str], wide: dict[Var, str]) -> _Around:
         """Go on in another function, which has these variables. `leave` comes back."""
@@ -197,11 +207,11 @@ class KernelEmitter(ExprEmitter):
         yield from ()
 
     def _reduction_step(self, stmt: BufferStore) -> str | None:
-        """The value of ``X[i] = X[i] + e`` or ``max(X[i], e)``, whose order does not matter: so
-        LLVM may keep several partial results. None for other stores.
+        """The value of ``X[i] = X[i] + e``, ``X[i] * e`` or ``max(X[i], e)``, whose order does not
+        matter: so LLVM may keep several partial results. None for other stores.
         """
         value, dtype = stmt.value, stmt.value.dtype
-        if type(value) not in (Add, Max, Min) or dtype.element not in ("float32", "float64"):
+        if type(value) not in (Add, Mul, Max, Min) or dtype.element not in ("float32", "float64"):
             return None
         old, step = value.a, value.b  # type: ignore[attr-defined]
         own = BufferLoad(stmt.buffer, stmt.indices)
@@ -210,13 +220,15 @@ class KernelEmitter(ExprEmitter):
         if old is not own:
             return None
         of = value_type(dtype)
-        if type(value) is not Add:
+        if type(value) in (Max, Min):
             name = "llvm.maximum" if type(value) is Max else "llvm.minimum"
             args = (self.evaluate(old), self.evaluate(step))
             # Which zero is taken depends on the order, which is free.
             return self.intrinsic(name, of, *args, flags="nsz")
         # Vectors are partial results already: their order is the schedule's.
         flags = "contract" if dtype.lanes > 1 else "reassoc contract"
+        if type(value) is Mul:
+            return self.op(f"fmul {flags}", of, self.evaluate(old), self.evaluate(step))
         if isinstance(step, Mul):
             factors = (self.evaluate(step.a), self.evaluate(step.b))
             return self.op(
@@ -271,6 +283,9 @@ class KernelEmitter(ExprEmitter):
         dtype = stmt.loop_var.dtype
         if dtype.lanes != 1:
             raise CodegenError(f"a loop variable of {dtype}")
+        if is_streamed(self, stmt):
+            yield from past_caches(self, stmt)
+            return
         with self._bound(stmt.loop_var):
             first = self.evaluate(stmt.min)
             first_wide = self.widened(stmt.min, first)
@@ -297,6 +312,7 @@ class KernelEmitter(ExprEmitter):
             self.env[stmt.loop_var] = self.convert("trunc", "i64", wide, value_type(dtype))
             if first_wide == "0" or self._cannot_wrap(stmt):
                 self.wide[stmt.loop_var] = wide
+            ask_ahead(self, stmt)
             yield stmt.body
             text.lines[place] = (
                 f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{text.block} ]"

@@ -18,11 +18,12 @@ import msgpack
 
 from ... import __version__
 from ...base import CpuModel, InternalError
-from ...ir import Call, GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack, walk
+from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Sequential
 from ...runtime.kernel import KernelInfo
 from ...tir import PrimFunc
-from ...tir.analysis import verify_well_formed
+from ...tir.analysis import called_functions, verify_well_formed
+from ...tir.schedule import builtins_replaced
 from ...tir.schedule.rules import DefaultSchedule
 from ...tir.transform import lower_module
 from .codegen import Generated, InnerKernel, generate
@@ -67,7 +68,7 @@ class Settings:
         """
         sources = fingerprint()
         # Instruments watch the passes run, and may skip some.
-        if sources is None or self.context.instruments:
+        if sources is None or self.context.instruments or builtins_replaced():
             return None
         context = self.context
         return repr(
@@ -121,7 +122,7 @@ def split(mod: IRModule) -> list[Unit]:
     made: list[Unit | bytes] = []
     alone: dict[bytes, list[GlobalVar]] = {}
     for group in _groups(mod):
-        if len(group) == 1 and not _called(mod[group[0]]):
+        if len(group) == 1 and not called_functions(_loop_function(mod, group[0])):
             document = save_msgpack(IRModule({"kernel": _nameless(mod[group[0]])}), spans=False)
             if document not in alone:
                 made.append(document)
@@ -162,8 +163,10 @@ def _nameless(fn: Any) -> PrimFunc:
     return fn.with_attr("global_symbol", "kernel")
 
 
-def _called(fn: Any) -> list[GlobalVar]:
-    return [n.op for n in walk(fn.body) if isinstance(n, Call) and isinstance(n.op, GlobalVar)]
+def _loop_function(mod: IRModule, gv: GlobalVar) -> PrimFunc:
+    fn = mod[gv]
+    assert isinstance(fn, PrimFunc)
+    return fn
 
 
 def _groups(mod: IRModule) -> list[list[GlobalVar]]:
@@ -176,8 +179,8 @@ def _groups(mod: IRModule) -> list[list[GlobalVar]]:
             gv = leader[gv]
         return gv
 
-    for gv, fn in mod.items():
-        for callee in _called(fn):
+    for gv in mod:
+        for callee in called_functions(_loop_function(mod, gv)):
             # What is called but missing is the code generator's to refuse.
             if callee in leader:
                 leader[find(callee)] = find(gv)

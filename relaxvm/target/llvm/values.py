@@ -10,7 +10,15 @@ from __future__ import annotations
 from ...base import CodegenError, DataType
 from ...ir.expr import wrap_int
 from .module import ModuleText
-from .text import FunctionText, scalar_type, splat_constant, storage_type, value_type, vector_of
+from .text import (
+    FunctionText,
+    element_constant,
+    scalar_type,
+    splat_constant,
+    storage_type,
+    value_type,
+    vector_of,
+)
 
 __all__ = ["Values"]
 
@@ -285,6 +293,8 @@ class Values:
     def _from_float(self, source: DataType, to: DataType, value: str) -> str:
         of, result, lanes = value_type(source), value_type(to), to.lanes
         if to.is_int:
+            if self._saturates_by_hand(to):
+                return self._saturated(source, to, value)
             name = "llvm.fptosi.sat" if to.kind == "int" else "llvm.fptoui.sat"
             suffix = f"{self.module.suffix(result)}.{self.module.suffix(of)}"
             return self.call(result, f"{name}.{suffix}", (of, value))
@@ -294,6 +304,38 @@ class Values:
             )
         opcode = "fpext" if to.bits == 64 else "fptrunc"
         return self.convert(opcode, of, value, result)
+
+    def _saturates_by_hand(self, to: DataType) -> bool:
+        """Whether a float is brought into the limits of `to` by comparisons: LLVM does it lane by
+        lane for x86, while aarch64 has an instruction for it.
+        """
+        fits = to.bits < 32 or (to.bits == 32 and to.kind == "int")
+        return fits and not self.module.triple.startswith(("aarch64", "arm64"))
+
+    def _saturated(self, source: DataType, to: DataType, value: str) -> str:
+        """A float without its fraction as an integer of at most 32 bits, the nearest one there is;
+        0 for NaN.
+        """
+        lanes, of = to.lanes, value_type(source)
+        scalar, ints = scalar_type(source), vector_of("i32", lanes)
+
+        def limit(number: float) -> str:
+            return self.const(element_constant(number, source.element), scalar, lanes)
+
+        low, high = float(to.min_value), float(to.max_value)
+        if source.bits <= 32 and to.bits == 32:
+            high = 2.0**31 - 2.0**7  # the last float32 below the limit
+        lowest, highest = limit(low), limit(high)
+        is_number = self.op("fcmp ord", of, value, value)
+        kept = self.select(lanes, is_number, of, value, limit(0.0))
+        kept = self.select(lanes, self.op("fcmp ogt", of, kept, lowest), of, kept, lowest)
+        kept = self.select(lanes, self.op("fcmp olt", of, kept, highest), of, kept, highest)
+        made = self.convert("fptosi", of, kept, ints)
+        if high != float(to.max_value):
+            above = self.op("fcmp ogt", of, value, highest)
+            most = self.const(int(to.max_value), "i32", lanes)
+            made = self.select(lanes, above, ints, most, made)
+        return self.convert("trunc", ints, made, value_type(to))
 
     def _int_to_float(self, source: DataType, to: DataType, value: str) -> str:
         of, lanes = value_type(source), to.lanes

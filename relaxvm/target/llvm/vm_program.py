@@ -24,7 +24,7 @@ from .vm_body import Body
 from .vm_entry import emit_entry, takes_out
 from .vm_exits import INTERPRETER, Untranslatable
 from .vm_instructions import emit_instruction
-from .vm_support import Words, support_ir
+from .vm_support import Words, declare_support
 from .vm_values import Region
 
 __all__ = ["Unit", "compile_functions"]
@@ -133,10 +133,9 @@ class Unit:
 
     def compile(self) -> CompiledCode:
         """Emit everything into the generator's module."""
+        support = declare_support(self.generator)
         while True:
-            self.words, self.sites = Words(), []
-            for word in ("careful", "max_depth", "threads"):
-                self.words.offset(word)
+            self.words, self.sites = support.copy(), []
             before = len(self.failed)
             tried = [self._body(i) for i in range(len(self.infos)) if self.compiles(i)]
             bodies = [each for each in tried if each is not None]
@@ -144,7 +143,7 @@ class Unit:
             if len(self.failed) == before:
                 break
         entries = [emit_entry(self, body.index, body.fresh) for body, _ in bodies]
-        for text in (*support_ir(self.words), *(text for _, text in bodies), *entries):
+        for text in (*(text for _, text in bodies), *entries):
             self.generator.add(text)
         made = {body.index: body for body, _ in bodies}
         functions = tuple(self._described(i, made.get(i)) for i in range(len(self.infos)))

@@ -1,15 +1,18 @@
 """The native functions that compiled VM functions share: memory, boxes, frames, errors.
 
-Each takes the context first. Names are loaded from it, see `runtime.compiled_code`.
+Each takes the context first. Names are loaded from it, see `runtime.compiled_code`. All but the
+shortest are the same machine code beside every program, so that LLVM compiles them once.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 
 from ...runtime import pyabi as abi
+from .module import ModuleText
 
-__all__ = ["SMALL_BYTES", "Words", "support_ir"]
+__all__ = ["SMALL_BYTES", "Words", "declare_support", "define_support"]
 
 SMALL_BYTES = 1 << 20
 """Larger memory is allocated in Python, by numpy."""
@@ -18,6 +21,7 @@ _ARRAY_FLAGS = abi.WRITEABLE | abi.ALIGNED | abi.C_CONTIGUOUS
 _WORD = re.compile(r"^(\s*)(%[\w.]+) = word (\S+)$", re.M)
 _FIELD = re.compile(r"^(\s*)(%[\w.]+) = field (\w+) (%[\w.]+), (-?\d+)$", re.M)
 _PUT = re.compile(r"^(\s*)put (\w+) (\S+), (%[\w.]+), (-?\d+)$", re.M)
+_HEAD = re.compile(r"\s*define (hidden \w+) @(\w+)\(([^)]*)\)([^{]*)")
 
 
 class Words:
@@ -29,6 +33,12 @@ class Words:
     def offset(self, name: str) -> int:
         """Bytes from the start of the context."""
         return 8 * self._numbers.setdefault(name, len(self._numbers))
+
+    def copy(self) -> Words:
+        """Others that begin with these."""
+        made = Words()
+        made._numbers = dict(self._numbers)
+        return made
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,15 +74,40 @@ def expand(text: str, words: Words) -> str:
     return _PUT.sub(put, _FIELD.sub(field, _WORD.sub(word, text)))
 
 
-def support_ir(words: Words) -> list[str]:
-    """The definitions."""
-    return [expand(text, words) for text in _FUNCTIONS]
+def define_support(text: ModuleText) -> None:
+    """The module of the functions that all programs share."""
+    for function in _expanded()[1]:
+        text.add(function)
 
 
-_FUNCTIONS = (
+def declare_support(text: ModuleText) -> Words:
+    """What a program's module needs of the shared functions, and the others. Gives the words that
+    they use: the context of every program begins with those.
+    """
+    words, shared, inlined = _expanded()
+    for function in shared:
+        head = _HEAD.match(function)
+        assert head is not None
+        args = tuple(arg.split()[0] for arg in head[3].split(","))
+        text.declare(head[2], head[1], args, " ".join(head[4].split()))
+    for function in inlined:
+        text.add(function)
+    return words.copy()
+
+
+@functools.lru_cache(maxsize=1)
+def _expanded() -> tuple[Words, tuple[str, ...], tuple[str, ...]]:
+    words = Words()
+    for word in ("careful", "max_depth", "threads"):
+        words.offset(word)
+    shared = tuple(expand(function, words) for function in _SHARED)
+    return words, shared, tuple(expand(function, words) for function in _INLINED)
+
+
+_SHARED = (
     # Call a Python function with ints.
     f"""
-define internal ptr @relaxvm_vm_ask(ptr %ctx, ptr %callable, i64 %n, ptr %words)
+define hidden ptr @relaxvm_vm_ask(ptr %ctx, ptr %callable, i64 %n, ptr %words)
     cold noinline nounwind {{
 entry:
   %objects = alloca [{MAX_ASKED + 1} x ptr], align 8
@@ -116,7 +151,7 @@ done:
 }}""",
     # Go on in the interpreter, or raise what it would. Gives the function's result.
     """
-define internal ptr @relaxvm_vm_leave(ptr %ctx, i64 %site, i64 %code, ptr %spill, ptr %frame,
+define hidden ptr @relaxvm_vm_leave(ptr %ctx, i64 %site, i64 %code, ptr %spill, ptr %frame,
     i64 %depth) cold noinline nounwind {
   %words = alloca [5 x i64], align 8
   %spill.word = ptrtoint ptr %spill to i64
@@ -132,7 +167,7 @@ define internal ptr @relaxvm_vm_leave(ptr %ctx, i64 %site, i64 %code, ptr %spill
 }""",
     # Say on the error that is set which instruction it comes from.
     """
-define internal void @relaxvm_vm_note(ptr %ctx, i64 %where, i64 %depth) cold noinline nounwind {
+define hidden void @relaxvm_vm_note(ptr %ctx, i64 %where, i64 %depth) cold noinline nounwind {
   %kind.at = alloca ptr, align 8
   %value.at = alloca ptr, align 8
   %trace.at = alloca ptr, align 8
@@ -186,7 +221,7 @@ same:
 }""",
     # Aligned memory: the object that owns it, its address in %data; null without an error.
     f"""
-define internal ptr @relaxvm_vm_alloc(ptr %ctx, i64 %size, ptr %data) noinline nounwind {{
+define hidden ptr @relaxvm_vm_alloc(ptr %ctx, i64 %size, ptr %data) noinline nounwind {{
 entry:
   %big = icmp ugt i64 %size, {SMALL_BYTES}
   br i1 %big, label %large, label %small
@@ -225,7 +260,7 @@ failed:
 }}""",
     # An NDArray over memory that %holder keeps alive.
     f"""
-define internal ptr @relaxvm_vm_box(ptr %ctx, ptr %descr, ptr %dtype, i32 %nd, ptr %dims,
+define hidden ptr @relaxvm_vm_box(ptr %ctx, ptr %descr, ptr %dtype, i32 %nd, ptr %dims,
     ptr %data, ptr %holder) noinline nounwind {{
   %incref = word py:Py_IncRef
   %new.array = word np:PyArray_NewFromDescr
@@ -247,7 +282,7 @@ own:
     # without gaps, an NDArray over a view of it (a new reference, also put in %kept) if it is a
     # plain numpy array of the dtype; null for all else.
     f"""
-define internal ptr @relaxvm_vm_tensor(ptr %ctx, ptr %value, ptr %descr, ptr %dtype, ptr %kept)
+define hidden ptr @relaxvm_vm_tensor(ptr %ctx, ptr %value, ptr %descr, ptr %dtype, ptr %kept)
     noinline nounwind {{
 entry:
   %type = field ptr %value, {abi.OB_TYPE}
@@ -305,7 +340,7 @@ refuse:
 }}""",
     # The array of an NDArray or a plain numpy array, of this rank; null for all else.
     f"""
-define internal ptr @relaxvm_vm_array(ptr %ctx, ptr %value, i32 %nd) noinline nounwind {{
+define hidden ptr @relaxvm_vm_array(ptr %ctx, ptr %value, i32 %nd) noinline nounwind {{
 entry:
   %type = field ptr %value, {abi.OB_TYPE}
   %NDArray = word type:NDArray
@@ -332,7 +367,7 @@ refuse:
 }}""",
     # How many elements an array has.
     f"""
-define internal i64 @relaxvm_vm_count(ptr %array) noinline nounwind {{
+define hidden i64 @relaxvm_vm_count(ptr %array) noinline nounwind {{
 entry:
   %nd = field i32 %array, {abi.ND_NDIM}
   %dims = field ptr %array, {abi.ND_DIMS}
@@ -354,7 +389,7 @@ done:
 }}""",
     # An NDArray around an array, whose reference it takes (also where it fails).
     f"""
-define internal ptr @relaxvm_vm_wrap(ptr %ctx, ptr %array, ptr %dtype) nounwind {{
+define hidden ptr @relaxvm_vm_wrap(ptr %ctx, ptr %array, ptr %dtype) nounwind {{
   %incref = word py:Py_IncRef
   %decref = word py:Py_DecRef
   %generic.alloc = word py:PyType_GenericAlloc
@@ -376,7 +411,7 @@ fill:
 }}""",
     # A ShapeTuple of %n sizes.
     f"""
-define internal ptr @relaxvm_vm_shape(ptr %ctx, i64 %n, ptr %dims) noinline nounwind {{
+define hidden ptr @relaxvm_vm_shape(ptr %ctx, i64 %n, ptr %dims) noinline nounwind {{
 entry:
   %generic.alloc = word py:PyType_GenericAlloc
   %from.long = word py:PyLong_FromLongLong
@@ -409,33 +444,9 @@ give.up:
 done:
   ret ptr %made
 }}""",
-    # Let go of a row of objects, null ones among them.
-    """
-define internal void @relaxvm_vm_release(ptr %ctx, ptr %slots, i64 %n) nounwind {
-entry:
-  %decref = word py:Py_DecRef
-  br label %each
-each:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
-  %more = icmp slt i64 %i, %n
-  br i1 %more, label %one, label %done
-one:
-  %at = getelementptr ptr, ptr %slots, i64 %i
-  %object = load ptr, ptr %at, align 8
-  %i.next = add i64 %i, 1
-  %none = icmp eq ptr %object, null
-  br i1 %none, label %next, label %drop
-drop:
-  call void %decref(ptr %object)
-  br label %next
-next:
-  br label %each
-done:
-  ret void
-}""",
     # What an extern returned, as the program sees it. Takes the reference.
     f"""
-define internal ptr @relaxvm_vm_adopt(ptr %ctx, ptr %object) noinline nounwind {{
+define hidden ptr @relaxvm_vm_adopt(ptr %ctx, ptr %object) noinline nounwind {{
 entry:
   %type = field ptr %object, {abi.OB_TYPE}
   %NDArray = word type:NDArray
@@ -481,18 +492,9 @@ slow:
   call void %decref(ptr %object)
   ret ptr %adopted
 }}""",
-    # A frame of function %f nobody else uses; null with an error set.
+    # A new frame of function %f; null with an error set.
     """
-define internal ptr @relaxvm_vm_take(ptr %ctx, ptr %free, i64 %f) nounwind {
-entry:
-  %first = load ptr, ptr %free, align 8
-  %none = icmp eq ptr %first, null
-  br i1 %none, label %make, label %use
-use:
-  %next = load ptr, ptr %first, align 8
-  store ptr %next, ptr %free, align 8
-  ret ptr %first
-make:
+define hidden ptr @relaxvm_vm_make_frame(ptr %ctx, i64 %f) cold noinline nounwind {
   %word = alloca i64, align 8
   store i64 %f, ptr %word, align 8
   %callable = word call:frame
@@ -509,10 +511,79 @@ made:
 give.up:
   ret ptr null
 }""",
+    # Let go of a frame that cannot be kept. An error that is set stays so.
+    """
+define hidden void @relaxvm_vm_drop_frame(ptr %ctx, i64 %f, ptr %frame) cold noinline nounwind {
+  %kind.at = alloca ptr, align 8
+  %value.at = alloca ptr, align 8
+  %trace.at = alloca ptr, align 8
+  %words = alloca [2 x i64], align 8
+  %fetch = word py:PyErr_Fetch
+  %restore = word py:PyErr_Restore
+  %clear = word py:PyErr_Clear
+  %decref = word py:Py_DecRef
+  call void %fetch(ptr %kind.at, ptr %value.at, ptr %trace.at)
+  %frame.word = ptrtoint ptr %frame to i64
+  put i64 %f, %words, 0
+  put i64 %frame.word, %words, 8
+  %callable = word call:drop
+  %answer = call ptr @relaxvm_vm_ask(ptr %ctx, ptr %callable, i64 2, ptr %words)
+  call void %decref(ptr %answer)
+  call void %clear()
+  %kind = load ptr, ptr %kind.at, align 8
+  %value = load ptr, ptr %value.at, align 8
+  %trace = load ptr, ptr %trace.at, align 8
+  call void %restore(ptr %kind, ptr %value, ptr %trace)
+  ret void
+}""",
+)
+
+# What every call runs, each in its caller.
+_INLINED = (
+    # Let go of a row of objects, null ones among them.
+    """
+define internal void @relaxvm_vm_release(ptr %ctx, ptr %slots, i64 %n)
+    alwaysinline nounwind {
+entry:
+  %decref = word py:Py_DecRef
+  br label %each
+each:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %one, label %done
+one:
+  %at = getelementptr ptr, ptr %slots, i64 %i
+  %object = load ptr, ptr %at, align 8
+  %i.next = add i64 %i, 1
+  %none = icmp eq ptr %object, null
+  br i1 %none, label %next, label %drop
+drop:
+  call void %decref(ptr %object)
+  br label %next
+next:
+  br label %each
+done:
+  ret void
+}""",
+    # A frame of function %f nobody else uses; null with an error set.
+    """
+define internal ptr @relaxvm_vm_take(ptr %ctx, ptr %free, i64 %f) alwaysinline nounwind {
+entry:
+  %first = load ptr, ptr %free, align 8
+  %none = icmp eq ptr %first, null
+  br i1 %none, label %make, label %use
+use:
+  %next = load ptr, ptr %first, align 8
+  store ptr %next, ptr %free, align 8
+  ret ptr %first
+make:
+  %frame = call ptr @relaxvm_vm_make_frame(ptr %ctx, i64 %f)
+  ret ptr %frame
+}""",
     # Keep the frame for another call, unless somebody kept an object of it.
     f"""
 define internal void @relaxvm_vm_give(ptr %ctx, ptr %free, i64 %f, ptr %frame, ptr %watch,
-    i64 %n) nounwind {{
+    i64 %n) alwaysinline nounwind {{
 entry:
   %extra = field i64 %frame, 8
   %is.extra = icmp ne i64 %extra, 0
@@ -540,26 +611,7 @@ keep:
   store ptr %frame, ptr %free, align 8
   ret void
 drop:
-  %kind.at = alloca ptr, align 8
-  %value.at = alloca ptr, align 8
-  %trace.at = alloca ptr, align 8
-  %words = alloca [2 x i64], align 8
-  %fetch = word py:PyErr_Fetch
-  %restore = word py:PyErr_Restore
-  %clear = word py:PyErr_Clear
-  %decref = word py:Py_DecRef
-  call void %fetch(ptr %kind.at, ptr %value.at, ptr %trace.at)
-  %frame.word = ptrtoint ptr %frame to i64
-  put i64 %f, %words, 0
-  put i64 %frame.word, %words, 8
-  %callable = word call:drop
-  %answer = call ptr @relaxvm_vm_ask(ptr %ctx, ptr %callable, i64 2, ptr %words)
-  call void %decref(ptr %answer)
-  call void %clear()
-  %kind = load ptr, ptr %kind.at, align 8
-  %value = load ptr, ptr %value.at, align 8
-  %trace = load ptr, ptr %trace.at, align 8
-  call void %restore(ptr %kind, ptr %value, ptr %trace)
+  call void @relaxvm_vm_drop_frame(ptr %ctx, i64 %f, ptr %frame)
   ret void
 }}""",
 )

@@ -2,8 +2,8 @@
 
 A worker is a new interpreter, not a fork: threads of ours and of others may be running. It takes
 some 0.7 s until it is ready, so that few units are compiled here, one after the other. Whatever
-goes wrong with a worker (an error, a crash, no Python to start), its unit is compiled here, where
-errors are raised with the names the user knows.
+goes wrong with a worker (an error, a crash, silence, no Python to start), its unit is compiled
+here, where errors are raised with the names the user knows.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO
 
 from ...base import RelaxvmError, config
 from ...ir import PassContext
 from ...runtime.cpu_budget import usable_cores
+from ...tir.schedule import builtins_replaced
 from .units import CompiledUnit, Settings, Unit, compile_unit, unit_of
 
 __all__ = ["compile_units", "serve"]
@@ -30,14 +32,18 @@ _UNITS_PER_WORKER = 12
 _MAX_WORKERS = 32
 _LENGTH = 8
 _MOST_BYTES = 1 << 32
-_START = "import sys; sys.path.insert(0, sys.argv[1]); from {0} import serve; serve()"
+# It sees the modules that this process sees, and none of the folder it is started in.
+_START = "import sys; sys.path[:] = sys.argv[1:]; from {0} import serve; serve()"
+# How long a worker may take when all others have finished: as long as all the rest took, but this
+# at least, for a large unit begun last.
+_PATIENCE_SECONDS = 30.0
 
 
 def compile_units(units: Sequence[Unit], settings: Settings) -> list[CompiledUnit]:
     """`compile_unit` of each, in order. Raises what the first that fails raises."""
     jobs = config.build_jobs() or usable_cores()
     workers = min(jobs - 1, len(units) // _UNITS_PER_WORKER, _MAX_WORKERS)
-    if workers < 1 or not _has_python():
+    if workers < 1 or not _has_python() or builtins_replaced():
         return [compile_unit(unit, settings) for unit in units]
     made = _Shared(units, settings).run(workers)
     # What no worker could compile is tried here, in order.
@@ -58,29 +64,46 @@ class _Shared:
         self.made: list[CompiledUnit | None] = [None] * len(units)
         order = sorted(range(len(units)), key=lambda i: len(units[i].document))
         self.waiting = order
+        self.processes: list[Any] = []
         self.lock = threading.Lock()
 
     def run(self, workers: int) -> list[CompiledUnit | None]:
         threads = [
             threading.Thread(target=self._work_elsewhere, daemon=True) for _ in range(workers)
         ]
-        for thread in threads:
-            thread.start()
+        begun = time.monotonic()
+        started = []
+        patience = 0.0
         try:
-            while (i := self._next()) is not None:
-                self.made[i] = compile_unit(self.units[i], self.settings)
-        except RelaxvmError:
-            # Raised again in order, when the workers have finished.
-            with self.lock:
-                self.waiting.clear()
-        except BaseException:
-            with self.lock:
-                self.waiting.clear()
-            raise
-        finally:
             for thread in threads:
+                # There may be too many threads, or no more as Python is ending.
+                with contextlib.suppress(RuntimeError):
+                    thread.start()
+                    started.append(thread)
+            try:
+                while (i := self._next()) is not None:
+                    self.made[i] = compile_unit(self.units[i], self.settings)
+            except RelaxvmError:
+                # Raised again in order, when the workers have finished.
+                with self.lock:
+                    self.waiting.clear()
+            patience = max(_PATIENCE_SECONDS, time.monotonic() - begun)
+            self._wait(started, patience)
+        finally:
+            # Without patience if something else was raised, such as KeyboardInterrupt.
+            with self.lock:
+                self.waiting.clear()
+                left = list(self.processes)
+            for process in left:
+                process.kill()
+            for thread in started:
                 thread.join()
         return self.made
+
+    def _wait(self, threads: Sequence[threading.Thread], seconds: float) -> None:
+        until = time.monotonic() + seconds
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _next(self) -> int | None:
         with self.lock:
@@ -88,22 +111,25 @@ class _Shared:
 
     def _work_elsewhere(self) -> None:
         """Feed one worker until nothing waits, or it fails."""
-        with (
-            contextlib.suppress(OSError, EOFError, pickle.PickleError, ValueError),
-            _worker() as at,
-        ):
+        # Whatever it was, this process compiles what is missing.
+        with contextlib.suppress(Exception), _worker() as at:
+            with self.lock:
+                self.processes.append(at)
             while (i := self._next()) is not None:
                 _send(at.stdin, _job(self.units[i], self.settings))
                 answer = _receive(at.stdout)
-                if answer:
-                    self.made[i] = CompiledUnit.from_bytes(answer)
+                made = CompiledUnit.from_bytes(answer) if answer else None
+                if made is not None and made.runs_here():
+                    self.made[i] = made
 
 
 @contextlib.contextmanager
 def _worker() -> Iterator[Any]:
     root = str(pathlib.Path(__file__).parents[3])
+    # "" is the folder this process happens to be in.
+    paths = [root, *(p for p in sys.path if isinstance(p, str) and p not in ("", root))]
     process = subprocess.Popen(
-        [sys.executable, "-c", _START.format(__name__), root],
+        [sys.executable, "-I", "-c", _START.format(__name__), *paths],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -8,6 +8,7 @@ done here: changing anything (`tir/transform`), proofs about expressions (`arith
 from .access_lca import detect_buffer_access_lca
 from .access_region import get_block_access_region, get_block_read_write_region
 from .buffer_access import buffer_accesses
+from .called_functions import called_functions
 from .cost import (
     assert_pure_function,
     calculate_allocated_bytes,
@@ -23,6 +24,7 @@ __all__ = [
     "OutOfBounds",
     "assert_pure_function",
     "buffer_accesses",
+    "called_functions",
     "calculate_allocated_bytes",
     "detect_buffer_access_lca",
     "estimate_tir_flops",

@@ -127,7 +127,7 @@ def _impurity(func: PrimFunc) -> str | None:
         if type(n) is Call:
             if isinstance(n.op, GlobalVar):
                 return f"it calls {n.op.name_hint}"
-            if isinstance(n.op, Intrinsic) and n.op.effect == "opaque":
+            if isinstance(n.op, Intrinsic) and n.op.effect in ("check", "opaque"):
                 name = n.op.name.removeprefix("tir.")
                 if name not in ("ret", "call_pure_extern", "call_llvm_pure_intrin"):
                     return f"it calls {name}"

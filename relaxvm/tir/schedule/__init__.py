@@ -7,7 +7,7 @@ primitives to apply (`rules`, `meta_schedule`), lowering (`tir/transform`).
 
 from ...base import ScheduleError
 from .index_map import IndexMap
-from .intrin import TensorIntrin
+from .intrin import TensorIntrin, builtins_replaced
 from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV
 from .schedule import Schedule
 from .state import Path as StmtSRef
@@ -30,4 +30,5 @@ __all__ = [
     "StmtSRef",
     "TensorIntrin",
     "Trace",
+    "builtins_replaced",
 ]

@@ -11,7 +11,7 @@ from ...arith import IterMapper, IterSumExpr
 from ...arith.number import Number, number_of
 from ...arith.tree import conjuncts
 from ...ir import IntImm, PrimExpr, Var, const
-from ..stmt import Block, BlockRealize, For
+from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from .boxes import Box, independent, mapper_of, may_be_empty
 from .facts import Facts
 from .state import State, free_variables
@@ -21,6 +21,7 @@ __all__ = [
     "loop_uses",
     "predicate_is_domain",
     "runs_everywhere",
+    "stands_under",
 ]
 
 
@@ -126,9 +127,24 @@ def runs_everywhere(state: State, block: Block) -> str:
     """
     realize = state.realize(block)
     loops = state.loops_above(realize)
+    around = stands_under(state, realize)
+    if around:
+        return around
     if not predicate_is_domain(state, realize, loops):
         return "its predicate leaves out part of its domain"
     return covers_domain(state, realize, loops)
+
+
+def stands_under(state: State, realize: BlockRealize, top: Stmt | None = None) -> str:
+    """Where the block stands under more than loops within its scope (or within `top`): why it is
+    not known when it runs; else empty.
+    """
+    for p in state.path(realize):
+        if type(p.stmt) is Block or p.stmt is top:
+            break
+        if type(p.stmt) not in (For, SeqStmt, BlockRealize):
+            return f"it stands under a {type(p.stmt).__name__}"
+    return ""
 
 
 def runs_its_part(state: State, realize: BlockRealize) -> bool:
@@ -136,6 +152,8 @@ def runs_its_part(state: State, realize: BlockRealize) -> bool:
     further condition and completes each reduction that it starts.
     """
     if not (isinstance(realize.predicate, IntImm) and realize.predicate.value):
+        return False
+    if stands_under(state, realize) or moving_domain(state, realize.block):
         return False
     mapper = mapper_of(state, realize, state.loops_above(realize), constrained=False)
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
@@ -162,6 +180,9 @@ def _whole_axis(mapper: IterMapper, axis: Any, value: PrimExpr) -> IterSumExpr |
 
 def covers_domain(state: State, realize: BlockRealize, loops: Sequence[For]) -> str:
     """Why the loops are not shown to reach every point of the block's domain; empty if they are."""
+    moving = moving_domain(state, realize.block)
+    if moving:
+        return moving
     mapper = mapper_of(state, realize, loops, constrained=False)
     sums = []
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
@@ -174,6 +195,15 @@ def covers_domain(state: State, realize: BlockRealize, loops: Sequence[For]) -> 
         return f"loop {idle.loop_var.name} around it may have no iterations"
     if not independent(mapper, sums):
         return "its axes do not take all combinations of their values"
+    return ""
+
+
+def moving_domain(state: State, block: Block) -> str:
+    """Which axis has a range that a loop outside changes, as a reason; empty if there is none."""
+    for axis in block.iter_vars:
+        for v in () if axis.dom is None else free_variables(axis.dom):
+            if state.has_loop(v):
+                return f"the range of its axis {axis.var.name} changes with loop {v.name}"
     return ""
 
 

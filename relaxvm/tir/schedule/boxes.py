@@ -114,9 +114,18 @@ def bound_box(realize: BlockRealize, access: Access) -> tuple[tuple[PrimExpr, An
     )
 
 
-def region_while(state: State, realize: BlockRealize, access: Access, loops: Sequence[For]) -> Box:
-    """What `access` of the block touches while `loops` run, in terms of the loops outside."""
-    mapper = mapper_of(state, realize, loops)
+def region_while(
+    state: State,
+    realize: BlockRealize,
+    access: Access,
+    loops: Sequence[For],
+    constrained: bool = True,
+) -> Box:
+    """What `access` of the block touches while `loops` run, in terms of the loops outside.
+
+    constrained  whether to use the block's predicate; without it, the box is one around that
+    """
+    mapper = mapper_of(state, realize, loops, constrained)
     axes: list[tuple[PrimExpr, Number] | None] = []
     sums: list[IterSumExpr] = []
     exact = True
@@ -125,7 +134,9 @@ def region_while(state: State, realize: BlockRealize, access: Access, loops: Seq
     for low, extent in bound_box(realize, access):
         if single:
             low = substitute(low, single)
-        total = mapper.sum_of(low)
+        # An extent that the loops change is no number to them.
+        steady = isinstance(extent, int) or not free_variables(extent) & moving
+        total = mapper.sum_of(low) if steady else None
         found = _sum_interval(mapper, total, extent, low.dtype) if total is not None else None
         if found is None:
             exact = False
@@ -199,13 +210,18 @@ def _general(
         known[f.loop_var] = (f.min, f.min + f.extent - 1)
     if any(free_variables(a) & moving for f in loops for a in (f.min, f.extent)):
         return None
+    simplify = state.analyzer.simplify
     found = interval_of(low, known, state.analyzer)
     if found is None:
         return None
-    simplify = state.analyzer.simplify
-    first = simplify(found[0])
-    span = number_of(simplify(found[1] - found[0]))
+    first, last = simplify(found[0]), found[1]
     number = number_of(extent)
+    if not isinstance(extent, int) and free_variables(extent) & moving:
+        ends = interval_of(simplify(low + cast(low.dtype, extent) - 1), known, state.analyzer)
+        if ends is None:
+            return None
+        last, number = ends[1], 1
+    span = number_of(simplify(last - found[0]))
     if isinstance(span, int) and isinstance(number, int):
         return first, span + number
     return first, number_of(simplify(span + number))

@@ -23,7 +23,7 @@ from ..stmt import (
 from .bindings import loop_uses, runs_everywhere, runs_its_part
 from .boxes import Box, region_while
 from .facts import facts_of
-from .marks import find_buffer, pointer_var
+from .marks import check_scope, find_buffer, pointer_var
 from .places import add_allocation, common_place, insert_after, insert_before, top_child
 from .primitive import BLOCK, list_of, primitive
 from .regions import (
@@ -40,6 +40,7 @@ __all__ = ["cache_read", "cache_write", "copy_block", "new_buffer"]
 
 def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer:
     """A buffer to allocate, of the dtype (and shape) of another."""
+    check_scope(scope)
     data = pointer_var(name, PointerType(PrimType(like.dtype), scope))
     return Buffer(data, like.dtype, like.shape if shape is None else shape, (), name=name)
 
@@ -99,8 +100,12 @@ def _placed(
     source: Buffer,
     target: Buffer,
     box: Box | None,
+    written: bool,
 ) -> tuple[Stmt, Block]:
-    """A copy of the part `box` of a buffer, to stand in `place`: (its loops, its block)."""
+    """A copy of the part `box` of a buffer, to stand in `place`: (its loops, its block).
+
+    written  whether all of the box, and nothing else, has been written: then it is in bounds
+    """
     spans = _spans(state, source, box)
     around: list[For] = []
     for p in state.path(place):
@@ -123,8 +128,11 @@ def _placed(
     m = IterMapper({}, state.analyzer)
     for size, s in zip(sizes, spans):
         inside = s is not None and (
-            m.at_most(0, number_of(s[0]))
-            and m.at_most(m.add(number_of(s[0]), s[1]), number_of(size))
+            written
+            or (
+                m.at_most(0, number_of(s[0]))
+                and m.at_most(m.add(number_of(s[0]), s[1]), number_of(size))
+            )
         )
         if s is None or not inside:
             lows.append(None)
@@ -215,7 +223,7 @@ def cache_read(
     box = _region(state, accesses, place)
     name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, name, storage_scope)
-    made, new_block = _placed(state, scope, place, name, buffer, copy, box)
+    made, new_block = _placed(state, scope, place, name, buffer, copy, box, False)
     if writers:
         anchor = anchor_of[0]
         moved = [r.block for r in readers]
@@ -227,8 +235,8 @@ def cache_read(
     else:
         moved = [r.block for r in readers]
         state = insert_before(state, scope.body, made)
-    state = _rebind(state, moved, buffer, copy)
     state = add_allocation(state, scope, copy)
+    state = _rebind(state, moved, buffer, copy)
     return state, state.now(new_block)
 
 
@@ -336,13 +344,13 @@ def cache_write(
             refuse(f"block {r.block.name_hint} also writes {buffer.name}", r.block)
     copy_name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, copy_name, storage_scope)
-    made, new_block = _placed(state, scope, place, copy_name, copy, buffer, box)
+    made, new_block = _placed(state, scope, place, copy_name, copy, buffer, box, True)
     state = insert_after(state, anchor, made)
     moved = [block]
     if consumer_blocks:
         moved += [r.block for r in _chosen(state, consumer_blocks, readers, buffer.name)]
-    state = _rebind(state, moved, buffer, copy)
     state = add_allocation(state, scope, copy)
+    state = _rebind(state, moved, buffer, copy)
     return state, state.now(new_block)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from ...ir import IntImm, PrimExpr, Var
 from ...ir.walk import substitute
 from ..stmt import Block, BlockRealize, BufferStore, For, ForKind, IterVar, Stmt
-from .bindings import loop_uses, spatial_loops
-from .dependence import check_init_comes_first
+from .bindings import loop_uses, moving_domain, spatial_loops, stands_under
+from .dependence import check_init_comes_first, check_no_bare_statements
 from .facts import facts_of
 from .places import insert_before
 from .primitive import BLOCK, LOOP, primitive
@@ -39,6 +39,10 @@ def _check(state: State, block: Block, target: For) -> tuple[BlockRealize, list[
                 f,
                 block,
             )
+    why = stands_under(state, realize, target) or moving_domain(state, block)
+    if why:
+        refuse(f"block {name} cannot be decomposed: {why}", block)
+    check_no_bare_statements(state, target.body)
     determined = spatial_loops(state, realize, inner)
     for f in inner:
         uses = loop_uses(realize, f.loop_var)

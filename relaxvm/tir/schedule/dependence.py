@@ -11,11 +11,22 @@ from collections.abc import Sequence
 from ...arith import IterMapper
 from ...arith.number import number_of
 from ...ir import Var, const
-from ..stmt import Block, BlockRealize, Buffer, Evaluate, For, ForKind, SeqStmt, Stmt, is_no_op
+from ..stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    Evaluate,
+    For,
+    ForKind,
+    SeqStmt,
+    Stmt,
+    is_no_op,
+)
 from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
 from .boxes import Access, Box, region_while
 from .facts import Facts, facts_of
-from .state import State, refuse, statements_below
+from .state import State, loads_of, refuse, statements_below
 
 __all__ = [
     "check_no_bare_statements",
@@ -43,6 +54,7 @@ def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
 
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
+    check_steady_bounds(state, root)
     stack = [root]
     while stack:
         s = stack.pop()
@@ -55,6 +67,26 @@ def check_no_bare_statements(state: State, root: Stmt) -> None:
         if type(s) not in (For, SeqStmt, Block, BlockRealize) and below:
             refuse(f"a {type(s).__name__} stands outside of the blocks here", root)
         stack.extend(below)
+
+
+def check_steady_bounds(state: State, root: Stmt) -> None:
+    """Refuse where how long a loop under `root` runs is read from what is written under it."""
+    stack = [root]
+    bounds: list[tuple[For, BufferLoad]] = []
+    while stack:
+        s = stack.pop()
+        if type(s) is For and s is not root:
+            bounds += [(s, n) for e in (s.min, s.extent) for n in loads_of(e)]
+        if type(s) not in (BlockRealize, Block) or s is root:
+            stack.extend(statements_below(s))
+    if not bounds:
+        return
+    written = {
+        data for r in state.child_realizes(root) for data in facts_of(state, r.block).write_data()
+    }
+    for f, n in bounds:
+        if n.buffer.data in written:
+            refuse(f"the range of loop {f.loop_var.name} is read from {n.buffer.name}", f)
 
 
 def domain_box(state: State, block: Block, access: Access) -> Box:
@@ -326,7 +358,7 @@ def check_parallel(state: State, f: For, how: str) -> None:
                 f,
                 r.block,
             )
-        if f.loop_var in spatial_loops(state, r, [f, *loops_between(state, r, f)]):
+        if _tells_apart(state, f, r):
             continue
         for a in facts.writes:
             if how != "parallel" or not writes_afresh(state, r, facts):
@@ -341,6 +373,17 @@ def check_parallel(state: State, f: For, how: str) -> None:
         check_self_contained(state, realizes, f.body, [f])
     for r, buffer in private:
         _check_private(state, f, r, buffer, realizes)
+
+
+def _tells_apart(state: State, f: For, r: BlockRealize) -> bool:
+    """Whether the iterations of `f` run different spatial instances of a block."""
+    inside = [f, *loops_between(state, r, f)]
+    if f.loop_var in spatial_loops(state, r, inside):
+        return True
+    # Digits of a sum, as of fused loops that are split again: only with the loops around `f` is it
+    # seen that none is carried.
+    around = state.loops_above(f)
+    return bool(around) and f.loop_var in spatial_loops(state, r, [*around, *inside])
 
 
 def loop_uses_value(value: object, var: Var) -> bool:

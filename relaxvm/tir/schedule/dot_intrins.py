@@ -26,7 +26,7 @@ from ..stmt import (
     Stmt,
     decl_buffer,
 )
-from .intrin import TensorIntrin
+from .intrin import register_builtin
 
 __all__ = ["dot_intrin"]
 
@@ -96,7 +96,7 @@ def _implementation(lanes: int, group: int, a: str, b: str, out: str) -> PrimFun
 for _a, _b, _out in _KINDS:
     _group = 32 // DataType(_a).bits
     for _lanes in _LANES:
-        TensorIntrin.register(
+        register_builtin(
             dot_intrin(_lanes, _a, _b),
             _description(_lanes, _group, _a, _b, _out),
             _implementation(_lanes, _group, _a, _b, _out),

@@ -113,6 +113,7 @@ class _Reader:
 
     def facts(self) -> Facts:
         parts = [self.block.body] if self.block.init is None else [self.block.init, self.block.body]
+        loop = None if self.block.iter_vars else _loop_used(self.state, parts)
         simple = not self.block.match_buffers and all(_is_simple(p) for p in parts)
         if simple:
             for p in parts:
@@ -120,6 +121,8 @@ class _Reader:
         elif not self._nested(parts):
             self._regions()
         written = {a.buffer.data for a in self.writes.values()}
+        if loop is not None:
+            self.strange = f"it uses loop {loop.name} itself, not by way of an axis"
         self.own_reads = [a for a in self.reads.values() if a.buffer.data in written]
         outside = tuple(a for a in self.reads.values() if a.buffer.data not in written)
         kind, why, commutative = self._kind()
@@ -168,7 +171,8 @@ class _Reader:
             if kind is Let:
                 self.strange = "it has a let inside an expression"
             elif kind is Call:
-                if getattr(n.op, "effect", "pure") not in ("pure", "read"):
+                # The order of checks says only which of several failures is the one to be told.
+                if getattr(n.op, "effect", "pure") not in ("pure", "read", "check"):
                     name = getattr(n.op, "name", n.op)
                     self.strange = f"it calls {name}, which has side effects"
                 self.pointers.update(c for c in n.args if isinstance(c, Var))
@@ -340,6 +344,19 @@ class _Reader:
                     f"different elements of {access.buffer.name}"
                 )
         return ""
+
+
+def _loop_used(state: State, parts: list[Stmt]) -> Var | None:
+    """A loop outside that the statements mention."""
+    inside: set[Var] = set()
+    used: list[Var] = []
+    for part in parts:
+        for n in walk(part):
+            if isinstance(n, Var) and state.has_loop(n):
+                used.append(n)
+            elif isinstance(n, For):
+                inside.add(n.loop_var)
+    return next((v for v in used if v not in inside), None)
 
 
 def _one_box_each(accesses: list[Access]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,11 +11,24 @@ from ...arith import Analyzer, IterMapper, IterSumExpr
 from ...arith.iter_map import IterMark
 from ...arith.number import number_of
 from ...base import DataType, ScheduleError
-from ...ir import Add, FloorDiv, FloorMod, Mul, Or, PrimExpr, Range, Var, as_expr, const
+from ...ir import (
+    Add,
+    Cast,
+    FloatImm,
+    FloorDiv,
+    FloorMod,
+    Mul,
+    Or,
+    PrimExpr,
+    Range,
+    Var,
+    as_expr,
+    const,
+)
 from ...ir.expr import binary, cast
 from ...ir.walk import substitute
 
-__all__ = ["IndexMap"]
+__all__ = ["IndexMap", "size_name"]
 
 
 class IndexMap:
@@ -85,6 +99,8 @@ class IndexMap:
         for e in result if isinstance(result, (tuple, list)) else (result,):
             if isinstance(e, str) and e == IndexMap.AXIS_SEPARATOR:
                 separators.append(len(final))
+            elif isinstance(e, float):
+                final.append(const(e, "float64"))
             elif isinstance(e, (int, PrimExpr)):
                 final.append(as_expr(e, index_dtype) if isinstance(e, int) else e)
             else:
@@ -211,6 +227,15 @@ class IndexMap:
 
     # -- as data -----------------------------------------------------------------------------------
 
+    def to_python(self) -> str:
+        """The map as Python text, from its data: what `from_func` reads."""
+        data = self.to_data()
+        names = ", ".join(f"i{k}" for k in range(data["ndim"]))
+        results = "".join(f"{_infix(e)}, " for e in data["map"]).rstrip()
+        text = f"lambda {names}: ({results})"
+        other = next((d for d in data["dtypes"] if d != "int32"), None)
+        return text if other is None else f"tir.IndexMap.from_func({text}, index_dtype={other!r})"
+
     def to_data(self) -> dict[str, Any]:
         """The map as JSON data."""
         names = {v: f"i{k}" for k, v in enumerate(self.initial_indices)}
@@ -226,22 +251,30 @@ class IndexMap:
 
         Raises ScheduleError if the data is no index map.
         """
-        try:
-            variables = [Var(f"i{k}", d) for k, d in enumerate(data["dtypes"])]
-            return IndexMap(variables, [_from_data(e, variables, size) for e in data["map"]])
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise ScheduleError(f"not an index map: {error}") from None
+        fields = isinstance(data, dict) and set(data) == {"ndim", "dtypes", "map"}
+        if not (fields and all(isinstance(data[k], list) for k in ("dtypes", "map"))):
+            raise ScheduleError(f"not an index map: {data!r}")
+        dtypes = data["dtypes"]
+        if not all(isinstance(d, str) and d in _DTYPES for d in dtypes):
+            raise ScheduleError(f"index map: indices are {' or '.join(_DTYPES)}, got {dtypes!r}")
+        variables = {f"i{k}": Var(f"i{k}", DataType(d)) for k, d in enumerate(dtypes)}
+        dtype = DataType(dtypes[0] if dtypes else "int32")
+        final = [_from_data(e, variables, dtype, size) for e in data["map"]]
+        return IndexMap(list(variables.values()), final)
 
 
+_DTYPES = ("int32", "int64")
 _BINARY: dict[str, Any] = {"+": Add, "*": Mul, "//": FloorDiv, "%": FloorMod}
 
 
 def _to_data(e: PrimExpr, names: dict[Var, str]) -> Any:
     if isinstance(e, Var):
         return names.get(e, f"${e.name}")
-    n = number_of(e)
-    if isinstance(n, int):
+    n = e.value if isinstance(e, FloatImm) else number_of(e)
+    if isinstance(n, (int, float)):
         return n
+    if isinstance(e, Cast):
+        return [str(e.dtype), _to_data(e.value, names)]
     for symbol, kind in _BINARY.items():
         if type(e) is kind:
             return [symbol, _to_data(e.a, names), _to_data(e.b, names)]  # type: ignore[attr-defined]
@@ -251,17 +284,37 @@ def _to_data(e: PrimExpr, names: dict[Var, str]) -> Any:
     raise ScheduleError(f"index map: {e} cannot be recorded")
 
 
-def _from_data(data: Any, variables: Sequence[Var], size: Callable[[str], Any] | None) -> PrimExpr:
+def _infix(data: Any) -> str:
+    """An expression of `to_data` as Python."""
+    if isinstance(data, list) and len(data) == 2:
+        return f"{_infix(data[1])}.astype({data[0]!r})"
+    if isinstance(data, list):
+        return f"({_infix(data[1])} {data[0]} {_infix(data[2])})"
+    return size_name(data) if isinstance(data, str) else repr(data)
+
+
+def size_name(name: str) -> str:
+    """What a size ``$n`` of a function is called in Python text; other names stay."""
+    return re.sub(r"\W", "_", f"size_{name[1:]}") if name.startswith("$") else name
+
+
+def _from_data(
+    data: Any, variables: dict[str, Var], dtype: DataType, size: Callable[[str], Any] | None
+) -> PrimExpr:
     if isinstance(data, str):
-        if data.startswith("$") and size is not None:
-            found: PrimExpr = size(data)
+        found = size(data) if data.startswith("$") and size is not None else variables.get(data)
+        if isinstance(found, PrimExpr):
             return found
-        return variables[int(data[1:])]
+    if isinstance(data, float):
+        return const(data, "float64")
     if isinstance(data, int):
-        return const(data, variables[0].dtype if variables else "int32")
-    symbol, a, b = data
-    left, right = _from_data(a, variables, size), _from_data(b, variables, size)
-    return binary(_BINARY[symbol], left, right)
+        return const(data, dtype)
+    if isinstance(data, list) and len(data) == 3 and data[0] in tuple(_BINARY):
+        parts = [_from_data(d, variables, dtype, size) for d in data[1:]]
+        return binary(_BINARY[data[0]], *parts)
+    if isinstance(data, list) and len(data) == 2 and data[0] in _DTYPES:
+        return cast(DataType(data[0]), _from_data(data[1], variables, dtype, size))
+    raise ScheduleError(f"not an index of an index map: {data!r}")
 
 
 def _either(a: PrimExpr, b: PrimExpr) -> PrimExpr:

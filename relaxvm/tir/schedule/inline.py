@@ -15,6 +15,7 @@ from .facts import facts_of
 from .primitive import BLOCK, primitive
 from .regions import (
     allocated_in,
+    check_no_bare_stores,
     drop_buffer,
     only_plain_accesses,
     refresh_around,
@@ -27,7 +28,7 @@ from .state import State, refuse
 __all__ = ["compute_inline", "reverse_compute_inline"]
 
 
-def single_store(state: State, block: Block) -> BufferStore:
+def single_store(state: State, block: Block, what: str = "inlined") -> BufferStore:
     """The one statement of a complete block. Refuses any other block."""
     name = block.name_hint
     facts = facts_of(state, block)
@@ -37,9 +38,9 @@ def single_store(state: State, block: Block) -> BufferStore:
             "update": "it goes on with a reduction that another block started",
             "inplace": "it updates a buffer in place",
         }.get(facts.kind, "")
-        refuse(f"block {name} cannot be inlined: {why}", block)
+        refuse(f"block {name} cannot be {what}: {why}", block)
     if not isinstance(block.body, BufferStore) or block.alloc_buffers:
-        refuse(f"block {name} cannot be inlined: it does more than one store", block)
+        refuse(f"block {name} cannot be {what}: it does more than one store", block)
     return block.body
 
 
@@ -72,19 +73,37 @@ def _order(state: State) -> dict[int, int]:
 
 
 def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> None:
-    """Refuse if what `block` reads is written again before `until` has run."""
+    """Refuse if what `block` reads is written again before `until`, where the reading moves to, has
+    run for the last time.
+    """
+    name, there = block.name_hint, until.name_hint
     reads = facts_of(state, block).read_data()
+    check_no_bare_stores(state, reads, block, f"block {name} cannot be {moved}")
     order = _order(state)
+    mine, theirs = state.realize(block), state.realize(until)
+    again = loops_left(state, theirs, mine)
     for other in state.blocks():
-        if state.child_realizes(other) or other is block or other is until:
+        if state.child_realizes(other) or other is block:
             continue
         hit = facts_of(state, other).write_data() & reads
-        if hit and order[id(other)] < order[id(block)]:
-            check_final(state, state.realize(other), state.realize(block), state.realize(until))
-        if hit and order[id(block)] < order[id(other)] < order[id(until)]:
+        if not hit:
+            continue
+        data = next(iter(hit)).name
+        if other is until:
             refuse(
-                f"block {block.name_hint} cannot be {moved}: block {other.name_hint} writes "
-                f"{next(iter(hit)).name}, which it reads, before block {until.name_hint} runs",
+                f"block {name} cannot be {moved}: block {there}, where it would be computed, "
+                f"writes {data}, which it reads",
+                block,
+                until,
+            )
+        if order[id(other)] < order[id(block)]:
+            check_final(state, state.realize(other), mine, theirs)
+            continue
+        before = order[id(other)] < order[id(until)]
+        if before or any(state.path(other).within(f) for f in again):
+            refuse(
+                f"block {name} cannot be {moved}: block {other.name_hint} writes {data}, which it "
+                f"reads, before block {there} runs" + ("" if before else " again"),
                 block,
                 other,
             )
@@ -283,6 +302,10 @@ def _load_indices(block: Block, store: BufferStore, buffer: Buffer) -> Any:
 def _check_moves_up(state: State, block: Block, producer: Block) -> None:
     """Refuse if what `block` reads or writes is touched between the producer and it."""
     facts = facts_of(state, block)
+    what = f"block {block.name_hint} cannot move up to block {producer.name_hint}"
+    check_no_bare_stores(state, facts.read_data(), block, what)
+    for w in facts.writes:
+        only_plain_accesses(state, state.root(), w.buffer, what)
     order = _order(state)
     for other in state.blocks():
         if state.child_realizes(other) or other is block or other is producer:

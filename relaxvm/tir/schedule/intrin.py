@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from ...base import ScheduleError
+from ...ir import IntImm
 from ..stmt import PrimFunc
 
-__all__ = ["TensorIntrin"]
+__all__ = ["TensorIntrin", "builtins_replaced", "register_builtin"]
 
 _REGISTERED: dict[str, TensorIntrin] = {}
+# Those that default schedules use.
+_BUILTIN: dict[str, TensorIntrin] = {}
 
 
 class TensorIntrin:
@@ -31,13 +34,25 @@ class TensorIntrin:
                     f"TensorIntrin: buffer {a.name} is {a.dtype} of {a.ndim} dimensions in desc, "
                     f"{b.dtype} of {b.ndim} in impl"
                 )
+            constant = all(isinstance(e, IntImm) for e in (*a.shape, *b.shape))
+            if not constant or any(x.value != y.value for x, y in zip(a.shape, b.shape)):  # type: ignore[attr-defined]
+                left, right = (", ".join(map(str, buffer.shape)) for buffer in (a, b))
+                raise ScheduleError(
+                    f"TensorIntrin: buffer {a.name} has the shape ({left}) in desc and ({right}) "
+                    "in impl; wanted the same constants"
+                )
         self.desc, self.impl = desc, impl
 
     @staticmethod
     def register(name: str, desc: PrimFunc, impl: PrimFunc, override: bool = False) -> TensorIntrin:
         """Make an intrinsic known by name. Raises ScheduleError if the name is taken, unless
         `override`.
+
+        `desc` is the specification that blocks are compared with. That `impl` does the same is not
+        proved: `interpret` both on the same arrays.
         """
+        if not isinstance(name, str):
+            raise ScheduleError(f"TensorIntrin: a name is text, got {type(name).__name__}")
         if name in _REGISTERED and not override:
             raise ScheduleError(f"TensorIntrin: {name!r} is registered already; pass override=True")
         made = _REGISTERED[name] = TensorIntrin(desc, impl)
@@ -51,3 +66,15 @@ class TensorIntrin:
             there = ", ".join(_REGISTERED) or "none"
             raise ScheduleError(f"TensorIntrin: {name!r} is not registered; there are: {there}")
         return found
+
+
+def register_builtin(name: str, desc: PrimFunc, impl: PrimFunc) -> None:
+    """`TensorIntrin.register` for what default schedules use."""
+    _BUILTIN[name] = TensorIntrin.register(name, desc, impl)
+
+
+def builtins_replaced() -> bool:
+    """Whether default schedules of this process differ from those of others, because somebody
+    registered another intrinsic under the name of a built-in one.
+    """
+    return any(_REGISTERED.get(name) is not made for name, made in _BUILTIN.items())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arith.number import number_of
+from ...base import ScheduleError
 from ...ir import IntImm, Map, PrimExpr, Range, Var, const
 from ...ir.expr import cast
 from ...ir.walk import substitute, transform
@@ -21,19 +23,17 @@ from ..stmt import (
     Stmt,
 )
 from .bindings import predicate_is_domain, runs_everywhere
-from .dependence import check_no_bare_statements
+from .dependence import check_no_bare_statements, domain_box
 from .facts import facts_of
 from .index_map import IndexMap
-from .marks import find_buffer
+from .marks import BUFFER, buffer_of
 from .places import insert_before
-from .primitive import BLOCK, Host, Kind, Names, primitive
+from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from .regions import only_plain_accesses, owner_of, users_of, with_regions
 from .state import State, paired_blocks, refuse, statements_below
 
 __all__ = [
-    "BUFFER",
     "INDEX_MAP",
-    "buffer_of",
     "transform_block_layout",
     "transform_layout",
     "whole_nest",
@@ -43,9 +43,11 @@ __all__ = [
 class _IndexMapKind(Kind):
     """An `IndexMap`, or a Python function that makes one."""
 
-    def given(self, host: Host, value: Any) -> Any:
+    def given(self, host: Host, value: Any, what: str) -> Any:
         if isinstance(value, IndexMap):
             return value
+        if not callable(value):
+            raise ScheduleError(f"{what}: wanted a function of indices, got {value!r}")
         return IndexMap.from_func_with_separators(value)[0]
 
     def encode(self, names: Names, value: Any) -> Any:
@@ -55,38 +57,35 @@ class _IndexMapKind(Kind):
         return IndexMap.from_data(data, names.of_name)
 
 
-class _BufferKind(Kind):
-    """A buffer of a block: ("read" or "write", position), or its name."""
+class _PadKind(_IndexMapKind):
+    """What padding holds: a number, or a value for each place, as an index map of one result."""
 
-    def given(self, host: Host, value: Any) -> Any:
-        if isinstance(value, Buffer):
-            return value.name
-        if isinstance(value, (tuple, list)):
-            return [str(value[0]), int(value[1])]
-        return value
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        value = to_data(value)
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        made = super().given(host, value, what)
+        if len(made.final_indices) != 1:
+            raise ScheduleError(f"{what}: wanted one value, got {len(made.final_indices)}")
+        return made
+
+    def encode(self, names: Names, value: Any) -> Any:
+        return value.to_data() if isinstance(value, IndexMap) else value
+
+    def decode(self, names: Names, data: Any) -> Any:
+        if data is None or isinstance(data, (bool, int, float)):
+            return data
+        return IndexMap.from_data(data, names.of_name)
 
 
 INDEX_MAP: Kind = _IndexMapKind()
-BUFFER: Kind = _BufferKind()
-
-
-def buffer_of(state: State, block: Block, given: Any) -> tuple[str, Buffer]:
-    """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
-    if isinstance(given, (list, tuple)) and len(given) == 2 and given[0] in ("read", "write"):
-        return str(given[0]), find_buffer(state, block, int(given[1]), str(given[0]))
-    if isinstance(given, str):
-        for what, regions in (("write", block.writes), ("read", block.reads)):
-            for r in regions:
-                if r.buffer.name == given:
-                    return what, r.buffer
-        refuse(f"block {block.name_hint} has no buffer named {given!r}", block)
-    refuse(f'a buffer is given as ("read", 0), ("write", 0) or by name, got {given!r}', block)
+PAD: Kind = _PadKind()
 
 
 # -- buffers ---------------------------------------------------------------------------------------
 
 
-@primitive(block=BLOCK, buffer=BUFFER, index_map=INDEX_MAP)
+@primitive(block=BLOCK, buffer=BUFFER, index_map=INDEX_MAP, pad_value=PAD)
 def transform_layout(
     state: State,
     block: Block,
@@ -100,7 +99,8 @@ def transform_layout(
 
     buffer       ("read" or "write", position), or a name
     index_map    old indices -> new ones
-    pad_value    what elements that no old index maps to hold; None: nothing in particular
+    pad_value    what elements that no old index maps to hold: a number, or a function of the new
+                 indices; None: nothing in particular
 
     The layout of a parameter changes for the callers, too: its shape is another. Raises
     ScheduleError unless the map is injective.
@@ -131,8 +131,10 @@ def transform_layout(
         refuse(
             f"{old.name} has strides of its own; only a compact buffer can change its layout", block
         )
+    if not dense and pad_value is not None and owner is None:
+        _check_result(state, old)
     root = state.root() if owner is None else owner
-    only_plain_accesses(state, root, old, "transform_layout")
+    only_plain_accesses(state, root, old, "transform_layout", outside=True)
     shape = index_map.map_shape(old.shape, state.analyzer)
     new = old.replace(shape=shape, axis_separators=())
     state = _moved(state, root, old, new, index_map, owner is None)
@@ -145,6 +147,11 @@ def _moved(
     state: State, root: Block, old: Buffer, new: Buffer, index_map: IndexMap, parameter: bool
 ) -> State:
     simplify = state.analyzer.simplify
+    readers, writers = users_of(state, old.data)
+    for block in (*readers, *writers):
+        for a in block.iter_vars:
+            if a.dom is not None:  # ``(i * 2 + j) // 2`` is `i` only if j is known to be small
+                state.analyzer.bind(a.var, a.dom, allow_override=True)
 
     def place(indices: Any) -> tuple[PrimExpr, ...]:
         return tuple(simplify(e) for e in index_map.map_indices(indices))
@@ -178,22 +185,53 @@ def _moved(
 
 def _regions_anew(state: State, data: Var) -> State:
     """The regions of all blocks that touch the memory, from the inside out."""
-    blocks = state.blocks()
-    for b in reversed(blocks):
-        now = state.now(b)
-        if any(r.buffer.data is data for r in (*now.reads, *now.writes)):
-            made = with_regions(state, now)
-            if made is not now:
-                state = state.replace(now, made)
-    return state
+
+    def anew(s: Stmt) -> Stmt | None:
+        if type(s) is not Block or all(r.buffer.data is not data for r in (*s.reads, *s.writes)):
+            return None
+        return with_regions(state, s)
+
+    return state.rebuild(state.fn.body, anew)
+
+
+def _check_result(state: State, buffer: Buffer) -> None:
+    """Refuse to fill a parameter with a pad value where what the caller has in it matters."""
+    readers, writers = users_of(state, buffer.data)
+    if not readers and not writers:
+        return
+    known = len(writers) == 1 and not readers and not runs_everywhere(state, writers[0])
+    facts = facts_of(state, writers[0]) if known else None
+    if facts is not None and facts.idempotent and not facts.guarded:
+        access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+        box = domain_box(state, writers[0], access)
+        whole = box.exact and all(
+            axis is not None
+            and number_of(axis[0]) == 0
+            and state.analyzer.can_prove_equal(axis[1], size)  # type: ignore[arg-type]
+            for axis, size in zip(box.axes, buffer.shape)
+        )
+        if whole:
+            return
+    if writers:
+        refuse(
+            f"{buffer.name} is a parameter of which it is not shown that one block writes all of "
+            "it afresh, so that filling it with a pad_value would lose what the caller has in it",
+            writers[0],
+        )
 
 
 def _padded(state: State, buffer: Buffer, value: Any) -> State:
     """All of the buffer filled with the pad value, before the first block that writes it."""
+    if isinstance(value, IndexMap) and len(value.initial_indices) != buffer.ndim:
+        refuse(
+            f"{buffer.name} has {buffer.ndim} dimensions now, pad_value takes "
+            f"{len(value.initial_indices)}"
+        )
     _, writers = users_of(state, buffer.data)
     if not writers:
         return state
-    scope = state.scope(state.realize(writers[0]))
+    owner = owner_of(state, buffer.data)
+    start = state.root() if owner is None else owner
     axes = [
         IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
         for k, e in enumerate(buffer.shape)
@@ -202,10 +240,10 @@ def _padded(state: State, buffer: Buffer, value: Any) -> State:
     if isinstance(value, IndexMap):
         fill: PrimExpr = cast(buffer.dtype, value.map_indices(indices)[0])
     else:
-        fill = const(value, buffer.dtype) if isinstance(value, (int, float)) else value
+        fill = const(value, buffer.dtype)
     block = Block(tuple(axes), (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
     made, _ = looped(with_regions(state, block))
-    return insert_before(state, scope.body, made)
+    return insert_before(state, start.body, made)
 
 
 def looped(block: Block) -> tuple[Stmt, list[Var]]:

@@ -20,6 +20,7 @@ from .primitive import BLOCK, BLOCK_OR_LOOP, EXPR, LOOP, list_of, primitive
 from .state import (
     State,
     free_variables,
+    loads_of,
     rebuilt_outside_blocks,
     refuse,
     statements_below,
@@ -74,23 +75,17 @@ def guarded(stmt: Stmt, condition: PrimExpr) -> Stmt:
     def change(s: Stmt) -> Stmt | None:
         if type(s) is BlockRealize:
             old = s.predicate
-            certain = isinstance(old, IntImm) and old.value
-            return s.replace(predicate=condition if certain else And(old, condition))
-        if type(s) not in (For, SeqStmt, Block) and not _has_block(s):
+            if isinstance(old, IntImm) and old.value:
+                return s.replace(predicate=condition)
+            # What the old one reads may be there only where the new one holds.
+            both = (condition, old) if loads_of(old) else (old, condition)
+            return s.replace(predicate=And(*both))
+        if type(s) not in (For, SeqStmt, Block):
+            # What it reads first (a condition, the value of a let) may not be there otherwise.
             return IfThenElse(condition, s)
         return None
 
     return rebuilt_outside_blocks(stmt, change)
-
-
-def _has_block(s: Stmt) -> bool:
-    stack = [s]
-    while stack:
-        each = stack.pop()
-        if type(each) is Block or isinstance(each, IfThenElse):
-            return True
-        stack.extend(statements_below(each))
-    return False
 
 
 # -- split -----------------------------------------------------------------------------------------
@@ -99,9 +94,9 @@ def _has_block(s: Stmt) -> bool:
 def _factors(state: State, f: For, given: Sequence[Any]) -> tuple[list[PrimExpr], bool]:
     """The extents of the new loops, and whether their product may exceed the loop's extent."""
     name, dtype = f.loop_var.name, f.loop_var.dtype
-    unknown = [k for k, x in enumerate(given) if x is None]
     if not given:
         refuse(f"no factors for loop {name}", f)
+    unknown = [k for k, x in enumerate(given) if x is None]
     if len(unknown) > 1:
         refuse(f"at most one factor may be None, got {len(unknown)} of them", f)
     extents: list[PrimExpr | None] = []
@@ -109,9 +104,14 @@ def _factors(state: State, f: For, given: Sequence[Any]) -> tuple[list[PrimExpr]
         if x is None:
             extents.append(None)
             continue
-        e = cast(dtype, as_expr(x))
-        if isinstance(e, IntImm) and e.value <= 0:
-            refuse(f"a factor of loop {name} is {e.value}; factors are positive", f)
+        given_as = as_expr(x)
+        if isinstance(given_as, IntImm) and not 0 < given_as.value < 1 << (dtype.bits - 1):
+            refuse(
+                f"a factor of loop {name} is {given_as.value}; factors are positive, and fit the "
+                f"loop's {dtype}",
+                f,
+            )
+        e = cast(dtype, given_as)
         extents.append(e)
     known = [number_of(e) for e in extents if e is not None]
     mapper = IterMapper({}, state.analyzer)
@@ -142,7 +142,6 @@ def split(
     state: State,
     loop: Var,
     factors: Sequence[Any],
-    *,
     preserve_unit_iters: bool = True,
     disable_predication: bool = False,
 ) -> tuple[State, Loops]:
@@ -170,6 +169,8 @@ def split(
             "shown, and disable_predication forbids the predicate that would make it right",
             f,
         )
+    if rest:
+        _check_bounds_stay(f)
     new = [Var(f"{loop.name}_{k}", loop.dtype) for k in range(len(extents))]
     value: PrimExpr = const(0, loop.dtype)
     for var, extent in zip(new, extents):
@@ -190,6 +191,21 @@ def split(
         tidy = _tidy(state, made, [*nest, *around[1:], *inner_loops(body)])
         made = tidy
     return state.replace(f, made, moved), tuple(new)
+
+
+def _check_bounds_stay(f: For) -> None:
+    """Refuse where a loop inside reads how long it runs at a place that `f` moves: in iterations
+    that a predicate leaves out, it would read beyond.
+    """
+    for inner in inner_loops(f.body):
+        for e in (inner.min, inner.extent):
+            if any(f.loop_var in free_variables(n) for n in loads_of(e)):
+                refuse(
+                    f"the range of loop {inner.loop_var.name} is read at an index that loop "
+                    f"{f.loop_var.name} moves, so that only factors that divide can split it",
+                    f,
+                    inner,
+                )
 
 
 def inner_loops(root: Stmt) -> list[For]:
@@ -392,7 +408,7 @@ def add_unit_loop(state: State, block_or_loop: Any) -> tuple[State, Var]:
 
 @primitive(loop=LOOP, factors=list_of(EXPR), gives=list_of(LOOP))
 def loop_partition(
-    state: State, loop: Var, factors: Sequence[Any], *, preserve_unit_iters: bool = True
+    state: State, loop: Var, factors: Sequence[Any], preserve_unit_iters: bool = True
 ) -> tuple[State, Loops]:
     """Replace a loop by several that run one after the other over consecutive parts of its range.
 
@@ -409,7 +425,7 @@ def loop_partition(
     """
     f = state.loop(loop)
     check_plain(state, f, "partitioned")
-    unknown = [k for k, x in enumerate(factors) if x is None]
+    unknown = [k for k, x in enumerate(factors or ()) if x is None]
     if not factors or len(unknown) > 1:
         refuse("wanted lengths of the parts, at most one of them None", f)
     mapper = IterMapper({}, state.analyzer)

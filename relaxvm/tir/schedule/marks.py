@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from typing import Any
 
-from ...base import DataType
+from ...base import DataType, ScheduleError
 from ...ir import PointerType, PrimType, Var
 from ...ir.expr import cast
 from ..stmt import Block, Buffer, BufferLoad, BufferStore
-from .primitive import BLOCK, primitive
+from .plain import checked
+from .primitive import BLOCK, Host, Kind, primitive
 from .regions import (
+    only_plain_accesses,
     owner_of,
     replace_accesses,
     replace_buffers,
@@ -49,9 +53,51 @@ def find_buffer(state: State, block: Block, given: int | str | Buffer, what: str
     refuse(f"block {block.name_hint} does not {what} {name}; it does: {names}", block)
 
 
+class _BufferKind(Kind):
+    """A buffer of a block: ("read" or "write", position), or its name."""
+
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        if isinstance(value, Buffer):
+            return value.name
+        return self.resolve(host, list(value) if isinstance(value, tuple) else value, what)
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        if isinstance(value, list) and len(value) == 2 and value[0] in ("read", "write"):
+            return [value[0], checked("int", value[1], what)]
+        if isinstance(value, str):
+            return value
+        raise ScheduleError(
+            f'{what}: a buffer is given as ("read", 0), ("write", 0) or by name, got {value!r}'
+        )
+
+
+BUFFER: Kind = _BufferKind()
+
+
+def buffer_of(state: State, block: Block, given: Any) -> tuple[str, Buffer]:
+    """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
+    if isinstance(given, list):
+        return given[0], find_buffer(state, block, given[1], given[0])
+    for what, regions in (("write", block.writes), ("read", block.reads)):
+        for r in regions:
+            if r.buffer.name == given:
+                return what, r.buffer
+    refuse(f"block {block.name_hint} has no buffer named {given!r}", block)
+
+
 def pointer_var(name: str, pointer: PointerType) -> Var:
     """A variable that points to the data of a buffer."""
     return Var(name, DataType("handle"), pointer)
+
+
+def check_scope(storage_scope: str, *sites: Any) -> None:
+    """Refuse what is no name of a storage scope. (What a scope means, the code generator says.)"""
+    if not re.fullmatch(r"[A-Za-z]\w*(\.\w+)*", storage_scope):
+        refuse(
+            f'a storage scope is a name such as "global", "local" or "shared.dyn", got '
+            f"{storage_scope!r}",
+            *sites,
+        )
 
 
 def swap_buffer(state: State, old: Buffer, new: Buffer) -> State:
@@ -75,6 +121,7 @@ def set_scope(
 
         B = T.alloc_buffer((64,))    →    B = T.alloc_buffer((64,), scope="local")
     """
+    check_scope(storage_scope, block)
     buffer = find_buffer(state, block, buffer_index, "write")
     if buffer.scope() == storage_scope:
         return state, None
@@ -90,7 +137,8 @@ def storage_align(
     """Let the stride of dimension `axis` be `factor * k + offset` for some k, where memory is laid
     out. The remark is an annotation of the block, `buffer_dim_align`.
 
-        T.block_attr({"buffer_dim_align": [[buffer_index, axis, factor, offset]]})
+        with T.block("B"):    →    with T.block("B"):
+            ...                        T.block_attr({"buffer_dim_align": [[0, -2, 32, 8]]})
     """
     buffer = written_buffer(state, block, buffer_index)
     axis = axis + buffer.ndim if axis < 0 else axis
@@ -110,15 +158,26 @@ def storage_align(
     return state.replace(block, block.replace(annotations=marked)), None
 
 
-@primitive(block=BLOCK)
+@primitive(block=BLOCK, buffer=BUFFER)
 def set_axis_separator(
-    state: State, block: Block, buffer: int | str, axis_separators: Sequence[int]
+    state: State, block: Block, buffer: Any, axis_separators: Sequence[int]
 ) -> tuple[State, None]:
-    """Say between which dimensions a buffer that the block writes may be laid out in several
-    physical dimensions. On a CPU memory has one, and nothing changes.
+    """Say between which dimensions a buffer may be laid out in several physical dimensions. On a
+    CPU memory has one, and nothing changes.
+
+    buffer  ("read" or "write", position), or a name
+
+        B = T.alloc_buffer((8, 4))    →    B = T.alloc_buffer((8, 4), axis_separators=[1])
     """
-    old = find_buffer(state, block, buffer, "write")
-    new = old.replace(axis_separators=tuple(int(a) for a in axis_separators))
+    _, old = buffer_of(state, block, buffer)
+    outside = [a for a in axis_separators if not 0 < a < old.ndim]
+    if outside or list(axis_separators) != sorted(set(axis_separators)):
+        refuse(
+            f"axis_separators are positions between the {old.ndim} dimensions of {old.name}, in "
+            f"order, got {list(axis_separators)}",
+            block,
+        )
+    new = old.replace(axis_separators=tuple(axis_separators))
     return swap_buffer(state, old, new), None
 
 
@@ -137,6 +196,7 @@ def unsafe_set_dtype(
     owner = owner_of(state, old.data)
     if owner is None:
         refuse(f"{old.name} is a parameter; only buffers allocated in the function can change")
+    only_plain_accesses(state, owner, old, "unsafe_set_dtype", outside=True)
     pointer = PointerType(PrimType(DataType(dtype)), old.scope())
     new = old.replace(data=pointer_var(old.data.name, pointer), dtype=DataType(dtype))
     plain, narrow = old.dtype, new.dtype

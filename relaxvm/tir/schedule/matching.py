@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith.number import number_of
+from ...base import DataType
 from ...ir import IntImm, PrimExpr, Range, Var
-from ...ir.expr import cast
+from ...ir.expr import ArithmeticExpr, cast
 from ...ir.walk import substitute
 from ..stmt import (
     Block,
@@ -94,10 +95,16 @@ class Match:
         if left != right:
             self._differ(f"loops of {_list(left)}", _list(right))
         self.variables: dict[Any, PrimExpr] = {}
+        # The same in the dtypes of my loops: indices of other dtypes than the desc's are compared
+        # without casts around them, since its loops are too short to wrap.
+        self.positions: dict[Any, PrimExpr] = {}
         for a, b in zip(mine, theirs):
             shift = b.min - cast(b.loop_var.dtype, a.min) if number_of(a.min) != 0 else b.min
             value = cast(b.loop_var.dtype, a.loop_var)
             self.variables[b.loop_var] = value + shift if number_of(shift) != 0 else value
+            offset = self.simplify(cast(a.loop_var.dtype, b.min) - a.min)
+            position: PrimExpr = a.loop_var
+            self.positions[b.loop_var] = position + offset if number_of(offset) != 0 else position
             self.mine.add(a.loop_var)
 
     # -- in step -----------------------------------------------------------------------------------
@@ -150,8 +157,7 @@ class Match:
         for k, index in enumerate(indices):
             base = index
             if k >= leading:
-                other = substitute(their_indices[k - leading], self.variables)
-                base = index - cast(index.dtype, other)
+                base = index - self._index(their_indices[k - leading], index.dtype)
             base = self.simplify(base)
             if free_variables(base) & self.mine:
                 self._differ(
@@ -167,6 +173,22 @@ class Match:
                 f"{mine.name} and {known[0].name} at different places",
                 f"{theirs.name} for both",
             )
+
+    def _index(self, theirs: PrimExpr, dtype: DataType) -> PrimExpr:
+        """An index of the desc over my loops, of `dtype`."""
+        made: dict[int, PrimExpr] = {}
+        stack: list[tuple[Any, bool]] = [(theirs, False)]
+        while stack:
+            e, ready = stack.pop()
+            if isinstance(e, ArithmeticExpr) and not ready:
+                stack += [(e, True), (e.b, False), (e.a, False)]
+            elif isinstance(e, ArithmeticExpr):
+                made[id(e)] = type(e)(made[id(e.a)], made[id(e.b)])
+            elif isinstance(e, Var) and e in self.positions:
+                made[id(e)] = cast(dtype, self.positions[e])
+            else:
+                made[id(e)] = cast(dtype, substitute(e, self.variables))
+        return made[id(theirs)]
 
     def regions(self) -> dict[Buffer, BufferRegion]:
         """The region of the block's buffer that stands for each buffer of the specification."""

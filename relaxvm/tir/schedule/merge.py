@@ -6,8 +6,13 @@ from typing import Any
 
 from ...ir import Var
 from ...ir.expr import cast
-from ..stmt import BlockRealize, For, SeqStmt, Stmt, seq
-from .dependence import check_no_bare_statements, check_self_contained, loops_between
+from ..stmt import BlockRealize, For, ForKind, SeqStmt, Stmt, seq
+from .dependence import (
+    check_no_bare_statements,
+    check_parallel,
+    check_self_contained,
+    loops_between,
+)
 from .facts import facts_of
 from .loops import check_plain
 from .primitive import LOOP, list_of, primitive
@@ -21,8 +26,9 @@ def merge(state: State, *loops: Var) -> tuple[State, Var]:
     """Join loops of equal extents that stand in different nests under one sequence. Returns the
     innermost new loop.
 
-    Each loop's nest, from the sequence down to it, must hold nothing else. Raises ScheduleError
-    unless what a later nest reads in an iteration was written in that iteration of an earlier one.
+    Each loop's nest, from the sequence down to it, must hold nothing else. Raises ScheduleError for
+    loops of different kinds, and unless what a later nest reads in an iteration was written in that
+    iteration of an earlier one.
 
         for i in range(8):            for i_m in range(8):
             B[i] = A[i] * 2.0    →        B[i_m] = A[i_m] * 2.0
@@ -42,6 +48,9 @@ def merge(state: State, *loops: Var) -> tuple[State, Var]:
         if len(c) != depth:
             refuse(f"the loops to merge are {depth} and {len(c)} deep", c[-1])
         for f, g in zip(chains[0], c):
+            if f.kind is not g.kind and {f.kind, g.kind} != {ForKind.SERIAL, ForKind.UNROLLED}:
+                names = f"loop {f.loop_var.name} is {f.kind.name.lower()}, loop {g.loop_var.name}"
+                refuse(f"{names} {g.kind.name.lower()}; merge wants loops of one kind", f, g)
             same = state.analyzer.can_prove_equal
             if not (same(f.extent, g.extent) and same(f.min, g.min)):
                 refuse(
@@ -102,3 +111,6 @@ def _check(state: State, nest: list[For]) -> None:
             refuse(f"nothing is known about block {r.block.name_hint}: {facts.why}", r.block)
         loops_between(state, r, body)
     check_self_contained(state, realizes, body, nest)
+    for f in nest:
+        if f.kind is ForKind.PARALLEL or f.kind is ForKind.VECTORIZED:
+            check_parallel(state, f, "parallel" if f.kind is ForKind.PARALLEL else "vectorized")

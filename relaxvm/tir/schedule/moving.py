@@ -32,7 +32,7 @@ from .dependence import (
 )
 from .facts import facts_of
 from .inline import compute_inline, reverse_compute_inline
-from .primitive import BLOCK, LOOP, primitive
+from .primitive import BLOCK, LOOP_OR_PLACE, primitive
 from .regions import allocated_in, only_plain_accesses
 from .spans import new_realize, spans_for, union
 from .state import Path, State, refuse
@@ -132,13 +132,12 @@ def _rank(state: State, scope: Block) -> dict[int, int]:
 # -- compute_at ------------------------------------------------------------------------------------
 
 
-@primitive(block=BLOCK, loop=LOOP)
+@primitive(block=BLOCK, loop=LOOP_OR_PLACE)
 def compute_at(
     state: State,
     block: Block,
     loop: Any,
     preserve_unit_loops: bool = False,
-    *,
     index: int = -1,
 ) -> tuple[State, None]:
     """Move a producer under a loop of its consumers, where it computes what they need there.
@@ -195,9 +194,42 @@ def _check_consumers(state: State, move: _Move) -> list[BlockRealize]:
             if writes:
                 _check_started_once(state, move, r, a.buffer)
             consumers.append(r)
+        _check_updates_alone(state, move, consumers, a.buffer)
     if not consumers:
         refuse(f"block {name} has no consumer in loop {move.target.loop_var.name}", block)
     return consumers
+
+
+def _check_updates_alone(
+    state: State, move: _Move, consumers: Sequence[BlockRealize], buffer: Buffer
+) -> None:
+    """Where a consumer goes on updating what `block` began, an iteration may use no other elements:
+    those would be begun again.
+    """
+    touching = [(r, facts_of(state, r.block)) for r in consumers]
+    updates = [r for r, facts in touching if buffer.data in facts.write_data()]
+    boxes = [
+        (r, region_while(state, r, a, loops_between(state, r, move.target)))
+        for r, facts in touching
+        for a in (*facts.reads, *facts.writes)
+        if updates and a.buffer.data is buffer.data
+    ]
+    for r, box in boxes:
+        if not _same_axes(box, boxes[0][1]):
+            refuse(
+                f"block {updates[0].block.name_hint} goes on updating {buffer.name}, of which "
+                f"block {r.block.name_hint} uses other elements in the same iteration of loop "
+                f"{move.target.loop_var.name}",
+                r.block,
+                updates[0].block,
+            )
+
+
+def _same_axes(a: Box, b: Box) -> bool:
+    return all(
+        x is not None and y is not None and x[0] is y[0] and x[1] == y[1]
+        for x, y in zip(a.axes, b.axes)
+    )
 
 
 def _check_started_once(state: State, move: _Move, r: BlockRealize, buffer: Buffer) -> None:
@@ -257,11 +289,26 @@ def _needed(
             for a in (*facts.reads, *facts.writes):
                 if a.buffer.data is not w.buffer.data:
                     continue
-                box = region_while(state, r, a, inner)
+                box = _box_around(state, r, a, inner)
                 total = box if total is None else union(state, total, box)
         if total is not None:
             out.append((w, total))
     return out
+
+
+def _box_around(state: State, realize: BlockRealize, access: Access, loops: Sequence[For]) -> Box:
+    """What the access touches while the loops run, or a little more: where the predicate of a last
+    tile makes an extent depend on loops outside, the whole tile.
+    """
+    box = region_while(state, realize, access, loops)
+    if all(axis is not None and isinstance(axis[1], int) for axis in box.axes):
+        return box
+    whole = region_while(state, realize, access, loops, constrained=False)
+    axes = tuple(
+        b if b is not None and isinstance(b[1], int) and not (a and isinstance(a[1], int)) else a
+        for a, b in zip(box.axes, whole.axes)
+    )
+    return Box(axes, box.exact and all(a is b for a, b in zip(axes, box.axes)))
 
 
 def places_for_compute_at(state: State, block: Block) -> list[Var]:
@@ -290,13 +337,12 @@ def places_for_compute_at(state: State, block: Block) -> list[Var]:
 # -- reverse_compute_at ----------------------------------------------------------------------------
 
 
-@primitive(block=BLOCK, loop=LOOP)
+@primitive(block=BLOCK, loop=LOOP_OR_PLACE)
 def reverse_compute_at(
     state: State,
     block: Block,
     loop: Any,
     preserve_unit_loops: bool = False,
-    *,
     index: int = -1,
 ) -> tuple[State, None]:
     """Move a consumer under a loop of its producers, where it uses what they have just written.
@@ -327,6 +373,7 @@ def reverse_compute_at(
         if _adds_each_once(move, realize):
             break
     _check_all_run(state, move, realize, [*around, *new_loops])
+    _check_apart(state, move, realize, [*around, *new_loops])
     _check_provided(state, move, realize, new_loops, producers)
     after = [_child_of(state, move.target, r) for r in producers]
     state = state.replace(move.realize, None)
@@ -443,6 +490,20 @@ def _check_all_run(state: State, move: _Move, realize: BlockRealize, loops: Sequ
         why = "its predicate would leave out part of its domain"
     if why:
         refuse(f"block {name} cannot be moved into loop {loop}: {why}", move.block, move.target)
+
+
+def _check_apart(state: State, move: _Move, realize: BlockRealize, loops: Sequence[For]) -> None:
+    """Refuse where iterations that run at the same time would run the same part of the block."""
+    determined = spatial_loops(state, realize, loops)
+    for f in move.entered:
+        one_by_one = f.kind in (ForKind.SERIAL, ForKind.UNROLLED) or number_of(f.extent) == 1
+        if not one_by_one and f.loop_var not in determined:
+            refuse(
+                f"block {move.block.name_hint} would be run by several iterations of loop "
+                f"{f.loop_var.name} at the same time",
+                move.block,
+                f,
+            )
 
 
 def _check_provided(

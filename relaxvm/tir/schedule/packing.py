@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...base import DataType
 from ...ir import LT, Add, And, Cast, IntImm, Mul, PrimExpr, Range, Sub, Var, const
 from ...ir.expr import cast
-from ...ir.walk import substitute
+from ...ir.walk import substitute, walk
 from ..op import if_then_else
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt
 from .bindings import runs_everywhere
@@ -99,6 +99,7 @@ class _Plan(NamedTuple):
     axes      {axis: extent} of the block, in order
     product   (broadcast, streamed)
     shifts    what is added to elements so that they fit the packed dtypes
+    folded    whether the packed elements have their offset in them, as there is room for it
     extents   {vector axis, grouped axis: extent after padding}
     parts     {vector axis: (panel, vector, lane), grouped axis: (group, place in it)}
     """
@@ -111,6 +112,7 @@ class _Plan(NamedTuple):
     product: tuple[Factor, Factor]
     dtypes: tuple[DataType, DataType]
     shifts: tuple[int, int]
+    folded: tuple[bool, bool]
     vector: Var
     grouped: Var
     group: int
@@ -139,16 +141,22 @@ class _Plan(NamedTuple):
     def offset(self, which: int) -> PrimExpr | None:
         """What is to be added to a packed element to make it the factor."""
         given, shift = self.product[which].offset, self.shifts[which]
-        if given is None:
+        if given is None or self.folded[which]:
             return const(-shift, self.out.dtype) if shift else None
         return given - shift if shift else given
 
     def value(self, which: int, dtype: DataType) -> PrimExpr:
         """The packed element as an expression of the block's axes, in `dtype`."""
-        load, shift = self.product[which].load, self.shifts[which]
-        if not shift:
-            return cast(dtype, load)
-        return cast(dtype, cast("int32", load) + shift)
+        factor = self.product[which]
+        return cast(dtype, self.stored(which, factor.load, {}))
+
+    def stored(self, which: int, element: PrimExpr, at: dict[Var, PrimExpr]) -> PrimExpr:
+        """What is packed of an element of a factor; `at` says where axes of the block are then."""
+        shift, dtype = self.shifts[which], self.dtypes[which]
+        given = self.product[which].offset
+        if self.folded[which] and given is not None:
+            return cast(dtype, cast(given.dtype, element) + substitute(given, dict(at)))
+        return cast(dtype, cast("int32", element) + shift) if shift else cast(dtype, element)
 
 
 def _size(e: PrimExpr, what: str, block: Block) -> int:
@@ -220,6 +228,7 @@ def _plan(
         product,
         kinds,
         (_shift(product[0], kinds[0], block), _shift(streamed, kinds[1], block)),
+        (_has_room(product[0], kinds[0]), _has_room(streamed, kinds[1])),
         vector.var,
         grouped.var,
         group,
@@ -254,6 +263,37 @@ def _shift(f: Factor, to: DataType, block: Block) -> int:
             half = 1 << (to.bits - 1)
             return half if source.kind == "int" else -half
     refuse(f"{to} does not hold every {source} of {f.load.buffer.name}", block)
+
+
+def _has_room(f: Factor, to: DataType) -> bool:
+    """Whether `to` holds every sum of an element and the offset, which moves with axes that are
+    indices of the factor by themselves.
+    """
+    source, span = f.load.dtype, None if f.offset is None else _range_of(f.offset)
+    if f.offset is None or span is None or not (source.is_int and to.is_int):
+        return False
+    fits = to.min_value <= source.min_value + span[0] and source.max_value + span[1] <= to.max_value
+    return fits and all(f.is_alone(v) for v in _axes_in(f.offset))
+
+
+def _axes_in(e: PrimExpr) -> set[Var]:
+    """The variables that index what an expression loads."""
+    loads = [n for n in walk(e) if isinstance(n, BufferLoad)]
+    return {v for n in loads for i in n.indices for v in free_variables(i)}
+
+
+def _range_of(e: PrimExpr) -> tuple[int, int] | None:
+    """The least and the greatest value of an offset as its dtypes tell."""
+    if isinstance(e, IntImm):
+        return int(e.value), int(e.value)
+    if isinstance(e, (Add, Sub)):
+        a, b = _range_of(e.a), _range_of(e.b)
+        if a is None or b is None:
+            return None
+        return (a[0] + b[0], a[1] + b[1]) if isinstance(e, Add) else (a[0] - b[1], a[1] - b[0])
+    if isinstance(e, Cast) and e.value.dtype.is_int and e.value.dtype.bits <= 16:
+        return int(e.value.dtype.min_value), int(e.value.dtype.max_value)
+    return None
 
 
 def _check_offsets(plan: _Plan) -> None:
@@ -294,8 +334,9 @@ def pack_contraction(
     grouped one, each with a loop, in the places of the old ones.
 
     What is padded is 0. Where a dtype of the same size but another sign is asked for, elements are
-    moved by half its range; such offsets, and zero points, are taken out of the products:
-    ``sum (a + p) (b + q) = sum a b + p sum b + q sum a + n p q``. Raises ScheduleError unless the
+    moved by half its range; such offsets, and zero points for which the packed dtype has no room,
+    are taken out of the products: ``sum (a + p) (b + q) = sum a b + p sum b + q sum a + n p q``.
+    Raises ScheduleError unless the
     block sums products of two loads, widened, each indexed by the grouped axis alone.
 
         C[i, j] += A[i, k] * B[k, j]    →    B_p[j // 16, k // 4, j % 16 * 4 + k % 4] = B[k, j]
@@ -383,17 +424,13 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     if terms != padded:
         guards.append(LT(by_dim[place].var, const(terms, grouped.dtype)))
     element = BufferLoad(source, tuple(by_dim[k].var for k in range(source.ndim)))
+    at = {v: by_dim[k].var for k, v in enumerate(load.indices) if isinstance(v, Var)}
     buffer = _buffer(plan, 0, "packed", [a.dom.extent for a in axes])  # type: ignore[union-attr]
-    value = _guarded(_stored(plan, 0, element), guards)
+    value = _guarded(plan.stored(0, element, at), guards)
     indices = tuple(a.var for a in axes)
     block = Block(tuple(axes), (), (), buffer.name, BufferStore(buffer, value, indices))
     used = (*(load.indices[k] for k in others), plan.at(grouped))
     return _Made(with_regions(state, block), buffer, used)
-
-
-def _stored(plan: _Plan, which: int, element: BufferLoad) -> PrimExpr:
-    shift, dtype = plan.shifts[which], plan.dtypes[which]
-    return cast(dtype, cast("int32", element) + shift) if shift else cast(dtype, element)
 
 
 def _packed_streamed(state: State, plan: _Plan) -> _Made:
@@ -428,7 +465,8 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     by_dim: dict[int, PrimExpr] = {k: a.var for k, a in zip(others, axes)}
     by_dim[k_place], by_dim[j_place] = term, column
     element = BufferLoad(source, tuple(by_dim[k] for k in range(source.ndim)))
-    value = _guarded(_stored(plan, 1, element), guards)
+    moved = {v: by_dim[k] for k, v in enumerate(load.indices) if isinstance(v, Var)}
+    value = _guarded(plan.stored(1, element, moved), guards)
     all_axes = [*axes, vq, vj, *([vt] if g > 1 else [])]
     last = vj.var * g + vt.var if g > 1 else vj.var
     shape = [*(a.dom.extent for a in axes), const(groups, dtype)]  # type: ignore[union-attr]

@@ -4,16 +4,21 @@ to sizes that divide.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ...arith.number import number_of
 from ...ir import (
     INTRINSICS,
     LT,
     And,
     Call,
+    Div,
+    FloorDiv,
+    FloorMod,
     IntImm,
-    Max,
+    Mod,
     PrimExpr,
     Range,
     Select,
@@ -21,7 +26,7 @@ from ...ir import (
     const,
 )
 from ...ir.expr import cast
-from ...ir.walk import substitute
+from ...ir.walk import substitute, walk
 from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
 from ..op import if_then_else
@@ -32,10 +37,12 @@ from ..stmt import (
     BufferLoad,
     BufferStore,
     For,
+    ForKind,
     IterVar,
     Stmt,
 )
 from .bindings import loop_uses, runs_everywhere
+from .boxes import Access
 from .cache import new_buffer
 from .facts import facts_of
 from .inline import single_store
@@ -61,7 +68,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
                                               P[i] = A[i - 1]
     """
     target = state.loop(loop)
-    store = single_store(state, block)
+    store = single_store(state, block, "taken apart")
     name, value = block.name_hint, store.value
     realize = state.realize(block)
     if not state.path(realize).within(target):
@@ -91,7 +98,8 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
     filling = block.replace(body=store.replace(value=outside), name_hint=f"{name}_pad_const")
     fill_realize: Stmt = BlockRealize(realize.iter_values, realize.predicate, filling)
     for f in around:
-        fill_realize = For(f.loop_var, f.min, f.extent, f.kind, fill_realize)
+        kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
+        fill_realize = For(f.loop_var, f.min, f.extent, kind, fill_realize)
     made = fresh_copy(fill_realize)
     bound = {a.var: v for a, v in zip(block.iter_vars, realize.iter_values)}
     where = substitute(condition, bound)
@@ -130,6 +138,8 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     facts = facts_of(state, block)
     if facts.kind not in ("reduction", "complete") or not facts.simple:
         refuse(f"block {name} is no contraction: {facts.why or facts.kind}", block)
+    if facts.guarded:
+        refuse(f"block {name} writes under a condition", block)
     if len(padding) != len(block.iter_vars):
         refuse(f"block {name} has {len(block.iter_vars)} axes, got {len(padding)} paddings", block)
     why = runs_everywhere(state, block)
@@ -143,6 +153,7 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     if all(extents[v] is e for v, e in old_axes.items()):
         return state, None
     _check_value(state, block, facts, extents, old_axes)
+    kinds = {a.var: a.iter_type for a in block.iter_vars}
     scope = state.scope(realize)
     top = top_child(state, realize, scope.body if _is_seq(scope.body) else scope)
     replaced: dict[Any, Buffer] = {}
@@ -151,12 +162,20 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     for access, is_write in [(a, False) for a in facts.reads] + [(a, True) for a in facts.writes]:
         indices = [low for low, _ in access.box]
         shape = [
-            _reach(state, block, i, size, extents, old_axes)
+            _reach(state, block, access.buffer, i, size, extents, old_axes)
             for i, size in zip(indices, access.buffer.shape)
         ]
         there = replaced.get(access.buffer)
-        have = access.buffer if there is None else there
-        if all(a is b for a, b in zip(shape, have.shape)):
+        if there is not None and all(a is b for a, b in zip(shape, there.shape)):
+            continue
+        grown = [v for v in old_axes if extents[v] is not old_axes[v]]
+        matter = grown if is_write else [v for v in grown if kinds[v] != "spatial"]
+        same = all(a is b for a, b in zip(shape, access.buffer.shape))
+        if (
+            there is None
+            and same
+            and not any(v in free_variables(i) for i in indices for v in matter)
+        ):
             continue
         if there is not None:
             refuse(f"block {name} reads {access.buffer.name} twice, in different ways", block)
@@ -164,9 +183,9 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
         pad = new_buffer(access.buffer, f"{access.buffer.name}_pad", access.buffer.scope(), shape)
         replaced[access.buffer] = pad
         made = (
-            _copy_out(state, access.buffer, pad)
+            _copy_out(state, block, access, pad)
             if is_write
-            else _copy_in(state, access.buffer, pad)
+            else _copy_in(state, access, pad, old_axes)
         )
         (after if is_write else before).append(made)
     state = _rebuild(state, block, realize, loops, extents, replaced)
@@ -211,6 +230,8 @@ def _padded_extents(
             refuse(f"a padding is at least 1, got {p}", block)
         if len(loop_uses(realize, v)) != 1:
             refuse(f"loop {v.name} moves several axes", by_var[v])
+        if number_of(a.dom.min) != 0:
+            refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
         extent = a.dom.extent
         if p == 1 or state.analyzer.can_prove_equal(extent % p, 0):
             found[a.var] = extent
@@ -222,21 +243,30 @@ def _padded_extents(
 def _reach(
     state: State,
     block: Block,
+    buffer: Buffer,
     index: PrimExpr,
     size: PrimExpr,
     extents: dict[Var, PrimExpr],
     old: dict[Var, PrimExpr],
 ) -> PrimExpr:
     """The size of a padded buffer along a dimension that is accessed at `index`."""
-    if isinstance(index, Var):
-        return extents[index]
     if not any(extents[v] is not old[v] for v in free_variables(index) if v in extents):
         return size
+    if isinstance(index, Var) and state.analyzer.can_prove_equal(old[index], size):
+        return extents[index]
     known = {v: (const(0, e.dtype), e - 1) for v, e in extents.items()}
     span = interval_of(index, known, state.analyzer)
-    if span is None:
-        refuse(f"block {block.name_hint} indexes by {index}, of which no bound is known", block)
-    return state.analyzer.simplify(Max(size, cast(size.dtype, span[1] + 1)))
+    if span is None or not state.analyzer.can_prove(span[0] >= 0):
+        refuse(
+            f"block {block.name_hint} reads {buffer.name} at {index}, which is not shown to stay "
+            "at or above 0 where the axes are padded",
+            block,
+        )
+    # What lies behind is never read: a stride may leave some of a row over.
+    return state.analyzer.simplify(cast(size.dtype, span[1] + 1))
+
+
+_DIVISIONS = (Div, Mod, FloorDiv, FloorMod)
 
 
 def _check_value(
@@ -248,6 +278,9 @@ def _check_value(
 ) -> None:
     """Refuse unless padding with zeros changes no result."""
     name = block.name_hint
+    for n in walk(block.body):
+        if isinstance(n, _DIVISIONS) and n.dtype.is_int and not isinstance(n.b, IntImm):
+            refuse(f"block {name} divides by {n.b}, which would be 0 in the padding", block)
     reduced = {
         a.var
         for a in block.iter_vars
@@ -299,34 +332,38 @@ def _axes(shape: Sequence[PrimExpr]) -> list[IterVar]:
     ]
 
 
-def _inside(
-    axes: Sequence[IterVar], small: Sequence[PrimExpr], large: Sequence[PrimExpr]
-) -> PrimExpr:
-    condition: PrimExpr | None = None
-    for a, s, e in zip(axes, small, large):
-        if s is not e:
-            each = LT(a.var, cast(a.var.dtype, s))
-            condition = each if condition is None else And(condition, each)
-    assert condition is not None
-    return condition
-
-
-def _copy_in(state: State, source: Buffer, pad: Buffer) -> Stmt:
+def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]) -> Stmt:
+    """What is read, within the old extents of axes that index it by themselves; else 0."""
+    source = access.buffer
     axes = _axes(pad.shape)
     indices = tuple(a.var for a in axes)
-    condition = _inside(axes, source.shape, pad.shape)
-    zero = const(0, source.dtype)
-    value = if_then_else(condition, BufferLoad(source, indices), zero)
+    value: PrimExpr = BufferLoad(source, indices)
+    conditions: list[PrimExpr] = []
+    for a, (low, _), there, padded in zip(axes, access.box, source.shape, pad.shape):
+        before = old.get(low, there)  # type: ignore[call-overload]
+        enough = state.analyzer.can_prove(there >= before)
+        for limit in (before,) if enough else (before, there):
+            if not state.analyzer.can_prove(limit >= padded):
+                conditions.append(LT(a.var, cast(a.var.dtype, limit)))
+    if conditions:
+        inside = functools.reduce(And, conditions)
+        value = if_then_else(inside, value, const(0, source.dtype))
     block = Block(tuple(axes), (), (), pad.name, BufferStore(pad, value, indices))
     return looped(with_regions(state, block))[0]
 
 
-def _copy_out(state: State, target: Buffer, pad: Buffer) -> Stmt:
-    axes = _axes(target.shape)
-    indices = tuple(a.var for a in axes)
-    store = BufferStore(target, BufferLoad(pad, indices), indices)
-    block = Block(tuple(axes), (), (), pad.name, store)
-    return looped(with_regions(state, block))[0]
+def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
+    """The elements that `block` wrote before it was padded, back into its buffer."""
+    used = {v for low, _ in access.box for v in free_variables(low)}
+    axes = [
+        a.replace(var=Var(f"v{k}", a.var.dtype), iter_type="spatial")
+        for k, a in enumerate(a for a in block.iter_vars if a.var in used)
+    ]
+    names = dict(zip((a.var for a in block.iter_vars if a.var in used), (a.var for a in axes)))
+    indices = tuple(substitute(low, names) for low, _ in access.box)
+    store = BufferStore(access.buffer, BufferLoad(pad, indices), indices)
+    copying = Block(tuple(axes), (), (), pad.name, store)
+    return looped(with_regions(state, copying))[0]
 
 
 def _rebuild(

@@ -3,15 +3,15 @@
     @primitive(loop=LOOP, factors=list_of(EXPR), gives=list_of(LOOP))
     def split(state, loop, factors, *, preserve_unit_iters=True): -> (state, result)
 
-An argument that is not listed in the decorator is plain data (numbers, strings, lists of them).
-A `Kind` turns what the user gives (random variables) into what the function takes, into JSON and
-back.
+An argument that is not listed in the decorator is plain: numbers, text or lists of them, as its
+annotation says (`plain.py`). A `Kind` turns what the user gives (random variables) into what the
+function takes, into JSON and back.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ...base import ScheduleError
@@ -31,6 +31,7 @@ from ...ir import (
     Var,
 )
 from ...ir.expr import binary
+from .plain import checked, is_plain
 
 __all__ = [
     "BLOCK",
@@ -38,6 +39,8 @@ __all__ = [
     "EXPR",
     "EXTRA",
     "LOOP",
+    "LOOP_OR_PLACE",
+    "PLACES",
     "PRIMITIVES",
     "Kind",
     "Primitive",
@@ -64,6 +67,9 @@ class LoopRV:
 ExprRV = Var
 """A random variable for a number is a `Var`; `Schedule.get` gives its value."""
 
+PLACES = ("root", "inline")
+"""What stands for a loop where a block is computed at none."""
+
 
 class Host(Protocol):
     """What a kind needs of a schedule."""
@@ -86,9 +92,9 @@ class Names(Protocol):
 
 
 class Kind:
-    """How one argument or result is treated. The base class is plain data."""
+    """How one argument or result is treated. The base class is for what is data already."""
 
-    def given(self, host: Host, value: Any) -> Any:
+    def given(self, host: Host, value: Any, what: str) -> Any:
         """The argument as it is recorded: names of blocks become random variables."""
         return value
 
@@ -122,8 +128,21 @@ def to_data(value: Any) -> Any:
     return value
 
 
+class _Plain(Kind):
+    """Numbers, text, or lists of them."""
+
+    def __init__(self, annotation: str) -> None:
+        self.annotation = annotation
+
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        return checked(self.annotation, value, what)
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        return checked(self.annotation, value, what)
+
+
 class _Block(Kind):
-    def given(self, host: Host, value: Any) -> Any:
+    def given(self, host: Host, value: Any, what: str) -> Any:
         return host.block_given(value)
 
     def resolve(self, host: Host, value: Any, what: str) -> Any:
@@ -140,7 +159,7 @@ class _Block(Kind):
 
 
 class _Loop(_Block):
-    def given(self, host: Host, value: Any) -> Any:
+    def given(self, host: Host, value: Any, what: str) -> Any:
         return value
 
     def resolve(self, host: Host, value: Any, what: str) -> Any:
@@ -148,6 +167,18 @@ class _Loop(_Block):
 
     def wrap(self, host: Host, value: Any) -> Any:
         return host.new_loop(value)
+
+
+class _LoopOrPlace(_Loop):
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        return value if _is_place(value) else host.resolve_loop(value, what)
+
+    def wrap(self, host: Host, value: Any) -> Any:
+        return value if _is_place(value) else host.new_loop(value)
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and value in PLACES
 
 
 class _BlockOrLoop(_Block):
@@ -184,18 +215,35 @@ class _Expr(Kind):
         if isinstance(data, str):
             return names.of_name(data)
         if isinstance(data, list):
-            kind = _OPERATIONS.get(data[0]) if len(data) == 3 else None
+            known = len(data) == 3 and isinstance(data[0], str) and None not in data
+            kind = _OPERATIONS.get(data[0]) if known else None
             if kind is None:
                 raise ScheduleError(f"not an expression of a trace: {data!r}")
-            return binary(kind, self.decode(names, data[1]), self.decode(names, data[2]))
-        return data
+            return binary(kind, *(_number(self.decode(names, d)) for d in data[1:]))
+        return None if data is None else _number(data)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, PrimExpr):
+        return value
+    return checked("int", value, "a number of a trace")
 
 
 class _Extra(Kind):
-    """An annotation or other data that may hold random variables."""
+    """An annotation: numbers, text, lists and dictionaries that may hold random variables."""
 
-    def given(self, host: Host, value: Any) -> Any:
-        return value
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [self.given(host, v, what) for v in value]
+        if isinstance(value, dict):
+            return {checked("str", k, what): self.given(host, v, what) for k, v in value.items()}
+        value = to_data(value)
+        if isinstance(value, (list, dict)):
+            return self.given(host, value, what)
+        if value is None or isinstance(value, (bool, int, float, str, PrimExpr)):
+            return value
+        kinds = "numbers, text, lists and dictionaries of them"
+        raise ScheduleError(f"{what}: wanted {kinds}, got {type(value).__name__}")
 
     def resolve(self, host: Host, value: Any, what: str) -> Any:
         if isinstance(value, (list, tuple)):
@@ -219,9 +267,11 @@ class _Extra(Kind):
         if isinstance(data, list):
             return [self.decode(names, v) for v in data]
         if isinstance(data, dict):
-            if "rv" in data:
+            if data.keys() == {"rv"}:
                 return names.of_name(data["rv"])
-            return {k: self.decode(names, v) for k, v in data["dict"].items()}
+            if data.keys() == {"dict"} and isinstance(data["dict"], dict):
+                return {k: self.decode(names, v) for k, v in data["dict"].items()}
+            raise ScheduleError(f"not an annotation of a trace: {data!r}")
         return data
 
 
@@ -236,8 +286,8 @@ class _List(Kind):
             raise ScheduleError(f"{what or 'the argument'}: wanted a list, got {value!r}")
         return [f(v) for v in value]
 
-    def given(self, host: Host, value: Any) -> Any:
-        return self._each(lambda v: self.element.given(host, v), value)
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        return self._each(lambda v: self.element.given(host, v, what), value, what)
 
     def resolve(self, host: Host, value: Any, what: str) -> Any:
         return self._each(lambda v: self.element.resolve(host, v, what), value, what)
@@ -256,8 +306,8 @@ BLOCK: Kind = _Block()
 LOOP: Kind = _Loop()
 BLOCK_OR_LOOP: Kind = _BlockOrLoop()
 EXPR: Kind = _Expr()
+LOOP_OR_PLACE: Kind = _LoopOrPlace()
 EXTRA: Kind = _Extra()
-DATA: Kind = Kind()
 
 
 def list_of(kind: Kind) -> Kind:
@@ -269,7 +319,6 @@ class Primitive(NamedTuple):
     """A primitive by name, with the kinds of its arguments and of its result (None: nothing).
 
     random  it takes `rng` and `decision`, and gives (state, result, decision)
-    pure    it only looks: the state it returns is the one it got
     """
 
     name: str
@@ -281,13 +330,26 @@ class Primitive(NamedTuple):
 
     def kind(self, name: str) -> Kind:
         """The kind of an argument."""
-        return self.kinds.get(name, DATA)
+        return self.kinds[name]
+
+    def missing(self, given: Mapping[str, Any]) -> list[str]:
+        """The arguments that are not given and have no default."""
+        return [
+            p.name
+            for p in self.signature.parameters.values()
+            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and p.name not in given
+        ]
+
+    @property
+    def gives_list(self) -> bool:
+        """Whether the result is a list."""
+        return isinstance(self.gives, _List)
 
     def outputs(self, result: Any) -> list[Any]:
         """The random variables in what the user got."""
         if self.gives is None:
             return []
-        return list(result) if isinstance(self.gives, _List) else [result]
+        return list(result) if self.gives_list else [result]
 
 
 PRIMITIVES: dict[str, Primitive] = {}
@@ -306,6 +368,11 @@ def primitive(
         unknown = set(kinds) - {p.name for p in parameters}
         if unknown:
             raise ScheduleError(f"{f.__name__} has no argument {', '.join(unknown)}")
+        for p in parameters:
+            if p.name not in kinds:
+                if not is_plain(p.annotation):
+                    raise ScheduleError(f"{f.__name__}: the kind of {p.name} is not declared")
+                kinds[p.name] = _Plain(p.annotation)
         signature = inspect.Signature(parameters)
         PRIMITIVES[f.__name__] = Primitive(f.__name__, f, signature, kinds, gives, random)
         return f

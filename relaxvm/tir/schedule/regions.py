@@ -26,6 +26,7 @@ from .state import State, loads_of, refuse, statements_below
 
 __all__ = [
     "allocated_in",
+    "check_no_bare_stores",
     "drop_buffer",
     "owner_of",
     "point_region",
@@ -161,11 +162,18 @@ def replace_buffers(root: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
     return transform(root, lambda n: None, pre=pre)
 
 
-def only_plain_accesses(state: State, root: Stmt, buffer: Buffer, what: str) -> None:
-    """Refuse where the memory is used by way of views or pointers, or in the bindings of blocks."""
-    stack: list[Stmt] = [root]
+def only_plain_accesses(
+    state: State, root: Stmt, buffer: Buffer, what: str, outside: bool = False
+) -> None:
+    """Refuse where the memory is used by way of views or pointers, or in the bindings of blocks.
+
+    outside  whether it may be used outside of blocks: by statements, by the ranges of loops
+    """
+    stack: list[tuple[Stmt, bool]] = [(root, False)]
     while stack:
-        s = stack.pop()
+        s, in_block = stack.pop()
+        if not (outside or in_block):
+            _check_outside(s, buffer, what)
         if isinstance(s, BlockRealize):
             for e in (*s.iter_values, s.predicate):
                 if not isinstance(e, Var) and any(
@@ -178,10 +186,33 @@ def only_plain_accesses(state: State, root: Stmt, buffer: Buffer, what: str) -> 
                 _check_simple(facts, buffer, what)
                 continue
             _check_views(s, buffer, what)
+            in_block = facts is not None
         elif type(s) not in (For, SeqStmt, BlockRealize):
             _walk_for_pointers(s, buffer, what)
-            continue
-        stack.extend(statements_below(s))
+        stack.extend((c, in_block) for c in statements_below(s))
+
+
+def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) -> None:
+    """Refuse where a statement outside of blocks writes one of the memories `data`."""
+    stack: list[Stmt] = [state.fn.body]
+    while stack:
+        s = stack.pop()
+        if type(s) is BufferStore and s.buffer.data in data:
+            refuse(f"{what}: {s.buffer.name} is written outside of blocks", block)
+        if type(s) is not Block or state.child_realizes(s):
+            stack.extend(statements_below(s))
+
+
+def _check_outside(s: Stmt, buffer: Buffer, what: str) -> None:
+    """Refuse where a statement, or the range of a loop, uses the buffer outside of blocks."""
+    if isinstance(s, For):
+        if any(n.buffer.data is buffer.data for e in (s.min, s.extent) for n in loads_of(e)):
+            refuse(f"{what}: {buffer.name} says how long loop {s.loop_var.name} runs", s)
+    elif not isinstance(s, (SeqStmt, BlockRealize, Block)):
+        loads = [n for c in s._children_() if isinstance(c, PrimExpr) for n in loads_of(c)]
+        for n in (s, *loads):
+            if isinstance(n, (BufferLoad, BufferStore)) and n.buffer.data is buffer.data:
+                refuse(f"{what}: {buffer.name} is used outside of blocks")
 
 
 def _check_simple(facts: Facts, buffer: Buffer, what: str) -> None:

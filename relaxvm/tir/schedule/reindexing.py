@@ -15,8 +15,8 @@ from .boxes import Access
 from .cache import new_buffer
 from .facts import facts_of
 from .index_map import IndexMap
-from .layout import BUFFER, INDEX_MAP, buffer_of, looped
-from .marks import find_buffer
+from .layout import INDEX_MAP, looped
+from .marks import BUFFER, buffer_of, find_buffer
 from .places import add_allocation, insert_after, insert_before, top_child
 from .primitive import BLOCK, primitive
 from .regions import only_plain_accesses, refresh_around, replace_accesses, users_of, with_regions
@@ -97,9 +97,9 @@ def _copied(
     anchor = top_child(state, realize, place)
     nest, _ = looped(copying)
     state = (insert_after if write else insert_before)(state, anchor, nest)
-    state = state.replace(block, made)
-    state = refresh_around(state, made)
     state = add_allocation(state, scope, copy)
+    state = state.replace(state.now(block), made)
+    state = refresh_around(state, made)
     return state, state.now(copying)
 
 
@@ -119,6 +119,8 @@ def _check_alone(state: State, block: Block, buffer: Buffer, write: bool) -> Non
             refuse(f"block {other.name_hint} also writes {buffer.name}", other)
     if write and not facts_of(state, block).idempotent:
         refuse(f"block {block.name_hint} goes on with what is in {buffer.name} already", block)
+    if write and facts_of(state, block).guarded:
+        refuse(f"block {block.name_hint} writes {buffer.name} under a condition", block)
     if not write and buffer.data in facts_of(state, block).write_data():
         refuse(f"block {block.name_hint} writes {buffer.name} itself", block)
 

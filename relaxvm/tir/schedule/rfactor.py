@@ -23,7 +23,7 @@ from ..stmt import (
     SeqStmt,
     Stmt,
 )
-from .bindings import loop_uses, predicate_is_domain
+from .bindings import loop_uses, moving_domain, predicate_is_domain
 from .boxes import iters_of
 from .cache import new_buffer
 from .dependence import check_init_comes_first
@@ -33,7 +33,7 @@ from .primitive import BLOCK, LOOP, primitive
 from .reducer import Reducer, match_reducer
 from .regions import with_regions
 from .spans import top_of
-from .state import State, refuse
+from .state import State, free_variables, loads_of, refuse
 
 __all__ = ["rfactor"]
 
@@ -99,8 +99,16 @@ def _check(
     if not predicate_is_domain(state, realize, state.loops_above(realize)):
         refuse(f"block {name} runs under a condition", block)
     check_init_comes_first(state, realize, state.loops_above(realize))
+    for f in reducing:
+        for e in (f.min, f.extent):
+            if loads_of(e) or any(state.has_loop(v) for v in free_variables(e)):
+                refuse(f"the range of loop {f.loop_var.name} changes: {f.min}, {f.extent}", f)
+    why = moving_domain(state, block)
+    if why:
+        refuse(f"block {name} cannot be factored: {why}", block)
     others = [f for f in reducing if f is not target]
-    for f in others:
+    idle = [f for f in loops if not loop_uses(realize, f.loop_var)]
+    for f in (*others, *idle):
         if not state.analyzer.can_prove(f.extent >= 1):
             refuse(
                 f"loop {f.loop_var.name} may have no iterations, so that partial results would not "
@@ -275,7 +283,14 @@ def _final_block(
     old = tuple(BufferLoad(b, i) for b, i in places)
     step = tuple(BufferLoad(p, _at(i, place, rf)) for p, (_, i) in zip(partial, places))
     body = simultaneous(places, reducer.combine(old, step))
-    made = block.replace(iter_vars=tuple(axes), body=body)
+    # An init that names a reduce axis means its first value.
+    starts: dict[Any, PrimExpr] = {
+        a.var: a.dom.min  # type: ignore[union-attr]
+        for a in block.iter_vars
+        if a.iter_type == "reduce"
+    }
+    init = None if block.init is None else substitute(block.init, starts)
+    made = block.replace(iter_vars=tuple(axes), body=body, init=init)
     made = with_regions(state, made)
     condition = _beyond(state, realize, state.loops_above(realize), "spatial", new)
     nest: Stmt = BlockRealize(tuple(bound), const(True) if condition is None else condition, made)

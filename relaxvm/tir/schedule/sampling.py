@@ -9,7 +9,7 @@ from typing import Any
 from ...ir import IntImm, Var
 from ..stmt import Block
 from .moving import places_for_compute_at
-from .primitive import BLOCK, EXPR, LOOP, list_of, primitive
+from .primitive import BLOCK, EXPR, LOOP, LOOP_OR_PLACE, list_of, primitive
 from .state import State, refuse
 
 __all__ = [
@@ -17,6 +17,9 @@ __all__ = [
     "sample_compute_location",
     "sample_perfect_tile",
 ]
+
+
+_MOST_FACTORS = 64
 
 
 @primitive(gives=EXPR, random=True)
@@ -80,8 +83,10 @@ def sample_perfect_tile(
     decision              the factors to take instead of drawing; the first is fitted to the extent
     """
     f = state.loop(loop)
-    if n < 1:
-        refuse(f"wanted at least one factor, got n={n}", f)
+    if not 1 <= n <= _MOST_FACTORS:
+        refuse(f"wanted 1 to {_MOST_FACTORS} factors, got n={n}", f)
+    if max_innermost_factor < 1:
+        refuse(f"max_innermost_factor is at least 1, got {max_innermost_factor}", f)
     if not isinstance(f.extent, IntImm):
         refuse(f"the extent {f.extent} of loop {loop.name} is not constant", f)
     extent = max(f.extent.value, 1)
@@ -106,7 +111,7 @@ def sample_perfect_tile(
     return state, factors, factors
 
 
-@primitive(block=BLOCK, gives=LOOP, random=True)
+@primitive(block=BLOCK, gives=LOOP_OR_PLACE, random=True)
 def sample_compute_location(
     state: State, block: Block, decision: int | None = None, *, rng: random.Random
 ) -> tuple[State, Any, int]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...arith import Analyzer
-from ...base import RelaxvmError, ScheduleError, TIRError
+from ...base import DTypeError, RelaxvmError, ScheduleError, TIRError
 from ...ir import GlobalVar, IntImm, IRModule, PrimExpr, Var, substitute
 from ...ir.expr import INT32, as_expr
 from ..analysis import verify_well_formed
@@ -31,6 +31,7 @@ from . import (
     rfactor,
     sampling,
     tensorize,
+    windows,
 )
 from .nest import picture
 from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, Primitive
@@ -41,6 +42,7 @@ __all__ = ["Schedule"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LEVELS = ("detail", "fast", "none")
+_MASKS = ("all", "none")
 
 
 def face(function: F) -> Any:
@@ -91,6 +93,10 @@ class Schedule:
             raise ScheduleError(
                 f"error_render_level is one of {', '.join(_LEVELS)}, got {error_render_level!r}"
             )
+        if debug_mask not in _MASKS and type(debug_mask) is not int:
+            raise ScheduleError(
+                f'debug_mask is "all", "none" or a number as in TVM, got {debug_mask!r}'
+            )
         self._base = mod
         self._states: dict[str, State] = {}
         for gv, fn in mod.functions.items():
@@ -131,9 +137,10 @@ class Schedule:
         """The function that `get_block` looks into by default."""
         return None if self._working is None else self._base.get_global_var(self._working)
 
-    def work_on(self, func_name: str) -> None:
+    def work_on(self, func_name: str | GlobalVar) -> None:
         """Let `get_block` look into the function `func_name` from here on."""
-        self._working = self._known(func_name)
+        named = func_name.name_hint if isinstance(func_name, GlobalVar) else func_name
+        self._working = self._known(named)
 
     @property
     def state(self) -> State:
@@ -146,7 +153,7 @@ class Schedule:
         self.trace.show()
 
     def _known(self, func_name: str) -> str:
-        if func_name not in self._states:
+        if not isinstance(func_name, str) or func_name not in self._states:
             there = ", ".join(self._states) or "none"
             raise ScheduleError(f"no loop function is named {func_name!r}; there are: {there}")
         return func_name
@@ -213,15 +220,14 @@ class Schedule:
         found: Block = block
         return found
 
-    def resolve_loop(self, rv: Any, what: str) -> Any:
-        if isinstance(rv, str) and rv in ("root", "inline"):
-            return rv
+    def resolve_loop(self, rv: Any, what: str) -> Var:
         if not isinstance(rv, LoopRV):
             raise ScheduleError(f"{what}: wanted a loop (of get_loops), got {type(rv).__name__}")
         function, var = self._entry(rv, what)
         self._stay_in(function, what)
         self._states[function].loop(var)
-        return var
+        found: Var = var
+        return found
 
     def _stay_in(self, function: str, what: str) -> None:
         if function != self._current:
@@ -252,9 +258,7 @@ class Schedule:
         self._table[rv] = (self._current, block)
         return rv
 
-    def new_loop(self, loop: Any) -> Any:
-        if isinstance(loop, str):
-            return loop
+    def new_loop(self, loop: Var) -> LoopRV:
         rv = LoopRV()
         self._table[rv] = (self._current, loop)
         return rv
@@ -267,17 +271,14 @@ class Schedule:
     def block_given(self, value: Any) -> Any:
         return self.get_block(value) if isinstance(value, str) else value
 
-    def _size_variable(self, name: str) -> Var:
-        for fn in (self._states[self._function()].fn,):
-            for b in fn.buffers:
-                for e in (*b.shape, *b.strides):
-                    for v in free_variables(e):
-                        if v.name == name:
-                            return v
-            for p in fn.params:
-                if p.name == name:
-                    return p
-        raise ScheduleError(f"the trace uses the size {name!r}, which the function does not have")
+    def get_size(self, name: str) -> Var:
+        """The symbolic size, or scalar parameter, of that name of the function worked on."""
+        fn = self.state.fn
+        sizes = [e for b in fn.buffers for e in (*b.shape, *b.strides)]
+        for v in (*(v for e in sizes for v in free_variables(e)), *fn.params):
+            if v.name == name:
+                return v
+        raise ScheduleError(f"get_size: the function has no size {name!r}")
 
     # -- applying primitives -----------------------------------------------------------------------
 
@@ -287,8 +288,11 @@ class Schedule:
         except TypeError as error:
             raise ScheduleError(f"{kind.name}: {error}") from None
         bound.apply_defaults()
+        if isinstance(bound.arguments.get("func_name"), GlobalVar):
+            bound.arguments["func_name"] = bound.arguments["func_name"].name_hint
         given = {
-            name: kind.kind(name).given(self, value) for name, value in bound.arguments.items()
+            name: kind.kind(name).given(self, value, f"{kind.name}: {name}")
+            for name, value in bound.arguments.items()
         }
         return self._apply(kind, given)[0]
 
@@ -303,6 +307,10 @@ class Schedule:
             result, decision = self._perform(kind, given, state)
         except ScheduleError as error:
             raise self._rendered(kind, error, state, function) from None
+        except (TIRError, DTypeError) as error:
+            # What the arguments asked for cannot be built: a number beyond int32, an unknown dtype.
+            refusal = ScheduleError(str(error))
+            raise self._rendered(kind, refusal, state, function) from error
         except RelaxvmError as error:
             error.add_note(f"in {kind.name} of function {function}")
             raise
@@ -323,10 +331,8 @@ class Schedule:
             value = kind.kind(name).resolve(self, given[name], f"{kind.name}: {name}")
             if parameter.kind is parameter.VAR_POSITIONAL:
                 positional.extend(value or ())
-            elif parameter.kind is parameter.KEYWORD_ONLY:
-                named[name] = value
             else:
-                positional.append(value)
+                named[name] = value
         decision = None
         if kind.random:
             new, result, decision = kind.function(state, *positional, **named, rng=self._rng)
@@ -438,6 +444,7 @@ class Schedule:
 
     decompose_reduction = face(decompose.decompose_reduction)
     rfactor = face(rfactor.rfactor)
+    separate_window = face(windows.separate_window)
     decompose_padding = face(padding.decompose_padding)
     pad_einsum = face(padding.pad_einsum)
     pack_contraction = face(packing.pack_contraction)

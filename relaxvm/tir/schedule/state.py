@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from ...arith import Analyzer
 from ...base import ScheduleError
-from ...ir import IntImm, Node, PrimExpr, Var, const
+from ...ir import IntImm, Node, PrimExpr, Range, Var, const
 from ...ir.walk import substitute
 from ..copies import fresh_copy
 from ..stmt import (
@@ -90,7 +90,7 @@ class State:
 
     def __init__(self, fn: PrimFunc, moved: Mapping[int, tuple[Block, Block]], facts: Any) -> None:
         self.fn = fn
-        # id(block at the start of the primitive) -> (that block, what it became)
+        # id(block that the primitive met) -> (that block, what became of it)
         self.moved = dict(moved)
         self._index: dict[int, Path] | None = None
         self._loops: dict[Var, Path] = {}
@@ -257,14 +257,10 @@ class State:
 
     def _moves(self, pairs: Iterable[tuple[Block, Block]]) -> dict[int, tuple[Block, Block]]:
         step = {id(a): b for a, b in pairs}
-        result = {}
-        known: set[int] = set()
-        for key, (first, last) in self.moved.items():
-            known.add(id(last))
-            result[key] = (first, step.get(id(last), last))
+        result = {k: (first, step.get(id(last), last)) for k, (first, last) in self.moved.items()}
         for a, b in pairs:
-            if id(a) not in known and id(a) not in result:
-                result[id(a)] = (a, b)
+            # Also of those that were themselves made in between: a primitive may hold on to them.
+            result.setdefault(id(a), (a, b))
         return result
 
     def now(self, block: Block) -> Block:
@@ -332,7 +328,8 @@ def substitute_loops(
 ) -> tuple[Stmt, list[tuple[Block, Block]]]:
     """`stmt` with loop variables replaced, and the blocks that became others.
 
-    A block with axes does not see loop variables, its realize does; so its body is not visited.
+    A block with axes does not see loop variables, its realize and the domains of its axes do; so
+    its body is not visited.
     """
 
     def change(s: Stmt) -> Stmt | None:
@@ -350,12 +347,23 @@ def substitute_loops(
     pairs: list[tuple[Block, Block]] = []
 
     def block(b: Block) -> Stmt:
-        made = b if b.iter_vars else substitute(b, values)
-        if made is not b:
-            pairs.extend(paired_blocks(b, made))
+        if not b.iter_vars:
+            made = substitute(b, values)
+            if made is not b:
+                pairs.extend(paired_blocks(b, made))
+            return made
+        axes = tuple(a._map_children_(_domain_with(values)) for a in b.iter_vars)
+        if all(a is c for a, c in zip(axes, b.iter_vars)):
+            return b
+        made = b.replace(iter_vars=axes)
+        pairs.append((b, made))
         return made
 
     return rebuilt_outside_blocks(stmt, change, block), pairs
+
+
+def _domain_with(values: Mapping[Var, PrimExpr]) -> Callable[[Any], Any]:
+    return lambda c: substitute(c, values) if isinstance(c, Range) else c
 
 
 def rebuilt_outside_blocks(

@@ -153,6 +153,16 @@ def _blockized(
     if why:
         refuse(f"block {block.name_hint} cannot be divided: {why}", block)
     mapper = IterMapper(iters_of(all_loops), state.analyzer)
+    if block.init is not None:
+        moved = mapper.determined(realize.iter_values)
+        for f in inner_loops:
+            if f.loop_var not in moved and number_of(f.extent) != 1:
+                refuse(
+                    f"loop {f.loop_var.name} runs the same reduction of block {block.name_hint} "
+                    "more than once, so that init must stay in it",
+                    f,
+                    block,
+                )
     inner = {f.loop_var for f in inner_loops}
     outer = {f.loop_var for f in all_loops} - inner
     inner_predicate, outer_predicate = _split_predicate(state, realize, inner, outer)

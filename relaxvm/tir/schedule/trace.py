@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...base import ScheduleError
-from .primitive import PRIMITIVES, BlockRV, LoopRV, Primitive
+from ...base import ScheduleError, TIRError
+from .index_map import IndexMap, size_name
+from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
 
 __all__ = ["Instruction", "Trace"]
 
@@ -73,6 +74,7 @@ class _Names:
         self._keep: list[Any] = []
         self._by_name: dict[str, Any] = {}
         self._free = free
+        self.sizes: dict[str, None] = {}  # names of symbolic sizes, in the order of their use
 
     def define(self, rv: Any, name: str | None = None) -> str:
         letter = "b" if isinstance(rv, BlockRV) else "l" if isinstance(rv, LoopRV) else "v"
@@ -89,15 +91,18 @@ class _Names:
         found = self._names.get(id(rv))
         if found is not None:
             return found
-        name = getattr(rv, "name", None)
+        name: str | None = getattr(rv, "name", None)
         if name is None:
             raise ScheduleError("the trace uses a random variable that no instruction made")
+        self.sizes.setdefault(name)
         return f"${name}"
 
     def of_name(self, name: Any) -> Any:
-        if name is None or name in ("root", "inline"):
+        if name is None or name in PLACES:
             return name
-        if isinstance(name, str) and name.startswith("$") and self._free is not None:
+        if not isinstance(name, str):
+            raise ScheduleError(f"not the name of a random variable: {name!r}")
+        if name.startswith("$") and self._free is not None:
             return self._free(name[1:])
         if name not in self._by_name:
             raise ScheduleError(f"the trace uses {name!r}, which no instruction made")
@@ -105,6 +110,72 @@ class _Names:
 
     def variable(self, name: str) -> Any:
         return self.of_name(name)
+
+
+def _parsed(
+    json_obj: Any,
+) -> tuple[list[tuple[Primitive, dict[str, Any], list[str]]], dict[int, Any]]:
+    """(instructions, decisions) of the JSON form of a trace, of which nothing is believed."""
+    data = json_obj
+    if isinstance(json_obj, (str, bytes, bytearray)):
+        try:
+            data = json.loads(json_obj)
+        except (ValueError, RecursionError) as error:
+            raise ScheduleError(f"not the JSON form of a trace: {error}") from None
+    _check_depth(data)
+    pair = isinstance(data, (list, tuple)) and len(data) == 2
+    if not (pair and all(isinstance(part, (list, tuple)) for part in data)):
+        raise ScheduleError("not the JSON form of a trace: wanted [instructions, decisions]")
+    rows = [_parsed_row(row) for row in data[0]]
+    decisions: dict[int, Any] = {}
+    for each in data[1]:
+        position = each[0] if isinstance(each, (list, tuple)) and len(each) == 2 else None
+        if type(position) is not int or not 0 <= position < len(rows):
+            raise ScheduleError("not the JSON form of a trace: a decision is [position, decision]")
+        kind = rows[position][0]
+        if not kind.random or position in decisions:
+            why = "has two decisions" if kind.random else "draws nothing, but has a decision"
+            raise ScheduleError(f"instruction {position} of the trace, {kind.name}, {why}")
+        decisions[position] = each[1]
+    return rows, decisions
+
+
+def _parsed_row(row: Any) -> tuple[Primitive, dict[str, Any], list[str]]:
+    right = isinstance(row, (list, tuple)) and len(row) == 3
+    name, args, outputs = row if right else (None, None, None)
+    right = isinstance(name, str) and isinstance(args, dict) and isinstance(outputs, (list, tuple))
+    if not right or not all(isinstance(o, str) for o in outputs):
+        raise ScheduleError(
+            "not the JSON form of a trace: an instruction is [name, {argument: value}, [outputs]]"
+        )
+    kind = PRIMITIVES.get(name)
+    if kind is None:
+        raise ScheduleError(f"the trace has the unknown instruction {name!r}")
+    unknown = [k for k in args if k not in kind.signature.parameters]
+    if unknown:
+        raise ScheduleError(f"{name} has no argument {', '.join(sorted(unknown))}")
+    missing = kind.missing(args)
+    if missing:
+        raise ScheduleError(f"{name} wants the argument {', '.join(missing)}")
+    return kind, args, list(outputs)
+
+
+def _check_depth(data: Any) -> None:
+    """Refuse what is nested so deeply that no schedule can have made it."""
+    stack = [(data, 0)]
+    while stack:
+        value, depth = stack.pop()
+        if depth > _MOST_DEPTH:
+            raise ScheduleError(
+                f"not the JSON form of a trace: nested more than {_MOST_DEPTH} deep"
+            )
+        if isinstance(value, (list, tuple)):
+            stack.extend((v, depth + 1) for v in value)
+        elif isinstance(value, dict):
+            stack.extend((v, depth + 1) for v in value.values())
+
+
+_MOST_DEPTH = 64
 
 
 class Trace:
@@ -220,57 +291,52 @@ class Trace:
 
     @staticmethod
     def apply_json_to_schedule(json_obj: Any, sch: Any) -> None:
-        """Apply a trace saved as JSON to a schedule. Raises ScheduleError if it is none."""
-        data = json.loads(json_obj) if isinstance(json_obj, (str, bytes)) else json_obj
-        try:
-            rows, pairs = data
-            decisions = {int(k): d for k, d in pairs}
-            rows = [(str(name), dict(args), list(outputs)) for name, args, outputs in rows]
-        except (TypeError, ValueError) as error:
-            raise ScheduleError(f"not the JSON form of a trace: {error}") from None
-        names = _Names(sch._size_variable)
-        for position, (name, args, outputs) in enumerate(rows):
-            kind = PRIMITIVES.get(name)
-            if kind is None:
-                raise ScheduleError(f"the trace has the unknown instruction {name!r}")
-            unknown = set(args) - set(kind.signature.parameters)
-            if unknown:
-                raise ScheduleError(f"{name} has no argument {', '.join(sorted(unknown))}")
-            given = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
+        """Apply a trace saved as JSON to a schedule. Raises ScheduleError if it is none, or if an
+        instruction is refused; those before it have been applied then.
+        """
+        rows, decisions = _parsed(json_obj)
+        names = _Names(sch.get_size)
+        for position, (kind, args, outputs) in enumerate(rows):
+            try:
+                given = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
+            except TIRError as error:
+                raise ScheduleError(f"{kind.name} of the trace: {error}") from error
             if kind.random:
                 given["decision"] = decisions.get(position)
             made = sch._run(kind, given)
             if len(made) != len(outputs):
                 raise ScheduleError(
-                    f"{name} gave {len(made)} results here, the trace has {len(outputs)}"
+                    f"{kind.name} gave {len(made)} results here, the trace has {len(outputs)}"
                 )
             for rv, output in zip(made, outputs):
                 if not isinstance(rv, str):
                     names.define(rv, output)
                 elif output != rv:
-                    raise ScheduleError(f"{name} gave {rv!r}, the trace has {output!r}")
+                    raise ScheduleError(f"{kind.name} gave {rv!r}, the trace has {output!r}")
 
     def as_python(self, remove_postproc: bool = False) -> list[str]:
-        """One line of Python per instruction."""
+        """One line of Python per instruction, after one for each symbolic size that is used."""
         source = self.without_postproc() if remove_postproc else self
         names = _Names()
         lines: list[str] = []
         for k, inst in enumerate(source.insts):
-            args = [
-                f"{name}={_python(inst.kind.kind(name).encode(names, v), v)}"
-                for name, v in inst.args.items()
-                if inst.kind.signature.parameters[name].kind.name != "VAR_POSITIONAL"
-            ]
+            positional: list[str] = []
+            named: list[str] = []
             for name, v in inst.args.items():
+                encoded = inst.kind.kind(name).encode(names, v)
                 if inst.kind.signature.parameters[name].kind.name == "VAR_POSITIONAL":
-                    encoded = inst.kind.kind(name).encode(names, v)
-                    args = [*(_python(e, w) for e, w in zip(encoded, v)), *args]
+                    positional += [_python(e, w) for e, w in zip(encoded, v)]
+                else:
+                    named.append(f"{name}={_python(encoded, v)}")
             if k in source._decisions:
-                args.append(f"decision={source._decisions[k]!r}")
-            call = f"sch.{inst.name}({', '.join(args)})"
+                named.append(f"decision={source._decisions[k]!r}")
+            call = f"sch.{inst.name}({', '.join([*positional, *named])})"
             outputs = ", ".join(_define(names, o) for o in inst.outputs)
+            # A list of one is taken apart, too.
+            outputs += "," if len(inst.outputs) == 1 and inst.kind.gives_list else ""
             lines.append(f"{outputs} = {call}" if outputs else call)
-        return lines
+        sizes = [f"{size_name(f'${n}')} = sch.get_size({n!r})" for n in names.sizes]
+        return [*sizes, *lines]
 
     def __str__(self) -> str:
         body = self.as_python() or ["pass"]
@@ -327,8 +393,10 @@ _TREES = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"}
 
 def _python(encoded: Any, value: Any) -> str:
     """JSON data of an argument as Python text: names of random variables without quotes."""
+    if isinstance(value, IndexMap):
+        return value.to_python()
     if isinstance(encoded, str) and not isinstance(value, str):
-        return encoded.removeprefix("$")
+        return size_name(encoded)
     if isinstance(encoded, list) and hasattr(value, "_children_") and len(encoded) == 3:
         a, b = _python(encoded[1], value.a), _python(encoded[2], value.b)
         if encoded[0] in _TREES:

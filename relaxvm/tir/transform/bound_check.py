@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base import DataType
-from ...ir import Broadcast, Call, IntImm, Intrinsic, PrimExpr, Ramp, StringImm, Sub, const
+from ...ir import Broadcast, Call, IntImm, PrimExpr, Ramp, StringImm, Sub, const
 from ...ir.expr import binary, cast
 from ...ir.op import INTRINSICS
 
 __all__ = ["BOUND_CHECK", "checked_index"]
 
 _INT64 = DataType("int64")
-BOUND_CHECK = INTRINSICS["bound_check"] = Intrinsic("tir.bound_check", 3, "given", "opaque")
+BOUND_CHECK = INTRINSICS["bound_check"]
 
 
 def checked_index(

@@ -11,8 +11,9 @@ Schedules leave such buffers behind: what a tile needs is indexed as if all tile
 buffer is shrunk to what one iteration of a loop L uses if every iteration first writes all of that
 part: the first access inside L is in a nest of loops that holds no other access of the buffer (but
 of the element just stored), is under no condition (but that of staying within the buffer) and fills
-a box without gaps; and every other access stays within the box. So no iteration can see what
-another one left. Axes along which the box has one element vanish.
+a box without gaps, or several such nests fill neighbouring boxes one after the other; and every
+other access stays within the box. So no iteration can see what another one left. Axes along which
+the box has one element vanish.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from ...ir import (
 from ...ir.expr import binary, cast
 from ...ir.op import INTRINSICS
 from ...ir.transform import prim_func_pass
-from ...ir.walk import transform
+from ...ir.walk import substitute, transform
 from ..analysis.intervals import interval_of
 from ..stmt import (
     Block,
@@ -269,17 +270,52 @@ class _Prover:
     def box_within(
         self, loop: For | Block, accesses: list[_Access], shape: tuple[PrimExpr, ...]
     ) -> _Box | None:
-        """The box that the first access fills in each iteration of `loop` (or run of the block), if
-        all others stay in it.
+        """The box that the first accesses fill in each iteration of `loop` (or run of the block),
+        if all others stay in it.
         """
-        first = accesses[0]
-        nest = first.scope.loops_until(loop)
-        if not self._unconditional(first, loop, shape) or _shares_nest(first, accesses, nest):
-            return None
-        box = self._filled(first.indices, nest)
+        box: _Box | None = None
+        rest = accesses
+        while rest:
+            more, behind = self._filled_first(loop, rest, shape)
+            both = more if box is None or more is None else self._joined(box, more)
+            if both is None:
+                break
+            box, rest = both, behind
         if box is None:
             return None
-        return box if all(self._inside(a, loop, box) for a in accesses[1:]) else None
+        return box if all(self._inside(a, loop, box, shape) for a in rest) else None
+
+    def _filled_first(
+        self, loop: For | Block, accesses: list[_Access], shape: tuple[PrimExpr, ...]
+    ) -> tuple[_Box | None, list[_Access]]:
+        """The box that the first access fills, and the accesses that follow its loops."""
+        first = accesses[0]
+        nest = first.scope.loops_until(loop)
+        if not first.is_store or any(i.dtype.lanes > 1 for i in first.indices):
+            return None, accesses
+        if not self._unconditional(first, loop, shape) or _shares_nest(first, accesses, nest):
+            return None, accesses
+        behind = [
+            a
+            for a in accesses[1:]
+            if not (nest and nest[-1] in a.scope.loops_until(loop) and _same(a, first))
+        ]
+        return self._filled(first.indices, nest, shape), behind
+
+    def _joined(self, a: _Box, b: _Box) -> _Box | None:
+        """The box that both boxes make if `b` lies right behind `a` along one axis."""
+        equal = self.analyzer.can_prove_equal
+        axis = None
+        for k, (low, extent) in enumerate(zip(b.low, b.extent)):
+            if equal(a.low[k], low) and equal(a.extent[k], extent):
+                continue
+            if axis is not None or not equal(a.low[k] + a.extent[k], low):
+                return None
+            axis = k
+        if axis is None:
+            return a
+        whole = self.analyzer.simplify(a.extent[axis] + b.extent[axis])
+        return _Box(a.low, (*a.extent[:axis], whole, *a.extent[axis + 1 :]))
 
     def _unconditional(self, first: _Access, loop: Stmt, shape: tuple[PrimExpr, ...]) -> bool:
         """Whether the store runs in each iteration of `loop` wherever its own loops run, or at
@@ -303,38 +339,61 @@ class _Prover:
         if not isinstance(condition, LT):
             return False
         gap = condition.b - condition.a
-        return any(
+        if any(
             self.analyzer.can_prove_equal(cast(gap.dtype, e) - cast(gap.dtype, i), gap)
             for i, e in zip(first.indices, shape)
+        ):
+            return True
+        return self._is_place_in_panels(condition.a, first, shape) and not _mentions_any(
+            condition.b, first.scope
         )
 
-    def _filled(self, indices: tuple[PrimExpr, ...], nest: list[For]) -> _Box | None:
+    def _is_place_in_panels(self, e: Any, first: _Access, shape: tuple[PrimExpr, ...]) -> bool:
+        """Whether `e` is where along an axis the store is if that is kept in panels of which the
+        last one need not be full: [e // w, ..., e % w]. Then a bound of it means elements that no
+        iteration writes, nor can any read them.
+        """
+        width = constant(shape[-1])
+        if width is None or len(shape) < 2:
+            return False
+        panel, place = (cast(e.dtype, i) for i in (first.indices[0], first.indices[-1]))
+        return self.analyzer.can_prove_equal(panel * width + place, e)
+
+    def _filled(
+        self, indices: tuple[PrimExpr, ...], nest: list[For], shape: tuple[PrimExpr, ...]
+    ) -> _Box | None:
         """The box of a store under `nest`, if each of its elements is written."""
         extents = {f.loop_var: f.extent for f in nest}
-        if any(constant(f.min) != 0 for f in nest):
+        if any(v in extents for f in nest for e in (f.min, f.extent) for v in walk(e)):
             return None
-        if any(v in extents for f in nest for v in walk(f.extent)):
-            return None
+        from_zero = {f.loop_var: f.loop_var + f.min for f in nest if constant(f.min) != 0}
         used: set[Var] = set()
         lows: list[PrimExpr] = []
         sizes: list[PrimExpr] = []
-        for index in indices:
+        for index, whole in zip(indices, shape):
+            index = substitute(index, from_zero) if from_zero else index
             mixed = _mixed_radix(self.analyzer.simplify(index), extents, index.dtype)
             if mixed is None or used & set(mixed[2]):
                 return None
             used.update(mixed[2])
-            lows.append(self.analyzer.simplify(mixed[0]))
-            sizes.append(self.analyzer.simplify(mixed[1]))
+            low, size = self.analyzer.simplify(mixed[0]), self.analyzer.simplify(mixed[1])
+            if constant(low) == 0 and self.analyzer.can_prove(size >= cast(size.dtype, whole)):
+                size = whole  # what is behind the end is not written
+            lows.append(low)
+            sizes.append(size)
         return _Box(tuple(lows), tuple(sizes))
 
-    def _inside(self, access: _Access, loop: Stmt, box: _Box) -> bool:
+    def _inside(self, access: _Access, loop: Stmt, box: _Box, shape: tuple[PrimExpr, ...]) -> bool:
         known: dict[Any, Any] = {}
         loops = access.scope.loops_until(loop)
         for f in reversed(loops):
             low = interval_of(f.min, known, self.analyzer)
             high = interval_of(f.min + f.extent - 1, known, self.analyzer)
             known[f.loop_var] = None if low is None or high is None else (low[0], high[1])
-        for index, low, extent in zip(access.indices, box.low, box.extent):
+        for index, low, extent, size in zip(access.indices, box.low, box.extent, shape):
+            if constant(low) == 0 and extent is size:
+                # All of the axis: what is outside of it is not reached, if only by conditions.
+                continue
             found = interval_of(index, known, self.analyzer)
             if found is None:
                 return False
@@ -364,7 +423,7 @@ def _shares_nest(first: _Access, accesses: list[_Access], nest: list[For]) -> bo
         return False
     outermost = nest[-1]
     for a in accesses[1:]:
-        if all(i is j for i, j in zip(a.indices, first.indices)):
+        if _same(a, first):
             continue
         scope: _Scope | None = a.scope
         while scope is not None:
@@ -372,6 +431,10 @@ def _shares_nest(first: _Access, accesses: list[_Access], nest: list[For]) -> bo
                 return True
             scope = scope.outer
     return False
+
+
+def _same(a: _Access, b: _Access) -> bool:
+    return all(i is j for i, j in zip(a.indices, b.indices))
 
 
 def _mixed_radix(
@@ -400,7 +463,7 @@ def _mixed_radix(
         if sign < 0 or step is None or step < 1 or inner not in extents:
             return None
         terms.append((inner, step))
-    terms.sort(key=lambda t: t[1])
+    terms.sort(key=lambda t: (t[1], constant(extents[t[0]]) != 1))
     size: PrimExpr = const(1, dtype)
     for var, step in terms:
         if constant(size) != step:
@@ -408,6 +471,11 @@ def _mixed_radix(
         extent = cast(dtype, extents[var])
         size = binary(Mul, size, extent)
     return low, size, [v for v, _ in terms]
+
+
+def _mentions_any(e: PrimExpr, scope: _Scope) -> bool:
+    """Whether `e` has a variable of the loops around."""
+    return _mentions(e, {f.loop_var: f.extent for f in scope.loops_until(None)})
 
 
 def _mentions(e: PrimExpr, variables: dict[Var, PrimExpr]) -> bool:

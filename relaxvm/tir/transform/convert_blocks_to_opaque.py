@@ -54,7 +54,9 @@ class _Substitute(ScopedRewriter):
         )
 
     def _match(self, match: MatchBufferRegion) -> MatchBufferRegion:
-        return match.replace(source=self.expr(match.source))  # type: ignore[arg-type]
+        # The body's view is rewritten with the axes in its strides and offset; so is this one.
+        source = self.expr(match.source)  # type: ignore[arg-type]
+        return match.replace(buffer=self.buffer(match.buffer), source=source)
 
     def on_block(self, stmt: Block) -> Steps:
         made = self.on_realize_block(stmt)

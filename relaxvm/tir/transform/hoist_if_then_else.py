@@ -12,14 +12,16 @@
                                                         P[i] = 0.0
 
 Conditions that the loop does not change are asked once. Those that hold from one iteration to
-another, ``c * i + rest < limit`` with a constant c > 0, split the loop. What is left are loops
-without a branch, which LLVM turns into vectors. Only conditions over numbers are moved: none that
+another, ``c * i + rest < limit`` with a constant c > 0, split the loop, and what they split off is
+looked at again: concatenation of many is a choice in a choice. What is left are loops without a
+branch, which LLVM turns into vectors and copies. A store under conditions alone is done in the
+iterations where they hold. Only conditions over numbers are moved: none that
 reads memory or may divide by zero.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...arith import Analyzer
 from ...arith.tree import conjuncts
@@ -67,14 +69,42 @@ def HoistIfThenElse(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     return _Hoist(fn).on_function(fn)
 
 
+# Parts that one loop becomes at most: both sides of a bound may have more bounds, and so on.
+_MOST_PARTS = 64
+
+
 class _Hoist(ScopedRewriter):
+    def __init__(self, fn: PrimFunc) -> None:
+        super().__init__(fn)
+        # How often the loop at hand has been parted; None: it was not.
+        self._parted: int | None = None
+
     def on_for(self, stmt: For) -> Steps:
         with self.loop_range(stmt):
             body = yield stmt.body
         made = stmt.replace(body=body)
-        if stmt.kind != ForKind.SERIAL or not isinstance(body, BufferStore) or stmt.annotations:
+        if stmt.kind != ForKind.SERIAL or stmt.annotations:
             return made
-        return _hoisted(made, body, self.analyzer)
+        times = self._parted or 0
+        parts: Stmt = made
+        if times >= _MOST_PARTS:
+            return made
+        if isinstance(body, BufferStore):
+            parts = _hoisted(made, body, self.analyzer)
+        elif _is_guarded_store(body):
+            parts = _shortened(made, body, self.analyzer)
+        if parts is made:
+            return made
+        outermost = self._parted is None
+        self._parted = times + 1
+        parts = yield parts
+        if outermost:
+            self._parted = None
+        return parts
+
+
+def _is_guarded_store(s: Any) -> bool:
+    return isinstance(s, IfThenElse) and isinstance(s.then_case, BufferStore) and not s.else_case
 
 
 def _hoisted(loop: For, store: BufferStore, analyzer: Analyzer) -> Stmt:
@@ -82,9 +112,55 @@ def _hoisted(loop: For, store: BufferStore, analyzer: Analyzer) -> Stmt:
     if parts is None:
         return loop
     conditions, inside, outside = parts
+    where = _where(conditions, loop, analyzer)
+    if where is None:
+        return loop
+    fixed, rest = where.fixed, where.rest
+    kept = inside if not rest else if_then_else(_all(rest), inside, outside)
+    made: Stmt = _with_value(loop, store, kept)
+    if where.span is not None:
+        low, high = where.span
+        made = seq(
+            *_part(loop, store.replace(value=outside), const(0, low.dtype), low, analyzer),
+            *_part(loop, store.replace(value=kept), low, high, analyzer),
+            *_part(loop, store.replace(value=outside), high, loop.extent, analyzer),
+        )
+    if fixed:
+        made = IfThenElse(_all(fixed), made, _renewed(_with_value(loop, store, outside)))
+    return made
+
+
+def _shortened(loop: For, body: IfThenElse, analyzer: Analyzer) -> Stmt:
+    """A loop over what is done under conditions, made to run only where they hold."""
+    where = _where(conjuncts(body.condition), loop, analyzer)
+    if where is None:
+        return loop
+    then = IfThenElse(_all(where.rest), body.then_case) if where.rest else body.then_case
+    made: Stmt = loop.replace(body=then)
+    if where.span is not None:
+        made = seq(*_part(loop, then, *where.span, analyzer))
+    return IfThenElse(_all(where.fixed), made) if where.fixed else made
+
+
+class _Where(NamedTuple):
+    """What conditions come to for a loop.
+
+    fixed  those that it does not change
+    span   the iterations, counted from the first one, where others hold: from the one number to
+           before the other; None if there are no such conditions
+    rest   those that stay in it
+    """
+
+    fixed: list[PrimExpr]
+    span: tuple[PrimExpr, PrimExpr] | None
+    rest: list[PrimExpr]
+
+
+def _where(conditions: list[PrimExpr], loop: For, analyzer: Analyzer) -> _Where | None:
+    """None if nothing can be taken out of the loop."""
     fixed: list[PrimExpr] = []
-    bounds: list[PrimExpr] = []
     rest: list[PrimExpr] = []
+    bounded = False
     low: PrimExpr = const(0, loop.loop_var.dtype)
     high: PrimExpr = cast(loop.loop_var.dtype, loop.extent)
     for each in conditions:
@@ -98,26 +174,14 @@ def _hoisted(loop: For, store: BufferStore, analyzer: Analyzer) -> Stmt:
             if span is None:
                 rest.append(each)
                 continue
-            bounds.append(each)
+            bounded = True
             first, end = span
             low = low if first is None else binary(Max, low, first)
             high = high if end is None else binary(Min, high, end)
-    if not fixed and not bounds:
-        return loop
-    kept = inside if not rest else if_then_else(_all(rest), inside, outside)
-    made: Stmt = _with_value(loop, store, kept)
-    if bounds:
-        simplify = analyzer.simplify
-        end = simplify(binary(Max, high, const(0, high.dtype)))
-        low, high = simplify(binary(Min, low, end)), end
-        made = seq(
-            *_part(loop, store, outside, const(0, low.dtype), low, analyzer),
-            *_part(loop, store, kept, low, high, analyzer),
-            *_part(loop, store, outside, high, loop.extent, analyzer),
-        )
-    if fixed:
-        made = IfThenElse(_all(fixed), made, _renewed(_with_value(loop, store, outside)))
-    return made
+    if not bounded:
+        return _Where(fixed, None, rest) if fixed else None
+    end = analyzer.simplify(binary(Max, high, const(0, high.dtype)))
+    return _Where(fixed, (analyzer.simplify(binary(Min, low, end)), end), rest)
 
 
 def _choice(value: PrimExpr) -> tuple[list[PrimExpr], PrimExpr, PrimExpr] | None:
@@ -178,20 +242,13 @@ def _holds_from_to(
     return analyzer.simplify(top // -factor + 1), None
 
 
-def _part(
-    loop: For,
-    store: BufferStore,
-    value: PrimExpr,
-    begin: PrimExpr,
-    end: PrimExpr,
-    analyzer: Analyzer,
-) -> list[Stmt]:
-    """The iterations from `begin` to before `end`, with `value`."""
+def _part(loop: For, body: Stmt, begin: PrimExpr, end: PrimExpr, analyzer: Analyzer) -> list[Stmt]:
+    """The iterations from `begin` to before `end`, of `body`."""
     extent = analyzer.simplify(Sub(cast(begin.dtype, end), begin))
     if isinstance(extent, IntImm) and extent.value <= 0:
         return []
     first = analyzer.simplify(Add(cast(begin.dtype, loop.min), begin))
-    return [_renewed(_with_value(loop, store, value).replace(min=first, extent=extent))]
+    return [_renewed(loop.replace(body=body, min=first, extent=extent))]
 
 
 def _with_value(loop: For, store: BufferStore, value: PrimExpr) -> For:

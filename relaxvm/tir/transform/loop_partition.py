@@ -8,14 +8,17 @@
                                                             if i * 13 + j < 128:
                                                                 A[i * 13 + j] = 0.0
 
-Only loops annotated with "loop_partition_hint" are split: the body is there twice afterwards. The
-conditions looked at are ``c * i + rest < limit`` with a constant c > 0; how far they hold for
-certain is solved for, also where the limit is known only when the kernel runs.
+Only loops annotated with "loop_partition_hint" are split: the body is there twice afterwards, and
+iterations in which nothing can happen any more are left out. A loop with the hint inside another is
+split where that has conditions left. The conditions looked at are ``c * i + rest < limit`` with a
+constant c > 0; how far they hold for certain is solved for, also where the limit is known only when
+the kernel runs.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from ...arith import Analyzer
 from ...arith.tree import conjuncts
@@ -42,7 +45,18 @@ from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
 from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
-from ..stmt import For, ForKind, IfThenElse, PrimFunc, SeqStmt, Stmt, seq
+from ..stmt import (
+    Allocate,
+    DeclBuffer,
+    Evaluate,
+    For,
+    ForKind,
+    IfThenElse,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    seq,
+)
 from .rewriter import ScopedRewriter, Steps, StmtRewriter
 
 __all__ = ["PARTITION_HINT", "LoopPartition", "linear_in"]
@@ -58,41 +72,99 @@ def LoopPartition(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
 
 
 class _Partition(ScopedRewriter):
+    """Loops are split from outside in: in the last tiles of an outer loop, whose conditions are
+    left, loops inside can be split once more.
+    """
+
     def on_for(self, stmt: For) -> Steps:
-        with self.loop_range(stmt):
-            body = yield stmt.body
         if PARTITION_HINT not in stmt.annotations:
-            return stmt.replace(body=body)
-        made = stmt.replace(body=body, annotations=stmt.annotations.without(PARTITION_HINT))
-        if made.kind not in (ForKind.SERIAL, ForKind.PARALLEL):
+            made = yield from super().on_for(stmt)
             return made
-        return _split(made, self.analyzer)
+        loop = stmt.replace(annotations=stmt.annotations.without(PARTITION_HINT))
+        parts = [loop]
+        if loop.kind in (ForKind.SERIAL, ForKind.PARALLEL):
+            parts = _split(loop, self.analyzer)
+        results: list[Stmt] = []
+        for part in parts:
+            if part is not loop and _is_constant(part.extent, 1):
+                body = yield fresh_copy(part.body, {part.loop_var: part.min})
+                results.append(body)
+            else:
+                made = yield from super().on_for(part)
+                results.append(made)
+        return seq(*results) if results else Evaluate(const(0, "int32"))
 
 
-def _split(loop: For, analyzer: Analyzer) -> Stmt:
+def _split(loop: For, analyzer: Analyzer) -> list[For]:
+    """Iterations in which the conditions hold, those in which some may, and no others if nothing
+    happens in them.
+    """
     found = _conditions(loop, analyzer)
     if not found:
-        return loop
+        return [loop]
     dtype = loop.loop_var.dtype
-    full: PrimExpr = loop.extent
-    for first_failing in found.values():
-        reach = binary(Sub, cast(dtype, first_failing), cast(dtype, loop.min))
-        full = analyzer.simplify(binary(Min, cast(dtype, full), reach))
-    full = analyzer.simplify(binary(Max, full, const(0, dtype)))
-    rest = analyzer.simplify(Sub(cast(dtype, loop.extent), full))
-    parts: list[Stmt] = []
-    if not (isinstance(full, IntImm) and full.value == 0):
+
+    def iterations(bounds: Iterable[PrimExpr], combine: type) -> PrimExpr:
+        """How many iterations there are before all of, or before any of the bounds."""
+        reach = None
+        for bound in bounds:
+            each = binary(Sub, cast(dtype, bound), cast(dtype, loop.min))
+            reach = each if reach is None else analyzer.simplify(binary(combine, reach, each))
+        count = binary(Min, cast(dtype, loop.extent), reach)
+        return analyzer.simplify(binary(Max, count, const(0, dtype)))
+
+    full = iterations((c.first_failing for c in found.values()), Min)
+    end = analyzer.simplify(cast(dtype, loop.extent))
+    if _is_idle(loop.body, found):
+        end = iterations((c.never_again for c in found.values()), Max)
+    rest = analyzer.simplify(Sub(end, full))
+    parts: list[For] = []
+    if not _is_constant(full, 0):
         parts.append(loop.replace(extent=full, body=_Dropped(found).run(loop.body)))
-    if not (isinstance(rest, IntImm) and rest.value == 0):
+    if not _is_constant(rest, 0):
         start = analyzer.simplify(Add(cast(dtype, loop.min), full))
         tail = loop.replace(min=start, extent=rest)
         parts.append(fresh_copy(tail) if parts else tail)
-    return seq(*parts)
+    return parts
 
 
-def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, PrimExpr]:
-    """{condition: the first iteration at which it may fail}."""
-    found: dict[PrimExpr, PrimExpr] = {}
+def _is_constant(e: PrimExpr, value: int) -> bool:
+    return isinstance(e, IntImm) and e.value == value
+
+
+def _is_idle(body: Stmt, conditions: Mapping[PrimExpr, Any]) -> bool:
+    """Whether nothing happens where all the conditions fail."""
+    stack: list[Any] = [body]
+    while stack:
+        s = stack.pop()
+        if isinstance(s, IfThenElse):
+            if all(c not in conditions for c in conjuncts(s.condition)):
+                stack.append(s.then_case)
+            if s.else_case is not None:
+                stack.append(s.else_case)
+        elif isinstance(s, SeqStmt):
+            stack += s.seq
+        elif isinstance(s, (For, Allocate, DeclBuffer)):
+            stack.append(s.body)
+        else:
+            return False
+    return True
+
+
+class _Reach(NamedTuple):
+    """How far a condition of a loop holds.
+
+    first_failing  the first iteration at which it may fail, for some values of inner loops
+    never_again    the first from which on it fails for all of them
+    """
+
+    first_failing: PrimExpr
+    never_again: PrimExpr
+
+
+def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
+    """The conditions on `loop` in its body, and how far they hold."""
+    found: dict[PrimExpr, _Reach] = {}
     stack: list[tuple[Any, dict[Any, Any]]] = [(loop.body, {})]
     while stack:
         s, known = stack.pop()
@@ -105,9 +177,9 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, PrimExpr]:
             stack.append((s.body, {**known, s.loop_var: inner}))
         elif isinstance(s, IfThenElse):
             for each in conjuncts(s.condition):
-                limit = _first_failing(each, loop.loop_var, known, analyzer)
-                if limit is not None:
-                    found[each] = limit
+                reach = _reach(each, loop.loop_var, known, analyzer)
+                if reach is not None:
+                    found[each] = reach
             stack += [(c, known) for c in (s.then_case, s.else_case) if c is not None]
         elif isinstance(s, SeqStmt):
             stack += [(c, known) for c in s.seq]
@@ -116,10 +188,8 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, PrimExpr]:
     return found
 
 
-def _first_failing(
-    condition: Any, var: Var, known: dict[Any, Any], analyzer: Analyzer
-) -> PrimExpr | None:
-    """The least value of `var` for which the condition may fail for some values of inner loops."""
+def _reach(condition: Any, var: Var, known: dict[Any, Any], analyzer: Analyzer) -> _Reach | None:
+    """How far the condition holds; None if that is not known, or it is no bound on `var`."""
     kind = type(condition)
     if kind not in (LT, LE, GT, GE) or not condition.a.dtype.is_int:
         return None
@@ -135,9 +205,12 @@ def _first_failing(
     span = interval_of(rest, known, analyzer)
     if factor <= 0 or span is None:
         return None
-    top = span[1] if kind in (LT, GT) else span[1] - 1
-    # factor * i + top < 0 for i up to (-top - 1) // factor
-    return analyzer.simplify((const(0, dtype) - top - 1) // factor + 1)
+    low, top = span if kind in (LT, GT) else (span[0] - 1, span[1] - 1)
+    # factor * i + rest < 0 for i up to (-rest - 1) // factor
+    first_failing, never_again = (
+        analyzer.simplify((const(0, dtype) - rest - 1) // factor + 1) for rest in (top, low)
+    )
+    return _Reach(first_failing, never_again)
 
 
 def linear_in(e: PrimExpr, var: Var) -> tuple[int, PrimExpr] | None:
@@ -167,7 +240,7 @@ def _is_var(n: Any, var: Var) -> bool:
 class _Dropped(StmtRewriter):
     """Statements without conditions that hold."""
 
-    def __init__(self, holds: dict[PrimExpr, PrimExpr]) -> None:
+    def __init__(self, holds: Mapping[PrimExpr, Any]) -> None:
         super().__init__()
         self.holds = holds
 

@@ -6,7 +6,8 @@
     sigmoid(x)      from exp(-|x|)                 exp10(x)     pow(10, x)
     rsqrt(x)        1 / sqrt(x)
     exp(x)          a formula of `tir/math.py` that can be vectorised; so for tanh, erf, log, sin
-                    and others, of float32 and the 16-bit floats (config "tir.math_formulas")
+                    and others, of float32 and the 16-bit floats, and for exp of float64 (config
+                    "tir.math_formulas")
 
 Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last
 place of the exact value; the formulas are within the bounds that `tir/math.py` states.
@@ -41,7 +42,7 @@ from ...ir import (
 from ...ir.expr import GE, call_intrinsic, cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
-from ..math import FORMULAS, formula
+from ..math import DOUBLES, FORMULAS, formula
 from ..stmt import Buffer, PrimFunc
 from .rewriter import ScopedRewriter, Steps
 
@@ -188,7 +189,7 @@ def _exp10(x: PrimExpr) -> PrimExpr:
 
 def _formula(n: Call) -> PrimExpr | None:
     name = getattr(n.op, "name", "").removeprefix("tir.")
-    if name not in FORMULAS or n.dtype.element == "float64":
+    if name not in (DOUBLES if n.dtype.element == "float64" else FORMULAS):
         return None
     return _in_float32(lambda x: formula(name, x))(n)
 

@@ -238,9 +238,7 @@ class ScopedRewriter(StmtRewriter):
             found = b
             if self.env:
                 env = self.env
-                found = b._map_children_(
-                    lambda c: transform(c, lambda n: None, pre=lambda n: env.get(id(n)))
-                )
+                found = b._map_children_(lambda c: transform(c, None, pre=lambda n: env.get(id(n))))
             self._buffers[b] = found
         return found
 

@@ -109,8 +109,8 @@ def _copy(body: Any, mapping: dict[int, Any], definitions: list[Any]) -> Any:
     fresh: dict[int, tuple[Any, Any]] = {}
     for n in definitions:
         if isinstance(n, Buffer):
-            made = transform(n, lambda c: None, pre=lambda c: mapping.get(id(c)), memo=fresh)
+            made = transform(n, None, pre=lambda c: mapping.get(id(c)), memo=fresh)
             # A view of outside memory is a new buffer too: two declarations of one buffer would
             # clash.
             mapping[id(n)] = made if made is not n else Buffer(*(getattr(n, f) for f in n._fields))
-    return transform(body, lambda c: None, pre=lambda c: mapping.get(id(c)))
+    return transform(body, None, pre=lambda c: mapping.get(id(c)))

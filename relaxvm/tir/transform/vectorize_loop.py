@@ -4,7 +4,8 @@
                                                 T.broadcast(x, 4)
         B[i] = A[i] + x
 
-The result is the same as that of the serial loop. A statement that has no vector form (a condition
+The result is the same as that of the serial loop. Conditions that hold for all lanes, or for none,
+are decided first. A statement that has no vector form (a condition
 that depends on the loop, an inner loop whose bounds do, an opaque call) runs as a serial loop of
 its own; the whole loop stays serial if its iterations may read what others write, if the extent is
 not a constant, or if the vectors would be too long.
@@ -15,7 +16,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ...arith import Analyzer
+from ...arith.tree import conjuncts
 from ...ir import (
+    GE,
+    GT,
+    INTRINSICS,
+    LE,
+    LT,
     Add,
     And,
     Broadcast,
@@ -42,6 +50,8 @@ from ...ir import (
 )
 from ...ir.expr import ArithmeticExpr, CompareExpr, binary, cast
 from ...ir.transform import prim_func_pass
+from ...ir.walk import transform
+from ..op import if_then_else
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -62,7 +72,8 @@ from ..stmt import (
     While,
     seq,
 )
-from .rewriter import Steps, StmtRewriter, constant
+from .loop_partition import linear_in
+from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 
 __all__ = ["MAX_VECTOR_LANES", "VectorizeLoop"]
 
@@ -74,20 +85,23 @@ def VectorizeLoop(
     fn: PrimFunc, mod: IRModule, ctx: PassContext, *, enable_vectorize: bool = True
 ) -> PrimFunc:
     """Vectorize the loops marked so; with `enable_vectorize=False` they become serial."""
-    return _Vectorize(enable_vectorize).on_function(fn)
+    return _Vectorize(fn, enable_vectorize).on_function(fn)
 
 
 class _NoVector(Exception):
     """This expression has no vector form. Never leaves this file."""
 
 
-class _Vectorize(StmtRewriter):
-    def __init__(self, enable: bool) -> None:
-        super().__init__()
+class _Vectorize(ScopedRewriter):
+    def __init__(self, fn: PrimFunc, enable: bool) -> None:
+        super().__init__(fn)
         self.enable = enable
 
     def on_for(self, stmt: For) -> Steps:
-        body = yield stmt.body
+        with self.loop_range(stmt):
+            body = yield stmt.body
+            if stmt.kind == ForKind.VECTORIZED and self.enable:
+                body = _decided(body, stmt, self.analyzer)
         if stmt.kind != ForKind.VECTORIZED:
             return stmt.replace(body=body)
         lanes = constant(stmt.extent)
@@ -101,6 +115,57 @@ class _Vectorize(StmtRewriter):
         if _depends_on_order(body, stmt.loop_var):
             return serial
         return _Lanes(stmt, lanes).run(body)
+
+
+def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
+    """`body` without the choices on the variable of `loop` that are the same for all its values;
+    conditions that hold for all or none are put in terms of the others.
+    """
+
+    def decide(n: Any) -> Any:
+        if isinstance(n, CompareExpr):
+            return _of_the_first(n, loop, analyzer)
+        if not isinstance(n, Call) or n.op is not INTRINSICS["if_then_else"]:
+            return None
+        condition, inside, outside = n.args
+        left: list[PrimExpr] = []
+        for each in conjuncts(condition):
+            if analyzer.can_prove(Not(each)):
+                return outside
+            if not analyzer.can_prove(each):
+                left.append(each)
+        if not left:
+            return inside
+        if len(left) == len(conjuncts(condition)):
+            return None
+        made = left[0]
+        for each in left[1:]:
+            made = And(made, each)
+        return if_then_else(made, inside, outside)
+
+    return transform(body, decide)
+
+
+def _of_the_first(condition: CompareExpr, loop: For, analyzer: Analyzer) -> PrimExpr | None:
+    """``rest < 0`` for ``rest + i < 0``, if rest is a multiple of the iterations 0 <= i < n: then
+    it holds for all of them or for none.
+    """
+    kind, lanes = type(condition), constant(loop.extent)
+    if kind not in (LT, LE, GT, GE) or not condition.a.dtype.is_int or not lanes:
+        return None
+    if constant(loop.min) != 0 or not any(v is loop.loop_var for v in walk(condition)):
+        return None
+    small, large = condition.a, condition.b
+    if kind in (GT, GE):
+        small, large = large, small
+    dtype = max(loop.loop_var.dtype, small.dtype, key=lambda d: d.bits)
+    terms = linear_in(analyzer.simplify(Sub(cast(dtype, small), cast(dtype, large))), loop.loop_var)
+    if terms is None or terms[0] != 1:
+        return None
+    rest = terms[1] if kind in (LT, GT) else binary(Sub, terms[1], const(1, dtype))
+    if constant(analyzer.simplify(rest % lanes)) != 0:
+        return None
+    return LT(rest, const(0, dtype))
 
 
 def _depends_on_order(body: Stmt, loop_var: Var) -> bool:
@@ -120,13 +185,22 @@ def _depends_on_order(body: Stmt, loop_var: Var) -> bool:
                 written.add(n.buffer.data)
         elif isinstance(n, (Allocate, AllocateConst, While)):
             return True
-        elif isinstance(n, Call) and not (isinstance(n.op, Intrinsic) and n.op.effect == "pure"):
+        elif isinstance(n, Call) and not _is_the_same_later(n, loop_var):
             return True
     for data in written:
         indices = places[data]
         if len(indices) != 1 or _stride(next(iter(indices)), loop_var) in (None, 0):
             return True
     return False
+
+
+def _is_the_same_later(call: Call, loop_var: Var) -> bool:
+    """Whether a call does nothing but compute; or checks, once for all iterations."""
+    if not isinstance(call.op, Intrinsic):
+        return False
+    return call.op.effect == "pure" or (
+        call.op.effect == "check" and not any(v is loop_var for v in walk(call))
+    )
 
 
 def _stride(index: PrimExpr, var: Var) -> int | None:

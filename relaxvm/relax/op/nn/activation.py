@@ -478,12 +478,14 @@ def _softmax_te(log: bool) -> Callable[..., Tensor]:
             return (*i[:at], k.var, *i[at:])
 
         k = reduce_axis((0, data.shape[at]), "k")
-        top = compute(rest, lambda *i: greatest(data(*across(k, i)), axis=[k]), "top")
+        # One width up, too: maxima of 16-bit floats are not taken by vectors.
+        top = compute(rest, lambda *i: greatest(cast(wide, data(*across(k, i))), axis=[k]), "top")
 
         def shifted(i: Any) -> PrimExpr:
-            return cast(wide, data(*i)) - cast(wide, top(*row(i)))
+            return cast(wide, data(*i)) - top(*row(i))
 
-        e = compute(data.shape, lambda *i: tir.exp(shifted(i)), "exp")
+        # Nothing is above 0: said so that the shorter formula of exp is taken.
+        e = compute(data.shape, lambda *i: tir.exp(Min(shifted(i), const(0, wide))), "exp")
         r = reduce_axis((0, data.shape[at]), "r")
         total = compute(rest, lambda *i: te_sum(e(*across(r, i)), axis=[r]), "total")
 

@@ -1,28 +1,28 @@
 """What pools mean, what they become, and their backward passes: one formula for all windows.
 
 A window that lies wholly in the padding has -inf (of integers, the least one) as its maximum and 0
-as its average. Sums of 16-bit floats are kept in float32, those of integers in int64. The gradient
+as its average. Sums of 16-bit floats are kept in float32, those of integers exactly. The gradient
 of a maximum goes to the first greatest element of the window.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ....base import DataType, VMValueError
-from ....ir.expr import Max, PrimExpr, Select, cast, const
-from ....te import Tensor, compute, reduce_axis
+from ....ir.expr import And, IntImm, Max, Or, PrimExpr, Select, Var, cast, const
+from ....te import Tensor, comm_reducer, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import all as all_of
-from ....tir import if_then_else, truncdiv
-from ..search import arg_reducer
+from ....tir import if_then_else, isnan, logical_not, truncdiv
 from ..statistical import infinite, wide_dtype
 from .pool_windows import Parts, Pool
-from .window import greatest, simple
+from .window import greatest, simple, static
 
 __all__ = ["backward_numpy", "backward_te", "pool_numpy", "pool_te"]
 
@@ -74,9 +74,43 @@ class _Axes:
             count = count * cast("int64", self.windows.divisor(k, at[a], n, m))
         return Max(count, const(1, "int64"))
 
+    def divisors(self) -> Callable[[dict[str, PrimExpr]], PrimExpr]:
+        """As `divisor`, with what depends on the place along an axis computed once for each place.
+        At least 1 for each axis: where it would be 0, the sum is 0.
+        """
+        dtype = DataType("int32" if self._most() < 1 << 31 else "int64")
+        whole: PrimExpr = const(1, dtype)
+        tables: dict[str, Tensor] = {}
 
-def _sum_dtype(dtype: DataType) -> DataType:
-    return wide_dtype(dtype) if dtype.is_float else DataType("int64")
+        def count(k: int, i: PrimExpr, n: Any, m: Any) -> PrimExpr:
+            made = self.windows.divisor(k, i, n, m)
+            return cast(dtype, Max(made, const(1, made.dtype)))
+
+        for k, a, n, m in self._each():
+            if isinstance(made := simple(count(k, Var("i", "int64"), n, m)), IntImm):
+                whole = whole * made
+            else:
+                tables[a] = compute((m,), lambda i, k=k, n=n, m=m: count(k, i, n, m), f"count_{a}")
+
+        def divisor(at: dict[str, PrimExpr]) -> PrimExpr:
+            made = whole
+            for a, table in tables.items():
+                made = made * table(at[a])
+            return made
+
+        return divisor
+
+    def _most(self) -> float:
+        """How many elements a window has at most."""
+        reach = [self.windows.reach(k, n, m) for k, _, n, m in self._each()]
+        known = [static(r) for r in reach]
+        return math.prod(math.inf if r is None else r for r in known)
+
+    def sum_dtype(self, dtype: DataType) -> DataType:
+        """In which sums are kept: of integers, int32 where that holds the greatest one."""
+        if dtype.is_float:
+            return wide_dtype(dtype)
+        return DataType("int32" if self._most() * 2.0**dtype.bits < 2.0**31 else "int64")
 
 
 def _average(total: PrimExpr, count: PrimExpr, dtype: DataType) -> PrimExpr:
@@ -110,15 +144,15 @@ def pool_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
 
         def total(at: dict[str, PrimExpr]) -> PrimExpr:
             source, inside = axes.place(at, taps)
-            value = cast(_sum_dtype(data.dtype), data(*w.data.index(source)))
+            value = cast(axes.sum_dtype(data.dtype), data(*w.data.index(source)))
             return te_sum(_or(inside, value, const(0, value.dtype)), axis=taps)
 
         if not average:
             return w.out.compute(axes.made, best, "max_pool")
-        sums = w.out.compute(axes.made, total, "pool_sum")
+        sums, divisor = w.out.compute(axes.made, total, "pool_sum"), axes.divisors()
 
         def mean(*i: PrimExpr) -> PrimExpr:
-            return _average(sums(*i), axes.divisor(w.out.axes(i)), data.dtype)
+            return _average(sums(*i), divisor(w.out.axes(i)), data.dtype)
 
         return compute(sums.shape, mean, "avg_pool")
 
@@ -159,11 +193,24 @@ def backward_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
     return build
 
 
+def _better(x: Any, y: Any) -> tuple[PrimExpr, PrimExpr]:
+    """Of two (number, value): the greater value, or the NaN; of equal ones that of less number."""
+    (i, a), (j, b) = x, y
+    first = Or(b > a, And(isnan(b), logical_not(isnan(a))))
+    equal = Or(b.equal(a), And(isnan(a), isnan(b)))
+    zero = const(0, i.dtype)
+    takes = And(j >= zero, Or(Or(i < zero, first), And(equal, j < i)))
+    return Select(takes, j, i), Select(takes, b, a)
+
+
+_first_greatest = comm_reducer(_better, lambda i, d: (const(-1, i), infinite(d, -1)), "arg")
+"""A te reducer of (number, value): the first greatest value or the first NaN; -1 of nothing."""
+
+
 def _winners(axes: _Axes, data: Tensor) -> Tensor:
     """Which element of each window is the first greatest: its number; -1 if there is none."""
     w, taps = axes.windows, axes.taps()
     order = f"NC{w.spatial}"
-    reducer = arg_reducer(lambda b, a: b > a, -1)
 
     def winner(*index: PrimExpr) -> Any:
         source, inside = axes.place(dict(zip(order, index)), taps)
@@ -171,7 +218,7 @@ def _winners(axes: _Axes, data: Tensor) -> Tensor:
         if inside is not None:
             element = if_then_else(inside, element, const(0, data.dtype))
         number = axes.number([t.var for t in taps])
-        return reducer((cast("int64", number), element), axis=taps, where=inside)
+        return _first_greatest((cast("int64", number), element), axis=taps, where=inside)
 
     made: Tensor = compute(tuple(axes.made[a] for a in order), winner, "winner")[0]
     return made

@@ -10,8 +10,10 @@ Both answer the same questions for each spatial axis `k`, of data of `size` and 
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,10 +21,20 @@ import numpy as np
 
 from ....base import StructInfoError
 from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const
+from ...struct_info import StructInfo
 from .layout import Layout, layout_of
 from .window import SPATIAL, padding_of, positive_dim, simple, spread, text_of, window_count
 
-__all__ = ["Parts", "Pool", "layouts", "parts", "pool", "result_dims"]
+__all__ = [
+    "Parts",
+    "Pool",
+    "layouts",
+    "parts",
+    "parts_rule",
+    "pool",
+    "pool_rule",
+    "result_dims",
+]
 
 
 @dataclass(frozen=True)
@@ -140,6 +152,9 @@ class Parts:
     def place(
         self, k: int, window: PrimExpr, tap: PrimExpr, size: PrimExpr, count: PrimExpr
     ) -> tuple[PrimExpr, list[PrimExpr]]:
+        even = _even(size, count)
+        if even is not None:
+            return _times(window, even, count) + tap, []
         begin, end = _span(window, size, count)
         return begin + tap, [LT(begin + tap, end)]
 
@@ -155,6 +170,9 @@ class Parts:
         return window, place - _span(window, size, count)[0], [LT(window, last)]
 
     def divisor(self, k: int, window: PrimExpr, size: PrimExpr, count: PrimExpr) -> PrimExpr:
+        even = _even(size, count)
+        if even is not None:
+            return even
         begin, end = _span(window, size, count)
         return end - begin
 
@@ -174,8 +192,31 @@ def _span(i: PrimExpr, size: PrimExpr, many: PrimExpr) -> tuple[PrimExpr, PrimEx
     return FloorDiv(i * size, many), FloorDiv((i + 1) * size + (many - 1), many)
 
 
+def _even(size: PrimExpr, many: PrimExpr) -> PrimExpr | None:
+    """The length of all parts of an axis of `size` if they are known to be of one length."""
+    if size is many:
+        return const(1, size.dtype)
+    if not isinstance(many, IntImm) or many.value == 0:
+        return None
+    if many.value == 1:
+        return size
+    if isinstance(size, IntImm) and size.value % many.value == 0:
+        return const(size.value // many.value, size.dtype)
+    return None
+
+
+def _times(i: PrimExpr, length: PrimExpr, many: PrimExpr) -> PrimExpr:
+    """Where part `i` of `many` of one length begins."""
+    if isinstance(many, IntImm) and many.value == 1:
+        return const(0, i.dtype)
+    return i if isinstance(length, IntImm) and length.value == 1 else i * length
+
+
 def _longest(size: PrimExpr, many: PrimExpr) -> PrimExpr:
     """The length of the longest of the parts that an axis of `size` is divided into."""
+    even = _even(size, many)
+    if even is not None:
+        return even
     if isinstance(size, IntImm) and isinstance(many, IntImm):
         n, m = size.value, many.value
         if m == 0:
@@ -184,10 +225,6 @@ def _longest(size: PrimExpr, many: PrimExpr) -> PrimExpr:
         period = m // math.gcd(n, m)
         ends = (((i + 1) * n + m - 1) // m - i * n // m for i in range(min(period, 4096)))
         return const(max(ends) if period <= 4096 else n // m + 2, size.dtype)
-    if size is many:
-        return const(1, size.dtype)
-    if isinstance(many, IntImm) and many.value == 1:
-        return size
     return simple(FloorDiv(size + (many - 1), many) + 1)
 
 
@@ -228,6 +265,68 @@ def parts(ndim: int, attrs: dict[str, Any]) -> Parts:
     if attrs["output_size"] is not None:
         attrs["output_size"] = spread(attrs["output_size"], ndim, "output_size")
     return Parts(*layouts(ndim, attrs), attrs["output_size"])
+
+
+Infer = Callable[..., StructInfo]
+"""(*tensors, windows) -> struct info of the result."""
+
+
+def _pool_rule(
+    infer: Infer,
+    ndim: int,
+    /,
+    *tensors: Any,
+    pool_size: Any = 1,
+    strides: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    layout: str,
+    out_layout: str | None = None,
+) -> StructInfo:
+    attrs = {
+        "pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation,
+        "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "layout": layout,
+        "out_layout": out_layout,
+    }  # fmt: skip
+    return infer(*tensors, pool(ndim, attrs))
+
+
+def _parts_rule(
+    infer: Infer,
+    ndim: int,
+    /,
+    *tensors: Any,
+    output_size: Any = None,
+    layout: str,
+    out_layout: str | None = None,
+) -> StructInfo:
+    attrs = {"output_size": output_size, "layout": layout, "out_layout": out_layout}
+    return infer(*tensors, parts(ndim, attrs))
+
+
+def _with_attributes(rule: Callable[..., StructInfo], ndim: int, infer: Infer) -> Infer:
+    """`rule` of what `infer` takes as tensors, with the signature that users see."""
+    made = functools.partial(rule, infer, ndim, layout=f"NC{SPATIAL[ndim]}")
+    *tensors, _ = inspect.signature(infer).parameters.values()
+    attributes = [
+        p.replace(kind=p.POSITIONAL_OR_KEYWORD)
+        for p in inspect.signature(made).parameters.values()
+        if p.kind == p.KEYWORD_ONLY
+    ]
+    made.__signature__ = inspect.Signature([*tensors, *attributes])  # type: ignore[attr-defined]
+    return made
+
+
+def pool_rule(ndim: int, infer: Infer) -> Infer:
+    """The inference rule of an operator with the attributes of a pool."""
+    return _with_attributes(_pool_rule, ndim, infer)
+
+
+def parts_rule(ndim: int, infer: Infer) -> Infer:
+    """The inference rule of an operator with the attributes of an adaptive pool."""
+    return _with_attributes(_parts_rule, ndim, infer)
 
 
 def result_dims(windows: Pool | Parts, dims: Sequence[PrimExpr]) -> list[PrimExpr]:

@@ -4,14 +4,22 @@ Enters: loop functions and a `CpuModel`. Leaves: the same functions with good lo
 the primitives (`tir/schedule`), searching for better ones (`meta_schedule`).
 """
 
+from .constant_blocks import ConstantBlocks
 from .contraction import Contraction, match_contraction, tile_shape
-from .default import DefaultSchedule, schedule_function, with_constant_layouts
+from .default import (
+    DefaultSchedule,
+    schedule_function,
+    with_constant_blocks,
+    with_constant_layouts,
+)
 
 __all__ = [
+    "ConstantBlocks",
     "Contraction",
     "DefaultSchedule",
     "match_contraction",
     "schedule_function",
     "tile_shape",
+    "with_constant_blocks",
     "with_constant_layouts",
 ]

@@ -16,24 +16,30 @@ Rows are then taken a few cache lines at a time, and stay the innermost loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError
-from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, walk
-from ...stmt import Block, BufferLoad
+from ....ir import Call, FloorDiv, IntImm, PrimExpr, Range, Var, substitute, walk
+from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..schedule import Schedule
-from .contraction import loops_of, match_contraction
+from .contraction import extent_of, loops_of, match_contraction
+from .nontemporal import flat_index, is_large
 from .reduction import run_length
 
 __all__ = ["schedule_chains"]
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
 _LONGEST = 32
+# Calls that a pass computes for each element, so that it leaves memory idle.
+_MUCH = 1
+# Of a row, asked for at once: not more lines than a core can wait for.
+_AHEAD_BYTES = 1024
 
 
 def schedule_chains(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
@@ -231,13 +237,16 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
     joined = sch.merge(*merged)
     if narrow is not None and not _divides(rows, offset, narrow, width):
         sch.annotate(joined, PARTITION_HINT, True)
-    _join_neighbours(sch, chain, rows.blocks[offset:], inner)
+    groups = _join_neighbours(sch, chain, rows.blocks[offset:], inner)
+    if narrow is None:
+        _fetch_ahead(sch, chain, rows.blocks[offset:], groups, cpu)
 
 
 def _memory_order(block: Block) -> dict[Var, int]:
     """For each axis the dimension that it moves in, in the load or store with most dimensions."""
+    # Reads first: what is reduced is only there.
     places: list[tuple[PrimExpr, ...]] = [
-        tuple(r.min for r in region.region) for region in (*block.writes, *block.reads)
+        tuple(r.min for r in region.region) for region in (*block.reads, *block.writes)
     ]
     if not places:
         return {}
@@ -258,7 +267,8 @@ def _lies_across(rows: _Rows, offset: int, axes: list[_Axis]) -> bool:
             continue
         own = {axis.members[k][0] for axis in axes[-1:]}
         order = _memory_order(block)
-        if not order or max(order, key=lambda v: order[v]) not in own:
+        # Of several axes in the last dimension, rows are the ones with the longer steps.
+        if {v for v, at in order.items() if at == max(order.values())} != own:
             return False
     return True
 
@@ -302,9 +312,9 @@ def _extent(rows: _Rows, offset: int, axis: _Axis) -> int | None:
 
 def _join_neighbours(
     sch: Schedule, chain: list[Any], blocks: list[Block], inner: list[list[Any]]
-) -> None:
+) -> list[list[int]]:
     """Let blocks that run over the same elements of a row do so in one loop, and start sums before
-    the loops that they are sums over.
+    the loops that they are sums over. Returns which blocks are together.
     """
     group: list[int] = []
     summed: set[Var] = set()
@@ -325,6 +335,61 @@ def _join_neighbours(
         if _reduces(blocks[k]) and inner[k]:
             at = len(inner[k])
             sch.decompose_reduction(rv, sch.get_loops(rv)[-at])
+    return groups
+
+
+def _fetch_ahead(
+    sch: Schedule, chain: list[Any], blocks: list[Block], groups: list[list[int]], cpu: CpuModel
+) -> None:
+    """Where rows come from memory: ask for the next one while computing on this one, in the pass
+    that has most to compute. It was read by the first pass, so memory has nothing to do meanwhile.
+    """
+    if len(groups) < 2:
+        return
+    first = {r.buffer for k in groups[0] for r in blocks[k].reads}
+    best, most = None, _MUCH - 1
+    for group in groups[1:]:
+        reads = {r.buffer for k in group for r in blocks[k].reads}
+        cost = sum(_calls(blocks[k]) for k in group)
+        if cost > most and any(is_large(sch, b, cpu.l2_bytes) for b in first & reads):
+            best, most = group, cost
+    if best is None:
+        return
+    rv = chain[best[0]]
+    loops = sch.get_loops(rv)
+    row, extent = _row_step(sch, rv, first), extent_of(sch, loops[-1])
+    if row is None or not extent:
+        return
+    size = max(1, _AHEAD_BYTES * 8 // max(b.dtype.bits for b in first))
+    chunk = math.gcd(extent, size)
+    if chunk * 4 < size or chunk == extent:
+        return
+    outer, _ = sch.split(loops[-1], [None, chunk])
+    sch.annotate(outer, PREFETCH, row)
+
+
+def _calls(block: Block) -> int:
+    return sum(isinstance(n, Call) for n in walk(block.body))
+
+
+def _row_step(sch: Schedule, rv: Any, buffers: set[Buffer]) -> int | None:
+    """How many elements a row is from the next one in what the block reads of `buffers`."""
+    block: Block = sch.get(rv)
+    loops = [sch.get(loop) for loop in sch.get_loops(rv)]
+    realize = sch.state.realize(block)
+    values = dict(zip((a.var for a in block.iter_vars), realize.iter_values))
+    steps: set[int] = set()
+    for n in walk(block.body):
+        if not isinstance(n, BufferLoad) or n.buffer not in buffers:
+            continue
+        place = flat_index(n, values)
+        for outer in loops[-2::-1]:
+            moved = substitute(place, {outer.loop_var: outer.loop_var + 1})
+            step = sch.state.analyzer.simplify(moved - place)
+            if isinstance(step, IntImm) and step.value:
+                steps.add(step.value)
+                break
+    return steps.pop() if len(steps) == 1 else None
 
 
 def _join(sch: Schedule, loops: list[Any]) -> None:

@@ -26,30 +26,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ....base import CpuModel
 from ....ir import Add, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var, walk
-from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ...stmt import Block, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
-from ..index_map import IndexMap
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from .constants import ConstantLayout
+from .panels import Operand, constant_panels, pack_panels
 
 __all__ = [
     "Contraction",
     "Plan",
     "accumulate",
-    "compute_panel_at",
+    "epilogue_of",
     "extent_of",
     "finish_tile",
     "iterations",
     "loops_of",
     "match_contraction",
-    "pack_panels",
     "panel_layout",
-    "panel_map",
+    "panel_of",
     "partition_tails",
     "plan_of",
     "schedule_contraction",
@@ -63,7 +60,10 @@ __all__ = [
 _PACK_FROM_ROWS = 4
 # Below this a tile has nothing to gain.
 _LEAST_STEPS = 1 << 10
-_TYPICAL_SIZE = 64
+TYPICAL_SIZE = 64
+_TYPICAL_COLUMNS = 1024
+# How much more a tile may cost that leaves no rest.
+_EVEN = 1.1
 _WIDTHS = (1, 2, 3, 4, 6, 8)
 
 
@@ -74,8 +74,8 @@ class Contraction:
     vector     the axis along the output's last dimension
     row        an axis that only the broadcast input has, None if there is none
     reduce     the reduce axes, in the order of the loops
-    streamed   the input with the vector axis, and how it is indexed
-    is_matrix  whether the streamed input is indexed by plain axes
+    streamed   the input with the vector axis
+    broadcast  the other one
     unit       whether neighbours along the vector axis are neighbours in the streamed input
     panel      the columns of a panel if the streamed input is kept in panels already
     """
@@ -83,9 +83,8 @@ class Contraction:
     vector: Var
     row: Var | None
     reduce: tuple[Var, ...]
-    streamed: Buffer
-    streamed_indices: tuple[PrimExpr, ...]
-    is_matrix: bool
+    streamed: Operand
+    broadcast: Operand
     unit: bool
     panel: int | None
 
@@ -112,16 +111,16 @@ def match_contraction(block: Block) -> Contraction | None:
         return None
     streamed, other = (0, 1) if inside[0] else (1, 0)
     rows = [v for v in indices if isinstance(v, Var) and v in used[other] - used[streamed]]
-    load: Any = factors[streamed]
+    operands = [Operand(f.buffer, f.indices) for f in factors]  # type: ignore[attr-defined]
+    of = operands[streamed]
     return Contraction(
         vector,
         rows[-1] if rows else None,
         tuple(axis.var for axis in block.iter_vars if axis.iter_type == "reduce"),
-        load.buffer,
-        load.indices,
-        all(isinstance(i, (Var, IntImm)) for i in load.indices),
-        _is_unit(load.indices, vector),
-        _panel(load.indices, vector),
+        of,
+        operands[other],
+        _is_unit(of.indices, vector),
+        panel_of(of.indices, vector),
     )
 
 
@@ -152,7 +151,7 @@ def _is_unit(indices: tuple[PrimExpr, ...], vector: Var) -> bool:
     return alone == 1
 
 
-def _panel(indices: tuple[PrimExpr, ...], vector: Var) -> int | None:
+def panel_of(indices: tuple[PrimExpr, ...], vector: Var) -> int | None:
     """n if the indices are [vector // n, ..., vector % n]."""
     first, last = indices[0], indices[-1]
     if not (isinstance(first, FloorDiv) and isinstance(last, FloorMod)) or len(indices) < 3:
@@ -185,23 +184,23 @@ def tile_shape(
     for vectors in widths:
         if vectors > widths[0] and vectors * lanes > columns + lanes - 1:
             break
-        tiles_per_column = -(-columns // (vectors * lanes)) / columns
         for height in range(1, 17):
             if height * vectors + vectors + 1 > registers or (rows is not None and height > rows):
                 continue
-            cost = _cost_per_row(rows, height, vectors) * tiles_per_column
+            cost = tile_cost(rows, columns, lanes, height, vectors)
             if cost < best_cost * 0.999:
                 best, best_cost = (height, vectors), cost
     return best
 
 
-def _cost_per_row(rows: int | None, height: int, vectors: int) -> float:
-    """What all steps of tiles of `height` rows cost, by row; the last tile may be less high."""
+def tile_cost(rows: int | None, columns: int, lanes: int, height: int, vectors: int) -> float:
+    """What a step of all tiles costs, by element; the last tile may be less high."""
+    tiles_per_column = -(-columns // (vectors * lanes)) / columns
     if rows is None:
-        return _step_cost(height, vectors) / height
+        return _step_cost(height, vectors) / height * tiles_per_column
     rest = rows % height
     full = rows // height * _step_cost(height, vectors)
-    return (full + (_step_cost(rest, vectors) if rest else 0.0)) / rows
+    return (full + (_step_cost(rest, vectors) if rest else 0.0)) / rows * tiles_per_column
 
 
 def _step_cost(height: int, vectors: int) -> float:
@@ -220,111 +219,174 @@ def schedule_with_epilogue(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """Tile the contraction in block `rv`, and compute in its tiles what reads its result. False if
     its result is no intermediate one, or read by several.
     """
+    epilogue = epilogue_of(sch, rv)
+    return epilogue is not None and _schedule(sch, rv, cpu, epilogue)
+
+
+def epilogue_of(sch: Schedule, rv: Any) -> Any:
+    """The block that alone reads the result of block `rv`, element by element; None if there is
+    none, or if that result is an output.
+    """
     block: Block = sch.get(rv)
     root: Block = sch.get(sch.get_block("root"))
     out = block.writes[0].buffer if block.writes else None
     consumers = sch.get_consumers(rv)
     if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
-        return False
+        return None
     reader: Block = sch.get(consumers[0])
     if not isinstance(reader.body, BufferStore) or any(
         a.iter_type != "spatial" for a in reader.iter_vars
     ):
-        return False
-    return _schedule(sch, rv, cpu, consumers[0])
+        return None
+    return consumers[0]
 
 
 def _schedule(sch: Schedule, rv: Any, cpu: CpuModel, epilogue: Any) -> bool:
     plan = plan_of(sch, rv, cpu)
     if plan is None:
         return False
-    c, loops, lanes, rows, columns, height, vectors, _ = plan
-    row = None if c.row is None else loops[c.row]
-    outer = [loop for axis, loop in loops.items() if axis not in (c.vector, c.row, *c.reduce)]
-    reduce = [loops[v] for v in c.reduce]
-    jo, ji = sch.split(loops[c.vector], [None, vectors * lanes])
-    if row is None:
-        sch.reorder(*outer, jo, *reduce, ji)
+    c, reduce, lanes, width = plan.contraction, plan.reduce, plan.lanes, plan.width
+    jo, ji = sch.split(plan.column, [None, width])
+    if plan.row is None:
+        sch.reorder(*plan.outer, jo, *reduce, ji)
         accumulate(sch, rv, jo, [ji], reduce, lanes, epilogue)
         return True
-    io, ii = sch.split(row, [None, height])
-    sch.reorder(*outer, jo, io, *reduce, ii, ji)
-    if plan.packs:
-        pack_panels(sch, rv, c, jo, lanes * vectors, lanes)
+    io, ii = sch.split(plan.row, [None, plan.height])
+    sch.reorder(*plan.outer, jo, io, *reduce, ii, ji)
+    if plan.packs(cpu):
+        pack_panels(sch, rv, c.streamed, c.vector, jo, width, lanes)
     accumulate(sch, rv, io, [ii, ji], reduce, lanes, epilogue)
-    partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
+    partition_tails(sch, (jo, plan.columns, width), (io, plan.rows, plan.height))
     return True
 
 
 class Plan(NamedTuple):
-    """How a contraction is tiled.
+    """What a contraction is like, and its tile. None: known only when the kernel runs.
 
-    rows   None: known only when the kernel runs
-    depth  how many products a sum has, None as for the rows
+    loops   the loop over each axis
+    depths  how many values each reduce axis has
     """
 
     contraction: Contraction
     loops: dict[Var, Any]
-    lanes: int
     rows: int | None
-    columns: int
+    columns: int | None
+    depths: tuple[int | None, ...]
+    lanes: int
     height: int
     vectors: int
-    depth: int | None
 
     @property
-    def packs(self) -> bool:
+    def depth(self) -> int | None:
+        """How many products a sum has."""
+        return _product(self.depths)
+
+    @property
+    def width(self) -> int:
+        """How many columns a tile has."""
+        return self.lanes * self.vectors
+
+    @property
+    def outer(self) -> list[Any]:
+        """The loops over neither rows, columns nor products."""
+        c = self.contraction
+        return [x for axis, x in self.loops.items() if axis not in (c.vector, c.row, *c.reduce)]
+
+    @property
+    def reduce(self) -> list[Any]:
+        return [self.loops[v] for v in self.contraction.reduce]
+
+    @property
+    def row(self) -> Any:
+        """The loop over the rows, None if there is none."""
+        row = self.contraction.row
+        return None if row is None else self.loops[row]
+
+    @property
+    def column(self) -> Any:
+        return self.loops[self.contraction.vector]
+
+    def streamed_bytes(self) -> int | None:
+        """The size of the streamed input, as far as one step of the outer loops needs it."""
+        count = _product((self.columns, *self.depths))
+        return None if count is None else count * self.contraction.streamed.bytes
+
+    def packs(self, cpu: CpuModel) -> bool:
         """Whether the streamed input is copied into panels."""
         c, rows = self.contraction, self.rows
         if c.panel is not None or c.row is None:
             return False
-        return not c.unit or (
-            c.is_matrix and (rows is None or rows >= self.height * _PACK_FROM_ROWS)
-        )
+        if not c.unit or rows is None:
+            return not c.unit or c.streamed.is_plain
+        # In place, a tile reads a piece of each row: too short for the prefetchers of memory.
+        size = self.streamed_bytes()
+        far = size is None or size > cpu.l3_bytes // 2
+        return c.streamed.is_plain and rows >= self.height * (1 if far else _PACK_FROM_ROWS)
 
 
-def plan_of(sch: Schedule, rv: Any, cpu: CpuModel) -> Plan | None:
-    """How to tile the contraction in block `rv`; None if it is none, or too small or strange."""
+def _product(sizes: Sequence[int | None]) -> int | None:
+    return None if None in sizes else math.prod(n for n in sizes if n is not None)
+
+
+def plan_of(sch: Schedule, rv: Any, cpu: CpuModel, ragged: bool = False) -> Plan | None:
+    """How to tile the contraction in block `rv`; None if it is none, or too small or strange.
+
+    ragged  whether the tile may have columns more than there are, and these may be unknown
+    """
     block: Block = sch.get(rv)
     c = match_contraction(block)
     if c is None or iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
         return None
     loops = loops_of(sch, rv)
-    if loops is None or not (c.unit or c.is_matrix or c.panel is not None):
+    if loops is None or not (c.unit or c.streamed.is_plain or c.panel is not None):
         return None
     columns = extent_of(sch, loops[c.vector])
-    if columns is None:
-        return None
-    most = cpu.lanes(block.writes[0].buffer.dtype.bits)
-    lanes = vector_lanes(c.panel or columns, most)
-    if lanes < 2:
-        return None
+    lanes = cpu.lanes(block.writes[0].buffer.dtype.bits)
+    if not ragged:
+        if columns is None:
+            return None
+        lanes = vector_lanes(c.panel or columns, lanes)
+        if lanes < 2:
+            return None
     rows = 1 if c.row is None else extent_of(sch, loops[c.row])
-    widths = _WIDTHS if c.panel is None else (c.panel // lanes,)
-    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers, widths)
-    depths = [extent_of(sch, loops[v]) for v in c.reduce]
-    depth = None if None in depths else math.prod(d for d in depths if d is not None)
-    return Plan(c, loops, lanes, rows, columns, height, vectors, depth)
+    height, vectors = _tile(c, rows, columns, lanes, cpu.vector_registers)
+    depths = tuple(extent_of(sch, loops[v]) for v in c.reduce)
+    return Plan(c, loops, rows, columns, depths, lanes, height, vectors)
+
+
+def _tile(
+    c: Contraction, rows: int | None, columns: int | None, lanes: int, registers: int
+) -> tuple[int, int]:
+    """(rows, vectors) of a tile: those of the panels there are, or that leave no rest, if possible
+    at a low price.
+    """
+    if c.panel is not None:
+        return tile_shape(rows, c.panel, lanes, registers, (max(1, c.panel // lanes),))
+    if columns is None:
+        return tile_shape(rows, _TYPICAL_COLUMNS, lanes, registers)
+    best = tile_shape(rows, columns, lanes, registers)
+    even = [n for n in _WIDTHS[1:] if columns % (n * lanes) == 0]
+    if best[1] in even or not even:
+        return best
+    other = tile_shape(rows, columns, lanes, registers, even)
+    costs = [tile_cost(rows, columns, lanes, *shape) for shape in (best, other)]
+    return other if costs[1] <= costs[0] * _EVEN else best
 
 
 def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None:
     """The layout of an input of the contraction in block `rv` that would spare its schedule a copy
-    into panels; None if there is none.
+    into panels, or let it read memory in one run; None if there is none.
     """
     plan = plan_of(sch, rv, cpu)
-    if plan is None or not plan.packs or not plan.contraction.is_matrix:
-        return None
-    width = plan.lanes * plan.vectors
-    if plan.columns % width:
+    if plan is None or plan.columns is None or plan.rows == 1 or plan.columns % plan.width:
         return None
     c = plan.contraction
-    place = _place(c)
-
-    def pack(array: np.ndarray) -> np.ndarray:
-        split = (*array.shape[:place], -1, width, *array.shape[place + 1 :])
-        return np.moveaxis(array.reshape(split), (place, place + 1), (0, -1))
-
-    return ConstantLayout(c.streamed, panel_map(c, width), pack)
+    if c.panel is not None or c.row is None or not c.streamed.is_plain:
+        return None
+    # Narrower vectors, taken because they fill the columns, are no reason to keep panels.
+    if plan.lanes < cpu.lanes(c.streamed.buffer.dtype.bits) and plan.columns > plan.width:
+        return None
+    return constant_panels(c.streamed, c.vector, plan.width)
 
 
 def vector_lanes(columns: int, most: int) -> int:
@@ -352,7 +414,7 @@ def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
     steps = 1.0
     for loop in loops:
         extent = extent_of(sch, loop)
-        steps *= _TYPICAL_SIZE if extent is None else extent
+        steps *= TYPICAL_SIZE if extent is None else extent
     return steps
 
 
@@ -360,51 +422,6 @@ def extent_of(sch: Schedule, loop: Any) -> int | None:
     """The loop's extent if it is a constant."""
     e = sch.get(loop).extent
     return e.value if isinstance(e, IntImm) else None
-
-
-def _place(c: Contraction) -> int:
-    """Which axis of the streamed input is the vector axis."""
-    return next(k for k, i in enumerate(c.streamed_indices) if i is c.vector)
-
-
-def panel_map(c: Contraction, width: int) -> IndexMap:
-    """Of the streamed input, [..., column, ...] to [panel, ..., column in the panel]."""
-    place = _place(c)
-
-    def panel(*indices: Any) -> list[Any]:
-        others = [e for k, e in enumerate(indices) if k != place]
-        column = indices[place]
-        return [column // width, *others, column % width]
-
-    dtype = str(c.vector.dtype)
-    return IndexMap.from_func(panel, ndim=len(c.streamed_indices), index_dtype=dtype)
-
-
-def pack_panels(sch: Schedule, block: Any, c: Contraction, jo: Any, width: int, lanes: int) -> None:
-    """Copy the streamed input's columns of one tile into a panel: [reduce, column]."""
-    reads = [r.buffer for r in sch.get(block).reads]
-    copy = sch.cache_read(block, reads.index(c.streamed), "global")
-    index_map = panel_map(c, width)
-    sch.transform_layout(copy, ("write", 0), index_map)
-    column = compute_panel_at(sch, copy, c, jo)
-    if column is not None and (extent_of(sch, column) or 0) > width:
-        _, column = sch.split(column, [None, width])  # panel by panel
-    if column is not None and c.unit and (extent_of(sch, column) or 1) % lanes == 0:
-        _, vector = sch.split(column, [None, lanes])
-        sch.vectorize(vector)
-
-
-def compute_panel_at(sch: Schedule, copy: Any, c: Contraction, jo: Any) -> Any:
-    """Make the panel in the loop over tiles; the loop over its columns, the innermost one now."""
-    place = _place(c)
-    sch.compute_at(copy, jo)
-    loops = list(sch.get_loops(copy))
-    inner = loops[_position(sch, loops, jo) + 1 :]
-    bound = sch.state.realize(sch.get(copy)).iter_values[place]
-    column = next((x for x in inner if sch.get(x).loop_var in variables_of((bound,))), None)
-    if column is not None:
-        sch.reorder(*[x for x in inner if x is not column], column)
-    return column
 
 
 def accumulate(

@@ -15,6 +15,9 @@ a stride of one, and where rows are padded so that vectors divide them: the loop
 conditions, and load vectors from where they begin. A convolution whose input needs none of that
 reads it in place.
 
+Height and width that are known only when the kernel runs are padded to whole tiles in the panel.
+Weights that are kept in panels of channels have tiles of their own (`convolution_channels.py`).
+
 Depthwise convolutions (a weight belongs to one channel of the output, a channel of the output to
 one of the input) are the case without a row axis: tiles are rows x vectors of one channel, and all
 taps are unrolled, so that neighbouring rows share what they load.
@@ -22,21 +25,18 @@ taps are unrolled, so that neighbouring rows share what they load.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ....base import CpuModel, ScheduleError
-from ....ir import IntImm, PrimExpr, Var, walk
-from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ....base import CpuModel
+from ....ir import Var
 from ...transform import PARTITION_HINT
-from ..facts import facts_of
 from ..index_map import IndexMap
-from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, unroll_short
+from .contraction import loops_of
+from .convolution_channels import schedule_channels
 from .convolution_shape import Convolution, Tile, block_of, match_convolution, tile_of
+from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
 
 __all__ = ["schedule_convolutions"]
 
@@ -44,7 +44,8 @@ _MOST_TAPS = 32
 _MOST_ROLLED = 8
 _LEAST_STEPS = 1 << 12
 _LEAST_CHANNELS = 24
-_MOST_LANES_OF_A_COPY = 64
+# Of an image whose size is not known: rows of a block, which the height is padded to.
+_SYMBOLIC_ROWS = 8
 
 
 # -- scheduling ------------------------------------------------------------------------------------
@@ -55,84 +56,46 @@ def schedule_convolutions(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -
     for rv in blocks:
         found = match_convolution(sch.get(rv))
         if found is not None:
-            sizes = _sizes(sch, rv, found)
-            if sizes is not None and sizes.steps >= _LEAST_STEPS:
+            sizes = sizes_of(sch, rv, found)
+            if sizes is not None and sizes.steps >= _LEAST_STEPS and _pays(found, sizes):
+                if found.panel is not None:
+                    return [rv, *schedule_channels(sch, rv, found, sizes, cpu)]
                 work = _Convolve(sch, rv, found, sizes, cpu)
                 return [rv, *(work.run_flat() if work.is_flat() else work.run())]
     return ()
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Extents: of the axes of a convolution; the channels are those of one group.
-
-    depth  how many input channels (or whatever is reduced without being a tap)
+def _pays(c: Convolution, sizes: Sizes) -> bool:
+    """Whether tiles are worth their panels: of an image whose size is not known, columns sorted by
+    phases cost more than the few sums of a depthwise convolution.
     """
-
-    channels: int
-    groups: int
-    height: int
-    width: int
-    depth: int
-    taps: int
-
-    @property
-    def steps(self) -> int:
-        pixels = self.height * self.width
-        return self.channels * self.groups * pixels * self.depth * self.taps
+    return sizes.known or not c.depthwise or c.strides[0] == 1
 
 
-def _sizes(sch: Schedule, rv: Any, c: Convolution) -> _Sizes | None:
-    loops = loops_of(sch, rv)
-    if loops is None:
-        return None
-    extents = {v: extent_of(sch, loop) for v, loop in loops.items()}
-    height = 1 if c.height is None else extents[c.height]
-    channels, width = extents[c.channel], extents[c.width]
-    reduce = [extents[v] for v in c.reduce]
-    if height is None or channels is None or width is None or any(e is None for e in reduce):
-        return None
-    taps = math.prod(extents[v] or 0 for v in c.taps)
-    depth = math.prod(extents[v] or 0 for v in c.reduce if v not in c.taps)
-    if width < 2 or 0 in (height, channels, taps, depth):
-        return None
-    if c.group_size is not None and channels % c.group_size:
-        return None
-    own = c.group_size or channels
-    return _Sizes(own, channels // own, height, width, depth, taps)
+class _Convolve(Work):
+    """The scheduling of one convolution with vectors along the width."""
 
-
-class _Convolve:
-    """The scheduling of one convolution."""
-
-    def __init__(
-        self, sch: Schedule, rv: Any, c: Convolution, sizes: _Sizes, cpu: CpuModel
-    ) -> None:
-        self.sch, self.rv, self.c, self.sizes, self.cpu = sch, rv, c, sizes, cpu
-        block: Block = sch.get(rv)
-        self.lanes = cpu.lanes(block.writes[0].buffer.dtype.bits)
-        # Groups that begin in the middle of a tile would share it.
-        self.tile = tile_of(
-            sizes.channels,
-            sizes.height,
-            sizes.width,
-            self.lanes,
-            cpu.vector_registers,
-            even=c.group_size is not None,
+    def __init__(self, sch: Schedule, rv: Any, c: Convolution, sizes: Sizes, cpu: CpuModel) -> None:
+        super().__init__(sch, rv, c, sizes, cpu)
+        even = c.group_size is not None  # groups that begin in the middle of a tile would share it
+        # Of unknown sizes tiles are two rows of one vector: few of those are in vain.
+        sides = (
+            (sizes.height, sizes.width) if sizes.known else (8 if c.depthwise else 2, self.lanes)
         )
-        self.ragged = sizes.width % self.tile.lanes != 0
-        self.bytes = c.data.dtype.bits // 8
+        self.tile = tile_of(sizes.channels, *sides, self.lanes, cpu.vector_registers, even=even)
+        self.ragged = not sizes.known or sizes.width % self.tile.lanes != 0
 
     def run(self) -> list[Any]:
         """Schedule it; returns the blocks before and after it that went along."""
         sch, rv = self.sch, self.rv
-        after = self._epilogue()
+        after = self.epilogue()
         if self.ragged:
             t, c = self.tile, self.c
-            whole = {c.height: t.rows, c.width: t.vectors * t.lanes}
+            rows = t.rows if self.sizes.known else self._rows([])
+            whole = {c.height: rows, c.width: t.vectors * t.lanes}
             sch.pad_einsum(rv, [whole.get(a.var, 1) for a in sch.get(rv).iter_vars])
             written = next(b for b in sch.get_consumers(rv))
-            after = self._joined(written, after)
+            after = self.joined(written, after)
         panel, before = self._panel()
         if after is None:
             write = sch.cache_write(rv, 0, "local")
@@ -151,6 +114,7 @@ class _Convolve:
         written = self.sch.get(self.rv).writes[0].region
         return (
             sizes.taps == 1
+            and sizes.known
             and c.group_size is None
             and c.height is not None
             and c.height is written[-2].min
@@ -164,8 +128,8 @@ class _Convolve:
         t = tile_of(sizes.channels, 1, pixels, self.lanes, self.cpu.vector_registers)
         axes = [a.var for a in sch.get(rv).iter_vars]
         batch = [v for v in axes if v not in (c.height, c.width, c.channel, *c.reduce)]
-        after = self._epilogue()
-        before = [b for b in sch.get_producers(rv) if self._makes_input(b)]
+        after = self.epilogue()
+        before = [b for b in sch.get_producers(rv) if self.makes_input(b)]
         flat = _Flat(axes, c, sizes.width)
         reads = [r.buffer for r in sch.get(rv).reads]
         panel = sch.reindex_cache_read(
@@ -224,7 +188,7 @@ class _Convolve:
         else:
             # The weights are read once for as many pixels as the second cache holds.
             count = -(-pixels // across)
-            share = self._share(outer)
+            share = self.share(outer)
             size = count if ragged else block_of(count, 1, half / one, share)
             fb, ft = sch.split(ft, [None, size])
             sch.reorder(*outer, fb, oo, ft, *reduce, oi, fv, lane)
@@ -241,33 +205,14 @@ class _Convolve:
         first = sch.decompose_reduction(rv, reduce[0])
         for each in (first, rv):
             *steps, last = list(sch.get_loops(each))[-3:]
-            self._finish(steps, last)
-        self._write_tile(sums, inner, t.lanes)
+            self.finish(steps, last)
+        self.write_tile(sums, inner, t.lanes)
         if sizes.channels % t.channels:
             sch.annotate(oo, PARTITION_HINT, True)
         if ragged:
             sch.annotate(ft, PARTITION_HINT, True)
         else:
-            self._join([*outer, block])
-
-    def _much_weight(self) -> bool:
-        """Whether the second cache is too small for the weights."""
-        sizes = self.sizes
-        return sizes.channels * sizes.depth * sizes.taps * self.bytes > self.cpu.l2_bytes
-
-    def _share(self, outer: Sequence[Any]) -> int:
-        """What the number of blocks of pixels should be a multiple of, for threads to share them.
-        (Of much weight they share the channels.)
-        """
-        if self._much_weight():
-            return 1
-        times = math.prod(extent_of(self.sch, loop) or 1 for loop in outer)
-        return 1 if times % self.cpu.cores == 0 else self.cpu.cores
-
-    def _join(self, outer: list[Any]) -> None:
-        """One loop over all blocks, for threads to share."""
-        if self.cpu.cores > 1 and len(outer) > 1:
-            self.sch.fuse(*outer)
+            self.join([*outer, block])
 
     def _three(self, loops: list[Any], batches: int) -> list[Any]:
         """The loops of a flat convolution: those of the batch, the channel, [reduced], pixels."""
@@ -275,52 +220,16 @@ class _Convolve:
 
     # -- what comes before and after ---------------------------------------------------------------
 
-    def _epilogue(self) -> Any:
-        """The block that computes something of each element of the result, None if none does."""
-        sch, rv = self.sch, self.rv
-        consumers = sch.get_consumers(rv)
-        if len(consumers) != 1 or not self._is_pointwise(consumers[0], sch.get(rv)):
-            return None
-        return consumers[0]
-
-    def _is_pointwise(self, rv: Any, block: Block) -> bool:
-        """Whether a block reads what `block` writes just where it writes itself."""
-        reader: Block = self.sch.get(rv)
-        if not isinstance(reader.body, BufferStore) or reader.init is not None:
-            return False
-        axes = tuple(a.var for a in reader.iter_vars)
-        made = block.writes[0].buffer
-        reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
-        return (
-            facts_of(self.sch.state, reader).kind == "complete"
-            and _same(reader.body.indices, axes)
-            and all(_same(n.indices, axes) for n in reads)
-        )
-
-    def _joined(self, written: Any, after: Any) -> Any:
-        """The copy out of a padded buffer and what comes after it, as one block."""
-        if after is None:
-            return written
-        self.sch.compute_inline(written)
-        return after
-
     def _panel(self) -> tuple[Any, list[Any]]:
         """(the block that computes what the convolution reads, None if it reads its input in place;
         the blocks that vanished in it)
         """
         sch, rv = self.sch, self.rv
-        producers = [b for b in sch.get_producers(rv) if self._makes_input(b)]
-        before: list[Any] = []
-        panel = None
-        if producers:
-            panel = producers[0]
-            more = [b for b in sch.get_producers(panel) if self._only_feeds(b, panel)]
-            if self.ragged and more:
-                sch.compute_inline(more[0])
-                before = more[:1]
-            before = [*before, panel]
-        elif self.c.strides[0] != 1:
-            data = self._data()
+        if not self.sizes.known and self.c.strides[0] != 1:
+            self._whole_phases()
+        panel, before = self.input_block(inline=self.ragged)
+        if panel is None and self.c.strides[0] != 1:
+            data = self.data()
             reads = [r.buffer for r in sch.get(rv).reads]
             panel = sch.cache_read(rv, reads.index(data), "global")
         if panel is not None and self.c.strides[0] != 1:
@@ -335,32 +244,14 @@ class _Convolve:
             sch.transform_layout(panel, ("write", 0), index_map)
         return panel, before
 
-    def _data(self) -> Buffer:
-        """The input that the block reads now."""
-        found: Convolution | None = match_convolution(self.sch.get(self.rv))
-        if found is None:
-            raise ScheduleError("the padded block is no convolution any more")
-        return found.data
-
-    def _makes_input(self, producer: Any) -> bool:
-        block: Block = self.sch.get(producer)
-        return block.writes[0].buffer is self._data() and self._only_feeds(producer, self.rv)
-
-    def _only_feeds(self, producer: Any, reader: Any) -> bool:
-        """Whether a block computes elements one by one, for `reader` alone."""
+    def _whole_phases(self) -> None:
+        """Let the padded input have as many columns of each phase: so the copy fills all of it."""
         sch = self.sch
-        block: Block = sch.get(producer)
-        if not isinstance(block.body, BufferStore):
-            return False
-        readers, writers = users_of(sch.state, block.writes[0].buffer.data)
-        parameters = {b.data for b in sch.state.fn.buffers}
-        return (
-            facts_of(sch.state, block).kind == "complete"
-            and block.writes[0].buffer.data not in parameters
-            and len(writers) == 1
-            and len(readers) == 1
-            and readers[0] is sch.get(reader)
-        )
+        (copy,) = (b for b in sch.get_producers(self.rv) if self.makes_input(b))
+        ndim = self.data().ndim
+        sch.pad_einsum(copy, [1] * (ndim - 1) + [self.c.strides[0]])
+        for each in (*sch.get_consumers(copy), *sch.get_producers(copy)):
+            sch.compute_inline(each)
 
     # -- loops -------------------------------------------------------------------------------------
 
@@ -368,21 +259,22 @@ class _Convolve:
         sch, rv, c, t, sizes = self.sch, self.rv, self.c, self.tile, self.sizes
         loops = loops_of(sch, rv)
         assert loops is not None
-        high, along = sizes.height, -(-sizes.width // t.lanes)
-        if self.ragged:
-            high, along = (-(-n // m) * m for n, m in ((high, t.rows), (along, t.vectors)))
+        high, along = self._padded_sides()
         height = sch.add_unit_loop(rv) if c.height is None else loops[c.height]
-        outer = [x for v, x in loops.items() if v not in (c.width, c.height, c.channel, *c.reduce)]
+        batch = [x for v, x in loops.items() if v not in (c.width, c.height, c.channel, *c.reduce)]
+        groups: list[Any] = []
+        blocks: list[Any] = []
         channel = loops[c.channel]
         if c.group_size is not None:
             group, channel = sch.split(channel, [None, c.group_size])
-            outer.append(group)
-        rows = block_of(high, t.rows, self._most_rows(), self._share(outer))
-        if rows < high or not outer:
+            groups.append(group)
+        rows = self._rows([*batch, *groups])
+        if rows < high or not sizes.known or not batch + groups:
             ho, hi, hv = sch.split(height, [None, rows // t.rows, t.rows])
-            outer.append(ho)
+            blocks.append(ho)
         else:
             hi, hv = sch.split(height, [None, t.rows])
+        outer = self.in_order(batch, groups, blocks)
         vector, lane = sch.split(loops[c.width], [None, t.lanes])
         wo, wv = sch.split(vector, [None, t.vectors])
         oo, oi = sch.split(channel, [None, t.channels])
@@ -394,17 +286,15 @@ class _Convolve:
         sums = write
         if self.ragged:
             sch.reverse_compute_at(write, oo)
-            last = list(sch.get_loops(write))[-1]
-            if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
-                sch.vectorize(last)
+            self.finish_copy(write, oo)
             sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, wo)
         first = sch.decompose_reduction(rv, reduce[0])
         for each in (first, rv):
             *steps, last = list(sch.get_loops(each))[-4:]
-            self._finish(steps, last)
-        self._write_tile(sums, wo, t.lanes)
-        self._unroll_taps(reduce)
+            self.finish(steps, last)
+        self.write_tile(sums, wo, t.lanes)
+        self.unroll_taps(reduce, _MOST_TAPS if c.depthwise else _MOST_ROLLED)
         for loop, total, size in (
             (oo, sizes.channels, t.channels),
             (hi, high, t.rows),
@@ -413,7 +303,24 @@ class _Convolve:
             if total % size:
                 # Full tiles get a loop of their own, in which no condition is left.
                 sch.annotate(loop, PARTITION_HINT, True)
-        self._join(outer)
+        self.join(outer)
+
+    def _padded_sides(self) -> tuple[int, int]:
+        """(rows, vectors along the width) of the result, with what tiles compute in vain."""
+        t, sizes = self.tile, self.sizes
+        high, along = sizes.height, -(-sizes.width // t.lanes)
+        if self.ragged:
+            high, along = (-(-n // m) * m for n, m in ((high, t.rows), (along, t.vectors)))
+        return high, along
+
+    def _rows(self, outer: Sequence[Any]) -> int:
+        """The rows of a block."""
+        if self.c.height is None:
+            return 1
+        if not self.sizes.known:
+            return block_of(_SYMBOLIC_ROWS, self.tile.rows, self._most_rows())
+        high, _ = self._padded_sides()
+        return block_of(high, self.tile.rows, self._most_rows(), self.share(outer))
 
     def _most_rows(self) -> float:
         """How many rows of the result to compute from one panel."""
@@ -421,7 +328,7 @@ class _Convolve:
         across = extent_of_dimension(c.data, -1) or sizes.width
         room = self.cpu.l1_bytes if c.depthwise else self.cpu.l2_bytes
         # Weights that no cache of a core keeps are read once more for each block.
-        part = 2 if self._much_weight() else 4
+        part = 2 if self.much_weight() else 4
         return room / part / (sizes.depth * across * self.bytes * c.strides[1])
 
     def _spread(self, panel: Any) -> None:
@@ -432,29 +339,6 @@ class _Convolve:
         last = list(sch.get_loops(panel))[-1]
         column, phase = sch.split(last, [None, stride])
         sch.reorder(phase, column)
-
-    def _write_tile(self, write: Any, at: Any, lanes: int) -> None:
-        """Unroll and vectorize the loops that write the sums of a tile."""
-        sch = self.sch
-        loops = list(sch.get_loops(write))
-        wanted = sch.get(at)
-        place = next(k for k, x in enumerate(loops) if sch.get(x) is wanted)
-        *steps, last = loops[place + 1 :]
-        over, lane = sch.split(last, [None, lanes])
-        self._finish([*steps, over], lane)
-
-    def _finish(self, steps: Sequence[Any], lane: Any) -> None:
-        self.sch.vectorize(lane)
-        unroll_short(self.sch, steps)
-
-    def _unroll_taps(self, reduce: Sequence[Any]) -> None:
-        """Of a depthwise convolution all taps, of another one the innermost few."""
-        taps = 1
-        for loop in reversed(reduce):
-            taps *= extent_of(self.sch, loop) or 99
-            if taps > (_MOST_TAPS if self.c.depthwise else _MOST_ROLLED):
-                break
-            self.sch.unroll(loop)
 
 
 class _Flat:
@@ -473,13 +357,3 @@ class _Flat:
         dtype = str(self.c.width.dtype)
         made: IndexMap = IndexMap.from_func(index, ndim=len(axes), index_dtype=dtype)
         return made
-
-
-def extent_of_dimension(buffer: Buffer, k: int) -> int | None:
-    """The size of a buffer along a dimension if it is a constant."""
-    size = buffer.shape[k]
-    return size.value if isinstance(size, IntImm) else None
-
-
-def _same(indices: Sequence[PrimExpr], axes: Sequence[Any]) -> bool:
-    return len(indices) == len(axes) and all(i is a for i, a in zip(indices, axes))

@@ -11,8 +11,9 @@ from ....arith import Analyzer
 from ....ir import FloorDiv, IntImm, Mul, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad
 from ...transform import linear_in
+from ..packing import factors_of
 from ..reducer import match_reducer
-from .contraction import variables_of, without_casts
+from .contraction import panel_of, variables_of, without_casts
 
 __all__ = ["Convolution", "Tile", "block_of", "match_convolution", "tile_of"]
 
@@ -32,6 +33,9 @@ class Convolution:
     taps           those that the input's width and height are indexed by
     data, indices  the input, and how it is indexed
     strides        by how much the input's last index and that of the height grow with the axes
+    weight         the other input
+    weight_indices how that is indexed
+    panel          the channels of a panel if the weight is kept in panels of them
     """
 
     width: Var
@@ -44,6 +48,9 @@ class Convolution:
     data: Buffer
     indices: tuple[PrimExpr, ...]
     strides: tuple[int, int]
+    weight: Buffer
+    weight_indices: tuple[PrimExpr, ...]
+    panel: int | None
 
 
 def match_convolution(block: Block) -> Convolution | None:
@@ -51,11 +58,8 @@ def match_convolution(block: Block) -> Convolution | None:
     reducer = match_reducer(block)
     if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
         return None
-    product = without_casts(reducer.updates[0])
-    if not isinstance(product, Mul):
-        return None
-    factors = [without_casts(product.a), without_casts(product.b)]
-    if not all(isinstance(f, BufferLoad) for f in factors):
+    factors: Any = _factors(block, reducer.updates[0])
+    if factors is None:
         return None
     _, written = reducer.buffers[0]
     if len(written) < 2 or not all(isinstance(i, Var) for i in written):
@@ -95,7 +99,22 @@ def match_convolution(block: Block) -> Convolution | None:
         data.buffer,
         data.indices,
         strides,
+        weight.buffer,
+        weight.indices,
+        panel_of(weight.indices, channel),
     )
+
+
+def _factors(block: Block, update: PrimExpr) -> list[BufferLoad] | None:
+    """The elements that are multiplied, without casts and zero points."""
+    shifted = factors_of(block)
+    if shifted is not None:
+        return [f.load for f in shifted]
+    product = without_casts(update)
+    if not isinstance(product, Mul):
+        return None
+    a, b = without_casts(product.a), without_casts(product.b)
+    return [a, b] if isinstance(a, BufferLoad) and isinstance(b, BufferLoad) else None
 
 
 def _slides(

@@ -17,36 +17,50 @@ from typing import Any
 import numpy as np
 
 from ....base import CpuModel, ScheduleError, TIRError
-from ....ir import IRModule, PassContext
+from ....ir import IntImm, IRModule, PassContext
 from ....ir.transform import module_pass
 from ....ir.walk import walk
 from ...analysis import estimate_tir_flops
-from ...stmt import REASSOCIATE, Block, For, ForKind, PrimFunc
+from ...stmt import REASSOCIATE, Block, BufferStore, For, ForKind, PrimFunc, Stmt
 from ..regions import users_of
 from ..schedule import Schedule
 from .blocked import schedule_blocked
 from .chains import schedule_chains
+from .constant_blocks import ConstantBlocks, without_constant_blocks
 from .constants import ConstantLayout
 from .contraction import (
+    TYPICAL_SIZE,
     extent_of,
-    iterations,
     panel_layout,
     schedule_contraction,
     schedule_with_epilogue,
 )
 from .convolution import schedule_convolutions
+from .convolution_channels import channel_layout
+from .convolution_dots import schedule_dot_convolutions
+from .dots import schedule_dots
+from .empty import is_filled, without_empty
+from .gather import schedule_gather
 from .injective import inline_producers, schedule_elementwise
 from .low_precision import schedule_low_precision
+from .nontemporal import store_past_caches
+from .pooling import schedule_pools
 from .ragged import schedule_ragged
 from .reduction import schedule_reduction
 from .streaming import schedule_streaming
 from .transpose import schedule_transpose
 
-__all__ = ["DefaultSchedule", "schedule_function", "with_constant_layouts"]
+__all__ = [
+    "DefaultSchedule",
+    "schedule_function",
+    "with_constant_blocks",
+    "with_constant_layouts",
+]
 
 SCHEDULED = "tir.is_scheduled"
-_PARALLEL_FLOPS = 1 << 22
-_PARALLEL_STEPS = 1 << 17
+_PARALLEL_FLOPS = 1 << 20
+_PARALLEL_STEPS = 1 << 15
+_EVEN = 4  # iterations for each core, from which on they are shared out evenly enough
 
 # (schedule, block, cpu) -> whether the rule fits and was applied
 BlockRule = Callable[[Schedule, Any, CpuModel], bool]
@@ -91,6 +105,15 @@ def _is_scheduled(fn: PrimFunc) -> bool:
 
 def schedule_function(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
     """`fn` with a default schedule; the same function if no rule fits."""
+    trimmed = without_empty(fn)
+    if trimmed is not None:
+        made = _scheduled(trimmed[0], cpu)
+        if made is not trimmed[0] and is_filled(made, trimmed[1]):
+            return made
+    return _scheduled(fn, cpu)
+
+
+def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
     try:
         sch = Schedule(fn, error_render_level="fast")
         blocks = sch.get_child_blocks(sch.get_block("root"))
@@ -115,6 +138,7 @@ def schedule_function(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
             if fits:
                 sch = trial
                 break
+    sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
         sch = _parallel(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     made = next(iter(sch.mod.functions.values()))
@@ -128,9 +152,16 @@ def _reduces(block: Block) -> bool:
     return any(axis.iter_type == "reduce" for axis in block.iter_vars)
 
 
-GROUP_RULES: tuple[GroupRule, ...] = (inline_producers, schedule_convolutions, schedule_chains)
+GROUP_RULES: tuple[GroupRule, ...] = (
+    inline_producers,
+    schedule_dot_convolutions,
+    schedule_convolutions,
+    schedule_pools,
+    schedule_chains,
+)
 BLOCK_RULES: tuple[BlockRule, ...] = (
     schedule_low_precision,
+    schedule_dots,
     schedule_streaming,
     schedule_ragged,
     schedule_blocked,
@@ -138,6 +169,7 @@ BLOCK_RULES: tuple[BlockRule, ...] = (
     schedule_contraction,
     schedule_reduction,
     schedule_transpose,
+    schedule_gather,
     schedule_elementwise,
 )
 
@@ -145,6 +177,7 @@ BLOCK_RULES: tuple[BlockRule, ...] = (
 # (schedule, block, cpu) -> the layout that the rule for the block wants of a constant input
 LAYOUT_RULES: tuple[Callable[[Schedule, Any, CpuModel], ConstantLayout | None], ...] = (
     panel_layout,
+    channel_layout,
 )
 
 
@@ -174,6 +207,8 @@ def with_constant_layouts(
             k = None if wanted is None else places.get(wanted.buffer)
             if wanted is None or k not in constants or k in packs:
                 continue
+            if str(wanted.buffer.dtype) in _NARROW:
+                continue  # these are packed by blocks of their own
             block: Block = sch.get(rv)
             if len(users_of(sch.state, wanted.buffer.data)[0]) != 1:
                 continue
@@ -188,6 +223,26 @@ def with_constant_layouts(
     return (made if packs else fn), packs
 
 
+# Dtypes that kernels widen or rearrange before they multiply.
+_NARROW = frozenset({"int8", "uint8", "int16", "bfloat16", "float16"})
+
+
+def with_constant_blocks(
+    fn: PrimFunc, constants: Collection[int], cpu: CpuModel
+) -> tuple[PrimFunc, list[ConstantBlocks]]:
+    """`fn`, not yet scheduled, with its schedule for `cpu`, but without what that computes of
+    constant inputs of narrow numbers alone; and how to compute that. `fn` itself if there is
+    nothing of the kind.
+
+    constants  which parameters are known when the kernel is built
+    """
+    buffers = [fn.buffer_map.get(fn.params[k]) for k in constants]
+    if _is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
+        return fn, []
+    made, blocks = without_constant_blocks(schedule_function(fn, cpu), constants)
+    return (made, blocks) if blocks else (fn, [])
+
+
 # -- parallel loops --------------------------------------------------------------------------------
 
 
@@ -199,8 +254,10 @@ def _parallel(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
         if not loops or id(sch.get(loops[0])) in seen:
             continue
         seen.add(id(sch.get(loops[0])))
-        if not _is_much(sch, loops):
+        if not _is_much(sch.get(loops[0])):
             continue
+        sch, loops = _with_enough_iterations(sch, loops, cpu)
+        seen.add(id(sch.get(loops[0])))
         for loop in loops[:3]:
             extent = extent_of(sch, loop)
             if extent is not None and extent < cpu.cores:
@@ -209,20 +266,54 @@ def _parallel(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
             try:
                 trial.parallel(loop)
             except ScheduleError:
-                break
+                # It carries sums from one iteration to the next: a loop inside may be shared out.
+                continue
             sch = trial
             break
     return sch
 
 
-def _is_much(sch: Schedule, loops: list[Any]) -> bool:
-    """Whether a nest is worth waking another thread for."""
-    nest = sch.get(loops[0])
-    steps = iterations(sch, loops)
-    if steps >= 16 * _PARALLEL_STEPS:
-        return True
-    flops = _flops(nest)
-    return flops >= _PARALLEL_FLOPS or (steps >= _PARALLEL_STEPS and flops < 2 * steps)
+def _with_enough_iterations(
+    sch: Schedule, loops: list[Any], cpu: CpuModel
+) -> tuple[Schedule, list[Any]]:
+    """The outermost loops made one while they have too few iterations to share out evenly, or
+    maybe so: batches are known late and often of one.
+    """
+    known = extent_of(sch, loops[0])
+    sure = known or 1
+    while sure < _EVEN * cpu.cores and len(loops) > 1:
+        inner = extent_of(sch, loops[1])
+        if inner is None or any(sch.get(x).annotations for x in loops[:2]):
+            # A division by a symbol tells nothing about what is divided; a hint would be lost.
+            break
+        trial = sch.copy()
+        try:
+            fused = trial.fuse(*loops[:2])
+            trial.copy().parallel(fused)
+        except ScheduleError:
+            break
+        sch, loops, sure = trial, [fused, *loops[2:]], sure * inner
+    return sch, loops
+
+
+def _is_much(nest: For) -> bool:
+    """Whether a nest may be worth another thread, one that is awake; the code of the loop looks
+    again, at what it turns out to do (`target/llvm/parallel.py`).
+    """
+    return _steps(nest) >= _PARALLEL_STEPS or _flops(nest) >= _PARALLEL_FLOPS
+
+
+def _steps(nest: For) -> float:
+    """How often stores run, symbols taken for typical."""
+    total = 0.0
+    stack: list[tuple[Any, float]] = [(nest, 1.0)]
+    while stack:
+        s, times = stack.pop()
+        if isinstance(s, For):
+            times *= s.extent.value if isinstance(s.extent, IntImm) else TYPICAL_SIZE
+        total += times * isinstance(s, BufferStore)
+        stack.extend((c, times) for c in s._children_() if isinstance(c, Stmt))
+    return total
 
 
 def _flops(nest: For) -> float:

@@ -10,15 +10,29 @@ memory it saves. Loops over what is one run of memory become one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import Add, Call, Cast, Div, IntImm, PrimExpr, Sub, Var, walk
+from ....ir import (
+    Add,
+    Call,
+    Cast,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    PrimExpr,
+    Sub,
+    Var,
+    post_order,
+    walk,
+)
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ..facts import facts_of
 from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import loops_of, match_contraction
+from .contraction import extent_of, loops_of, match_contraction
 from .reduction import run_length
 
 __all__ = ["inline_producers", "schedule_elementwise"]
@@ -136,8 +150,10 @@ def _no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:
 
 
 def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Fuse the innermost loops of a block that writes each element once, where all that it touches
-    is one run of memory: so no loop is too short for vectors. False if there are no such loops.
+    """Loops for a block that writes each element once: the innermost ones become one where all that
+    the block touches is one run of memory, so that no loop is too short for vectors; and those
+    whose axis is read in periods (tiling, repeating) are split at them, so that an inner loop moves
+    through memory evenly. False if there are no such loops.
     """
     block: Block = sch.get(rv)
     loops = loops_of(sch, rv)
@@ -145,7 +161,47 @@ def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
         return False
     axes = list(loops)
     run = run_length(sch, block, loops, axes)
-    if run < 2:
-        return False
-    sch.fuse(*(loops[v] for v in axes[-run:]))
-    return True
+    if run > 1:
+        sch.fuse(*(loops[v] for v in axes[-run:]))
+        axes = axes[:-run]
+    changed = run > 1
+    for v in axes:
+        periods = _periods(block, v)
+        extent = extent_of(sch, loops[v])
+        inner = loops[v] is loops[list(loops)[-1]]
+        least = _store_lanes(block, cpu) if inner else 2
+        if not periods or extent is None or not _nest(periods, extent, least):
+            continue
+        steps = [b // a for a, b in zip([1, *periods], periods)]
+        sch.split(loops[v], [None, *reversed(steps)])
+        changed = True
+    return changed
+
+
+def _store_lanes(block: Block, cpu: CpuModel) -> int:
+    """How many elements of the result are a vector."""
+    return cpu.lanes(max(8, *(r.buffer.dtype.bits for r in block.writes)))
+
+
+def _nest(periods: list[int], extent: int, least: int) -> bool:
+    """Whether loops of these sizes lie in one another without a rest, none of them short."""
+    sizes = [*periods, extent]
+    return periods[0] >= least and all(b % a == 0 for a, b in pairwise(sizes))
+
+
+def _periods(block: Block, axis: Var) -> list[int]:
+    """After how many steps of the axis an index starts again or goes on: c of ``axis // c`` and
+    ``axis % c``, and a * c of ``axis // a % c``; growing.
+    """
+    found: set[int] = set()
+    for access in (n for n in walk(block.body) if isinstance(n, (BufferLoad, BufferStore))):
+        # How many steps of the axis make one step of an expression.
+        steps: dict[int, int] = {id(axis): 1}
+        for e in (e for index in access.indices for e in post_order(index)):
+            if not isinstance(e, (FloorDiv, FloorMod)) or id(e.a) not in steps:
+                continue
+            if isinstance(e.b, IntImm) and e.b.value > 1:
+                period = steps[id(e.a)] * e.b.value
+                found.add(period)
+                steps[id(e)] = period if isinstance(e, FloorDiv) else steps[id(e.a)]
+    return sorted(found)

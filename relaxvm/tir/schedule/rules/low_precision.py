@@ -34,7 +34,7 @@ from ..schedule import Schedule
 from ..state import free_variables
 from .contraction import extent_of, loops_of, partition_tails, tile_shape, unroll_short
 
-__all__ = ["schedule_low_precision"]
+__all__ = ["Way", "finish_copy", "schedule_low_precision", "way_of"]
 
 # With fewer rows a copy costs more than it saves.
 _LEAST_ROWS = 4
@@ -135,7 +135,7 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     )
     _tile(sch, rv, copy, (vector, row, grouped), way, (height, vectors, lanes))
     for pack in (streamed, *others):
-        _finish_copy(sch, pack)
+        finish_copy(sch, pack)
     return True
 
 
@@ -201,7 +201,7 @@ def _tile(
     partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
 
 
-def _finish_copy(sch: Schedule, pack: Any) -> None:
+def finish_copy(sch: Schedule, pack: Any) -> None:
     """Unroll what lies side by side in a copy; LLVM vectorises what is around it."""
     block: Block = sch.get(pack)
     loops = list(sch.get_loops(pack))

@@ -1,13 +1,16 @@
-"""Matrix products of any width, also one that is known only when the kernel runs.
+"""Matrix products of any size, also one that is known only when the kernel runs.
 
-The streamed input is copied into panels anyway; where the last panel is not full, zeros fill it.
-So every tile computes whole vectors, and only writing a tile back looks at the width.
+Inputs are copied into panels anyway; where the last panel is not full, zeros fill it. So every tile
+computes whole vectors, and only writing a tile back looks at how far the result goes.
 
-    for jo:                                         ceil(columns / width) tiles
+    rows[io, k, 0:height] = A[io tile, k] or 0          if rows or depth are unknown
+    for jo:                                             ceil(columns / width) tiles
         panel[k, 0:width] = B[k, jo tile] or 0
         for io:
-            acc[rows, width] = sums over k          no condition
-            C[tile] = acc where j < columns
+            acc[rows, width] = sums over k              no condition
+            C[tile] = acc where there is one            or what alone reads the sums
+
+Rows are copied because those of an unknown length need an address each: too many for the registers.
 """
 
 from __future__ import annotations
@@ -17,62 +20,80 @@ from typing import Any
 from ....base import CpuModel
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
-from .contraction import (
-    accumulate,
-    compute_panel_at,
-    extent_of,
-    iterations,
-    loops_of,
-    match_contraction,
-    panel_map,
-    partition_tails,
-    tile_shape,
-)
+from .contraction import accumulate, epilogue_of, iterations, partition_tails, plan_of
+from .panels import Operand, move_panels, pack_panels
 
 __all__ = ["schedule_ragged"]
 
 _LEAST_ROWS = 8
 _LEAST_STEPS = 1 << 12
-_TYPICAL_COLUMNS = 1024
 
 
 def schedule_ragged(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Apply the rule to a product whose columns are no whole vectors. False if the block is none,
-    or has too few rows to be worth the copy.
+    """Apply the rule to a product whose columns are no whole vectors, or of an unknown size. False
+    if the block is none, or has too few rows to be worth the copy.
     """
-    block = sch.get(rv)
-    c = match_contraction(block)
-    loops = loops_of(sch, rv)
-    if c is None or loops is None or not c.is_matrix or c.row is None:
+    plan = plan_of(sch, rv, cpu, ragged=True)
+    if plan is None or not plan.contraction.streamed.is_plain:
         return False
-    columns, rows = extent_of(sch, loops[c.vector]), extent_of(sch, loops[c.row])
-    lanes = cpu.lanes(block.writes[0].buffer.dtype.bits)
-    if columns is not None and (columns % lanes == 0 or columns * 2 < lanes):
+    row = plan.contraction.row
+    if row is None:
         return False
+    columns, rows, lanes = plan.columns, plan.rows, plan.lanes
+    if columns is not None and columns * 2 < lanes:
+        return False
+    if columns is not None and None not in (rows, plan.depth) and columns % lanes == 0:
+        # Panels that are full let threads have one each: nothing of another is in it.
+        # A left side whose rows lie across memory is for blocks, which copy it too.
+        across = plan.contraction.broadcast.indices[-1] is row
+        if columns % plan.width == 0 or across or not plan.packs(cpu):
+            return False
     if (rows or _LEAST_ROWS) < _LEAST_ROWS or iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
         return False
-    height, vectors = tile_shape(rows, columns or _TYPICAL_COLUMNS, lanes, cpu.vector_registers)
-    width = lanes * vectors
-    axes = [a.var for a in block.iter_vars]
-    sch.pad_einsum(rv, [width if v is c.vector else 1 for v in axes])
-    (write,) = sch.get_consumers(rv)
-    copy = next(p for p in sch.get_producers(rv) if c.streamed in _inputs(sch, p))
-    c, loops = match_contraction(sch.get(rv)), loops_of(sch, rv)
-    if c is None or loops is None or c.row is None:
+    # A few rows more are computed, of zeros, rather than each step asking which there are.
+    packs_left = plan.contraction.broadcast.is_plain and (rows is None or plan.depth is None)
+    pads = {}
+    if columns is None or columns % plan.width:
+        pads[plan.contraction.vector] = plan.width
+    if rows is None and packs_left:
+        pads[row] = plan.height
+    write = epilogue_of(sch, rv)
+    if pads:
+        sch.pad_einsum(rv, [pads.get(a.var, 1) for a in sch.get(rv).iter_vars])
+        (crop,) = sch.get_consumers(rv)
+        if write is None:
+            write = crop
+        else:
+            sch.compute_inline(crop)
+    padded = plan_of(sch, rv, cpu, ragged=True)
+    if padded is None:
         return False
-    outer = [loop for axis, loop in loops.items() if axis not in (c.vector, c.row, *c.reduce)]
-    reduce = [loops[v] for v in c.reduce]
-    jo, ji = sch.split(loops[c.vector], [None, width])
-    io, ii = sch.split(loops[c.row], [None, height])
-    sch.reorder(*outer, jo, io, *reduce, ii, ji)
-    sch.transform_layout(copy, ("write", 0), panel_map(c, width))
-    compute_panel_at(sch, copy, c, jo)
-    accumulate(sch, rv, io, [ii, ji], reduce, lanes, write, whole=False)
-    partition_tails(sch, (io, rows, height))
-    if columns is None or columns > width:
+    c, width, height = padded.contraction, plan.width, plan.height
+    jo, ji = sch.split(padded.column, [None, width])
+    io, ii = sch.split(padded.row, [None, height])
+    sch.reorder(*padded.outer, jo, io, *padded.reduce, ii, ji)
+    _fill(sch, rv, plan.contraction.streamed, c.streamed, c.vector, jo, width)
+    if packs_left:
+        _fill(sch, rv, plan.contraction.broadcast, c.broadcast, c.row, None, height)
+    whole = plan.contraction.vector not in pads
+    accumulate(sch, rv, io, [ii, ji], padded.reduce, lanes, write, whole=whole)
+    if rows is not None or not packs_left:
+        partition_tails(sch, (io, rows, height))
+    if plan.contraction.vector in pads and (columns is None or columns > width):
         sch.annotate(jo, PARTITION_HINT, True)
     return True
 
 
-def _inputs(sch: Schedule, rv: Any) -> list[Any]:
-    return [r.buffer for r in sch.get(rv).reads]
+def _fill(
+    sch: Schedule, rv: Any, source: Operand, padded: Operand, axis: Any, at: Any, width: int
+) -> None:
+    """Copy an input into panels; the copy that filled it up with zeros becomes that."""
+    if source.buffer is padded.buffer:
+        pack_panels(sch, rv, padded, axis, at, width, 1)
+        return
+    copy = next(
+        p
+        for p in sch.get_producers(rv)
+        if any(w.buffer is padded.buffer for w in sch.get(p).writes)
+    )
+    move_panels(sch, copy, padded, axis, at, width, 1)

@@ -11,6 +11,7 @@ Loops are put into the order in which the largest operand lies in memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ __all__ = ["largest_operand", "memory_order", "run_length", "schedule_reduction"
 _PART = 1 << 14
 # Rows taken in each step across rows.
 _STEP = 4
+# Iterations from which on a reduction is long, windows are not.
+_LONG = 64
 # Vectors of results that are kept in registers while all rows are read.
 _IN_REGISTERS = 8
 
@@ -41,8 +44,10 @@ def schedule_reduction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if loops is None or facts_of(sch.state, block).kind != "reduction":
         return False
     operand = largest_operand(block)
-    if operand is None or not _is_plain(operand, block):
+    if operand is None:
         return False
+    if not _is_plain(operand, block):
+        return _begin_before(sch, rv, loops)
     order = memory_order(operand, block)
     spatial = [a.var for a in block.iter_vars if a.iter_type == "spatial"]
     reduce = [a.var for a in block.iter_vars if a.iter_type == "reduce"]
@@ -55,6 +60,21 @@ def schedule_reduction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
         _along_rows(sch, rv, loops, spatial, reduce)
     else:
         _across_rows(sch, rv, loops, spatial, reduce, operand, cpu)
+    return True
+
+
+def _begin_before(sch: Schedule, rv: Any, loops: dict[Var, Any]) -> bool:
+    """Start the results before the loops over what is reduced, if these are long: a condition that
+    asks for the first iteration keeps LLVM from making vectors of them.
+    """
+    block: Block = sch.get(rv)
+    spatial = [loops[a.var] for a in block.iter_vars if a.iter_type == "spatial"]
+    reduce = [loops[a.var] for a in block.iter_vars if a.iter_type == "reduce"]
+    steps = math.prod(extent_of(sch, loop) or _LONG for loop in reduce)
+    if not reduce or steps < _LONG:
+        return False
+    sch.reorder(*spatial, *reduce)
+    sch.decompose_reduction(rv, reduce[0])
     return True
 
 

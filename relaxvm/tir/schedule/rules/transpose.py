@@ -30,7 +30,7 @@ from ...stmt import (
 )
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
-from ..intrin import TensorIntrin
+from ..intrin import TensorIntrin, register_builtin
 from ..schedule import Schedule
 from .contraction import extent_of, loops_of
 
@@ -120,7 +120,7 @@ def _intrinsic(store: BufferStore, across: Var, lanes: int) -> str:
     places = "".join(map(str, source)), "".join(map(str, target))
     name = f"transpose_{lanes}x{lanes}_{value.dtype}_{places[0]}_{places[1]}_{along.dtype}"
     if TensorIntrin.get(name, allow_missing=True) is None:
-        TensorIntrin.register(name, _description(square), _shuffled(square))
+        register_builtin(name, _description(square), _shuffled(square))
     return name
 
 

@@ -1,0 +1,62 @@
+"""Memory that is asked for before it is read: the next row, while there is much to compute on this
+one.
+
+    for jo in range(16):                          for jo in range(16):
+        for ji in range(256):                         prefetch A[i * 4096 + jo * 256 + 4096], ...
+            ... A[i * 4096 + jo * 256 + ji]   →      for ji in range(256): ...
+    # annotation tir.prefetch: 4096
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base import CodegenError
+from ...ir import IntImm, PrimExpr, walk
+from ...tir import PREFETCH, BufferLoad, For
+from .expr import access_index
+
+if TYPE_CHECKING:
+    from .stmt import KernelEmitter
+
+__all__ = ["ask_ahead"]
+
+_LINE = 64
+# Bytes asked for at one step; no core waits for more lines.
+_MOST = 64 * _LINE
+
+
+def ask_ahead(g: KernelEmitter, stmt: For) -> None:
+    """At a step of a loop with the annotation tir.prefetch: ask for the lines that the loops inside
+    will read so many elements later.
+    """
+    ahead = stmt.annotations.get(PREFETCH)
+    if ahead is None or g.module.confined:
+        return
+    if not isinstance(ahead, (int, IntImm)):
+        raise CodegenError(f"annotation {PREFETCH}: wanted an integer, got {ahead!r}")
+    seen: set[int] = set()
+    for loop in (n for n in walk(stmt.body) if isinstance(n, For)):
+        if not isinstance(loop.extent, IntImm) or loop.loop_var in g.env:
+            continue
+        g.env[loop.loop_var] = g.wide[loop.loop_var] = "0"
+        for load in (n for n in walk(loop.body) if isinstance(n, BufferLoad)):
+            handle, place = load.buffer.data, access_index(load.indices)
+            is_outside = handle in g.env and not g.is_local(handle)
+            if is_outside and id(load) not in seen and loop.loop_var in set(walk(place)):
+                seen.add(id(load))
+                _ask(g, load, place, int(ahead), loop.extent.value)
+        del g.env[loop.loop_var], g.wide[loop.loop_var]
+    g.forget()
+
+
+def _ask(g: KernelEmitter, load: BufferLoad, place: PrimExpr, ahead: int, count: int) -> None:
+    size = load.buffer.dtype.element.itemsize
+    index = g.widened(place, g.evaluate(place))
+    start = g.op("mul", "i64", index, str(size))
+    for line in range(0, min(count * size, _MOST), _LINE):
+        at = g.op("add", "i64", start, str(ahead * size + line))
+        # It may lie behind the end: nobody reads it.
+        far = g.text.op(f"getelementptr i8, ptr {g.pointer(load.buffer.data)}, i64 {at}")
+        g.module.declare("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
+        g.text.emit(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)")

@@ -1,0 +1,109 @@
+"""Stores that leave the caches alone: of results so large that nobody finds them there again.
+
+    for i in range(n):                                if A is aligned:  the loop, with such stores
+        A[ramp(i * 32, 1, 32)] = ...           →      else:             the loop as it is
+    # annotation tir.nontemporal
+
+A line that is written as a whole need not be read before. Such stores are of whole vectors at
+addresses aligned as the vectors are, which is known of the buffer only when the kernel runs. They
+are not in order with others on x86: a function with some ends with a fence, so that whoever is told
+that the kernel has run sees them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ...ir import Add, IntImm, Mul, PrimExpr, Sub, Var, walk
+from ...tir import NONTEMPORAL, BufferStore, For, ForKind
+
+if TYPE_CHECKING:
+    from .stmt import KernelEmitter, Steps
+
+__all__ = ["fence", "is_streamed", "nontemporal", "past_caches"]
+
+# No vector is wider, nor a line of a cache narrower, on what we generate code for.
+_ALIGN = 64
+_LEAST_ALIGN = 16
+_HINT = ", !nontemporal !{i32 1}"
+
+
+def is_streamed(g: KernelEmitter, stmt: For) -> bool:
+    """Whether to make the two versions of a loop."""
+    return (
+        bool(stmt.annotations.get(NONTEMPORAL, False))
+        and stmt.kind == ForKind.SERIAL
+        and not g.streamed
+        and not g.module.confined
+        and bool(_handles(stmt))
+    )
+
+
+def _handles(stmt: For) -> list[Var]:
+    """The memory that whole vectors are stored to, in the order of the stores."""
+    found: dict[Var, None] = {}
+    for n in walk(stmt.body):
+        if isinstance(n, BufferStore) and n.value.dtype.lanes > 1:
+            found[n.buffer.data] = None
+    return list(found)
+
+
+def past_caches(g: KernelEmitter, stmt: For) -> Steps:
+    """Emit the two versions of a loop (see `is_streamed`)."""
+    text, handles = g.text, _handles(stmt)
+    address = "0"
+    for handle in handles:
+        one = text.op(f"ptrtoint ptr {g.pointer(handle)} to i64")
+        address = one if address == "0" else g.op("or", "i64", address, one)
+    off = g.op("and", "i64", address, str(_ALIGN - 1))
+    aligned, plain, end = text.label("aligned"), text.label("plain"), text.label("end")
+    text.branch(g.op("icmp eq", "i64", off, "0"), aligned, plain)
+    text.start(aligned)
+    g.streamed = frozenset(handles)
+    g.unfenced.append(text)
+    g.forget()
+    yield stmt
+    g.streamed = frozenset()
+    g.text.jump(end)
+    text.start(plain)
+    g.forget()
+    yield stmt.replace(annotations=stmt.annotations.without(NONTEMPORAL))
+    g.text.jump(end)
+    text.start(end)
+
+
+def nontemporal(index: PrimExpr, size: int, itemsize: int) -> tuple[int, str]:
+    """The alignment of a store of `size` bytes to the element `index` of aligned memory, and what
+    is added to it so that it goes past the caches; "" where it has to be a plain one.
+    """
+    align = min(size & -size, _ALIGN)
+    if align < _LEAST_ALIGN or multiple_of(index) * itemsize % align:
+        return itemsize, ""
+    return align, _HINT
+
+
+def fence(g: KernelEmitter) -> None:
+    """Order the stores past the caches before what follows."""
+    if g.module.triple.startswith(("x86_64", "amd64")):
+        g.module.declare("llvm.x86.sse.sfence", "void", ())
+        g.text.emit("  call void @llvm.x86.sse.sfence()")
+
+
+def multiple_of(e: PrimExpr) -> int:
+    """A number that divides an integer expression whatever its variables are; 0 divides only 0."""
+    made: list[int] = []
+    stack: list[tuple[PrimExpr, bool]] = [(e, False)]
+    while stack:
+        n, ready = stack.pop()
+        if isinstance(n, IntImm):
+            made.append(abs(n.value))
+        elif isinstance(n, (Add, Sub, Mul)):
+            if not ready:
+                stack += [(n, True), (n.a, False), (n.b, False)]
+                continue
+            a, b = made.pop(), made.pop()
+            made.append(a * b if isinstance(n, Mul) else math.gcd(a, b))
+        else:
+            made.append(1)
+    return made[0]

@@ -1,0 +1,24 @@
+"""Which functions of the module a loop function calls."""
+
+from __future__ import annotations
+
+import weakref
+
+from ...ir import GlobalVar, walk
+from ..stmt import PrimFunc
+
+__all__ = ["called_functions"]
+
+_known: weakref.WeakKeyDictionary[PrimFunc, tuple[GlobalVar, ...]] = weakref.WeakKeyDictionary()
+
+
+def called_functions(fn: PrimFunc) -> tuple[GlobalVar, ...]:
+    """The functions that `fn` mentions, each once.
+
+    Looked for once: several steps of a build ask.
+    """
+    found = _known.get(fn)
+    if found is None:
+        mentioned = (n for n in walk(fn.body) if isinstance(n, GlobalVar))
+        found = _known[fn] = tuple(dict.fromkeys(mentioned))
+    return found

@@ -1,0 +1,266 @@
+"""Convolutions whose weights are constants: vectors lie along the channels of the output.
+
+    C[n, o, h, w] += X[n, c, h * 2 + r, w * 2 + s] * W[o // 16, c, r, s, o % 16]
+
+    for n, block of rows:
+        panel = X[n, :, rows of the block, :]   padded
+        for oo:                                 panels of weights
+            for po:                             tiles of pixels
+                acc[pixels, vectors] = 0
+                for c, r, s: acc += panel[one number for each pixel] * W[oo, c, r, s, vectors]
+                T[pixels, channels] = acc
+            C[channels, pixels of the block] = T, turned round
+
+Weights are brought into panels when the program is built (`channel_layout`). A step reads a run of
+them, and of the input one number for each pixel, wherever that is: neither strides nor widths
+that vectors do not divide cost anything. Where height and width are known, tiles take pixels of a
+block one after the other, over the ends of rows; else the width is padded to whole tiles.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ....base import CpuModel
+from ....ir import Var
+from ...transform import PARTITION_HINT
+from ..index_map import IndexMap
+from ..schedule import Schedule
+from .constants import ConstantLayout
+from .contraction import tile_shape, variables_of
+from .convolution_shape import Convolution, block_of, match_convolution
+from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
+
+__all__ = ["channel_layout", "schedule_channels"]
+
+_LEAST_STEPS = 1 << 14
+# Turning the sums round costs some 16 steps; of shorter sums that is too much.
+_LEAST_TERMS = 256
+_MOST_PIXELS_OF_1X1 = 400
+# Steps of a tile that are written out, in multiplications: loops cost, and so does code.
+_MOST_UNROLLED = 9 * 32
+_SYMBOLIC_ROWS = 4
+
+
+def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None:
+    """The layout of the weight of the convolution in block `rv` for tiles of channels; None if
+    there is none, or others serve it better.
+    """
+    c = match_convolution(sch.get(rv))
+    sizes = None if c is None else sizes_of(sch, rv, c)
+    if c is None or sizes is None or c.panel is not None or sizes.steps < _LEAST_STEPS:
+        return None
+    places = [k for k, i in enumerate(c.weight_indices) if i is c.channel]
+    plain = all(isinstance(i, Var) for i in c.weight_indices)
+    if c.depthwise or not plain or len(places) != 1 or not _pays(c, sizes):
+        return None
+    lanes = cpu.lanes(sch.get(rv).writes[0].buffer.dtype.bits)
+    shape = _tile(sizes, lanes, cpu)
+    if shape is None or str(c.weight.dtype) != str(sch.get(rv).writes[0].buffer.dtype):
+        return None
+    width, place = shape[1] * lanes, places[0]
+
+    def panel(*indices: Any) -> list[Any]:
+        others = [e for k, e in enumerate(indices) if k != place]
+        return [indices[place] // width, *others, indices[place] % width]
+
+    def pack(array: np.ndarray) -> np.ndarray:
+        split = (*array.shape[:place], -1, width, *array.shape[place + 1 :])
+        return np.moveaxis(array.reshape(split), (place, place + 1), (0, -1))
+
+    ndim, dtype = len(c.weight_indices), str(c.channel.dtype)
+    index_map = IndexMap.from_func(panel, ndim=ndim, index_dtype=dtype)
+    return ConstantLayout(c.weight, index_map, pack)
+
+
+def _pays(c: Convolution, sizes: Sizes) -> bool:
+    """Whether sums are long enough, and other tiles would be no better."""
+    terms = sizes.depth * sizes.taps
+    if terms < _LEAST_TERMS:
+        return False
+    pixels = sizes.height * sizes.width
+    return sizes.taps > 1 or not sizes.known or pixels <= _MOST_PIXELS_OF_1X1
+
+
+def _tile(sizes: Sizes, lanes: int, cpu: CpuModel) -> tuple[int, int] | None:
+    """(pixels, vectors) of a tile; None if vectors do not divide the channels of a group."""
+    widths = [n for n in (1, 2, 3, 4) if sizes.channels % (n * lanes) == 0]
+    if not widths or lanes < 4:
+        return None
+    pixels = sizes.height * sizes.width if sizes.known else None
+    return tile_shape(pixels, sizes.channels, lanes, cpu.vector_registers, widths)
+
+
+def schedule_channels(
+    sch: Schedule, rv: Any, c: Convolution, sizes: Sizes, cpu: CpuModel
+) -> list[Any]:
+    """Schedule a convolution whose weights are kept in panels; returns the blocks before and after
+    it that went along.
+    """
+    return _Channels(sch, rv, c, sizes, cpu).run()
+
+
+class _Channels(Work):
+    """The scheduling of one convolution with vectors along the channels."""
+
+    def __init__(self, sch: Schedule, rv: Any, c: Convolution, sizes: Sizes, cpu: CpuModel) -> None:
+        super().__init__(sch, rv, c, sizes, cpu)
+        assert c.panel is not None
+        self.width = c.panel
+        vectors = [c.panel // self.lanes]
+        pixels = sizes.height * sizes.width if sizes.known else None
+        self.pixels, _ = tile_shape(pixels, c.panel, self.lanes, cpu.vector_registers, vectors)
+
+    def run(self) -> list[Any]:
+        sch, rv, sizes = self.sch, self.rv, self.sizes
+        after = self.epilogue()
+        if not sizes.known:
+            whole = {self.c.height: self._rows(), self.c.width: self.pixels}
+            sch.pad_einsum(rv, [whole.get(a.var, 1) for a in sch.get(rv).iter_vars])
+            after = self.joined(next(b for b in sch.get_consumers(rv)), after)
+        if self._is_flat():
+            panel, before = self._pixel_panels()
+        else:
+            panel, before = self.input_block(inline=not sizes.known)
+        write = self._turned_round(after)
+        if self._is_flat():
+            # Only now that pixels are an axis, of which a tile is a part.
+            self._in_tiles(panel)
+        self._tile_loops(panel, write)
+        return [*before, *([] if after is None else [after])]
+
+    def _is_flat(self) -> bool:
+        """Whether every element of the input is read for one pixel only."""
+        sizes = self.sizes
+        return sizes.taps == 1 and sizes.known and self.c.height is not None
+
+    def _pixel_panels(self) -> tuple[Any, list[Any]]:
+        """A copy of such an input, [reduced axes, pixel]: (its block, the blocks in it)."""
+        sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
+        _, gone = self.input_block(inline=False)
+        axes = [a.var for a in sch.get(rv).iter_vars]
+        used = [v for v in axes if v in variables_of(c.indices)]
+        kept = [v for v in used if v not in (c.height, c.width)]
+
+        def pixels(over: list[Var], *indices: Any) -> list[Any]:
+            at = dict(zip(over, indices))
+            return [*(at[v] for v in kept), at[c.height] * sizes.width + at[c.width]]
+
+        at = [r.buffer for r in sch.get(rv).reads].index(self.data())
+        of_all, of_used = (self._map(partial(pixels, a), len(a)) for a in (axes, used))
+        panel = sch.reindex_cache_read(rv, at, "global", of_all)
+        for each in gone:
+            sch.compute_inline(each)
+        sch.transform_block_layout(panel, of_used)
+        return panel, gone
+
+    def _in_tiles(self, panel: Any) -> None:
+        """Keep an input [reduced axes, pixel] so that each tile reads one run."""
+
+        def tiles(*indices: Any) -> list[Any]:
+            *others, pixel = indices
+            return [pixel // self.pixels, *others, pixel % self.pixels]
+
+        ndim = self.sch.get(panel).writes[0].buffer.ndim
+        self.sch.transform_layout(panel, ("write", 0), self._map(tiles, ndim))
+
+    def _rows(self) -> int:
+        """The rows of a block: what fits the second cache with the weights of a tile."""
+        c, sizes = self.c, self.sizes
+        if c.height is None:
+            return 1
+        if self._is_flat():
+            return sizes.height
+        across = extent_of_dimension(c.data, -1) or sizes.width
+        row = sizes.depth * across * self.bytes * c.strides[1]
+        most = self.cpu.l2_bytes / (2 if self.much_weight() else 4) / row
+        if not sizes.known:
+            return block_of(_SYMBOLIC_ROWS, 1, most)
+        return block_of(sizes.height, 1, most, self.share([]))
+
+    # -- axes --------------------------------------------------------------------------------------
+
+    def _turned_round(self, after: Any) -> Any:
+        """Let the convolution write [..., panel, block, pixel, channel], and number its iterations
+        so; the block that reads that and writes the result.
+        """
+        sch, rv, c = self.sch, self.rv, self.c
+        axes = [a.var for a in sch.get(rv).iter_vars]
+        ndim = len(axes)
+        self.batch = [v for v in axes if v not in (c.height, c.width, c.channel, *c.reduce)]
+        written = [v for v in axes if v not in c.reduce]
+
+        def kept(*indices: Any) -> list[Any]:
+            return self._axes(dict(zip(axes, indices)), channel_last=True)
+
+        def iterations(*indices: Any) -> list[Any]:
+            at = dict(zip(axes, indices))
+            return [*self._axes(at, channel_last=True), *(at[v] for v in c.reduce)]
+
+        def copied(*indices: Any) -> list[Any]:
+            return self._axes(dict(zip(written, indices)), channel_last=False)
+
+        made = sch.reindex_cache_write(rv, 0, "global", self._map(kept, ndim))
+        sch.transform_block_layout(rv, self._map(iterations, ndim))
+        if after is not None:
+            sch.compute_inline(made)
+            made = after
+        sch.transform_block_layout(made, self._map(copied, len(written)))
+        return made
+
+    def _map(self, f: Any, ndim: int) -> IndexMap:
+        dtype = str(self.c.width.dtype)
+        return IndexMap.from_func(f, ndim=ndim, index_dtype=dtype)
+
+    def _axes(self, at: dict[Any, Any], channel_last: bool) -> list[Any]:
+        """What an element's axes become: [batch, panel] and [block, pixel in it] or [row, column],
+        and its channel in the panel, behind the latter or in front of them.
+        """
+        c, sizes, channel = self.c, self.sizes, at[self.c.channel]
+        row = 0 if c.height is None else at[c.height]
+        rows = self._rows()
+        pixels = [at[c.width]]
+        if c.height is not None and sizes.known:
+            pixels = [row // rows, row % rows * sizes.width + at[c.width]]
+        elif c.height is not None:
+            pixels = [row, at[c.width]]
+        first = [*(at[v] for v in self.batch), channel // self.width]
+        last = [channel % self.width]
+        return [*first, *pixels, *last] if channel_last else [*first, *last, *pixels]
+
+    # -- loops -------------------------------------------------------------------------------------
+
+    def _tile_loops(self, panel: Any, write: Any) -> None:
+        sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
+        loops = list(sch.get_loops(rv))
+        batch, loops = loops[: len(self.batch)], loops[len(self.batch) :]
+        oo = loops.pop(0)
+        blocks = [] if c.height is None else [loops.pop(0)]
+        if blocks and not sizes.known:
+            block, row = sch.split(blocks.pop(), [None, self._rows()])
+            blocks, loops = [block], [row, *loops]
+        outer = self.in_order(batch, [], blocks)
+        count = len(c.reduce)
+        reduce, (*rows, pixel, channel) = loops[-count:], loops[:-count]
+        po, pi = sch.split(pixel, [None, self.pixels])
+        over, lane = sch.split(channel, [None, self.lanes])
+        sch.reorder(*outer, oo, *rows, po, *reduce, pi, over, lane)
+        if panel is not None and outer:
+            sch.compute_at(panel, outer[-1])
+        sch.reverse_compute_at(write, oo)
+        if not sizes.known:
+            self.finish_copy(write, oo)
+        sums = sch.cache_write(rv, 0, "local")
+        sch.reverse_compute_at(sums, po)
+        first = sch.decompose_reduction(rv, reduce[0])
+        for each in (first, rv):
+            *steps, last = list(sch.get_loops(each))[-3:]
+            self.finish(steps, last)
+        self.write_tile(sums, po, self.lanes)
+        self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
+        if sizes.known and self._rows() * sizes.width % self.pixels:
+            sch.annotate(po, PARTITION_HINT, True)
+        self.join(outer)

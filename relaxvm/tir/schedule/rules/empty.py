@@ -1,0 +1,129 @@
+"""Sums over axes that may turn out to have no values.
+
+A block sets its result to the first value when its reduce axes start, so it never does where an
+axis has no iteration. `te.create_prim_func` adds a block for that case:
+
+    for i, j: if k <= 0: C[i, j] = 0         without_empty(fn): only the second nest, and {k}
+    for i, j, r in grid(m, n, k): C[i, j] += A[i, r] * B[r, j]
+
+Two blocks that write C are in the way of every schedule, and one is enough as soon as the first
+value is set outside the loops over r, whatever k is (`is_filled`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....ir import LE, IntImm, Or, PrimExpr, Var
+from ....ir.walk import walk
+from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt
+from ..state import free_variables
+
+__all__ = ["is_filled", "without_empty"]
+
+
+def without_empty(fn: PrimFunc) -> tuple[PrimFunc, frozenset[Var]] | None:
+    """`fn` without its blocks for sums of nothing, and the symbols that decide whether a sum is
+    one; None if there are no such blocks.
+    """
+    root = fn.body.block if isinstance(fn.body, BlockRealize) else None
+    if root is None or not isinstance(root.body, SeqStmt):
+        return None
+    sums = [n for n in walk(root.body) if isinstance(n, Block) and n.init is not None]
+    kept: list[Stmt] = []
+    symbols: set[Var] = set()
+    for nest in root.body.seq:
+        found = _sum_of_nothing(nest, sums)
+        if found is None:
+            kept.append(nest)
+        symbols |= found or frozenset()
+    if len(kept) == len(root.body.seq):
+        return None
+    body = kept[0] if len(kept) == 1 else SeqStmt(tuple(kept))
+    return fn.replace(body=fn.body.replace(block=root.replace(body=body))), frozenset(symbols)
+
+
+def _sum_of_nothing(nest: Stmt, sums: list[Block]) -> frozenset[Var] | None:
+    """The symbols of the condition, if all that `nest` does is what one of the sums would do at
+    its start, under the condition that the sum has no values.
+    """
+    s = nest
+    while isinstance(s, For):
+        s = s.body
+    if not isinstance(s, BlockRealize) or not isinstance(s.block.body, BufferStore):
+        return None
+    store = s.block.body
+    extents = _empty_extents(s.predicate)
+    if not extents or s.block.init is not None:
+        return None
+    for block in sums:
+        axes = [a for a in block.iter_vars if a.iter_type == "reduce" and a.dom is not None]
+        may_be = [a.dom.extent for a in axes if not isinstance(a.dom.extent, IntImm)]
+        same = (
+            isinstance(block.init, BufferStore)
+            and block.init.buffer is store.buffer
+            and len(may_be) == len(extents)
+            and all(a is b for a, b in zip(may_be, extents))
+            and block.init.value is store.value
+            and not free_variables(store.value)
+        )
+        if same:
+            return frozenset(v for e in extents for v in free_variables(e))
+    return None
+
+
+def _empty_extents(predicate: PrimExpr) -> list[PrimExpr]:
+    """[a, b] of `a <= 0 or b <= 0`; [] of anything else."""
+    found: list[PrimExpr] = []
+    stack = [predicate]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Or):
+            stack += [e.b, e.a]
+        elif isinstance(e, LE) and isinstance(e.b, IntImm) and e.b.value == 0:
+            found.append(e.a)
+        else:
+            return []
+    return found
+
+
+def is_filled(fn: PrimFunc, symbols: frozenset[Var]) -> bool:
+    """Whether what sums over axes of the extents `symbols` are written to gets its first value,
+    and goes on to its readers, in loops that run whatever the symbols are.
+    """
+    inside: list[tuple[Block, bool]] = []
+    stack: list[tuple[Stmt, bool]] = [(fn.body, False)]
+    while stack:
+        s, depends = stack.pop()
+        if isinstance(s, For):
+            depends = depends or _mentions((s.min, s.extent), symbols)
+        elif isinstance(s, BlockRealize):
+            depends = depends or _mentions((s.predicate,), symbols)
+            inside.append((s.block, depends))
+        stack.extend((c, depends) for c in s._children_() if isinstance(c, Stmt))
+    sums = [b for b, depends in inside if depends and _reduces(b)]
+    if any(b.init is not None for b in sums):
+        return False
+    others = [(b, depends) for b, depends in inside[1:] if not (depends and _reduces(b))]
+    reached = {r.buffer.data for b in sums for r in b.writes}
+    if not reached <= {r.buffer.data for b, _ in others for r in b.writes}:
+        return False
+    # What is written from the sums, however far away.
+    while True:
+        touched = [
+            (b, depends)
+            for b, depends in others
+            if any(r.buffer.data in reached for r in (*b.reads, *b.writes))
+        ]
+        more = {r.buffer.data for b, _ in touched for r in b.writes} - reached
+        if not more:
+            return not any(depends for _, depends in touched)
+        reached |= more
+
+
+def _mentions(values: Any, symbols: frozenset[Var]) -> bool:
+    return any(free_variables(e) & symbols for e in values)
+
+
+def _reduces(block: Block) -> bool:
+    return any(a.iter_type == "reduce" for a in block.iter_vars)

@@ -1,0 +1,117 @@
+"""Inputs of products in panels: [panel, depth, place in the panel], as register tiles read them.
+
+A panel holds the columns (or rows) of one tile, so that a step along the depth reads what lies side
+by side. Inputs are copied into panels in the loop that uses them, or kept so if they are constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ....ir import IntImm, PrimExpr, Var, walk
+from ...stmt import Buffer
+from ..index_map import IndexMap
+from ..schedule import Schedule
+from .constants import ConstantLayout
+
+__all__ = ["Operand", "constant_panels", "move_panels", "pack_panels", "to_panels"]
+
+
+class Operand(NamedTuple):
+    """An input of a product, and how it is indexed."""
+
+    buffer: Buffer
+    indices: tuple[PrimExpr, ...]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is indexed by plain axes."""
+        return all(isinstance(i, (Var, IntImm)) for i in self.indices)
+
+    @property
+    def bytes(self) -> int:
+        """The size of an element."""
+        return -(-self.buffer.dtype.bits // 8)
+
+    def place(self, axis: Var) -> int:
+        """Which of its dimensions `axis` is."""
+        return next(k for k, i in enumerate(self.indices) if i is axis)
+
+
+def to_panels(operand: Operand, axis: Var, width: int) -> IndexMap:
+    """From [..., axis, ...] to [panel, ..., place in the panel]."""
+    place = operand.place(axis)
+
+    def panel(*indices: Any) -> list[Any]:
+        others = [e for k, e in enumerate(indices) if k != place]
+        return [indices[place] // width, *others, indices[place] % width]
+
+    ndim, dtype = len(operand.indices), str(axis.dtype)
+    return IndexMap.from_func(panel, ndim=ndim, index_dtype=dtype)
+
+
+def constant_panels(operand: Operand, axis: Var, width: int) -> ConstantLayout:
+    """The layout of a constant whose size along `axis` is a multiple of `width`."""
+    place = operand.place(axis)
+
+    def pack(array: np.ndarray) -> np.ndarray:
+        split = (*array.shape[:place], -1, width, *array.shape[place + 1 :])
+        return np.moveaxis(array.reshape(split), (place, place + 1), (0, -1))
+
+    return ConstantLayout(operand.buffer, to_panels(operand, axis, width), pack)
+
+
+def pack_panels(
+    sch: Schedule, block: Any, operand: Operand, axis: Var, at: Any, width: int, lanes: int
+) -> None:
+    """Copy what one iteration of the loop `at` needs of an input into panels; all of it before all
+    loops if that is None.
+
+    lanes  how many elements to copy at once where they lie side by side in both
+    """
+    reads = [r.buffer for r in sch.get(block).reads]
+    copy = sch.cache_read(block, reads.index(operand.buffer), "global")
+    move_panels(sch, copy, operand, axis, at, width, lanes)
+
+
+def move_panels(
+    sch: Schedule, copy: Any, operand: Operand, axis: Var, at: Any, width: int, lanes: int
+) -> None:
+    """Make the block `copy` of an input fill panels, in the loop `at` or before all loops."""
+    place = operand.place(axis)
+    sch.transform_layout(copy, ("write", 0), to_panels(operand, axis, width))
+    if at is not None:
+        sch.compute_at(copy, at)
+    inner = list(sch.get_loops(copy))
+    if at is not None:
+        wanted = sch.get(at)
+        inner = inner[next(k for k, x in enumerate(inner) if sch.get(x) is wanted) + 1 :]
+    bound = sch.state.realize(sch.get(copy)).iter_values[place]
+    within = {n for n in walk(bound) if isinstance(n, Var)}
+    along = next((x for x in inner if sch.get(x).loop_var in within), None)
+    if along is None:
+        return
+    others = [x for x in inner if x is not along]
+    extent = _extent(sch, along)
+    panel = None
+    if extent is None or extent > width:
+        panel, along = sch.split(along, [None, width])
+    if place == len(operand.indices) - 1:
+        # Long runs of the input, one behind the other.
+        sch.reorder(*others, *([] if panel is None else [panel]), along)
+        if lanes > 1 and width % lanes == 0 and (extent or 1) % lanes == 0:
+            _, along = sch.split(along, [None, lanes])
+            sch.vectorize(along)
+        elif width <= lanes:
+            sch.unroll(along)
+        return
+    sch.reorder(*([] if panel is None else [panel]), *others, along)
+    if width <= lanes:
+        sch.unroll(along)
+
+
+def _extent(sch: Schedule, loop: Any) -> int | None:
+    e = sch.get(loop).extent
+    return e.value if isinstance(e, IntImm) else None

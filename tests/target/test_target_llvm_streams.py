@@ -1,0 +1,156 @@
+"""Stores past the caches and memory asked for ahead: right whatever the alignment, and only where
+they may be.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import relaxvm as tvm
+from relaxvm import te, tir
+from relaxvm.base import CodegenError
+from relaxvm.ir import IRModule, Var, const
+from relaxvm.target import compile_prim_funcs
+from relaxvm.target.llvm import generate_llvm
+from relaxvm.target.llvm.streams import multiple_of
+from relaxvm.tir import NONTEMPORAL, PREFETCH
+
+X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
+ARM = "llvm -mtriple=aarch64-linux-gnu"
+
+
+def streamed(n, dtype="float32", lanes=16, parallel=False, offset=0):
+    """out = 2 x + 1 by vectors, with the annotation."""
+    a = te.placeholder((n + offset,), dtype, name="A")
+    out = te.compute((n,), lambda i: a(i + offset) * const(2, dtype) + const(1, dtype), "out")
+    sch = tir.Schedule(te.create_prim_func([a, out]))
+    (loop,) = sch.get_loops(sch.get_block("out"))
+    outer, middle, inner = sch.split(loop, [None, 4, lanes])
+    sch.vectorize(inner)
+    sch.annotate(middle, NONTEMPORAL, True)
+    if parallel:
+        sch.parallel(outer)
+    return sch.mod["main"]
+
+
+def aligned(n, dtype, shift=0):
+    """A view `shift` bytes behind a multiple of 64."""
+    room = np.zeros(n * np.dtype(dtype).itemsize + 128, "uint8")
+    start = -room.ctypes.data % 64 + shift
+    return room[start : start + n * np.dtype(dtype).itemsize].view(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64"])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_results_are_right_at_every_alignment(dtype, parallel):
+    n = 64 * 32
+    run = tvm.build(streamed(n, dtype, parallel=parallel), target="llvm")["main"]
+    x = np.random.default_rng(3).integers(-30, 30, n).astype(dtype)
+    for shift in {0, np.dtype(dtype).itemsize, 16, 32}:
+        y = aligned(n, dtype, shift)
+        run(x, y)
+        np.testing.assert_array_equal(y, x * np.array(2, dtype) + np.array(1, dtype))
+
+
+def test_both_versions_and_a_fence_are_generated():
+    text = generate_llvm(IRModule({"main": streamed(2048)}), X86)
+    hinted = [line for line in text.splitlines() if "!nontemporal" in line]
+    assert len(hinted) == 1
+    assert "align 64" in hinted[0]
+    stores = [line for line in text.splitlines() if "store <16 x float>" in line]
+    assert len(stores) == 2
+    assert text.count("call void @llvm.x86.sse.sfence()") == 1
+    assert compile_prim_funcs(IRModule({"main": streamed(2048)}), X86).native[0].object
+
+
+def test_other_machines_need_no_fence():
+    mod = IRModule({"main": streamed(2048)})
+    text = generate_llvm(mod, ARM)
+    assert "!nontemporal" in text
+    assert "sfence" not in text
+    assert compile_prim_funcs(mod, ARM).native[0].object[:4] == b"\x7fELF"
+
+
+def test_every_part_of_a_parallel_loop_has_its_fence():
+    text = generate_llvm(IRModule({"main": streamed(1 << 20, parallel=True)}), X86)
+    body = text.split("define internal i32")[1].split("\n}")[0]
+    assert "!nontemporal" in body
+    assert "sfence" in body
+
+
+def test_vectors_that_may_not_be_aligned_are_stored_as_ever():
+    # Five elements a row: no vector of a later row is aligned.
+    a = te.placeholder((7, 16), "float32", name="A")
+    out = te.compute((7, 21), lambda i, j: tir.Select(j < 16, a(i, j % 16), 0.0), "out")
+    sch = tir.Schedule(te.create_prim_func([a, out]))
+    rows, columns = sch.get_loops(sch.get_block("out"))
+    middle, inner = sch.split(columns, [3, 7])
+    sch.vectorize(inner)
+    sch.annotate(middle, NONTEMPORAL, True)
+    assert "!nontemporal" not in generate_llvm(sch.mod, X86)
+
+
+def test_loops_without_vectors_stay_as_they_are():
+    a = te.placeholder((64,), "float32", name="A")
+    out = te.compute((64,), lambda i: a(i) + 1.0, "out")
+    sch = tir.Schedule(te.create_prim_func([a, out]))
+    (loop,) = sch.get_loops(sch.get_block("out"))
+    plain = generate_llvm(sch.mod, X86)
+    sch.annotate(loop, NONTEMPORAL, True)
+    assert generate_llvm(sch.mod, X86) == plain
+
+
+def test_what_divides_an_index():
+    i, j = Var("i", "int64"), Var("j", "int64")
+    assert multiple_of(i * 32 + j * 24 + 16) == 8
+    assert multiple_of((i * 4 + j * 2) * 6 - 8) == 4
+    assert multiple_of(const(0, "int64")) == 0
+    assert multiple_of(i * 8 + j) == 1
+    assert multiple_of(tir.floordiv(i * 32, const(3, "int64"))) == 1
+
+
+# -- asking ahead ----------------------------------------------------------------------------------
+
+
+def summed(rows, columns, ahead, chunk=64):
+    """The sums of rows, in chunks at which memory is asked for."""
+    a = te.placeholder((rows, columns), "float32", name="A")
+    k = te.reduce_axis((0, columns), "k")
+    out = te.compute((rows,), lambda i: te.sum(a(i, k), axis=[k]), "out")
+    sch = tir.Schedule(te.create_prim_func([a, out]))
+    _, loop = sch.get_loops(sch.get_block("out"))
+    outer, _ = sch.split(loop, [None, chunk])
+    sch.annotate(outer, PREFETCH, ahead)
+    return sch.mod["main"]
+
+
+def test_a_line_is_asked_for_once_in_each_chunk():
+    text = generate_llvm(IRModule({"main": summed(8, 256, 256)}), X86)
+    assert text.count("call void @llvm.prefetch.p0") == 64 * 4 // 64
+    added = {line.rsplit(", ", 1)[1] for line in text.splitlines() if " add i64 " in line}
+    assert {"1024", "1088", "1152", "1216"} <= added
+
+
+def test_no_more_is_asked_for_than_a_core_can_wait_for():
+    fn = summed(2, 1 << 22, 1 << 22, chunk=1 << 21)
+    assert generate_llvm(IRModule({"main": fn}), X86).count("call void @llvm.prefetch.p0") == 64
+
+
+def test_how_far_ahead_is_a_number():
+    with pytest.raises(CodegenError, match="tir.prefetch: wanted an integer, got 'far'"):
+        generate_llvm(IRModule({"main": summed(8, 256, "far")}), X86)
+
+
+def test_asking_behind_the_end_does_no_harm():
+    x = np.random.default_rng(4).uniform(-1, 1, (8, 256)).astype("float32")
+    for ahead in (256, 1 << 40, -(1 << 40), (1 << 63) - 1):
+        y = np.zeros(8, "float32")
+        tvm.build(summed(8, 256, ahead), target="llvm")["main"](x, y)
+        np.testing.assert_allclose(y, x.sum(1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", [ARM, "llvm -mtriple=riscv64-linux-gnu"])
+def test_asking_compiles_elsewhere(target):
+    section = compile_prim_funcs(IRModule({"main": summed(8, 256, 256)}), target)
+    assert section.native[0].object[:4] == b"\x7fELF"

@@ -1,0 +1,185 @@
+"""Kernels compiled by several processes, and by children of `fork`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from test_target_units import CALLS, CPU, many, run
+
+import relaxvm
+from relaxvm.base import CodegenError
+from relaxvm.ir import PassContext
+from relaxvm.script import from_source
+from relaxvm.target import compile_kernels
+from relaxvm.target.llvm import build, units, workers
+
+
+@pytest.fixture
+def two_jobs(monkeypatch):
+    monkeypatch.setenv("RELAXVM_BUILD_JOBS", "2")
+    monkeypatch.setattr(workers, "_UNITS_PER_WORKER", 1)
+
+
+def test_a_worker_compiles_the_same_code(cache, two_jobs, monkeypatch):
+    mod = many(4)
+    mod["calls"] = from_source(CALLS)["alone"]
+    parts = units.split(mod)
+    settings = units.Settings(build.machine_of(None), cpu=CPU)
+    with PassContext(config={"numerics": "exact"}):
+        narrow = units.Settings(build.machine_of(None), cpu=CPU)
+    shared = workers._Shared(parts, narrow)
+    # The worker does everything; this process only waits.
+    shared._work_elsewhere()
+    assert all(made is not None for made in shared.made)
+    assert shared.made == [units.compile_unit(unit, narrow) for unit in parts]
+    assert workers.compile_units(parts, settings) == [
+        units.compile_unit(unit, settings) for unit in parts
+    ]
+
+
+def test_where_a_worker_fails_the_error_is_that_of_this_process(cache, two_jobs):
+    mod = many(3)
+    mod["broken"] = from_source("""
+from relaxvm.script import tir as T
+@T.prim_func
+def broken(A: T.Buffer((1,), "float64")):
+    A[0] = T.call_extern("float64", "no_such_function_anywhere", A[0])
+""")
+    with pytest.raises(CodegenError, match=r"broken.*no_such_function_anywhere"):
+        compile_kernels(mod)
+
+
+@pytest.mark.parametrize(
+    "start", ["import os; os._exit(1)", "raise SystemExit", "print('hello' * 9, flush=True)"]
+)
+def test_workers_that_die_or_babble_cost_time_only(cache, two_jobs, monkeypatch, start):
+    monkeypatch.setattr(workers, "_START", start)
+    section = compile_kernels(many(3)).section
+    run(section, "scale2", 2)
+
+
+def test_a_worker_sees_the_modules_of_this_process_and_not_those_around_it(
+    cache, two_jobs, monkeypatch, tmp_path
+):
+    # A folder full of somebody's files, in which Python happens to be.
+    (tmp_path / "here").mkdir()
+    for name in ("numpy", "msgpack", "random", "pickle"):
+        (tmp_path / "here" / f"{name}.py").write_text("open('executed', 'w')")
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr(sys, "path", ["", *sys.path])
+    parts = units.split(many(2))
+    settings = units.Settings(build.machine_of(None), cpu=CPU)
+    shared = workers._Shared(parts, settings)
+    shared._work_elsewhere()
+    assert all(made is not None for made in shared.made)
+    assert not (tmp_path / "here" / "executed").exists()
+
+
+def test_a_worker_that_says_nothing_is_not_waited_for(cache, two_jobs, monkeypatch):
+    monkeypatch.setattr(workers, "_START", "import time; time.sleep(1000)")
+    monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.2)
+    run(compile_kernels(many(3)).section, "scale2", 2)
+
+
+def test_an_interrupt_ends_the_workers_at_once(cache, two_jobs, monkeypatch):
+    monkeypatch.setattr(workers, "_START", "import time; time.sleep(1000)")
+
+    def interrupted(*args):
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(workers, "compile_unit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        compile_kernels(many(3))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\x00", b"\x93\x01\x02\x03", b"\xc1" * 20, b"\x95" * 6])
+def test_an_answer_that_is_none_counts_as_no_answer(cache, two_jobs, monkeypatch, garbage):
+    start = (
+        "import sys; out = sys.stdout.buffer; data = {0!r}\n"
+        "while sys.stdin.buffer.read(1):\n"
+        "    out.write(len(data).to_bytes(8, 'little') + data); out.flush()"
+    )
+    # `format` is called with the module's name.
+    monkeypatch.setattr(workers, "_START", start.replace("{0!r}", repr(garbage)))
+    run(compile_kernels(many(3)).section, "scale2", 2)
+
+
+def test_where_no_thread_can_start_this_process_compiles(cache, two_jobs, monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    run(compile_kernels(many(3)).section, "scale2", 2)
+
+
+def test_another_program_is_not_started_as_a_worker(cache, two_jobs, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/usr/bin/some-program")
+    monkeypatch.setattr(workers, "_worker", lambda: pytest.fail("started"))
+    run(compile_kernels(many(3)).section, "scale2", 2)
+
+
+@pytest.mark.slow
+def test_builders_that_share_a_folder_do_not_disturb_each_other(cache):
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import test_target_units as t\n"
+        "t.units.fingerprint = lambda: 'these'\n"
+        "for i in range(6):\n"
+        "    s = t.compile_kernels(t.many(4)).section\n"
+        "    t.run(s, 'scale3', 3)\n"
+    )
+    root = os.path.dirname(os.path.dirname(relaxvm.__file__))
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, os.path.dirname(__file__)],
+            env={**os.environ, "PYTHONPATH": root},
+        )
+        for _ in range(3)
+    ]
+    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+
+
+# Builds in a thread while the main thread forks: a child that finds LLVM locked hangs.
+FORKS = """
+import os, sys, threading, time
+sys.path.insert(0, sys.argv[1])
+import test_target_units as t
+t.compile_kernels(t.many(1))
+def build():
+    i = 0
+    while True:
+        t.compile_kernels(t.IRModule({"f": t.scaled(float(i))}))
+        i += 1
+threading.Thread(target=build, daemon=True).start()
+time.sleep(0.3)
+for i in range(6):
+    pid = os.fork()
+    if pid == 0:
+        t.compile_kernels(t.IRModule({"f": t.scaled(1000.0 + i)}))
+        os._exit(0)
+    until = time.monotonic() + 40
+    while os.waitpid(pid, os.WNOHANG) == (0, 0):
+        if time.monotonic() > until:
+            os.kill(pid, 9)
+            sys.exit("a child hangs")
+        time.sleep(0.02)
+    time.sleep(0.017)
+os._exit(0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_forked_while_another_thread_compiles_can_compile():
+    root = os.path.dirname(os.path.dirname(relaxvm.__file__))
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, os.path.dirname(__file__)],
+        env={**os.environ, "PYTHONPATH": root, "RELAXVM_CACHE": "0"},
+        capture_output=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-500:]

@@ -1,0 +1,226 @@
+"""Convolutions with constant weights: panels of channels, made when the kernel is built."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from conv_helpers import AVX2, AVX512, Case
+
+import relaxvm as tvm
+from relaxvm import relax, tir
+from relaxvm.ir import IRModule, walk
+from relaxvm.ir.transform import Sequential
+from relaxvm.pipeline import default_build_pipeline
+from relaxvm.relax import op as R
+from relaxvm.relax.transform import BindParams, PackConstants
+from relaxvm.runtime import VirtualMachine, cpu
+from relaxvm.tir import For, ForKind, PrimFunc, Schedule, interpret
+from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.rules.convolution import schedule_convolutions
+
+CPUS = {
+    "avx2": AVX2,
+    "avx512": AVX512,
+    "two cores": dataclasses.replace(AVX2, cores=2),
+    "sse": dataclasses.replace(AVX2, vector_bits=128),
+    "small caches": dataclasses.replace(AVX2, l1_bytes=1 << 11, l2_bytes=1 << 13),
+}
+CASES = {
+    "3x3": Case((1, 32, 16, 16), 32, padding=(1, 1)),
+    "one tile of pixels is left over": Case((2, 32, 7, 7), 32, padding=(1, 1)),
+    "strided": Case((1, 32, 15, 14), 48, strides=(2, 2), padding=(1, 1)),
+    "dilated": Case((1, 32, 15, 14), 32, dilation=(2, 3), padding=(2, 3)),
+    "without padding": Case((1, 32, 9, 13), 64),
+    "bias and relu": Case((1, 32, 12, 16), 32, padding=(1, 1), after="bias"),
+    "residual": Case((1, 32, 9, 9), 32, padding=(1, 1), after="residual"),
+    "groups": Case((1, 64, 9, 9), 64, padding=(1, 1), groups=2),
+    "1x1": Case((1, 256, 7, 7), 64, (1, 1)),
+    "1x1, strided, bias": Case((2, 256, 9, 11), 32, (1, 1), (2, 2), after="bias"),
+    "1x1, padded": Case((1, 256, 5, 5), 32, (1, 1), padding=(1, 1)),
+    "one row": Case((1, 128, 1, 30), 32, (1, 3), padding=(0, 1)),
+}
+
+
+def packed(case, cpu):
+    """(the function with its weight in panels, what brings a weight into them)"""
+    made, packs = with_constant_layouts(case.function(), [1], CPUS[cpu])
+    assert list(packs) == [1]
+    return made, packs[1]
+
+
+def check(case, cpu, run=None):
+    fn, pack = packed(case, cpu)
+    sch = Schedule(fn, error_render_level="fast")
+    blocks = sch.get_child_blocks(sch.get_block("root"))
+    assert schedule_convolutions(sch, blocks, CPUS[cpu])
+    made = schedule_function(fn, CPUS[cpu])
+    arrays, want = case.arrays(np.random.default_rng(3))
+    arrays[1] = np.ascontiguousarray(pack(arrays[1]))
+    (run or tvm.build(made, target="llvm")["main"])(*([made] if run else []), *arrays)
+    scale = max(1, np.abs(want).max(initial=0))
+    np.testing.assert_allclose(arrays[-1], want, rtol=1e-4, atol=1e-5 * scale)
+    return made
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_weights_in_panels_change_no_result(name):
+    check(CASES[name], "avx2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", [c for c in CPUS if c != "avx2"])
+@pytest.mark.parametrize("name", CASES)
+def test_weights_in_panels_for_other_cpus(name, cpu):
+    check(CASES[name], cpu)
+
+
+def test_schedules_mean_the_same_to_the_interpreter():
+    check(Case((1, 32, 3, 3), 8, padding=(1, 1), after="bias"), "avx2", run=interpret)
+    check(Case((1, 256, 3, 3), 8, (1, 1)), "avx2", run=interpret)
+
+
+def test_a_tile_is_pixels_times_vectors_of_channels():
+    made, pack = packed(Case((1, 64, 56, 56), 64, padding=(1, 1)), "avx2")
+    assert pack(np.zeros((64, 64, 3, 3), "float32")).shape == (4, 64, 3, 3, 16)
+    loops = [n for n in walk(schedule_function(made, AVX2)) if isinstance(n, For)]
+    unrolled = {n.extent.value for n in loops if n.kind == ForKind.UNROLLED}
+    assert {6, 2, 3} <= unrolled
+    assert all(n.extent.value == 8 for n in loops if n.kind == ForKind.VECTORIZED)
+
+
+def test_no_block_copies_the_weight():
+    for case in CASES.values():
+        made = schedule_function(packed(case, "avx2")[0], AVX2)
+        weight = made.buffers[1]
+        readers = [
+            b.name_hint
+            for b in walk(made)
+            if isinstance(b, tir.Block) and any(r.buffer is weight for r in b.reads)
+        ]
+        assert readers == ["conv_update"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((1, 32, 16, 16), 30, padding=(1, 1)),  # vectors do not divide the channels
+        Case((1, 8, 16, 16), 32, padding=(1, 1)),  # short sums
+        Case((1, 64, 24, 24), 64, padding=(1, 1), groups=64),
+        Case((1, 256, 56, 56), 64, (1, 1)),
+    ],
+)
+def test_weights_that_stay_as_they_are(case):
+    assert with_constant_layouts(case.function(), [1], AVX2)[1] == {}
+
+
+# -- in a program ----------------------------------------------------------------------------------
+
+
+def module(data, weights, build, **bound):
+    """`build(x, *weights)` as `main`; dims of `data` that are text are known when it runs."""
+    names = {d: tir.Var(d, "int64") for d in data if isinstance(d, str)}
+    shapes = [[names.get(d, d) for d in data], *weights]
+    params = [
+        relax.Var(f"x{k}", relax.TensorStructInfo(s, "float32")) for k, s in enumerate(shapes)
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(build(*params))
+        builder.emit_func_output(out)
+    return BindParams("main", bound)(builder.get())
+
+
+def f32(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+
+
+def test_the_constant_of_a_program_is_kept_in_panels():
+    mod = module((1, 32, 14, 14), [(32, 32, 3, 3)], conv, x1=f32(32, 32, 3, 3))
+    made = Sequential([PackConstants(cpu=AVX2)])(default_build_pipeline(mod))
+    (shape,) = {tuple(map(int, c.data.shape)) for c in constants_of(made)}
+    assert shape == (2, 32, 3, 3, 16)
+
+
+def conv(x, w):
+    return R.nn.conv2d(x, w, padding=1)
+
+
+def constants_of(mod):
+    return [n for f in mod.functions.values() for n in walk(f) if isinstance(n, relax.Constant)]
+
+
+def test_a_weight_that_one_call_has_as_a_constant_and_another_as_a_variable():
+    def twice(x, v, w):
+        return R.nn.conv2d(R.nn.conv2d(x, v, padding=1), w, padding=1)
+
+    v, w, x = f32(32, 32, 3, 3), f32(32, 32, 3, 3) / 9, f32(1, 32, 14, 14)
+    mod = module(x.shape, [v.shape, w.shape], twice, x1=v)
+    made = Sequential([PackConstants(cpu=AVX2)])(default_build_pipeline(mod))
+    assert [tuple(map(int, c.data.shape)) for c in constants_of(made)] == [v.shape]
+    got = VirtualMachine(relax.build(mod, target="llvm"), cpu())["main"](x, w).numpy()
+    both = module(x.shape, [v.shape, w.shape], twice, x1=v, x2=w)
+    want = VirtualMachine(relax.build(both, target="llvm"), cpu())["main"](x).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3 * np.abs(want).max())
+
+
+# -- sizes that are known when it runs -------------------------------------------------------------
+
+SYMBOLIC = {
+    "3x3": ((32, 32, 3, 3), {"padding": 1}),
+    "3x3, strided": ((32, 32, 3, 3), {"padding": 1, "strides": 2}),
+    "1x1": ((32, 256, 1, 1), {}),
+    "7x7, few channels": ((16, 3, 7, 7), {"padding": 3, "strides": 2}),
+    "depthwise": ((12, 1, 3, 3), {"padding": 1, "groups": 12}),
+    "depthwise, strided": ((12, 1, 3, 3), {"padding": 1, "groups": 12, "strides": 2}),
+    "groups": ((32, 32, 3, 3), {"padding": 1, "groups": 2}),
+}
+SIZES = [(1, 16, 16), (2, 7, 9), (1, 13, 30), (0, 8, 8), (3, 8, 7)]
+
+
+def meaning(x, w, padding=0, strides=1, groups=1):
+    case = Case(
+        x.shape,
+        w.shape[0],
+        w.shape[2:],
+        (strides, strides),
+        (padding, padding),
+        groups=groups,
+    )
+    return case.meaning(x, w)
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["variable", "constant"])
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_images_whose_size_is_not_known(name, constant):
+    shape, attrs = SYMBOLIC[name]
+    weight, channels = f32(*shape), shape[1] * attrs.get("groups", 1)
+    bound = {"x1": weight} if constant else {}
+    mod = module(
+        ("n", channels, "h", "w"), [shape], lambda x, w: R.nn.conv2d(x, w, **attrs), **bound
+    )
+    main = VirtualMachine(relax.build(mod, target="llvm"), cpu())["main"]
+    for n, h, w in SIZES:
+        x = f32(n, channels, h, w)
+        got = main(x, *([] if constant else [weight])).numpy()
+        want = meaning(x, weight, **attrs)
+        scale = max(1, np.abs(want).max(initial=0))
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["variable", "constant"])
+@pytest.mark.parametrize("name", [n for n in SYMBOLIC if n != "depthwise, strided"])
+def test_they_get_tiles(name, constant):
+    shape, attrs = SYMBOLIC[name]
+    channels = shape[1] * attrs.get("groups", 1)
+    mod = module(("n", channels, "h", "w"), [shape], lambda x, w: R.nn.conv2d(x, w, **attrs))
+    (fn,) = (f for f in default_build_pipeline(mod).functions.values() if isinstance(f, PrimFunc))
+    if constant:
+        fn, _ = with_constant_layouts(fn, [1], AVX2)
+    sch = Schedule(fn, error_render_level="fast")
+    assert schedule_convolutions(sch, sch.get_child_blocks(sch.get_block("root")), AVX2)
+    made = IRModule({"main": next(iter(sch.mod.functions.values()))})
+    loops = [n for n in walk(made["main"]) if isinstance(n, For)]
+    assert any(n.kind == ForKind.VECTORIZED and n.extent.value == 8 for n in loops)
