@@ -25,7 +25,7 @@ __all__ = ["RUNS", "Kernel", "Run", "interleaved", "runner"]
 Run = Callable[[], Any]
 
 _REST_SECONDS = 0.1
-_WARM_CALLS = 3
+_WARM_SECONDS = 0.03
 
 
 @dataclass
@@ -185,9 +185,11 @@ def interleaved(kernel: Kernel, threads: int = 1, seconds: float = 1.0) -> dict[
         for what, run in runs.items():
             if threads > 1:
                 # The threads of the one before may still spin, waiting for more work; then those
-                # of this one have to wake up, and the caches to fill.
+                # of this one have to wake up: on a virtual machine a processor that rested takes
+                # up to some 20 ms to come back.
                 time.sleep(_REST_SECONDS)
-                for _ in range(_WARM_CALLS):
+                warm = time.perf_counter() + _WARM_SECONDS
+                while time.perf_counter() < warm:
                     run()
             times[what].append(_time(run, calls[what]))
     return {what: statistics.median(t) for what, t in times.items()}

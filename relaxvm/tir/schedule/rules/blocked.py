@@ -52,7 +52,7 @@ def schedule_blocked(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     # reading the left side in place is slow.
     if columns % width and depth <= _DEPTH and c.broadcast.indices[-1] is not c.row:
         return False
-    packs_left = rows * depth * size > cpu.l2_bytes and columns >= _FEW_PANELS * width
+    packs_left = rows * depth * size > 2 * cpu.l2_bytes and columns >= _FEW_PANELS * width
     from_memory = c.panel is None and columns * depth * size > cpu.l3_bytes // 2
     if not (packs_left or from_memory):
         return False
