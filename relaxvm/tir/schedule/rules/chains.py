@@ -28,8 +28,9 @@ from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, match_contraction
+from .contraction import match_contraction
 from .nontemporal import flat_index, is_large
+from .queries import extent_of, is_one, loops_of, reduces
 from .reduction import run_length
 
 __all__ = ["schedule_chains"]
@@ -71,17 +72,13 @@ def _schedule_run(sch: Schedule, run: list[Any], cpu: CpuModel) -> list[Any]:
         window = run[-_LONGEST:]
         rows = _Rows([sch.get(rv) for rv in window])
         first = rows.first
-        if first is None or not any(_reduces(b) for b in rows.blocks[first:]):
+        if first is None or not any(reduces(b) for b in rows.blocks[first:]):
             run = run[:-1]
             continue
         _put_under_rows(sch, window[first:], rows, cpu)
         taken += window[first:]
         run = run[: len(run) - len(window) + first]
     return taken
-
-
-def _reduces(block: Block) -> bool:
-    return any(axis.iter_type == "reduce" for axis in block.iter_vars)
 
 
 # -- which axes are rows ---------------------------------------------------------------------------
@@ -147,7 +144,7 @@ class _Rows:
                     self._links.setdefault((number, theirs), []).append((k, mine, each, False))
         for region in block.writes:
             indices = tuple(
-                r.min if r.min in self._extents[k] and _is_one(r.extent) else None
+                r.min if r.min in self._extents[k] and is_one(r.extent) else None
                 for r in region.region
             )
             data = region.buffer.data
@@ -187,10 +184,6 @@ def _divided(index: PrimExpr) -> tuple[Any, int]:
     if isinstance(index, FloorDiv) and isinstance(index.b, IntImm) and index.b.value > 0:
         return index.a, index.b.value
     return index, 1
-
-
-def _is_one(e: Any) -> bool:
-    return isinstance(e, IntImm) and e.value == 1
 
 
 # -- scheduling ------------------------------------------------------------------------------------
@@ -263,7 +256,7 @@ def _memory_order(block: Block) -> dict[Var, int]:
 def _lies_across(rows: _Rows, offset: int, axes: list[_Axis]) -> bool:
     """Whether neighbours in memory belong to different rows in all that is reduced."""
     for k, block in enumerate(rows.blocks[offset:], offset):
-        if not _reduces(block):
+        if not reduces(block):
             continue
         own = {axis.members[k][0] for axis in axes[-1:]}
         order = _memory_order(block)
@@ -279,7 +272,7 @@ def _width(rows: _Rows, offset: int, narrow: _Axis, cpu: CpuModel) -> int:
     """
     length, bits = 1, 8
     for block in rows.blocks[offset:]:
-        if not _reduces(block):
+        if not reduces(block):
             continue
         steps = 1
         for a in block.iter_vars:
@@ -326,13 +319,13 @@ def _join_neighbours(
             group, summed = [], set()
             groups.append(group)
         group.append(k)
-        if _reduces(block):
+        if reduces(block):
             summed |= {r.buffer.data for r in block.writes}
     for group in groups:
         if len(group) > 1:
             _join(sch, [inner[k][-1] for k in group])
     for k, rv in enumerate(chain):
-        if _reduces(blocks[k]) and inner[k]:
+        if reduces(blocks[k]) and inner[k]:
             at = len(inner[k])
             sch.decompose_reduction(rv, sch.get_loops(rv)[-at])
     return groups

@@ -34,16 +34,14 @@ from ..reducer import match_reducer
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .panels import Operand, constant_panels, pack_panels
+from .queries import extent_of, iterations, loops_inside, loops_of
 
 __all__ = [
     "Contraction",
     "Plan",
     "accumulate",
     "epilogue_of",
-    "extent_of",
     "finish_tile",
-    "iterations",
-    "loops_of",
     "match_contraction",
     "panel_layout",
     "panel_of",
@@ -60,7 +58,6 @@ __all__ = [
 _PACK_FROM_ROWS = 4
 # Below this a tile has nothing to gain.
 _LEAST_STEPS = 1 << 10
-TYPICAL_SIZE = 64
 _TYPICAL_COLUMNS = 1024
 # How much more a tile may cost that leaves no rest.
 _EVEN = 1.1
@@ -397,33 +394,6 @@ def vector_lanes(columns: int, most: int) -> int:
     return fits[-1] if fits and fits[-1] >= min(4, most, columns) else 1
 
 
-def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
-    """{axis: loop} if each axis of the block is one loop of its own, and there are no others."""
-    found = {}
-    block = sch.get(rv)
-    by_var = {sch.get(loop).loop_var: loop for loop in sch.get_loops(rv)}
-    for axis, value in zip(block.iter_vars, sch.state.realize(block).iter_values):
-        if value not in by_var:
-            return None
-        found[axis.var] = by_var[value]
-    return found if len(found) == len(by_var) else None
-
-
-def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
-    """How often what is inside the loops runs, symbols taken for typical."""
-    steps = 1.0
-    for loop in loops:
-        extent = extent_of(sch, loop)
-        steps *= TYPICAL_SIZE if extent is None else extent
-    return steps
-
-
-def extent_of(sch: Schedule, loop: Any) -> int | None:
-    """The loop's extent if it is a constant."""
-    e = sch.get(loop).extent
-    return e.value if isinstance(e, IntImm) else None
-
-
 def accumulate(
     sch: Schedule,
     block: Any,
@@ -447,9 +417,8 @@ def accumulate(
     sch.reverse_compute_at(write, at)
     start = sch.decompose_reduction(block, reduce[0])
     for each in (start, block, write):
-        loops = list(sch.get_loops(each))
-        inner = loops[_position(sch, loops, at) + 1 :] if each is write else loops[-len(tile) :]
-        *steps, last = inner
+        nest = list(sch.get_loops(each))
+        *steps, last = loops_inside(sch, write, at) if each is write else nest[-len(tile) :]
         if each is write and not whole:
             unroll_short(sch, steps)
             continue
@@ -478,8 +447,3 @@ def partition_tails(sch: Schedule, *loops: tuple[Any, int | None, int]) -> None:
     for loop, total, size in loops:
         if total is None or total % size:
             sch.annotate(loop, PARTITION_HINT, True)
-
-
-def _position(sch: Schedule, loops: Any, loop: Any) -> int:
-    wanted = sch.get(loop)
-    return next(k for k, x in enumerate(loops) if sch.get(x) is wanted)

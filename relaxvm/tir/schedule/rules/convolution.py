@@ -33,10 +33,10 @@ from ....ir import Var
 from ...transform import PARTITION_HINT
 from ..index_map import IndexMap
 from ..schedule import Schedule
-from .contraction import loops_of
 from .convolution_channels import schedule_channels
 from .convolution_shape import Convolution, Tile, block_of, match_convolution, tile_of
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
+from .queries import loops_of
 
 __all__ = ["schedule_convolutions"]
 
@@ -202,10 +202,7 @@ class _Convolve(Work):
             sch.reverse_compute_at(write, copied)
             sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, inner)
-        first = sch.decompose_reduction(rv, reduce[0])
-        for each in (first, rv):
-            *steps, last = list(sch.get_loops(each))[-3:]
-            self.finish(steps, last)
+        self.sum_in_tile(reduce[0], 3)
         self.write_tile(sums, inner, t.lanes)
         if sizes.channels % t.channels:
             sch.annotate(oo, PARTITION_HINT, True)
@@ -289,10 +286,7 @@ class _Convolve(Work):
             self.finish_copy(write, oo)
             sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, wo)
-        first = sch.decompose_reduction(rv, reduce[0])
-        for each in (first, rv):
-            *steps, last = list(sch.get_loops(each))[-4:]
-            self.finish(steps, last)
+        self.sum_in_tile(reduce[0], 4)
         self.write_tile(sums, wo, t.lanes)
         self.unroll_taps(reduce, _MOST_TAPS if c.depthwise else _MOST_ROLLED)
         for loop, total, size in (

@@ -255,10 +255,7 @@ class _Channels(Work):
             self.finish_copy(write, oo)
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, po)
-        first = sch.decompose_reduction(rv, reduce[0])
-        for each in (first, rv):
-            *steps, last = list(sch.get_loops(each))[-3:]
-            self.finish(steps, last)
+        self.sum_in_tile(reduce[0], 3)
         self.write_tile(sums, po, self.lanes)
         self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
         if sizes.known and self._rows() * sizes.width % self.pixels:

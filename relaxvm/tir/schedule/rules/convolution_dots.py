@@ -26,10 +26,11 @@ from ..dot_intrins import dot_intrin
 from ..index_map import IndexMap
 from ..packing import factors_of
 from ..schedule import Schedule
-from .contraction import extent_of, partition_tails, tile_shape, unroll_short
+from .contraction import partition_tails, tile_shape, unroll_short
 from .convolution_shape import Convolution, match_convolution
 from .convolution_work import Sizes, Work, sizes_of
 from .low_precision import Way, finish_copy, way_of
+from .queries import extent_of, loops_inside
 from .transpose import schedule_transpose
 
 __all__ = ["schedule_dot_convolutions"]
@@ -197,7 +198,7 @@ class _Dots(Work):
         sch.reverse_compute_at(sums, io)
         start = sch.decompose_reduction(rv, steps[0])
         for each in (start, sums):
-            *tile, last = self.loops_inside(each, io)
+            *tile, last = loops_inside(sch, each, io)
             self._finish_tile(tile, last)
         unroll_short(sch, [ii, jv])
         if way.group > 1:
@@ -206,7 +207,7 @@ class _Dots(Work):
             sch.vectorize(ji)
         partition_tails(sch, (io, pixels, self.height))
         if channels % (self.lanes * self.vectors):
-            partition_tails(sch, (self.loops_inside(write, jo)[0], None, 1))
+            partition_tails(sch, (loops_inside(sch, write, jo)[0], None, 1))
 
     def _finish_tile(self, tile: list[Any], last: Any) -> None:
         sch = self.sch

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import IntImm, PrimExpr, walk
-from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ....ir import IntImm
+from ...stmt import Block, Buffer, BufferStore
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, unroll_short
+from .contraction import unroll_short
 from .convolution_shape import Convolution, match_convolution
+from .queries import extent_of, is_pointwise, loops_inside, loops_of
 
 __all__ = ["Sizes", "Work", "extent_of_dimension", "sizes_of"]
 
@@ -84,23 +85,9 @@ class Work:
         """The block that computes something of each element of the result, None if none does."""
         sch, rv = self.sch, self.rv
         consumers = sch.get_consumers(rv)
-        if len(consumers) != 1 or not self._is_pointwise(consumers[0], sch.get(rv)):
+        if len(consumers) != 1 or not is_pointwise(sch, consumers[0], sch.get(rv).writes[0].buffer):
             return None
         return consumers[0]
-
-    def _is_pointwise(self, rv: Any, block: Block) -> bool:
-        """Whether a block reads what `block` writes just where it writes itself."""
-        reader: Block = self.sch.get(rv)
-        if not isinstance(reader.body, BufferStore) or reader.init is not None:
-            return False
-        axes = tuple(a.var for a in reader.iter_vars)
-        made = block.writes[0].buffer
-        reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
-        return (
-            facts_of(self.sch.state, reader).kind == "complete"
-            and _same(reader.body.indices, axes)
-            and all(_same(n.indices, axes) for n in reads)
-        )
 
     def joined(self, written: Any, after: Any) -> Any:
         """The copy out of a padded buffer and what comes after it, as one block."""
@@ -188,27 +175,28 @@ class Work:
     def write_tile(self, write: Any, at: Any, lanes: int) -> None:
         """Unroll and vectorize the loops that write the sums of a tile."""
         sch = self.sch
-        *steps, last = self.loops_inside(write, at)
+        *steps, last = loops_inside(self.sch, write, at)
         over, lane = sch.split(last, [None, lanes])
         self.finish([*steps, over], lane)
-
-    def loops_inside(self, rv: Any, at: Any) -> list[Any]:
-        """The loops of a block that are in the loop `at`."""
-        sch = self.sch
-        loops = list(sch.get_loops(rv))
-        wanted = sch.get(at)
-        place = next(k for k, x in enumerate(loops) if sch.get(x) is wanted)
-        return loops[place + 1 :]
 
     def finish(self, steps: Sequence[Any], lane: Any) -> None:
         self.sch.vectorize(lane)
         unroll_short(self.sch, steps)
 
+    def sum_in_tile(self, outermost: Any, count: int) -> None:
+        """Begin the sums before the loop `outermost`. Of the `count` innermost loops, those of a
+        tile, the last becomes a vector and the others straight code.
+        """
+        first = self.sch.decompose_reduction(self.rv, outermost)
+        for each in (first, self.rv):
+            *steps, last = list(self.sch.get_loops(each))[-count:]
+            self.finish(steps, last)
+
     def finish_copy(self, write: Any, at: Any) -> None:
         """Vectors for a copy of short rows in the loop `at`; LLVM makes those of long ones. Of an
         image whose size is not known the copy ends with the last row, without asking in each.
         """
-        *rows, last = self.loops_inside(write, at)
+        *rows, last = loops_inside(self.sch, write, at)
         if (extent_of(self.sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
             self.sch.vectorize(last)
         if rows and not self.sizes.known:
@@ -228,7 +216,3 @@ def extent_of_dimension(buffer: Buffer, k: int) -> int | None:
     """The size of a buffer along a dimension if it is a constant."""
     size = buffer.shape[k]
     return size.value if isinstance(size, IntImm) else None
-
-
-def _same(indices: Sequence[PrimExpr], axes: Sequence[Any]) -> bool:
-    return len(indices) == len(axes) and all(i is a for i, a in zip(indices, axes))

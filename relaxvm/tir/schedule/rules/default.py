@@ -28,13 +28,7 @@ from .blocked import schedule_blocked
 from .chains import schedule_chains
 from .constant_blocks import ConstantBlocks, without_constant_blocks
 from .constants import ConstantLayout
-from .contraction import (
-    TYPICAL_SIZE,
-    extent_of,
-    panel_layout,
-    schedule_contraction,
-    schedule_with_epilogue,
-)
+from .contraction import panel_layout, schedule_contraction, schedule_with_epilogue
 from .convolution import schedule_convolutions
 from .convolution_channels import channel_layout
 from .convolution_dots import schedule_dot_convolutions
@@ -45,6 +39,7 @@ from .injective import inline_producers, schedule_elementwise
 from .low_precision import schedule_low_precision
 from .nontemporal import store_past_caches
 from .pooling import schedule_pools
+from .queries import TYPICAL_SIZE, extent_of, reduces
 from .ragged import schedule_ragged
 from .reduction import schedule_reduction
 from .streaming import schedule_streaming
@@ -119,7 +114,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
         blocks = sch.get_child_blocks(sch.get_block("root"))
     except ScheduleError:
         return fn
-    left, reduces = list(blocks), any(_reduces(sch.get(rv)) for rv in blocks)
+    left, sums = list(blocks), any(reduces(sch.get(rv)) for rv in blocks)
     for group_rule in GROUP_RULES:
         trial = sch.copy()
         try:
@@ -143,13 +138,9 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
         sch = _parallel(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     made = next(iter(sch.mod.functions.values()))
     assert isinstance(made, PrimFunc)
-    if reduces:
+    if sums:
         made = made.with_attr(REASSOCIATE, True)
     return made if made is fn else made.with_attr(SCHEDULED, True)
-
-
-def _reduces(block: Block) -> bool:
-    return any(axis.iter_type == "reduce" for axis in block.iter_vars)
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (

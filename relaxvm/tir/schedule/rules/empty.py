@@ -18,6 +18,7 @@ from ....ir import LE, IntImm, Or, PrimExpr, Var
 from ....ir.walk import walk
 from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt
 from ..state import free_variables
+from .queries import reduces
 
 __all__ = ["is_filled", "without_empty"]
 
@@ -101,10 +102,10 @@ def is_filled(fn: PrimFunc, symbols: frozenset[Var]) -> bool:
             depends = depends or _mentions((s.predicate,), symbols)
             inside.append((s.block, depends))
         stack.extend((c, depends) for c in s._children_() if isinstance(c, Stmt))
-    sums = [b for b, depends in inside if depends and _reduces(b)]
+    sums = [b for b, depends in inside if depends and reduces(b)]
     if any(b.init is not None for b in sums):
         return False
-    others = [(b, depends) for b, depends in inside[1:] if not (depends and _reduces(b))]
+    others = [(b, depends) for b, depends in inside[1:] if not (depends and reduces(b))]
     reached = {r.buffer.data for b in sums for r in b.writes}
     if not reached <= {r.buffer.data for b, _ in others for r in b.writes}:
         return False
@@ -123,7 +124,3 @@ def is_filled(fn: PrimFunc, symbols: frozenset[Var]) -> bool:
 
 def _mentions(values: Any, symbols: frozenset[Var]) -> bool:
     return any(free_variables(e) & symbols for e in values)
-
-
-def _reduces(block: Block) -> bool:
-    return any(a.iter_type == "reduce" for a in block.iter_vars)

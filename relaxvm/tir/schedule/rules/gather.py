@@ -22,7 +22,8 @@ from ...stmt import Block, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, variables_of
+from .contraction import variables_of
+from .queries import extent_of, loops_of
 
 __all__ = ["schedule_gather"]
 

@@ -32,7 +32,8 @@ from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ..facts import facts_of
 from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of, match_contraction
+from .contraction import match_contraction
+from .queries import extent_of, is_one, loops_of, reduces
 from .reduction import run_length
 
 __all__ = ["inline_producers", "schedule_elementwise"]
@@ -81,9 +82,8 @@ def _pays(sch: Schedule, block: Block) -> bool:
         times += len(loads)
         if match_contraction(reader) is not None or not isinstance(reader.body, BufferStore):
             return False
-        reduces = any(a.iter_type == "reduce" for a in reader.iter_vars)
         once = _at_most_once(reader, store.buffer, loads)
-        if not once and (reduces or cost > 0):
+        if not once and (reduces(reader) or cost > 0):
             return False
         if cost + _cost(reader.body.value) > _LARGEST:
             return False
@@ -113,7 +113,7 @@ def _at_most_once(reader: Block, buffer: Buffer, loads: Iterable[BufferLoad]) ->
     axes = {
         a.var: a.dom.extent  # type: ignore[union-attr]
         for a in reader.iter_vars
-        if not _is_one(a.dom.extent)  # type: ignore[union-attr]
+        if not is_one(a.dom.extent)  # type: ignore[union-attr]
     }
     if _no_more(axes.values(), buffer.shape):
         return True
@@ -125,10 +125,6 @@ def _axis(index: PrimExpr) -> Any:
     while isinstance(index, (Add, Sub)) and isinstance(index.b, IntImm):
         index = index.a
     return index
-
-
-def _is_one(e: PrimExpr) -> bool:
-    return isinstance(e, IntImm) and e.value == 1
 
 
 def _no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:

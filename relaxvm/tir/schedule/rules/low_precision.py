@@ -32,14 +32,14 @@ from ..packing import Factor, factors_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import free_variables
-from .contraction import extent_of, loops_of, partition_tails, tile_shape, unroll_short
+from .contraction import partition_tails, tile_shape, unroll_short
+from .queries import TYPICAL_SIZE, extent_of, loops_inside, loops_of, reduces
 
 __all__ = ["Way", "finish_copy", "schedule_low_precision", "way_of"]
 
 # With fewer rows a copy costs more than it saves.
 _LEAST_ROWS = 4
 _LEAST_STEPS = 1 << 12
-_TYPICAL_SIZE = 64
 _X86 = ("x86_64", "amd64")
 
 
@@ -121,7 +121,7 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if columns is None or grouped is None or row is None or lanes < 4:
         return False
     rows = extent_of(sch, loops[row])
-    steps = math.prod(extent_of(sch, x) or _TYPICAL_SIZE for x in loops.values())
+    steps = math.prod(extent_of(sch, x) or TYPICAL_SIZE for x in loops.values())
     if (rows is not None and rows < _LEAST_ROWS) or steps < _LEAST_STEPS:
         return False
     height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
@@ -193,8 +193,7 @@ def _tile(
         sch.tensorize(ji, dot_intrin(lanes, way.broadcast, way.streamed))
     else:
         sch.vectorize(ji)
-    place = [sch.get(x) for x in sch.get_loops(copy)]
-    *tile, last = list(sch.get_loops(copy))[place.index(sch.get(io)) + 1 :]
+    *tile, last = loops_inside(sch, copy, io)
     over, each = sch.split(last, [None, lanes])
     sch.vectorize(each)
     unroll_short(sch, [*tile, over])
@@ -205,7 +204,7 @@ def finish_copy(sch: Schedule, pack: Any) -> None:
     """Unroll what lies side by side in a copy; LLVM vectorises what is around it."""
     block: Block = sch.get(pack)
     loops = list(sch.get_loops(pack))
-    if any(a.iter_type == "reduce" for a in block.iter_vars) or len(loops) < 3:
+    if reduces(block) or len(loops) < 3:
         return
     if (extent_of(sch, loops[-1]) or 99) <= 4:
         sch.unroll(loops[-1])

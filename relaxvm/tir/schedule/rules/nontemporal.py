@@ -29,7 +29,7 @@ from ...stmt import (
 from ..facts import facts_of
 from ..regions import users_of
 from ..schedule import Schedule
-from .contraction import extent_of
+from .queries import extent_of
 
 __all__ = ["flat_index", "is_large", "store_past_caches"]
 

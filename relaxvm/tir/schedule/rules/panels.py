@@ -15,6 +15,7 @@ from ...stmt import Buffer
 from ..index_map import IndexMap
 from ..schedule import Schedule
 from .constants import ConstantLayout
+from .queries import extent_of, loops_inside
 
 __all__ = ["Operand", "constant_panels", "move_panels", "pack_panels", "to_panels"]
 
@@ -84,17 +85,14 @@ def move_panels(
     sch.transform_layout(copy, ("write", 0), to_panels(operand, axis, width))
     if at is not None:
         sch.compute_at(copy, at)
-    inner = list(sch.get_loops(copy))
-    if at is not None:
-        wanted = sch.get(at)
-        inner = inner[next(k for k, x in enumerate(inner) if sch.get(x) is wanted) + 1 :]
+    inner = list(sch.get_loops(copy)) if at is None else loops_inside(sch, copy, at)
     bound = sch.state.realize(sch.get(copy)).iter_values[place]
     within = {n for n in walk(bound) if isinstance(n, Var)}
     along = next((x for x in inner if sch.get(x).loop_var in within), None)
     if along is None:
         return
     others = [x for x in inner if x is not along]
-    extent = _extent(sch, along)
+    extent = extent_of(sch, along)
     panel = None
     if extent is None or extent > width:
         panel, along = sch.split(along, [None, width])
@@ -110,8 +108,3 @@ def move_panels(
     sch.reorder(*([] if panel is None else [panel]), *others, along)
     if width <= lanes:
         sch.unroll(along)
-
-
-def _extent(sch: Schedule, loop: Any) -> int | None:
-    e = sch.get(loop).extent
-    return e.value if isinstance(e, IntImm) else None

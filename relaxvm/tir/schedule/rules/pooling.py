@@ -28,15 +28,15 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....base import CpuModel
-from ....ir import GE, LT, Call, IntImm, PrimExpr, Var, walk
+from ....ir import GE, LT, Call, IntImm, Var, walk
 from ...stmt import Block, BufferLoad, BufferStore
 from ...transform import linear_in
-from ..facts import facts_of
 from ..reducer import match_reducer
 from ..regions import users_of
 from ..schedule import Schedule
 from ..windows import guarded
-from .contraction import extent_of, loops_of, partition_tails, variables_of
+from .contraction import partition_tails, variables_of
+from .queries import extent_of, is_pointwise, loops_inside, loops_of
 
 __all__ = ["Pool", "match_pool", "schedule_pools", "tile_width"]
 
@@ -191,19 +191,12 @@ class _Pooling:
         if len(consumers) != 1:
             return None
         mine: Block = sch.get(self.rv)
-        reader: Block = sch.get(consumers[0])
         made = mine.writes[0].buffer
         root: Block = sch.get(sch.get_block("root"))
-        if not isinstance(reader.body, BufferStore) or not any(
-            b is made for b in root.alloc_buffers
-        ):
-            return None
-        axes = tuple(a.var for a in reader.iter_vars)
-        reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
-        plain = all(_same(n.indices, axes) for n in reads) and _same(reader.body.indices, axes)
+        inside = any(b is made for b in root.alloc_buffers)
         alone = len(users_of(sch.state, made.data)[0]) == 1
-        complete = facts_of(sch.state, reader).kind == "complete"
-        return consumers[0] if plain and alone and complete else None
+        fits = inside and alone and is_pointwise(sch, consumers[0], made)
+        return consumers[0] if fits else None
 
     # -- along the last axis -----------------------------------------------------------------------
 
@@ -242,7 +235,7 @@ class _Pooling:
         """The loops of what windows share, inside the loop `at`."""
         sch = self.sch
         block: Block = sch.get(row)
-        loops = _loops_inside(sch, row, at)
+        loops = _axis_loops(sch, row, at)
         reduce = [a.var for a in block.iter_vars if a.iter_type != "spatial"]
         place = next(a.var for a in reversed(block.iter_vars) if a.iter_type == "spatial")
         if place not in loops or any(v not in loops for v in reduce):
@@ -283,7 +276,7 @@ class _Pooling:
         sch.compute_at(row, over)
         self._tile(rv, within, taps, after)
         block: Block = sch.get(row)
-        inner = _loops_inside(sch, row, over)
+        inner = _axis_loops(sch, row, over)
         *_, last = (a.var for a in block.iter_vars if a.iter_type == "spatial")
         taps = [inner[a.var] for a in block.iter_vars if a.iter_type != "spatial"]
         sch.reorder(*(loop for v, loop in inner.items() if loop not in taps and v is not last))
@@ -382,24 +375,14 @@ def _conditions(block: Block) -> list[Any]:
     return [] if not isinstance(value, Call) else guarded(value, value.args[-1])[0]
 
 
-def _inside(sch: Schedule, rv: Any, at: Any) -> list[Any]:
-    """The loops around a block inside the loop `at`."""
-    wanted, loops = sch.get(at), list(sch.get_loops(rv))
-    return loops[next(k for k, x in enumerate(loops) if sch.get(x) is wanted) + 1 :]
-
-
-def _loops_inside(sch: Schedule, rv: Any, at: Any) -> dict[Var, Any]:
+def _axis_loops(sch: Schedule, rv: Any, at: Any) -> dict[Var, Any]:
     """{axis: its loop} of the axes of a block that loops inside the loop `at` move."""
     block: Block = sch.get(rv)
     values = sch.state.realize(block).iter_values
-    by_var = {sch.get(x).loop_var: x for x in _inside(sch, rv, at)}
+    by_var = {sch.get(x).loop_var: x for x in loops_inside(sch, rv, at)}
     found: dict[Var, Any] = {}
     for a, value in zip(block.iter_vars, values):
         mine = [x for v, x in by_var.items() if v in variables_of((value,))]
         if len(mine) == 1:
             found[a.var] = mine[0]
     return found
-
-
-def _same(indices: Sequence[PrimExpr], axes: Sequence[Any]) -> bool:
-    return len(indices) == len(axes) and all(i is a for i, a in zip(indices, axes))

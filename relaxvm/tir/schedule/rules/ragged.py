@@ -20,8 +20,9 @@ from typing import Any
 from ....base import CpuModel
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
-from .contraction import accumulate, epilogue_of, iterations, partition_tails, plan_of
+from .contraction import accumulate, epilogue_of, partition_tails, plan_of
 from .panels import Operand, move_panels, pack_panels
+from .queries import iterations
 
 __all__ = ["schedule_ragged"]
 

@@ -22,7 +22,7 @@ from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of
+from .queries import extent_of, loops_of
 
 __all__ = ["largest_operand", "memory_order", "run_length", "schedule_reduction"]
 

@@ -32,7 +32,7 @@ from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..intrin import TensorIntrin, register_builtin
 from ..schedule import Schedule
-from .contraction import extent_of, loops_of
+from .queries import extent_of, loops_of
 
 __all__ = ["schedule_transpose"]
 

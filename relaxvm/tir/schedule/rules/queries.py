@@ -1,0 +1,85 @@
+"""What rules ask about loops and blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....ir import IntImm, PrimExpr, Var, walk
+from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ..facts import facts_of
+from ..schedule import Schedule
+
+__all__ = [
+    "TYPICAL_SIZE",
+    "extent_of",
+    "is_one",
+    "is_pointwise",
+    "iterations",
+    "loops_inside",
+    "loops_of",
+    "reduces",
+]
+
+TYPICAL_SIZE = 64
+"""What a size counts as that is known only when the kernel runs."""
+
+
+def reduces(block: Block) -> bool:
+    """Whether a block has a reduce axis."""
+    return any(axis.iter_type == "reduce" for axis in block.iter_vars)
+
+
+def is_one(e: Any) -> bool:
+    return isinstance(e, IntImm) and e.value == 1
+
+
+def extent_of(sch: Schedule, loop: Any) -> int | None:
+    """The loop's extent if it is a constant."""
+    e = sch.get(loop).extent
+    return e.value if isinstance(e, IntImm) else None
+
+
+def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
+    """How often what is inside the loops runs, symbols taken for typical."""
+    steps = 1.0
+    for loop in loops:
+        extent = extent_of(sch, loop)
+        steps *= TYPICAL_SIZE if extent is None else extent
+    return steps
+
+
+def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
+    """{axis: loop} if each axis of the block is one loop of its own, and there are no others."""
+    found = {}
+    block = sch.get(rv)
+    by_var = {sch.get(loop).loop_var: loop for loop in sch.get_loops(rv)}
+    for axis, value in zip(block.iter_vars, sch.state.realize(block).iter_values):
+        if value not in by_var:
+            return None
+        found[axis.var] = by_var[value]
+    return found if len(found) == len(by_var) else None
+
+
+def loops_inside(sch: Schedule, rv: Any, at: Any) -> list[Any]:
+    """The loops around a block that are in the loop `at`, outermost first."""
+    wanted, loops = sch.get(at), list(sch.get_loops(rv))
+    return loops[next(k for k, x in enumerate(loops) if sch.get(x) is wanted) + 1 :]
+
+
+def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
+    """Whether a block writes each element of its result once, and reads `made` just there."""
+    reader: Block = sch.get(rv)
+    if not isinstance(reader.body, BufferStore) or reader.init is not None:
+        return False
+    axes = tuple(a.var for a in reader.iter_vars)
+    reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
+    return (
+        facts_of(sch.state, reader).kind == "complete"
+        and _same(reader.body.indices, axes)
+        and all(_same(n.indices, axes) for n in reads)
+    )
+
+
+def _same(indices: Sequence[PrimExpr], axes: Sequence[Any]) -> bool:
+    return len(indices) == len(axes) and all(i is a for i, a in zip(indices, axes))
