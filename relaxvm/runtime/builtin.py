@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from .constants import integer
 from .device import cpu
 from .limits import MAX_NDIM, Account, counted_empty
 from .ndarray import NDArray, ShapeTuple, wrap_unchecked
+from .registry import register_func
 from .storage import ALIGNMENT_BYTES, aligned_empty
 from .tensor_info import broadcast_shape, tensor_property
 
@@ -634,3 +636,7 @@ TABLE: dict[str, Builtin] = {
     }.items()
 }
 """Every builtin by its full name."""
+
+# TVM's users find them by `get_global_func`. In programs the table comes first.
+for _name, _entry in TABLE.items():
+    register_func(_name, partial(_entry.function, None) if _entry.account else _entry.function)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 from ..base import VMTypeError, VMValueError
+from . import host
+from .cpu_budget import usable_cores
 
 __all__ = ["Device", "cpu", "device", "enabled"]
 
@@ -81,6 +83,41 @@ class Device:
     def exist(self) -> bool:
         """Whether arrays can be made on it."""
         return True
+
+    # What TVM asks a device for. A CPU has no threads in blocks and no version of its own: None.
+    max_threads_per_block = warp_size = max_shared_memory_per_block = None
+    max_thread_dimensions = compute_version = api_version = driver_version = None
+    texture_spatial_limit = None
+
+    @property
+    def device_name(self) -> str:
+        """The name its maker gave it, such as "AMD EPYC 7B13"."""
+        return host.cpu_name()
+
+    @property
+    def multi_processor_count(self) -> int:
+        """How many of its cores this process may use."""
+        return usable_cores()
+
+    @property
+    def max_clock_rate(self) -> int | None:
+        """Its clock in kHz, if the system tells."""
+        return host.clock_khz()
+
+    @property
+    def l2_cache_size_bytes(self) -> int | None:
+        """Size of one core's second cache, if the system tells."""
+        return host.data_caches().get(2)
+
+    @property
+    def total_global_memory(self) -> int | None:
+        """Bytes of the computer's memory, if the system tells."""
+        return host.memory_bytes("SC_PHYS_PAGES")
+
+    @property
+    def available_global_memory(self) -> int | None:
+        """Bytes of memory that nobody uses now, if the system tells."""
+        return host.memory_bytes("SC_AVPHYS_PAGES")
 
     def sync(self, stream: object = None) -> None:
         """Wait for pending work. Kernels on the CPU have finished when their call returns."""

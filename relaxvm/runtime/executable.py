@@ -7,10 +7,12 @@ by `load`, and, if it was put together by hand, by the VM that takes it.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, LoadError, VMValueError
+from ..base import Deferred, LoadError
 from . import disasm, fileformat
+from .files import open_document
 from .module import KERNELS_MAGIC, Module
 from .program import Program
 from .reader import Decoder
@@ -18,14 +20,13 @@ from .verify import verify_program
 from .vm import VirtualMachine, VMModule
 
 if TYPE_CHECKING:
-    from . import memory_plan
+    from . import memory_plan, shared_library
     from .memory_plan import MemoryPlan
 else:
     memory_plan = Deferred("relaxvm.runtime.memory_plan")
+    shared_library = Deferred("relaxvm.runtime.shared_library")
 
 __all__ = ["Executable", "load", "load_executable", "load_module", "requirements"]
-
-_TVM_OPTIONS = {"fcompile", "workspace_dir", "addons", "cc", "options"}
 
 
 class Executable(Program):
@@ -63,19 +64,20 @@ class Executable(Program):
     save_to_bytes = to_bytes
 
     def export_library(
-        self, path: str | os.PathLike[str], sign: bool = True, **options: object
+        self,
+        path: str | os.PathLike[str],
+        fcompile: Callable[..., object] | None = None,
+        sign: bool = True,
+        **options: Any,
     ) -> None:
-        """Write the file to `path`, whole or not at all.
-
-        TVM's `fcompile`, `workspace_dir`, `addons` are accepted and mean nothing here: no compiler
-        runs.
+        """Write the file to `path`, whole or not at all; a name that ends in ".so" gives a shared
+        library that holds it (see `shared_library.export`, also for the options).
         """
-        unknown = options.keys() - _TVM_OPTIONS
-        if unknown:
-            raise VMValueError(f"export_library: unknown options {', '.join(sorted(unknown))}")
-        fileformat.write_atomically(path, fileformat.pieces(self, sign))
+        shared_library.export(
+            path, fileformat.pieces(self, sign), self.kernels, fcompile, **options
+        )
 
-    save_to_file = export_library
+    save_to_file = write_to_file = export_library
 
     def jit(self, **options: object) -> Executable:
         """What a VirtualMachine takes: this object; kernels are linked when the VM is made."""
@@ -132,7 +134,7 @@ def load_module(path: str | os.PathLike[str], trust: str | None = None) -> Execu
 
     `trust` as in `load`.
     """
-    with fileformat.open_regular(path) as file:
+    with open_document(path) as file:
         head = file.read(128)
     if _magic_of(head) == KERNELS_MAGIC:
         return Module.load(path, trust)

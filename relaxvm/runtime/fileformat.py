@@ -16,10 +16,7 @@ from __future__ import annotations
 import hashlib
 import mmap as mmap_module
 import os
-import secrets
-import stat
-from collections.abc import Iterable, Iterator
-from io import BufferedReader
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgpack
@@ -33,6 +30,7 @@ from .constants import (
     constant_to_plain,
     tensor_data,
 )
+from .files import open_document
 from .kernel import KernelSection
 from .limits import MAX_FILE_BYTES
 from .ndarray import NDArray, aligned_empty
@@ -44,12 +42,10 @@ from .verify import verify_program
 __all__ = [
     "FORMAT_VERSION",
     "MAGIC",
-    "open_regular",
     "pieces",
     "read",
     "to_bytes",
     "without_contents",
-    "write_atomically",
 ]
 
 FORMAT_VERSION = 3
@@ -185,28 +181,6 @@ def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
     return plain
 
 
-def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
-    """Write `parts` beside `path`, then put the whole in its place."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise VMTypeError(f"export: wanted a path, got {type(path).__name__}")
-    target = os.fsdecode(path)
-    if not target or "\0" in target:
-        raise VMValueError(f"export: wanted the path of a file, got {target!r}")
-    draft = f"{target}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
-    # Not `tempfile`: this way the file gets the mode that the user's umask gives.
-    handle = os.open(
-        draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
-    )
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for part in parts:
-                file.write(part)
-        os.replace(draft, target)
-    except BaseException:
-        os.unlink(draft)
-        raise
-
-
 # Reading
 
 
@@ -253,26 +227,14 @@ def _copy_of(source: bytes | bytearray | memoryview) -> memoryview:
     return _view(data)
 
 
-def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """The file opened for reading. Raises LoadError for anything but a file: a pipe would block."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise VMTypeError(f"load: wanted a path or bytes, got {type(path).__name__}")
-    name = os.fsdecode(path)
-    if "\0" in name:
-        raise LoadError(f"wanted the path of a file, got {name!r}")
-    if not stat.S_ISREG(os.stat(name).st_mode):
-        raise LoadError(f"{name}: wanted a plain file, got a folder, pipe or device")
-    return open(name, "rb")
-
-
 def _contents(path: str) -> memoryview:
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
+    with open_document(path) as file:
+        size = file.size
         _check_size(size, path)
         data = aligned_empty((size,), np.dtype("uint8"))
         view, filled = _view(data), 0
         while filled < size:
-            count = file.readinto(view[filled:])
+            count = file.stream.readinto(view[filled:])
             if not count:
                 raise LoadError(f"{path}: the file shrank while it was read")
             filled += count
@@ -280,12 +242,12 @@ def _contents(path: str) -> memoryview:
 
 
 def _mapped(path: str) -> memoryview:
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        _check_size(size, path)
-        if not size:
+    with open_document(path) as file:
+        _check_size(file.size, path)
+        if not file.size:
             raise LoadError(f"{path}: the file is empty")
-        return memoryview(mmap_module.mmap(file.fileno(), size, access=mmap_module.ACCESS_READ))
+        mapped = mmap_module.mmap(file.stream.fileno(), 0, access=mmap_module.ACCESS_READ)
+        return memoryview(mapped)[file.start : file.start + file.size]
 
 
 def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:

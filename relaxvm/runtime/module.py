@@ -11,7 +11,7 @@ import msgpack
 from ..base import Deferred, LoadError, VMTypeError, VMValueError
 from . import trust as _trust
 from .device import Device
-from .fileformat import open_regular, write_atomically
+from .files import open_document, write_atomically
 from .kernel import KernelSection
 from .kernel_errors import missing_kernel
 from .locks import lock
@@ -21,9 +21,10 @@ from .registry import get_global_func
 from .threads import check_num_threads
 
 if TYPE_CHECKING:
-    from . import timing
+    from . import shared_library, timing
     from .timing import BenchmarkResult
 else:
+    shared_library = Deferred("relaxvm.runtime.shared_library")
     timing = Deferred("relaxvm.runtime.timing")
 
 
@@ -232,12 +233,28 @@ class Module:
         return body + (signature or _NO_SIGNATURE)
 
     def export_library(
-        self, path: str | os.PathLike[str], fcompile: object = None, **kwargs: object
+        self,
+        path: str | os.PathLike[str],
+        fcompile: Callable[..., object] | None = None,
+        **options: Any,
     ) -> None:
-        """Write the module to a file, atomically. `fcompile` is TVM's and has no meaning here."""
-        write_atomically(path, [self.to_bytes()])
+        """Write the module to a file, atomically; a name that ends in ".so" gives a shared library
+        that holds it (see `shared_library.export`).
+        """
+        shared_library.export(path, [self.to_bytes()], self.section, fcompile, **options)
 
-    save = export_library
+    def write_to_file(self, path: str | os.PathLike[str], fmt: str = "") -> None:
+        """Write the module to `path`; as the text it has in the format `fmt` ("ll", "asm", ...), if
+        that is given, or named by the ending of `path`.
+        """
+        fmt = fmt or os.path.splitext(os.fsdecode(path))[1][1:]
+        name = {"ll": "llvm", "s": "asm"}.get(fmt, fmt)
+        if name in self.sources:
+            write_atomically(path, [self.sources[name].encode()])
+        else:
+            self.export_library(path)
+
+    save = write_to_file
 
     @classmethod
     def from_bytes(cls, data: bytes, trust: str | None = None) -> Module:
@@ -282,7 +299,7 @@ class Module:
 
         Raises LoadError for other files, OSError for those that cannot be read.
         """
-        with open_regular(path) as file:
+        with open_document(path) as file:
             data = file.read()
         try:
             return cls.from_bytes(data, trust)

@@ -6,6 +6,8 @@ Views in and out never copy unless they must.
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -173,19 +175,29 @@ class NDArray:
         """Whether `other` is this very object."""
         return self is other
 
-    def _create_view(self, shape: Sequence[int], dtype: object = None) -> NDArray:
-        """The same memory with another shape (and dtype). Needs a contiguous array."""
+    def _create_view(
+        self, shape: Sequence[int], dtype: object = None, relative_byte_offset: int = 0
+    ) -> NDArray:
+        """The same memory, from `relative_byte_offset` on, with another shape and dtype; it may be
+        part of the memory only. Needs a contiguous array.
+
+        Raises VMValueError if the array has less memory than that, or not at that alignment.
+        """
         wanted = self.dtype if dtype is None else array_dtype(dtype)
         if not self.is_contiguous():
             raise VMValueError(f"view: wanted a contiguous array, got strides {self.strides}")
-        try:
-            flat = self._array.reshape(-1).view(to_numpy_dtype(wanted))
-            return wrap_unchecked(flat.reshape(checked_shape(shape)), wanted, self.device)
-        except ValueError as error:
+        storage, sizes = to_numpy_dtype(wanted), checked_shape(shape)
+        start, size = operator.index(relative_byte_offset), math.prod(sizes) * storage.itemsize
+        what = f"view: {wanted} of shape {sizes} from byte {start} on"
+        if start < 0 or start + size > self.nbytes:
             raise VMValueError(
-                f"view: {self.dtype} array of shape {self.shape} as {wanted} of shape "
-                f"{tuple(shape)}: {error}"
-            ) from None
+                f"{what} needs {size} bytes; the {self.dtype} array of shape {self.shape} has "
+                f"{self.nbytes}"
+            )
+        part = self._array.reshape(-1).view(np.uint8)[start : start + size].view(storage)
+        if size and not part.flags.aligned:
+            raise VMValueError(f"{what}: is not at a multiple of {storage.alignment} bytes")
+        return wrap_unchecked(part.reshape(sizes), wanted, self.device)
 
     view = _create_view
 

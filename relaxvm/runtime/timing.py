@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import VMTypeError, VMValueError
+from .registry import get_global_func
 
 __all__ = ["BenchmarkResult", "check_options", "measure", "time_evaluator"]
 
@@ -100,13 +101,17 @@ def measure(
 
 
 def time_evaluator(
-    function: Callable[..., object], **options: Any
+    function: Callable[..., object], f_preproc: str = "", **options: Any
 ) -> Callable[..., BenchmarkResult]:
-    """A callable that measures `function` on the arguments it is given. Options as in `measure`."""
+    """A callable that measures `function` on the arguments it is given. Options as in `measure`;
+    `f_preproc` names a registered function that is called with the arguments before every repeat.
+    """
     check_options(options)
+    prepare = get_global_func(f_preproc) if f_preproc else None
 
     def evaluate(*args: Any, **kwargs: Any) -> BenchmarkResult:
-        return measure(lambda: function(*args, **kwargs), **options)
+        before = None if prepare is None else lambda: prepare(*args, **kwargs)
+        return measure(lambda: function(*args, **kwargs), before=before, **options)
 
     return evaluate
 

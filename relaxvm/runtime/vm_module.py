@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .device import Device
-from .fileformat import pieces, write_atomically
 
 if TYPE_CHECKING:
     from .timing import BenchmarkResult
@@ -48,9 +47,9 @@ class VMModule:
         """See `VirtualMachine.time_evaluator`."""
         return self.vm.time_evaluator(func_name, dev, **options)
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the executable to `path`."""
-        write_atomically(path, pieces(self.vm.executable))
+    def export_library(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write the executable to `path`; see `Executable.export_library`."""
+        self.vm.executable.export_library(path, **options)
 
     def __repr__(self) -> str:
         return f"<Module of {self.vm!r}>"

@@ -8,20 +8,16 @@ from LLVM (`llvm/probe.py`). That needs no list of CPUs.
 from __future__ import annotations
 
 import functools
-import os
-import pathlib
-import re
 from typing import Any
 
 from ..base import CpuModel
 from ..runtime.cpu_budget import usable_cores
+from ..runtime.host import data_caches
 from .llvm import dot_units, host_machine, machine_of, vector_units
 from .target import Target
 
 __all__ = ["cpu_model"]
 
-_SYSTEM = pathlib.Path("/")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DEFAULT = CpuModel()
 _ARM = ("aarch64", "arm64")
 _X86 = ("x86_64", "amd64")
@@ -56,7 +52,7 @@ def _model(target: Target) -> CpuModel:
     units = dot_units(machine)
     # What was asked for counts only as far as LLVM makes use of it.
     features = (features - set(_FEATURES.values())) | {_FEATURES[u] for u in units & set(_FEATURES)}
-    caches = _host_caches(_SYSTEM) if on_host else {}
+    caches = data_caches() if on_host else {}
     return CpuModel(
         architecture,
         bits,
@@ -75,31 +71,3 @@ def _registers(architecture: str, bits: int) -> int:
     if architecture in _X86:
         return 32 if bits >= 512 else 16
     return 32 if architecture in _ARM or architecture.startswith("riscv") else 16
-
-
-def _host_caches(root: pathlib.Path) -> dict[int, int]:
-    """{level: bytes} of the data caches of the first core, as far as the system tells."""
-    found: dict[int, int] = {}
-    for folder in sorted(root.glob("sys/devices/system/cpu/cpu0/cache/index*"))[:16]:
-        try:
-            kind = (folder / "type").read_text().strip()
-            level = int((folder / "level").read_text())
-            size = re.fullmatch(r"(\d+)([KMG]?)", (folder / "size").read_text().strip())
-        except (OSError, ValueError):
-            continue
-        if kind != "Instruction" and size is not None and 1 <= level <= 3:
-            found[level] = int(size[1]) * _UNITS[size[2]]
-    if not found and root == _SYSTEM:
-        found = _configured_caches()
-    return {level: size for level, size in found.items() if size > 0}
-
-
-def _configured_caches() -> dict[int, int]:
-    names = {1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE", 3: "SC_LEVEL3_CACHE_SIZE"}
-    found = {}
-    for level, name in names.items():
-        try:
-            found[level] = os.sysconf(name)
-        except (AttributeError, ValueError, OSError):
-            continue
-    return found

@@ -3,7 +3,9 @@ from __future__ import annotations
 import array as array_module
 import copy
 import ctypes
+import os
 import pickle
+import platform
 import sys
 import weakref
 
@@ -13,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaxvm.base import DataType, VMTypeError, VMValueError
+from relaxvm.runtime import host, storage
 from relaxvm.runtime import ndarray as nd
-from relaxvm.runtime import storage
 from relaxvm.runtime.device import Device, cpu, device
 from relaxvm.runtime.ndarray import NDArray, ShapeTuple, as_ndarray
 
@@ -64,6 +66,30 @@ def test_a_device_says_what_it_is():
     cpu().sync()
     with pytest.raises(AttributeError):
         cpu().index = 4
+
+
+def test_a_device_tells_about_this_computer():
+    here = cpu()
+    assert isinstance(here.device_name, str)
+    assert here.device_name
+    assert 1 <= here.multi_processor_count <= os.cpu_count()
+    assert 0 < here.available_global_memory <= here.total_global_memory
+    for number in (here.max_clock_rate, here.l2_cache_size_bytes):
+        assert number is None or number > 0
+    for name in "warp_size compute_version max_threads_per_block max_thread_dimensions".split():
+        assert getattr(here, name) is None
+
+
+def test_a_computer_that_tells_nothing_has_no_facts(tmp_path):
+    assert host.cpu_name(tmp_path) in (platform.processor(), platform.machine())
+    assert host.clock_khz(tmp_path) is None
+    assert host.memory_bytes("SC_NO_SUCH_NAME") is None
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        "processor: 0\nmodel name\t: A Chip\ncpu MHz\t\t: 2600.5\n"
+    )
+    assert host.cpu_name(tmp_path) == "A Chip"
+    assert host.clock_khz(tmp_path) == 2600500
 
 
 @pytest.mark.parametrize("kind", ["cuda", "gpu", "vulkan:1", "metal", "nonsense", 2, 99, ""])
@@ -580,10 +606,27 @@ def test_a_view_of_another_shape_shares_memory():
     y[0, 0] = 9
     assert x.tolist()[0] == 9
     assert x.view((6,), "int32").dtype == "int32"
-    with pytest.raises(VMValueError, match="view"):
+    with pytest.raises(VMValueError, match="needs 32 bytes; the float32 .* has 24"):
         x.view((4, 2))
     with pytest.raises(VMValueError, match="contiguous"):
         x[::2].view((3,))
+
+
+def test_a_view_may_be_part_of_the_memory():
+    x = nd.array(np.arange(6, dtype="float32"))
+    part = x._create_view((2, 2), relative_byte_offset=8)
+    assert part.tolist() == [[2, 3], [4, 5]]
+    part[1, 1] = -1
+    assert x.tolist() == [0, 1, 2, 3, 4, -1]
+    assert x._create_view((4,), "uint8", 20).tolist() == [0, 0, 128, 191]
+    assert x._create_view((0, 3), relative_byte_offset=24).shape == (0, 3)
+    for offset in (-4, 12, 1 << 80):
+        with pytest.raises(VMValueError, match="needs 16 bytes"):
+            x._create_view((4,), relative_byte_offset=offset)
+    with pytest.raises(VMValueError, match="multiple of 4 bytes"):
+        x._create_view((4,), relative_byte_offset=1)
+    with pytest.raises(VMValueError, match="multiple of 8 bytes"):
+        nd.array(np.arange(6, dtype="float32"))[1:3].view((1,), "float64")
 
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "bfloat16"])

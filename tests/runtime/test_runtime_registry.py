@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -118,3 +120,24 @@ def test_of_many_threads_exactly_one_registers_a_name():
         thread.join()
     assert len(wins) == 1
     assert get_global_func("env.race")() == wins[0]
+
+
+def test_builtins_are_global_functions():
+    """Asked in a process of its own: the tests here have an empty registry."""
+    program = (
+        "import numpy as np, relaxvm as tvm\n"
+        "get = tvm.get_global_func\n"
+        "x = tvm.nd.array(np.arange(6, dtype='float32'))\n"
+        "shape = get('vm.builtin.shape_of')(x)\n"
+        "assert tuple(shape) == (6,) and type(shape) is tvm.runtime.ShapeTuple\n"
+        "assert get('vm.builtin.reshape')(x, (2, 3)).shape == (2, 3)\n"
+        "assert get('vm.builtin.copy')(x).tolist() == x.tolist()\n"
+        "pair = get('vm.builtin.make_tuple')(x, x)\n"
+        "assert get('vm.builtin.tuple_getitem')(pair, 1) is x\n"
+        "cache = get('vm.builtin.attention_kv_cache_create')(x.view((1, 6)), (4, 6), 0)\n"
+        "assert cache is not None\n"
+        "from relaxvm.runtime import TABLE\n"
+        "assert TABLE.keys() <= set(tvm.runtime.list_global_func_names())\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

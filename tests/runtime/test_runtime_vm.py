@@ -870,6 +870,13 @@ def test_time_evaluator_measures_a_call():
         assert result.mean > 0
     vm.save_function("main", "timed", ones(), ones())
     assert len(vm.time_evaluator("timed", cpu(), repeat=2)().results) == 2
+    seen = []
+    register_func("test.vm.flush", lambda *args: seen.append(len(args)))
+    try:
+        vm.time_evaluator("main", number=2, repeat=3, f_preproc="test.vm.flush")(ones(), ones())
+    finally:
+        remove_global_func("test.vm.flush")
+    assert seen == [2, 2, 2]
     with pytest.raises(VMValueError, match="no function 'nope'"):
         vm.time_evaluator("nope")
     with pytest.raises(VMValueError, match="number"):

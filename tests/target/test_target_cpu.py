@@ -9,12 +9,12 @@ import pytest
 
 from relaxvm.base import CpuModel, PassError
 from relaxvm.runtime.cpu_budget import usable_cores
+from relaxvm.runtime.host import data_caches
 from relaxvm.runtime.kernel import NativeCode
 from relaxvm.runtime.native import fits, host
 from relaxvm.script import ir as I
 from relaxvm.script import tir as T
 from relaxvm.target import Target, compile_prim_funcs, cpu_model
-from relaxvm.target.cpu import _host_caches
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
@@ -101,8 +101,8 @@ def test_caches_are_read_from_the_system(tmp_path):
     broken = tmp_path / "sys/devices/system/cpu/cpu0/cache/index9"
     broken.mkdir()
     (broken / "size").write_text("many")
-    assert _host_caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 1 << 30}
-    assert _host_caches(tmp_path / "nowhere") == {}
+    assert data_caches(tmp_path) == {1: 48 << 10, 2: 2 << 20, 3: 1 << 30}
+    assert data_caches(tmp_path / "nowhere") == {}
 
 
 def test_tags_stand_for_targets():
