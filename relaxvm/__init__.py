@@ -19,7 +19,9 @@ __version__ = "0.1.0"
 _LAZY: dict[str, tuple[str, str | None]] = {
     **{
         room: (f"relaxvm.{room}", None)
-        for room in ("arith base ir pipeline relax runtime script target te testing tir").split()
+        for room in (
+            "arith base driver ffi ir pipeline relax runtime script target te testing tir"
+        ).split()
     },
     "DataType": ("relaxvm.base", "DataType"),
     "IRModule": ("relaxvm.ir", "IRModule"),
@@ -27,35 +29,35 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "TVMError": ("relaxvm.base", "RelaxvmError"),
     "build": ("relaxvm.driver", "build"),
     "compile": ("relaxvm.driver", "compile"),
-    "container": ("relaxvm.ir", None),
-    "driver": ("relaxvm.driver", None),
     "cpu": ("relaxvm.runtime", "cpu"),
     "device": ("relaxvm.runtime", "device"),
-    "error": ("relaxvm.base.errors", None),
     "get_global_func": ("relaxvm.runtime", "get_global_func"),
-    "instrument": ("relaxvm.ir.instrument", None),
-    "nd": ("relaxvm.runtime.ndarray", None),
-    "ndarray": ("relaxvm.runtime.ndarray", None),
     "register_func": ("relaxvm.runtime", "register_func"),
     "register_global_func": ("relaxvm.runtime", "register_global_func"),
-    "s_tir": ("relaxvm.tir", None),
-    "tirx": ("relaxvm.tir", None),
-    "transform": ("relaxvm.ir.transform", None),
 }
 
-__all__ = ["__version__", *sorted(_LAZY)]
+_MOVED = {alias.partition(".")[2] for alias in _aliases.MODULES if alias.count(".") == 1}
+
+__all__ = ["__version__", *sorted({*_LAZY, *(m for m in _MOVED if not m.startswith("_"))})]
 
 _aliases.install()
 
 
 def __getattr__(name: str) -> Any:
-    found = _LAZY.get(name)
-    if found is None:
+    home = _LAZY.get(name)
+    if home is not None:
+        module = importlib.import_module(home[0])
+        value = module if home[1] is None else getattr(module, home[1])
+        globals()[name] = value
+        return value
+    if name.startswith("__"):
         raise AttributeError(f"module 'relaxvm' has no attribute {name!r}")
-    module = importlib.import_module(found[0])
-    value = module if found[1] is None else getattr(module, found[1])
-    globals()[name] = value
-    return value
+    try:
+        return importlib.import_module(f"relaxvm.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"relaxvm.{name}":
+            raise
+    raise importlib.import_module("relaxvm._absent").no_such_name("relaxvm", name)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,7 @@
 """Module paths of TVM that are spelled otherwise here, in one table.
 
-``import relaxvm.ir.base`` gives the real module, under both names the same object.
+``import relaxvm.ir.base`` gives the real module, under both names the same object. Once
+`relaxvm.as_tvm` is imported, ``import tvm.ir.base`` gives it too.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-__all__ = ["MODULES", "install"]
+__all__ = ["AS_TVM", "MODULES", "answer_tvm", "forget_tvm", "install", "real_name"]
 
 MODULES = {
+    "relaxvm._ffi": "relaxvm.ffi",
     "relaxvm.container": "relaxvm.ir",
     "relaxvm.error": "relaxvm.base.errors",
+    "relaxvm.ffi.base": "relaxvm.base.errors",
+    "relaxvm.ffi.container": "relaxvm.ffi",
+    "relaxvm.ffi.core": "relaxvm.ffi",
+    "relaxvm.ffi.registry": "relaxvm.ffi",
     "relaxvm.instrument": "relaxvm.ir.instrument",
     "relaxvm.ir.base": "relaxvm.ir",
     "relaxvm.ir.container": "relaxvm.ir",
@@ -25,21 +31,32 @@ MODULES = {
     "relaxvm.relax.transform.transform": "relaxvm.relax.transform",
     "relaxvm.relax.vm": "relaxvm.relax.vm_build",
     "relaxvm.runtime.container": "relaxvm.runtime",
+    "relaxvm.runtime.packed_func": "relaxvm.runtime",
     "relaxvm.runtime.relax_vm": "relaxvm.runtime.vm",
     "relaxvm.s_tir": "relaxvm.tir",
-    "relaxvm.s_tir.schedule": "relaxvm.tir.schedule",
     "relaxvm.script.parser": "relaxvm.script",
-    "relaxvm.script.parser.ir": "relaxvm.script.ir",
-    "relaxvm.script.parser.relax": "relaxvm.script.relax",
-    "relaxvm.script.parser.tir": "relaxvm.script.tir",
     "relaxvm.tir.buffer": "relaxvm.tir.stmt",
     "relaxvm.tir.expr": "relaxvm.ir.expr",
     "relaxvm.tir.function": "relaxvm.tir",
     "relaxvm.tir.transform.transform": "relaxvm.tir.transform",
     "relaxvm.tirx": "relaxvm.tir",
-    "relaxvm.tirx.schedule": "relaxvm.tir.schedule",
     "relaxvm.transform": "relaxvm.ir.transform",
 }
+AS_TVM = {"tvm": "relaxvm", "tvm_ffi": "relaxvm.ffi"}
+"""The names of TVM's own packages, which `answer_tvm` lets the import system know."""
+
+_answered: dict[str, str] = {}
+
+
+def real_name(name: str) -> str:
+    """The path of the module that `name` stands for: ``tvm.s_tir.schedule`` is
+    ``relaxvm.tir.schedule``.
+    """
+    head, *rest = name.split(".")
+    real = AS_TVM.get(head, head)
+    for part in rest:
+        real = MODULES.get(f"{real}.{part}", f"{real}.{part}")
+    return real
 
 
 class _AliasFinder:
@@ -48,12 +65,23 @@ class _AliasFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in MODULES:
+        head = fullname.partition(".")[0]
+        if head != "relaxvm" and head not in _answered:
             return None
+        # Below an alias too: the path finder would load a second copy of the real file.
+        real = real_name(fullname)
+        if real == fullname:
+            return None
+        try:
+            importlib.import_module(real)
+        except ModuleNotFoundError as error:
+            if not (real == error.name or real.startswith(f"{error.name}.")):
+                raise
+            raise importlib.import_module("relaxvm._absent").no_such_module(fullname) from None
         return importlib.machinery.ModuleSpec(fullname, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        real = importlib.import_module(MODULES[spec.name])
+        real = sys.modules[real_name(spec.name)]
         self._specs[spec.name] = real.__spec__
         return real
 
@@ -61,9 +89,20 @@ class _AliasFinder:
         # The import system has put the alias's spec on the real module: put its own back.
         alias = module.__spec__.name if module.__spec__ is not None else ""
         module.__spec__ = self._specs.pop(alias, module.__spec__)
+        _mirror(alias, module.__name__)
 
     def __init__(self) -> None:
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
+
+
+def _mirror(alias: str, real: str) -> None:
+    """Enter the loaded modules below `real` under `alias`.
+
+    Importing them by that name would bind each in its package, over a function of the same name:
+    `runtime.device`, `te.create_prim_func`.
+    """
+    for name in [n for n in sys.modules if n.startswith(f"{real}.") and real_name(n) == n]:
+        sys.modules.setdefault(alias + name[len(real) :], sys.modules[name])
 
 
 def install() -> None:
@@ -71,3 +110,27 @@ def install() -> None:
     if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
         # First: below an aliased package the path finder would load a second copy of the real file.
         sys.meta_path.insert(0, _AliasFinder())
+
+
+def answer_tvm() -> None:
+    """Let `AS_TVM`'s names be imported. Raises ImportError if they are TVM's already."""
+    for name, real in AS_TVM.items():
+        module = sys.modules.get(name)
+        if module is not None and module.__name__ != real:
+            where = getattr(module, "__file__", None) or "no file"
+            raise ImportError(
+                f"relaxvm.as_tvm: {name} is imported already, from {where}, and it is not relaxvm; "
+                "import relaxvm.as_tvm before it, or in a process of its own",
+                name=name,
+            )
+    _answered.update(AS_TVM)
+    sys.modules["tvm"] = sys.modules["relaxvm"]
+    _mirror("tvm", "relaxvm")
+
+
+def forget_tvm() -> None:
+    """Undo `answer_tvm`."""
+    _answered.clear()
+    for name in [n for n in sys.modules if n.partition(".")[0] in AS_TVM and real_name(n) != n]:
+        if sys.modules[name] is sys.modules.get(real_name(name)):
+            del sys.modules[name]

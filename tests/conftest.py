@@ -36,3 +36,13 @@ def vm_mode(request):
 
     with default_mode(mode):
         yield mode
+
+
+@pytest.fixture
+def tvm():
+    """This package under TVM's names, for one test."""
+    import relaxvm.as_tvm
+
+    relaxvm.as_tvm.load_ipython_extension(None)
+    yield relaxvm
+    relaxvm.as_tvm.unload_ipython_extension(None)

@@ -6,9 +6,12 @@ Not done here: anything about statements or buffers (`tir`); evaluation of expre
 (`tir/interp.py`).
 """
 
+from ..base import submodules
 from .analyzer import Analyzer, can_prove, prove_equal, simplify
 from .bound import ConstIntBound
 from .iter_map import IterMapper, IterMark, IterSplitExpr, IterSumExpr, detect_iter_map
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "Analyzer",

@@ -12,16 +12,18 @@ __all__ = ["Deferred", "submodules"]
 
 
 def submodules(package: str, homes: Mapping[str, str] | None = None) -> Callable[[str], Any]:
-    """A package's `__getattr__`: ``relaxvm.ir.base`` needs no import of its own, as in TVM.
+    """A package's `__getattr__`: ``relaxvm.ir.base`` needs no import of its own, as in TVM. For a
+    module without submodules it only says, of a name that is not there, why.
 
-    homes  {submodule: names it gives to the package, with spaces between}
+    homes  {submodule, or other module with its whole path: names it gives, with spaces between}
     """
     home_of = {name: home for home, names in (homes or {}).items() for name in names.split()}
 
     def find(name: str) -> Any:
         home = home_of.get(name)
         if home is not None:
-            value = getattr(importlib.import_module(f"{package}.{home}"), name)
+            full = home if home.startswith("relaxvm.") else f"{package}.{home}"
+            value = getattr(importlib.import_module(full), name)
             setattr(sys.modules[package], name, value)
             return value
         return _submodule(package, name)
@@ -30,14 +32,17 @@ def submodules(package: str, homes: Mapping[str, str] | None = None) -> Callable
 
 
 def _submodule(package: str, name: str) -> ModuleType:
+    if name.startswith("__"):
+        # The import system asks for these of every module.
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
     full = f"{package}.{name}"
-    if not name.startswith("_"):
+    if not name.startswith("_") and "__path__" in vars(sys.modules[package]):
         try:
             return importlib.import_module(full)
         except ModuleNotFoundError as error:
             if error.name != full:
                 raise
-    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    raise importlib.import_module("relaxvm._absent").no_such_name(package, name)
 
 
 class Deferred:

@@ -32,6 +32,7 @@ from ..base import (
     bfloat16_to_float32,
     float32_to_bfloat16,
     promote,
+    submodules,
 )
 from ..base import (
     dtype as as_dtype,
@@ -39,6 +40,9 @@ from ..base import (
 from .module import print_ir
 from .node import Node, derive, derived, node
 from .op import Intrinsic, Op, intrinsic, intrinsic_dtype
+
+# TVM's `tir.expr` and `ir.expr` have these too.
+__getattr__ = submodules(__name__, {"relaxvm.ir.module": "GlobalVar", "relaxvm.te": "ProducerLoad"})
 
 __all__ = [
     "EQ",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from ..base import Deferred, LoadError, VMTypeError, VMValueError
+from ..base import Deferred, LoadError, VMTypeError, VMValueError, submodules
 from . import trust as _trust
 from .device import Device
 from .files import open_document, write_atomically
@@ -27,13 +27,8 @@ else:
     shared_library = Deferred("relaxvm.runtime.shared_library")
     timing = Deferred("relaxvm.runtime.timing")
 
-
-def __getattr__(name: str) -> Any:
-    # TVM keeps the result of its timer here.
-    if name == "BenchmarkResult":
-        return timing.BenchmarkResult
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+# TVM keeps the result of its timer here.
+__getattr__ = submodules(__name__, {"relaxvm.runtime.timing": "BenchmarkResult"})
 
 __all__ = ["KERNELS_MAGIC", "Module"]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
+from ..base import submodules
 from ..ir import FloatImm, IntImm
 from ..relax import (
     Constant,
@@ -155,10 +156,13 @@ def _offers(name: Any) -> bool:
     return name in op.__all__ and (hasattr(found, "op") or name in _WRITTEN_WITH_OTHERS)
 
 
+_absent = submodules(__name__)
+
+
 def __getattr__(name: Any) -> Any:
     if _offers(name):
         return getattr(op, name)
-    raise AttributeError(f"R has no {name}")
+    return _absent(name)
 
 
 def __dir__() -> list[Any]:

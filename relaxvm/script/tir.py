@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import TIRError
+from ..base import TIRError, submodules
 from ..base import dtype as as_dtype
 from ..ir import (
     EQ,
@@ -219,11 +219,14 @@ def var(dtype: str, name: str = "") -> Var:
     return Var(name, dtype)
 
 
+_absent = submodules(__name__)
+
+
 def __getattr__(name: str) -> Any:
     # Vector dtypes: T.float32x4.
     if _is_vector(name):
         return DTypeFunction(name)
-    raise AttributeError(f"T has no {name}")
+    return _absent(name)
 
 
 def _is_vector(name: str) -> Any:

@@ -5,10 +5,13 @@ its description) and `runtime.Module`. Not done here: choosing loops (`tir/sched
 (`runtime`).
 """
 
+from ..base import submodules
 from .build import build
 from .cpu import cpu_model
 from .llvm import compile_kernels, compile_prim_funcs, compile_program, rebuild_kernels
 from .target import Target, TargetKind
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "Target",

@@ -5,6 +5,7 @@ Enters: ``compute(shape, lambda i, j: ...)`` over `placeholder`s. Leaves: `PrimF
 Not done here: schedules (`tir/schedule`), graph calls (`relax`: `BlockBuilder.emit_te`).
 """
 
+from ..base import submodules
 from ..tir.op import (
     abs,
     acos,
@@ -64,6 +65,8 @@ from .operation import (
 )
 from .reducer import CommReducer, Reduce, comm_reducer, max, min, prod, sum
 from .tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Tensor
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "CommReducer",

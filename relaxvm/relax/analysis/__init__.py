@@ -4,6 +4,7 @@ Enters: modules, functions, expressions. Leaves: answers, and `VerifyError`s. No
 IR, except `remove_all_unused`.
 """
 
+from ...base import submodules
 from ..derive import (
     BaseCheckResult,
     definable_tir_vars_in_struct_info,
@@ -32,6 +33,8 @@ from .vars import (
 )
 from .well_formed import assert_well_formed, check_well_formed, well_formed
 from .written import maybe_written_vars
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "BaseCheckResult",

@@ -4,6 +4,7 @@ Enters: expressions. Leaves: checked calls. `Op.get("relax.<name>")` finds a rec
 in script text is `relax.op.<name>`. A family is a file of this folder, and it is listed here.
 """
 
+from ...base import submodules
 from . import builtin, grad, image, inspect, memory, nn, random, vision, vm
 from .basic import (
     assert_op,
@@ -200,6 +201,8 @@ from .unary import (
     tanh,
     trunc,
 )
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "Missing",

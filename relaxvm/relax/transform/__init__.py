@@ -4,6 +4,7 @@ Enters: modules. Leaves: new modules that share what was not touched; the same m
 changed.
 """
 
+from ...base import submodules
 from ...ir.transform import (
     Pass,
     PassContext,
@@ -42,6 +43,8 @@ from .vm_builtin_lower import VMBuiltinLower
 from .vm_shape_lower import VMShapeLower
 
 LowerRuntimeBuiltin = VMBuiltinLower
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "AttachGlobalSymbol",

@@ -5,7 +5,7 @@ primitive proves that it is allowed, or refuses with a `ScheduleError`. Not done
 primitives to apply (`rules`, `meta_schedule`), lowering (`tir/transform`).
 """
 
-from ...base import ScheduleError
+from ...base import ScheduleError, submodules
 from .index_map import IndexMap
 from .intrin import TensorIntrin, builtins_replaced
 from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV
@@ -15,6 +15,8 @@ from .state import State as ScheduleState
 from .trace import Instruction, Trace
 
 SBlockRV = BlockRV
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "PRIMITIVES",

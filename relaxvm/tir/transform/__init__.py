@@ -5,6 +5,7 @@ generators. Every pass keeps the meaning that `tir.interpret` gives. Not done he
 (`tir/schedule`).
 """
 
+from ...base import submodules
 from ...ir.transform import prim_func_pass
 from .apply import Apply
 from .bind_target import BindTarget
@@ -28,6 +29,8 @@ from .rewriter import ScopedRewriter, StmtRewriter, size_bounds
 from .simplify import Simplify
 from .unroll_loop import UnrollLoop
 from .vectorize_loop import VectorizeLoop
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "Apply",

@@ -13,6 +13,7 @@ Enters: modules and a spec of their methods. Leaves: an `IRModule` and the param
 done here: training.
 """
 
+from ....base import submodules
 from . import core, effects, exporter, jit, modules, op, spec, visitor
 from .core import (
     Effect,
@@ -37,6 +38,8 @@ from .op import *  # noqa: F403
 from .op import __all__ as _ops
 from .subroutine import SubroutineMixin
 from .visitor import Mutator
+
+__getattr__ = submodules(__name__)
 
 __all__ = [
     "Effect",

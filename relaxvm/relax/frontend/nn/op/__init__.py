@@ -4,6 +4,7 @@ Each operator binds one variable (its last argument `name` is a hint for it) and
 or a tuple of them. Numbers beside tensors take their dtype.
 """
 
+from .....base import submodules
 from ..tensor import wrap_nested as wrap_nested
 from .call import *  # noqa: F403
 from .call import __all__ as _call
@@ -15,5 +16,7 @@ from .neural import *  # noqa: F403
 from .neural import __all__ as _neural
 from .search import *  # noqa: F403
 from .search import __all__ as _search
+
+__getattr__ = submodules(__name__)
 
 __all__ = sorted(["wrap_nested", *_call, *_elementwise, *_manipulate, *_neural, *_search])

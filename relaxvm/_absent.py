@@ -1,0 +1,343 @@
+"""The names of TVM that do not exist here, each with its reason, in one table; the errors that say
+so; and docs/tvm_names.md, which ``python -m relaxvm._absent --markdown`` writes.
+
+A name that comes to exist leaves the table: a test holds that. Read only when a name is not there.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import opcode
+import os
+import pathlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from ._aliases import MODULES, real_name
+
+__all__ = [
+    "ABSENT",
+    "PAGE",
+    "NoSuchNameError",
+    "as_markdown",
+    "main",
+    "no_such_module",
+    "no_such_name",
+    "reason",
+]
+
+PAGE = "docs/tvm_names.md"
+
+# Reason -> TVM's module (or class, or "" for the package) -> its names; "*" stands for the module
+# itself and all below it.
+ABSENT: dict[str, dict[str, str]] = {
+    "being built": {
+        "arith": """
+            IntervalSet IntSet IterMapExpr ProofStrength Extension deduce_bound detect_clip_bound
+            detect_common_subexpr detect_linear_equation estimate_region_lower_bound
+            estimate_region_strict_bound estimate_region_upper_bound inverse_affine_iter_map
+            iter_map_simplify normalize_iter_map_to_expr normalize_to_iter_sum
+            solve_linear_equations solve_linear_inequalities subspace_divide
+        """,
+        "arith.int_set": "*",
+        "arith.ConstIntBound": "NEG_INF POS_INF",
+        "ffi": "access_path",
+        "ir": "register_op_attr TupleType FuncType EnvFunc",
+        "relax": "ShapeType TensorType FuncType ObjectType TupleType PackedFuncType",
+        "relax.analysis": "get_static_type",
+        "relax.binding_rewrite": "*",
+        "relax.utils": "*",
+        "relax.transform": "RealizeVDevice UpdateVDevice",
+        "script.ir_builder": "*",
+        "script.relax": """
+            arg func_name func_ret_value func_ret_struct_info emit_with_sinfo emit_match_cast
+            emit_var_binding macro
+        """,
+        "script.tir": """
+            comm_reducer index_map realize call_packed q_multiply_shift q_multiply_shift_per_axis
+            llvm_lookup_intrinsic_id If Then While Ptr break_loop continue_loop
+        """,
+        "te": "extern extern_primfunc scan ScanOp",
+        "tir": """
+            call_packed trace Reduce Layout BijectiveLayout layout bijective_layout
+            PyStmtExprVisitor PyStmtExprMutator
+        """,
+        "tir.Buffer": "READ WRITE",
+        "tir.functor": "*",
+        "tir.ir_builder": "*",
+        "tir.transform": """
+            NarrowDataType StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
+            ForceNarrowIndexToInt32 HoistExpression HoistedConditionals HoistedLetBindings
+            InjectDoubleBuffer InjectRollingBuffer InjectSoftwarePipeline
+            ReduceBranchingThroughOvercompute RemoveAssume RemoveStoreUndef
+            RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern RewriteUnsafeSelect
+            UseAssumeToReduceBranches AnnotateIrregularLoop InlinePrivateFunctions
+        """,
+        "topi": "*",
+    },
+    "comes with fusion, patterns and the rewriting of whole graphs": {
+        "relax.backend": "*",
+        "relax.dpl": "*",
+        "relax.transform": """
+            FuseTIR FuseOps FuseOpsByPattern MergeCompositeFunctions AnnotateTIROpPattern RunCodegen
+            AllocateWorkspace LiftTransformParams LazyTransformParams BundleModelParams
+            AdjustMatmulOrder CombineParallelMatmul ConvertToDataflow DataflowUseInplaceCalls
+            ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
+            NormalizeGlobalVar PatternCheckContext RemoveRedundantReshape
+            ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul RewriteDataflowReshape
+            SpecializePrimFuncBasedOnCallSite TopologicalSort UpdateParamStructInfo
+        """,
+        "script.relax": "rewriter",
+    },
+    "comes with the conversion of layouts": {
+        "relax.analysis": "suggest_layout_transforms",
+        "relax.transform": """
+            AlterOpImpl AttachAttrLayoutFreeBuffers ConvertLayout OptimizeLayoutTransform
+            SplitLayoutRewritePreproc
+        """,
+    },
+    "comes with the tuner": {
+        "meta_schedule": "*",
+        "relax.transform": "MetaScheduleApplyDatabase MetaScheduleTuneIRMod",
+        "tir.schedule.analysis": "*",
+    },
+    "comes with the importer": {
+        "relax.frontend.common": "*",
+        "relax.frontend.onnx": "*",
+        "relax.frontend.torch": "*",
+    },
+    "comes with Relay's spelling": {"relay": "*"},
+    "only meaningful on a GPU; code is made for CPUs here": {
+        "": "cuda rocm opencl metal vulkan webgpu",
+        "dlight": "*",
+        "relax.frontend.nn": "llm",
+        "runtime": "cuda rocm opencl metal vulkan webgpu",
+        "script.tir": """
+            tvm_fill_fragment tvm_load_matrix_sync tvm_store_matrix_sync tvm_mma_sync
+            tvm_thread_allreduce tvm_storage_sync tvm_warp_activemask tvm_warp_shuffle
+            tvm_warp_shuffle_up tvm_warp_shuffle_down
+        """,
+        "tir": """
+            create_barriers dp4a mma_fill mma_store ptx_arrive_barrier
+            ptx_arrive_barrier_expect_tx ptx_commit_group ptx_cp_async ptx_cp_async_barrier
+            ptx_cp_async_bulk ptx_init_barrier_thread_count ptx_ldmatrix ptx_mma ptx_mma_sp
+            ptx_wait_barrier ptx_wait_group tvm_bmma_sync tvm_fill_fragment tvm_load_matrix_sync
+            tvm_mma_sync tvm_store_matrix_sync tvm_thread_allreduce
+        """,
+        "tir.transform": """
+            DefaultGPUSchedule AnnotateDeviceRegions LowerDeviceKernelLaunch UnifyThreadBinding
+            DecorateDeviceScope InjectVirtualThread LiftThreadBinding LowerCrossThreadReduction
+            LowerThreadAllreduce ManifestSharedMemoryLocalStage SplitHostDevice ThreadSync
+        """,
+    },
+    "a part of TVM's packed calling convention: kernels here call no Python, and `target` makes "
+    "their entries": {
+        "script.tir": """
+            tvm_stack_make_array tvm_stack_make_shape tvm_stack_alloca tvm_struct_get tvm_struct_set
+            tvm_tuple call_cpacked call_packed_lowered tvm_call_packed tvm_call_cpacked
+            tvm_call_packed_lowered anylist_getitem anylist_setitem_call_packed
+            tvm_throw_last_error isnullptr TVMBackendAllocWorkspace TVMBackendFreeWorkspace
+        """,
+        "tir": """
+            isnullptr lookup_param tvm_struct_get tvm_struct_set tvm_tuple tvm_throw_last_error
+            TVMBackendAllocWorkspace TVMBackendFreeWorkspace
+        """,
+        "tir.transform": """
+            LowerTVMBuiltin MakePackedAPI MakeUnpackedAPI AnnotateEntryFunc CombineContextCall
+            ExtractPrimFuncConstants
+        """,
+    },
+    "the code generator does this for every kernel": {
+        "tir.transform": """
+            BF16ComputeLegalize BF16StorageLegalize FP8ComputeLegalize FP8StorageLegalize
+            PointerValueTypeRewrite
+        """,
+    },
+    "profiling hooks of one accelerator; `vm.profile` measures here": {
+        "script.tir": "start_profile_intrinsic end_profile_intrinsic",
+        "tir.transform": "InstrumentProfileIntrinsics",
+    },
+    "scalable vectors: no target here has them": {
+        "script.tir": "vscale get_active_lane_mask",
+        "tir": "vscale",
+    },
+    "everything runs on one machine": {
+        "relax.frontend.nn.op": "ccl_allreduce ccl_broadcast_from_worker0",
+        "relax.op": "ccl",
+        "rpc": "*",
+        "script.relax": "DTensor device_mesh ccl",
+        "script.relax.dist": "*",
+    },
+    "an internal of TVM's parser, printer or evaluator; `script.from_source` and `.script()` are "
+    "the ways in and out": {
+        "ir.diagnostics": "*",
+        "script.core": "*",
+        "script.printer.doc": "*",
+        "script.printer.doc_printer": "*",
+        "script.relax.entry": "*",
+    },
+    "a helper of TVM's operator overloading; the nodes' common class is `tir.PrimExpr`": {
+        "tir.expr": "ExprOp EqualOp",
+    },
+    "bookkeeping of TVM's schedules; a schedule has `get_producers` and `get_consumers`": {
+        "tir": "BlockDependenceInfo",
+        "tir.block_scope": "*",
+        "tir.schedule": "DepKind InstructionKind",
+        "tir.schedule.state": "CachedFlags ScheduleDebugMask",
+    },
+    "`tir.DeclBuffer` and `tir.Allocate` say here what lowering has made of a buffer": {
+        "tir": "BufferRealize",
+    },
+    "a graph function calls a loop function by `relax.call_tir`; inside loops call it directly": {
+        "script.tir": "call_tir",
+        "tir": "call_tir",
+    },
+    "a loop whose length is a constant is written T.unroll or T.serial": {
+        "script.tir": "const_range",
+    },
+    "a misspelling of T.evaluate in one of TVM's tests": {"script.tir": "evalute"},
+    "nodes are immutable and take their struct info when they are built": {
+        "relax.expr": "_update_struct_info",
+    },
+    "Python functions are registered, and called by `R.call_pure_packed` or `R.call_dps_packed`": {
+        "relax": "BasePyModule",
+        "script.relax": "call_py_func",
+    },
+    "executables are files of their own: `Executable.export_library` and `runtime.load_module`": {
+        "runtime": "system_lib load_static_library",
+    },
+    "there is no C++ library to load": {
+        "base": "_LIB",
+        "relax.frontend.nn": "SourceModule ObjectModule",
+    },
+    "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
+        "": "lower",
+        "te": "create_schedule",
+        "autotvm": "*",
+        "auto_scheduler": "*",
+    },
+}
+
+
+def _plain(path: str) -> str:
+    return f"relaxvm.{path}" if path else "relaxvm"
+
+
+@functools.cache
+def _reasons() -> dict[str, str]:
+    """{real path of a name, or of a module that is absent: reason}."""
+    return {
+        real_name(_plain(path if name == "*" else f"{path}.{name}".lstrip("."))): why
+        for why, modules in ABSENT.items()
+        for path, names in modules.items()
+        for name in names.split()
+    }
+
+
+def reason(path: str) -> str | None:
+    """Why `path` ("tvm.te.extern", or below a module that is absent) does not exist, if that is
+    known.
+    """
+    path = real_name(path)
+    while path:
+        if path in _reasons():
+            return _reasons()[path]
+        path = path.rpartition(".")[0]
+    return None
+
+
+def _explained(wrong: str, module: str, name: str) -> str:
+    why = reason(f"{module}.{name}")
+    known = dir(sys.modules[module])
+    known += [n for _, n, _ in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ()))]
+    known += [a.rpartition(".")[2] for a in MODULES if a.rpartition(".")[0] == module]
+    near = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], 1, 0.7)
+    if why is not None:
+        wrong += f": {why}"
+    if near:
+        wrong += f"; the nearest name is {near[0]!r}"
+    return f"{wrong} (see {PAGE})"
+
+
+class NoSuchNameError(AttributeError):
+    """A name that a module does not have.
+
+    Its text is made when it is shown: `hasattr` asks often and shows nothing.
+    """
+
+    def __init__(self, module: str, name: str) -> None:
+        super().__init__(module, name)
+
+    def __str__(self) -> str:
+        module, name = self.args
+        return _explained(f"module {module!r} has no attribute {name!r}", module, name)
+
+
+def no_such_name(module: str, name: str) -> AttributeError | ImportError:
+    """The error for ``module.name``; for ``from module import name`` an ImportError, as Python
+    would drop an AttributeError's text.
+    """
+    if _imports_from(sys._getframe(1)):
+        wrong = f"cannot import name {name!r} from {module!r}"
+        return ImportError(_explained(wrong, module, name), name=module)
+    return NoSuchNameError(module, name)
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
+
+
+def _imports_from(frame: FrameType | None) -> bool:
+    """Whether the first frame outside this package is at ``from ... import``."""
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
+
+
+def no_such_module(path: str) -> ModuleNotFoundError:
+    """The error for ``import path``, `path` being an alias of a module that does not exist."""
+    parent, _, name = real_name(path).rpartition(".")
+    while parent not in sys.modules:
+        parent, _, name = parent.rpartition(".")
+    return ModuleNotFoundError(_explained(f"No module named {path!r}", parent, name), name=path)
+
+
+_HEAD = """# TVM's names that do not exist here
+
+`import relaxvm as tvm`, or `import relaxvm.as_tvm` before `import tvm`, gives the names that
+programs written for TVM (0.23 and older, classic spelling) use. These do not exist, for the reasons
+given. A star stands for the module and everything below it.
+
+This page is written by `python -m relaxvm._absent --markdown` from the table that the errors use.
+"""
+
+
+def as_markdown() -> str:
+    """The text of docs/tvm_names.md."""
+    lines = [_HEAD]
+    for why, modules in ABSENT.items():
+        lines.append(f"## {why[0].upper()}{why[1:]}\n")
+        for path, names in sorted(modules.items()):
+            where = f"tvm.{path}" if path else "tvm"
+            if names == "*":
+                lines.append(f"- `{where}.*`")
+            else:
+                lines.append(f"- `{where}`: {', '.join(f'`{n}`' for n in sorted(names.split()))}")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the page, or write it with --markdown."""
+    if list(argv) == ["--markdown"]:
+        pathlib.Path(PAGE).write_text(as_markdown(), encoding="utf-8")
+    else:
+        sys.stdout.write(as_markdown())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
