@@ -24,6 +24,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
         ).split()
     },
     "DataType": ("relaxvm.base", "DataType"),
+    "DataTypeCode": ("relaxvm.base", "DataTypeCode"),
     "IRModule": ("relaxvm.ir", "IRModule"),
     "RelaxvmError": ("relaxvm.base", "RelaxvmError"),
     "TVMError": ("relaxvm.base", "RelaxvmError"),

@@ -251,7 +251,7 @@ def reason(path: str) -> str | None:
 
 def _explained(wrong: str, module: str, name: str) -> str:
     why = reason(f"{module}.{name}")
-    known = dir(sys.modules[module])
+    known = [n for n in dir(sys.modules[module]) if n not in ("annotations", "Any")]
     known += [n for _, n, _ in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ()))]
     known += [a.rpartition(".")[2] for a in MODULES if a.rpartition(".")[0] == module]
     near = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], 1, 0.7)

@@ -31,7 +31,7 @@ NAMES = read_names((HERE / "names.txt").read_text(encoding="utf-8"))
 # Modules whose capital names are classes; elsewhere they may be functions, as passes are.
 CLASSES = {f"tvm.{m}" for m in "ir relax relax.expr tir tir.stmt tir.expr tir.function".split()}
 # What can not be called.
-VALUES = {"tvm.script.tir.axis"}
+VALUES = {"tvm.te.AXIS_SEPARATOR"}
 MODULES = """
     script script.ir script.relax script.tir script.parser script.parser.ir script.parser.relax
     script.parser.tir ir ir.base ir.container ir.expr ir.instrument ir.module ir.op ir.transform

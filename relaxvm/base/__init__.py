@@ -8,6 +8,7 @@ from . import config
 from .cpu import CpuModel
 from .dtype import (
     DataType,
+    DataTypeCode,
     bfloat16_to_float32,
     dtype,
     float32_to_bfloat16,
@@ -23,6 +24,7 @@ from .errors import (
     LimitError,
     LinkError,
     LoadError,
+    OpNotImplemented,
     ParseError,
     PassError,
     RelaxvmError,
@@ -44,6 +46,7 @@ __all__ = [
     "CpuModel",
     "DTypeError",
     "DataType",
+    "DataTypeCode",
     "Deferred",
     "DiagnosticError",
     "FrontendError",
@@ -51,6 +54,7 @@ __all__ = [
     "LimitError",
     "LinkError",
     "LoadError",
+    "OpNotImplemented",
     "ParseError",
     "PassError",
     "RelaxvmError",

@@ -7,6 +7,7 @@ means identical, so passes may compare with `is`.
 
 from __future__ import annotations
 
+import enum
 import re
 
 import numpy as np
@@ -15,6 +16,7 @@ from .errors import DTypeError
 
 __all__ = [
     "DataType",
+    "DataTypeCode",
     "bfloat16_to_float32",
     "dtype",
     "float32_to_bfloat16",
@@ -30,6 +32,17 @@ _WIDTHS = {
     "bfloat": (16,),
 }
 _MAX_LANES = 65536
+
+
+class DataTypeCode(enum.IntEnum):
+    """The kinds of scalar types by number, as DLPack counts them."""
+
+    INT = 0
+    UINT = 1
+    FLOAT = 2
+    HANDLE = 3
+    BFLOAT = 4
+    BOOL = 6
 
 
 class DataType(str):
@@ -130,9 +143,9 @@ class DataType(str):
         return self.kind in ("int", "float", "bfloat")
 
     @property
-    def type_code(self) -> str:
-        """TVM's name for `kind`."""
-        return self.kind
+    def type_code(self) -> DataTypeCode:
+        """The number of `kind`; void is a handle of no bits, as in TVM."""
+        return DataTypeCode["HANDLE" if self.kind == "void" else self.kind.upper()]
 
     @property
     def min_value(self) -> int | float:

@@ -16,6 +16,7 @@ __all__ = [
     "LimitError",
     "LinkError",
     "LoadError",
+    "OpNotImplemented",
     "ParseError",
     "PassError",
     "RelaxvmError",
@@ -71,6 +72,10 @@ class DiagnosticError(ParseError):
 
 class FrontendError(RelaxvmError, ValueError):
     """A model of another framework that cannot be imported."""
+
+
+class OpNotImplemented(FrontendError, NotImplementedError):
+    """An operator of another framework's model that has no translation here."""
 
 
 class DTypeError(RelaxvmError, TypeError, ValueError):

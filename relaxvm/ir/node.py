@@ -313,9 +313,10 @@ class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
 _interned: dict[tuple[Any, ...], _KeyedRef] = {}
 
 
-def _forget(ref: _KeyedRef) -> None:
-    if _interned.get(ref.key) is ref:
-        del _interned[ref.key]
+# The table by default: when Python ends, the module's own names may be gone before its nodes.
+def _forget(ref: _KeyedRef, table: dict[tuple[Any, ...], _KeyedRef] = _interned) -> None:
+    if table.get(ref.key) is ref:
+        del table[ref.key]
 
 
 def _remember(key: tuple[Any, ...], made: Any) -> Any:

@@ -108,7 +108,7 @@ _declare(["truncdiv", "truncmod"], 2, "int")  # C's integer division, kept apart
 _declare(["reinterpret"], 1, "given")
 _declare(["dot_accumulate"], 3, "given")  # each lane of the first, plus products of 2 or 4 lanes
 _declare(["if_then_else"], 3, "given")  # evaluates only the taken side
-_declare(["likely"], 1, "same")
+_declare(["likely", "ignore_loop_partition"], 1, "same")
 _declare(["assume"], 1, "bool", "opaque")
 _declare(["ret"], 1, "given", "opaque")
 _declare(["undef"], 0, "given")

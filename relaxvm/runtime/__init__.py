@@ -8,7 +8,7 @@ kernels are linked.
 
 from typing import TYPE_CHECKING
 
-from ..base import DataType, submodules
+from ..base import DataType, DataTypeCode, submodules
 from . import bytecode, dims, native, sinfo, trust, vm
 from . import library_vision as library_vision
 from .arguments import convert
@@ -79,6 +79,7 @@ Tensor = NDArray
 __all__ = [
     # arrays and devices
     "DataType",
+    "DataTypeCode",
     "Device",
     "NDArray",
     "ShapeTuple",

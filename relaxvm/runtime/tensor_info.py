@@ -38,9 +38,6 @@ def broadcast_shape(*shapes: object) -> ShapeTuple:
     return tuple.__new__(ShapeTuple, result)
 
 
-_CODES = {"int": 0, "uint": 1, "float": 2, "handle": 3, "bfloat": 4, "bool": 6}
-
-
 def _stride(x: NDArray, axis: int) -> int:
     array = x._array
     return int(array.strides[axis] // max(1, array.itemsize))
@@ -48,7 +45,7 @@ def _stride(x: NDArray, axis: int) -> int:
 
 _PROPERTIES: dict[str, Callable[[NDArray], int]] = {
     "ndim": lambda x: x.ndim,
-    "dtype_code": lambda x: _CODES[x.dtype.kind],
+    "dtype_code": lambda x: int(x.dtype.type_code),
     "dtype_bits": lambda x: int(x.dtype.bits),
     "dtype_lanes": lambda x: int(x.dtype.lanes),
     # Arrays are views that start at their first element.

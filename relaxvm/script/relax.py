@@ -25,6 +25,7 @@ from ..relax import (
 )
 from ..relax import Tuple as _Tuple
 from ..relax import const as _const
+from ..runtime import cpu, device
 from .reader import MAKERS, decorate_function, records
 
 __all__ = [
@@ -38,7 +39,9 @@ __all__ = [
     "Tuple",
     "TupleGetItem",
     "const",
+    "cpu",
     "dataflow",
+    "device",
     "dtype",
     "emit",
     "emit_te",

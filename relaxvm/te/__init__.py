@@ -66,7 +66,7 @@ from .operation import (
 from .reducer import CommReducer, Reduce, comm_reducer, max, min, prod, sum
 from .tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Tensor
 
-__getattr__ = submodules(__name__)
+__getattr__ = submodules(__name__, {"relaxvm.tir.schedule.index_map": "AXIS_SEPARATOR"})
 
 __all__ = [
     "CommReducer",

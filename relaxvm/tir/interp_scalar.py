@@ -338,7 +338,7 @@ def _lane_intrinsic(name: str, dtype: DataType) -> Meaning | None:
             return lambda v: name == "isfinite"
         test = _CLASSIFY[name]
         return lambda v: bool(test(v))
-    if name == "likely":
+    if name in ("likely", "ignore_loop_partition"):
         return lambda v: v
     if dtype.is_int or dtype.is_bool:
         return _int_intrinsic(name, dtype)

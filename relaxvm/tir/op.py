@@ -83,6 +83,7 @@ __all__ = [
     "fmod",
     "hypot",
     "if_then_else",
+    "ignore_loop_partition",
     "indexdiv",
     "indexmod",
     "infinity",
@@ -125,6 +126,7 @@ __all__ = [
     "truncdiv",
     "truncmod",
     "tvm_access_ptr",
+    "type_annotation",
     "undef",
     "vectorcombine",
     "vectorhigh",
@@ -447,6 +449,14 @@ def likely(condition: Any) -> PrimExpr:
     return condition if isinstance(condition, IntImm) else call_intrinsic("likely", condition)
 
 
+def ignore_loop_partition(condition: Any) -> PrimExpr:
+    """The condition, which `LoopPartition` is not to split a loop for."""
+    condition = as_condition(condition)
+    if isinstance(condition, IntImm):
+        return condition
+    return call_intrinsic("ignore_loop_partition", condition)
+
+
 def bound_check(index: Any, limit: Any, name: str) -> PrimExpr:
     """The int64 `index` if it is at least 0 and less than `limit`; else the function leaves with a
     failure.
@@ -611,6 +621,11 @@ def address_of(place: Any) -> PrimExpr:
     if not isinstance(place, BufferLoad):
         raise TIRError(f"address_of wants a buffer element, got {type(place).__name__}")
     return call_intrinsic("address_of", place, dtype="handle")
+
+
+def type_annotation(dtype: Any) -> PrimExpr:
+    """A value that stands for its dtype, as `tvm_access_ptr` takes one."""
+    return const(0, dtype)
 
 
 def tvm_access_ptr(ptype: Any, data: Any, offset: Any, extent: Any, rw_mask: Any = 3) -> PrimExpr:

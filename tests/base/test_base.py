@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from relaxvm.base import (
     UNKNOWN,
     DataType,
+    DataTypeCode,
     InternalError,
+    OpNotImplemented,
     ParseError,
     RelaxvmError,
     Span,
@@ -134,3 +136,16 @@ def test_errors_are_also_the_builtin_that_fits():
     assert issubclass(ParseError, SyntaxError)
     assert issubclass(InternalError, RelaxvmError)
     assert "report" in str(InternalError("x"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("int8", 0), ("uint64", 1), ("float32x4", 2), ("handle", 3), ("void", 3), ("bfloat16", 4)],
+)
+def test_dtypes_have_dlpacks_numbers_for_their_kinds(text, code):
+    assert DataType(text).type_code == DataTypeCode(code) == code
+
+
+def test_an_operator_that_is_not_translated_is_not_implemented():
+    assert issubclass(OpNotImplemented, NotImplementedError)
+    assert issubclass(OpNotImplemented, RelaxvmError)

@@ -4,6 +4,8 @@ import pytest
 
 from relaxvm.base import VerifyError
 from relaxvm.ir import GlobalVar, IRModule, Var, const
+from relaxvm.ir.analysis import collect_call_map
+from relaxvm.script import from_source
 from relaxvm.tir.stmt import Evaluate, PrimFunc
 
 
@@ -81,3 +83,26 @@ def test_attributes_of_functions_are_added_to_copies():
     assert "k" not in f.attrs
     assert g.without_attr("k").get_attr("k", 7) == 7
     assert f.without_attr("k") is f
+
+
+def test_a_call_map_lists_the_functions_that_each_function_mentions():
+    mod = from_source("""
+@I.ir_module
+class M:
+    @T.prim_func
+    def k(A: T.Buffer((4,), "float32"), B: T.Buffer((4,), "float32")):
+        for i in range(4):
+            B[i] = A[i]
+    @R.function
+    def twice(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        a = R.call_tir(M.k, (x,), R.Tensor((4,), "float32"))
+        return R.call_tir(M.k, (a,), R.Tensor((4,), "float32"))
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        y: R.Tensor((4,), "float32") = M.twice(x)
+        z = R.call_tir(M.k, (y,), R.Tensor((4,), "float32"))
+        return z
+""")
+    calls = {f.name_hint: [g.name_hint for g in gs] for f, gs in collect_call_map(mod).items()}
+    assert calls == {"k": [], "twice": ["k"], "main": ["twice", "k"]}
+    assert set(collect_call_map(mod)) == set(mod.get_global_vars())

@@ -9,6 +9,8 @@ from relaxvm.base import VerifyError
 from relaxvm.ir import GlobalVar, IRModule, PassContext, Var
 from relaxvm.ir.transform import Sequential
 from relaxvm.relax import analysis
+from relaxvm.script import from_source
+from relaxvm.tir import PrimFunc
 
 n, m = Var("n", "int64"), Var("m", "int64")
 Tensor, Tuple, Shape, Func = (
@@ -242,3 +244,81 @@ def test_values_that_may_be_written_are_found_with_what_they_share_memory_with()
     assert names(analysis.maybe_written_vars(fn)) == {"x", "y", "t", "u", "p"}
     quiet = relax.BindingBlock([*block.bindings[:3], relax.VarBinding(p, call(u))])
     assert analysis.maybe_written_vars(relax.Function([x], relax.SeqExpr([quiet], p))) == set()
+
+
+def kernel_of(make, *shape):
+    """The loop function of one operator."""
+    x = relax.Var("x", Tensor(shape, "float32"))
+    bb = relax.BlockBuilder()
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.emit(make(x)))
+    functions = relax.transform.LegalizeOps()(bb.get()).functions.values()
+    return next(f for f in functions if isinstance(f, PrimFunc))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda x: relax.op.reshape(x, (4, 6)), (2, 3, 4)),
+        (lambda x: relax.op.reshape(x, (2, 3, 4)), (24,)),
+        (lambda x: relax.op.expand_dims(x, [0, 2]), (3, 4)),
+        (lambda x: relax.op.squeeze(x, [1]), (3, 1, 4)),
+        (relax.op.flatten, (2, 3, 4)),
+        (lambda x: relax.op.reshape(x, (n * 4,)), (n, 4)),
+        (lambda x: relax.op.reshape(x, (n, 2, 2)), (n, 4)),
+        (lambda x: relax.op.permute_dims(x, [1, 0]), (1, 4)),
+    ],
+)
+def test_reshapes_have_the_reshape_pattern(make, shape):
+    assert analysis.has_reshape_pattern(kernel_of(make, *shape))
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda x: relax.op.permute_dims(x, [1, 0]), (3, 4)),
+        (lambda x: relax.op.flip(x, 0), (4,)),
+        (relax.op.nn.relu, (3, 4)),
+        (lambda x: relax.op.strided_slice(x, [0], [0], [2]), (4, 3)),
+        (lambda x: relax.op.broadcast_to(x, (2, 3)), (1, 3)),
+        (lambda x: relax.op.sum(x, 0), (1, 3)),
+        (lambda x: relax.op.astype(x, "float16"), (3,)),
+    ],
+)
+def test_other_operators_do_not(make, shape):
+    assert not analysis.has_reshape_pattern(kernel_of(make, *shape))
+
+
+COPY = """
+@T.prim_func
+def f(A: T.Buffer((2, 6), "float32"), B: T.Buffer((3, 4), "float32")):
+    for i, j in T.grid({0}, {1}):
+        with T.block("b"):
+            {2}
+            vi, vj = T.axis.remap("SS", [i, j])
+            {3}
+"""
+PUT = "B[(vi * 6 + vj) // 4, (vi * 6 + vj) % 4] = A[vi, vj]"
+GET = "B[vi, vj] = A[(vi * 4 + vj) // 6, (vi * 4 + vj) % 6]"
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        (COPY.format(2, 6, "", PUT), True),
+        (COPY.format(3, 4, "", GET), True),
+        # Half of the elements; a shift of one; not everywhere; the axes of the other side.
+        (COPY.format(1, 6, "", PUT), False),
+        (COPY.format(3, 4, "", GET.replace("vj) //", "vj + 1) //")), False),
+        (COPY.format(3, 4, "T.where(i < 2)", GET), False),
+        (COPY.format(2, 6, "", GET), False),
+    ],
+)
+def test_the_pattern_is_of_loops_over_all_elements(text, holds):
+    assert analysis.has_reshape_pattern(from_source(text)) is holds
+
+
+def test_extents_are_what_cannot_be_negative():
+    info = Tuple([Tensor((n, 4, n - m)), Shape([m, n]), relax.PrimStructInfo(value=n - 7)])
+    assert analysis.collect_non_negative_expressions(info) == [n, n - m, m]
+    assert analysis.collect_non_negative_expressions(Tensor(ndim=2)) == []

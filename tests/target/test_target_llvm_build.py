@@ -9,8 +9,9 @@ from relaxvm.base import CodegenError, VMValueError
 from relaxvm.ir import Call, GlobalVar, IRModule, PrimType, Ramp, Var, const
 from relaxvm.runtime import Module
 from relaxvm.script import from_source
-from relaxvm.target import Target, build, compile_prim_funcs
+from relaxvm.target import Target, build, codegen, compile_prim_funcs
 from relaxvm.target.llvm import generate_llvm
+from relaxvm.target.llvm.intrinsics import LLVM_INTRINSIC_IDS, LLVM_INTRINSICS
 from relaxvm.tir import (
     Allocate,
     BufferStore,
@@ -315,6 +316,28 @@ def test_llvm_intrinsics_by_name_are_a_known_list():
             build(calls(bad, a[0]))
     with pytest.raises(CodegenError, match="takes 3 arguments"):
         build(calls("llvm.fma", a[0]))
+
+
+def test_llvm_intrinsics_by_number():
+    number = codegen.llvm_lookup_intrinsic_id("llvm.fma")
+    assert number > 0
+    assert codegen.llvm_get_intrinsic_name(number) == "llvm.fma"
+    assert codegen.llvm_lookup_intrinsic_id("llvm.trap") == 0
+    assert codegen.llvm_get_intrinsic_name(1) == ""
+    assert codegen.llvm_version_major() >= 15
+    a = decl_buffer((3,), "float32", "a")
+    for named in (number, const(number, "uint32")):
+        value = call_llvm_pure_intrin("float32", named, const(3, "uint32"), a[0], a[1], a[2])
+        v = np.array([2, 3, 4], "float32")
+        build(PrimFunc([a], BufferStore(a, value, (0,)), attrs={"global_symbol": "f"}))(v)
+        assert v[0] == 10
+    store = BufferStore(a, call_llvm_pure_intrin("float32", 1, a[0]), (0,))
+    with pytest.raises(CodegenError, match="is not supported"):
+        build(PrimFunc([a], store, attrs={"global_symbol": "f"}))
+
+
+def test_numbers_of_llvm_intrinsics_are_distinct():
+    assert len(LLVM_INTRINSIC_IDS) == len(LLVM_INTRINSICS)
 
 
 def test_errors_name_the_function_and_the_statement():

@@ -8,6 +8,7 @@ from relaxvm.base import TIRError
 from relaxvm.ir import assert_structural_equal, walk
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.interp import interpret
+from relaxvm.tir.schedule import IndexMap
 from relaxvm.tir.stmt import Block
 
 rng = np.random.default_rng(0)
@@ -222,3 +223,11 @@ def test_tables_come_before_what_else_is_read_with_them():
     out = np.zeros(4, "float32")
     interpret(fn, np.ones(4, "float32"), out)
     np.testing.assert_allclose(out, 2 / np.arange(1, 5, dtype="float32"))
+
+
+def test_the_axis_separator_of_te_is_that_of_index_maps():
+    def separated(i, j):
+        return i, te.AXIS_SEPARATOR, j
+
+    _, separators = IndexMap.from_func_with_separators(separated)
+    assert list(separators) == [1]

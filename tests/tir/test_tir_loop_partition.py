@@ -107,3 +107,22 @@ def test_the_copy_for_a_block_holds_no_more_than_a_block(panels):
     a, c = np.random.default_rng(0).random((19, 32), "float32"), np.zeros((19, 32), "float32")
     tvm.build(fn, target="llvm")["main"](a, c)
     np.testing.assert_array_equal(c, a * 2)
+
+
+def test_a_condition_to_be_ignored_splits_no_loop():
+    body = f"""
+    for i in T.serial(T.int64(20), {HINT}):
+        if %s:
+            A[i] = T.float32(1)
+"""
+    split = parted(body % "i < T.int64(15)")
+    whole = parted(body % "T.ignore_loop_partition(i < T.int64(15))")
+    assert [len([n for n in walk(fn) if isinstance(n, IfThenElse)]) for fn in (split, whole)] == [
+        0, 1
+    ]  # fmt: skip
+    given = np.zeros((2, 200), "float32")
+    rt = tvm.build(IRModule({"main": whole}))
+    rt["main"](given[0])
+    tvm.tir.interpret(whole, given[1])
+    assert given.sum() == 30
+    assert (given[:, :15] == 1).all()

@@ -9,6 +9,7 @@ from tir_strategies import FLOATS, INTS, SCALARS
 
 from relaxvm import tir
 from relaxvm.base import TIRError
+from relaxvm.ir import PointerType, PrimType, Var, structural_equal
 from relaxvm.ir.op import INTRINSICS
 from relaxvm.tir import const, evaluate_expr
 
@@ -209,6 +210,8 @@ def test_addresses():
 def test_hints_and_returns():
     assert tir.likely(True) is const(True)
     assert tir.likely(P).op is INTRINSICS["likely"]
+    assert tir.ignore_loop_partition(False) is const(False)
+    assert tir.ignore_loop_partition(P).op is INTRINSICS["ignore_loop_partition"]
     assert tir.ret(X).dtype == "float32"
     assert tir.assume(P).op is INTRINSICS["assume"]
     assert evaluate_expr(tir.undef("int8")).dtype == "int8"
@@ -226,3 +229,11 @@ def test_vectors_are_halved_and_joined():
 
 def test_every_function_has_a_docstring():
     assert [n for n in tir.op.__all__ if not getattr(tir.op, n).__doc__] == []
+
+
+def test_a_type_annotation_stands_for_its_dtype():
+    assert tir.type_annotation("float16").dtype == "float16"
+    pointer = Var("p", PointerType(PrimType("float16"), "global"))
+    by_name = tir.tvm_access_ptr("float16", pointer, 4, 8, 1)
+    noted = tir.tvm_access_ptr(tir.type_annotation("float16"), pointer, 4, 8, 1)
+    assert structural_equal(by_name, noted)

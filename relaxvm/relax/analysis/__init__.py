@@ -20,11 +20,13 @@ from .compile_time import computable_at_compile_time
 from .memory import MemoryEstimate, estimate_memory_usage, memory_estimates
 from .purity import contains_impure_call, is_pure_call
 from .recursion import detect_recursion
+from .reshape_pattern import has_reshape_pattern
 from .usage import get_var2val, name_to_binding, remove_all_unused, udchain
 from .vars import (
     all_global_vars,
     all_vars,
     bound_vars,
+    collect_non_negative_expressions,
     defined_symbolic_vars,
     free_symbolic_vars,
     free_vars,
@@ -44,6 +46,7 @@ __all__ = [
     "assert_well_formed",
     "bound_vars",
     "check_well_formed",
+    "collect_non_negative_expressions",
     "computable_at_compile_time",
     "contains_impure_call",
     "defined_symbolic_vars",
@@ -55,6 +58,7 @@ __all__ = [
     "free_symbolic_vars",
     "free_vars",
     "get_var2val",
+    "has_reshape_pattern",
     "is_base_of",
     "is_pure_call",
     "maybe_written_vars",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.expr import PrimExpr
+from ...ir.expr import IntImm, PrimExpr
 from ...ir.expr import Var as TirVar
 from ...ir.module import GlobalVar
 from ...ir.node import Node
@@ -13,11 +13,13 @@ from ...ir.walk import post_order, walk
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import Binding, Function, MatchCast, Var
 from ..struct_info import Expr, FuncStructInfo, StructInfo
+from ..symbols import known_dims
 
 __all__ = [
     "all_global_vars",
     "all_vars",
     "bound_vars",
+    "collect_non_negative_expressions",
     "defined_symbolic_vars",
     "free_symbolic_vars",
     "free_vars",
@@ -114,6 +116,13 @@ def defined_symbolic_vars(func: Expr) -> list[TirVar]:
                     yield from definable_tir_vars_in_struct_info(p.struct_info)
 
     return _unique(found())
+
+
+def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
+    """The extents in `sinfo`, which cannot be negative, but for plain numbers; each once."""
+    shapes = (known_dims(n) for n in walk(sinfo) if isinstance(n, StructInfo))
+    extents = (e for shape in shapes for e in shape or ())
+    return _unique(e for e in extents if not isinstance(e, IntImm))
 
 
 def free_symbolic_vars(func: Expr) -> list[TirVar]:

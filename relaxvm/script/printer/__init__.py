@@ -5,6 +5,9 @@ into the same IR. Printing never raises because of what the IR holds: error mess
 Not done here: reading text (`script`'s parser).
 """
 
+from ...base import submodules
 from .entry import print_script, read_metadata, show_script
+
+__getattr__ = submodules(__name__)
 
 __all__ = ["print_script", "read_metadata", "show_script"]

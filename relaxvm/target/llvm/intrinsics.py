@@ -7,6 +7,7 @@ units in the last place of the exact result.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from .text import scalar_type, value_type, vector_of
 if TYPE_CHECKING:
     from .expr import ExprEmitter
 
-__all__ = ["INTRINSIC_EMITTERS", "LLVM_INTRINSICS", "OUTSIDE"]
+__all__ = ["INTRINSIC_EMITTERS", "LLVM_INTRINSICS", "LLVM_INTRINSIC_IDS", "OUTSIDE"]
 
 Emitter = Callable[["ExprEmitter", Call, list[str]], str]
 
@@ -53,6 +54,8 @@ LLVM_INTRINSICS: dict[str, int] = {
     ),
     **dict.fromkeys("fma fmuladd fshl fshr".split(), 3),
 }
+# Numbers for them, as LLVM has: the same in all versions, so that saved functions may hold them.
+LLVM_INTRINSIC_IDS = {zlib.crc32(name.encode()) >> 1: f"llvm.{name}" for name in LLVM_INTRINSICS}
 _FLOAT_ONLY = frozenset(
     "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 "
     "sin cos canonicalize "
@@ -352,7 +355,7 @@ def _dot_accumulate(g: ExprEmitter, call: Call, args: list[str]) -> str:
     return emit_dot(g, (acc.dtype, a.dtype, b.dtype), args[0], x, y)
 
 
-@_emitter("likely")
+@_emitter("likely", "ignore_loop_partition")
 def _likely(g: ExprEmitter, call: Call, args: list[str]) -> str:
     return args[0]
 
@@ -438,7 +441,8 @@ def _call_extern(g: ExprEmitter, call: Call, args: list[str]) -> str:
 
 @_emitter("call_llvm_intrin", "call_llvm_pure_intrin")
 def _call_llvm(g: ExprEmitter, call: Call, args: list[str]) -> str:
-    full = call.args[0].value if isinstance(call.args[0], StringImm) else None
+    full = call.args[0].value if isinstance(call.args[0], (StringImm, IntImm)) else None
+    full = LLVM_INTRINSIC_IDS.get(full, full)
     known = None
     if isinstance(full, str) and full.startswith("llvm."):
         stem = full.removeprefix("llvm.")

@@ -28,7 +28,10 @@ from ...ir import (
 from ...ir.expr import binary, cast
 from ...ir.walk import substitute
 
-__all__ = ["IndexMap", "size_name"]
+__all__ = ["AXIS_SEPARATOR", "IndexMap", "size_name"]
+
+
+AXIS_SEPARATOR = "axis_separator"
 
 
 class IndexMap:
@@ -39,7 +42,7 @@ class IndexMap:
     inverse_index_map      accepted as in TVM; the inverse is computed
     """
 
-    AXIS_SEPARATOR = "axis_separator"
+    AXIS_SEPARATOR = AXIS_SEPARATOR
 
     def __init__(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 from ...arith import Analyzer
-from ...base import ScheduleError
+from ...base import ScheduleError, submodules
 from ...ir import IntImm, Node, PrimExpr, Range, Var, const
 from ...ir.walk import substitute
 from ..copies import fresh_copy
@@ -26,6 +26,8 @@ from ..stmt import (
     seq,
 )
 from ..transform.rewriter import bind_sizes
+
+__getattr__ = submodules(__name__)
 
 __all__ = ["Path", "State", "refuse", "start"]
 

@@ -520,7 +520,7 @@ _ELEMENTWISE = frozenset(
         "copysign hypot nextafter ldexp fma "
         "bitwise_and bitwise_or bitwise_xor shift_left shift_right bitwise_not "
         "popcount clz isnan isinf isfinite "
-        "truncdiv truncmod reinterpret likely"
+        "truncdiv truncmod reinterpret likely ignore_loop_partition"
     ).split()
 )
 
