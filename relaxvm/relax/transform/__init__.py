@@ -29,6 +29,7 @@ from .fold_constant import FoldConstant
 from .inline_private_functions import InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse
 from .lambda_lift import LambdaLift
+from .lazy_inputs import LazyGetInput, LazySetOutput
 from .legalize_ops import LegalizeOps
 from .lower_alloc_tensor import LowerAllocTensor
 from .normalize import Normalize
@@ -63,6 +64,8 @@ __all__ = [
     "InlinePrivateFunctions",
     "KillAfterLastUse",
     "LambdaLift",
+    "LazyGetInput",
+    "LazySetOutput",
     "LegalizeOps",
     "LowerAllocTensor",
     "LowerRuntimeBuiltin",

@@ -1,0 +1,162 @@
+"""LazyGetInput, LazySetOutput: a function asks for each weight when it needs it, and hands over
+each result when it has it, so that they need not all be in memory at once.
+
+    before:  def main(A, B): C = R.multiply(A, A); D = R.add(C, B); return (D, C)
+    get:     def main(fget_param):
+                 a = fget_param(0, "A"); A = R.match_cast(a, ...); C = R.multiply(A, A)
+                 b = fget_param(1, "B"); B = R.match_cast(b, ...); D = R.add(C, B); return (D, C)
+    set:     def main(A, B, fset_output):
+                 C = R.multiply(A, A); fset_output(1, C); D = R.add(C, B); fset_output(0, D)
+                 return ()
+
+Functions that others of the module call, and private ones, stay as they are. The attribute
+"num_input" says how many of the first parameters are no weights; the callback comes after them and
+is counted among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ...base import VerifyError
+from ...ir.analysis import collect_call_map
+from ...ir.expr import IntImm
+from ...ir.expr import Var as TirVar
+from ...ir.module import IRModule
+from ...ir.node import Node
+from ...ir.transform import PassContext, module_pass
+from ...ir.walk import walk
+from ..derive import definable_tir_vars_in_struct_info
+from ..expr import (
+    Binding,
+    BindingBlock,
+    Function,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    StringImm,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from ..normal_form import join_plain_blocks
+from ..struct_info import (
+    Expr,
+    FuncStructInfo,
+    ObjectStructInfo,
+    PrimStructInfo,
+    TupleStructInfo,
+)
+from .signature import replace_functions
+from .to_non_dataflow import ToNonDataflow
+
+__all__ = ["LazyGetInput", "LazySetOutput"]
+
+_INDEX = PrimStructInfo("int64")
+_GET = FuncStructInfo((_INDEX, ObjectStructInfo()), ObjectStructInfo())
+_SET = FuncStructInfo((_INDEX, ObjectStructInfo()), TupleStructInfo(()), False)
+
+
+@module_pass(opt_level=0)
+def LazyGetInput(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Replace weights by a callback `fget_param(index, name)`, called just before the first use."""
+    return _each_entry(mod, _getting)
+
+
+@module_pass(opt_level=0)
+def LazySetOutput(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Hand each field of the result to a callback `fset_output(index, value)` once it is there."""
+    return _each_entry(ToNonDataflow.run(mod, ctx), _setting)
+
+
+def _each_entry(mod: IRModule, make: Callable[[Function, int | None], Function]) -> IRModule:
+    called = {gv for mentioned in collect_call_map(mod).values() for gv in mentioned}
+    changed = {}
+    for gv, fn in mod.items():
+        if isinstance(fn, Function) and gv not in called and fn.get_attr("global_symbol"):
+            changed[gv] = make(fn, _num_input(fn, gv.name_hint))
+    return replace_functions(mod, changed)  # type: ignore[arg-type]
+
+
+def _num_input(fn: Function, name: str) -> int | None:
+    number = fn.get_attr("num_input")
+    number = number.value if isinstance(number, IntImm) else number
+    if number is not None and not (isinstance(number, int) and 0 <= number <= len(fn.params)):
+        raise VerifyError(
+            f'{name}: the attribute "num_input" is a number of parameters, up to {len(fn.params)}, '
+            f"got {number!r}"
+        )
+    return number
+
+
+def _getting(fn: Function, num_input: int | None) -> Function:
+    inputs, weights = fn.params[: num_input or 0], fn.params[num_input or 0 :]
+    callback = Var("fget_param", _GET)
+    # A symbol that only a weight's shape says is a use of that weight.
+    bound = {v for p in inputs for v in definable_tir_vars_in_struct_info(p.struct_info)}
+    source: dict[Node, int] = {}
+    for k, p in enumerate(weights):
+        source[p] = k
+        for symbol in definable_tir_vars_in_struct_info(p.struct_info):
+            if symbol not in bound:
+                source.setdefault(symbol, k)
+    waiting = set(range(len(weights)))
+
+    def fetched(n: Node) -> list[Binding]:
+        """What must stand before `n`."""
+        needed: set[int] = set()
+        todo = [n]
+        while todo:
+            for each in walk(todo.pop()):
+                k = source.get(each) if isinstance(each, (Var, TirVar)) else None
+                if k in waiting:
+                    waiting.discard(k)
+                    needed.add(k)
+                    todo.append(weights[k].struct_info)
+        out: list[Binding] = []
+        for k in sorted(needed):
+            p = weights[k]
+            untyped = Var(p.name_hint, ObjectStructInfo())
+            name = StringImm(p.name_hint)
+            out.append(VarBinding(untyped, callback(PrimValue(IntImm("int64", k)), name)))
+            out.append(MatchCast(p, untyped, p.struct_info))
+        return out
+
+    blocks = [
+        block.replace(bindings=[each for b in block.bindings for each in (*fetched(b), b)])
+        for block in fn.body.blocks
+    ]
+    last = fetched(fn.body.body)
+    body = SeqExpr([*blocks, *([BindingBlock(last)] if last else [])], fn.body.body)
+    attrs = fn.attrs.with_({"num_input": len(inputs) + 1})
+    return Function((*inputs, callback), body, None, fn.is_pure, attrs, fn.span)
+
+
+def _setting(fn: Function, num_input: int | None) -> Function:
+    callback = Var("fset_output", _SET)
+    value_of = {b.var: b.value for block in fn.body.blocks for b in block.bindings}
+    result = fn.body.body
+    while isinstance(result, Var) and isinstance(value_of.get(result), (Var, Tuple)):
+        result = value_of[result]
+    fields: Sequence[Expr] = result.fields if isinstance(result, Tuple) else (result,)
+    places: dict[Expr, list[int]] = {}
+    for k, field in enumerate(fields):
+        places.setdefault(field, []).append(k)
+
+    def handed(values: Iterable[Expr]) -> list[Binding]:
+        return [
+            VarBinding(Var("_", _SET.ret), callback(PrimValue(IntImm("int64", k)), value))
+            for value in values
+            for k in places.pop(value, ())
+        ]
+
+    blocks = [BindingBlock(handed(fn.params))]
+    for block in fn.body.blocks:
+        each = [e for b in block.bindings for e in (b, *handed([b.var]))]
+        blocks.append(block.replace(bindings=each))
+    blocks.append(BindingBlock(handed(list(places))))
+    at = len(fn.params) if num_input is None else num_input
+    attrs = fn.attrs if num_input is None else fn.attrs.with_({"num_input": num_input + 1})
+    params = (*fn.params[:at], callback, *fn.params[at:])
+    body = SeqExpr(join_plain_blocks([b for b in blocks if b.bindings]), Tuple(()))
+    return Function(params, body, None, False, attrs, fn.span)
