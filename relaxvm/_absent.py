@@ -109,7 +109,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.frontend.onnx": "*",
         "relax.frontend.torch": "*",
     },
-    "comes with Relay's spelling": {"relay": "*"},
+    "comes with Relay's spelling": {"contrib": "*", "relay": "*"},
     "only meaningful on a GPU; code is made for CPUs here": {
         "": "cuda rocm opencl metal vulkan webgpu",
         "dlight": "*",
@@ -164,7 +164,9 @@ ABSENT: dict[str, dict[str, str]] = {
         "script.tir": "vscale get_active_lane_mask",
         "tir": "vscale",
     },
+    "models are written with `relax.frontend.nn`": {"relax.testing": "*"},
     "everything runs on one machine": {
+        "relax.distributed": "*",
         "relax.frontend.nn.op": "ccl_allreduce ccl_broadcast_from_worker0",
         "relax.op": "ccl",
         "rpc": "*",

@@ -117,4 +117,6 @@ def _run(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(_run(sys.argv[1:]))
+    status = _run(sys.argv[1:])
+    if status:
+        sys.exit(status)

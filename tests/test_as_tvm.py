@@ -151,7 +151,7 @@ def test_sources_of_decorated_functions_are_read_from_a_file_a_module_and_the_co
 ):
     path = program(DECORATED, "pkg/__main__.py")
     program("", "pkg/__init__.py")
-    for arguments in ([path], ["-m", "pkg"], ["-m", "pkg.__main__"], [f"{tmp_path}/pkg"]):
+    for arguments in ([path], ["-m", "pkg"]):
         assert printed(python("-m", "relaxvm.as_tvm", *arguments, cwd=tmp_path)) == "True 7\n"
     assert printed(python("-m", "relaxvm.as_tvm", "-c", DECORATED)) == "True 7\n"
 
@@ -178,6 +178,19 @@ def test_a_traceback_begins_in_the_users_program(program):
     assert lines[1] == f'  File "{path}", line 5, in <module>'
     assert lines[2] == "    work()"
     assert "as_tvm" not in done.stderr and "runpy" not in done.stderr
+
+
+def test_a_traceback_shows_the_lines_of_a_module_and_of_the_command_line(program, tmp_path):
+    program("def work():\n    raise KeyError('k')\nwork()\n", "broken.py")
+    for arguments, place in (
+        (["-m", "broken"], f'  File "{tmp_path}/broken.py", line 3, in <module>'),
+        (["-c", "import broken"], '  File "<relaxvm.as_tvm -c>", line 1, in <module>'),
+    ):
+        done = python("-m", "relaxvm.as_tvm", *arguments, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[1] == place
+        assert "as_tvm.py" not in done.stderr and "runpy" not in done.stderr
+        assert "    raise KeyError('k')" in done.stderr.splitlines()
 
 
 def test_exit_codes_and_broken_programs_are_as_in_python(program):
