@@ -60,7 +60,7 @@ class Intrinsic(Op):
     arity    number of arguments, or None for any
     result   "same" (dtype of the first argument), "bool", "float" (same, and must be floating),
              "int" (same, integer),
-             "int32", or "given" (the call says)
+             "int32" (of integers), or "given" (the call says)
     effect   "pure", "read" (depends on memory), "check" (may leave with a failure, else pure) or
              "opaque" (may write or leave)
     """
@@ -78,14 +78,13 @@ class Intrinsic(Op):
 
 
 _FLOAT_UNARY = (
-    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos tan asin acos "
-    "atan sinh "
-    "cosh asinh acosh atanh"
+    "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf erfc sin cos tan asin "
+    "acos atan sinh cosh asinh acosh atanh gelu gelu_tanh silu mish"
 ).split()
 _ROUNDING = "floor ceil round nearbyint trunc".split()
 _FLOAT_BINARY = "pow atan2 fmod copysign hypot nextafter".split()
 _INT_BINARY = "bitwise_and bitwise_or bitwise_xor shift_left shift_right".split()
-_INT_UNARY = "bitwise_not popcount clz".split()
+_INT_UNARY = "bitwise_not popcount".split()
 
 INTRINSICS: dict[str, Intrinsic] = {}
 
@@ -103,6 +102,7 @@ _declare(["ldexp"], 2, "float")
 _declare(["fma", "muladd"], 3, "float")
 _declare(_INT_BINARY, 2, "int")
 _declare(_INT_UNARY, 1, "int")
+_declare(["clz"], 1, "int32")
 _declare(["isnan", "isinf", "isfinite"], 1, "bool")
 _declare(["truncdiv", "truncmod"], 2, "int")  # C's integer division, kept apart from Div of floats
 _declare(["reinterpret"], 1, "given")
@@ -136,8 +136,6 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
         raise TIRError(f"{op.name} takes {op.arity} arguments, got {len(args)}")
     if op.result == "given":
         return None
-    if op.result == "int32":
-        return DataType("int32")
     first: DataType = args[0].dtype
     if op.result == "bool":
         return DataType("bool").with_lanes(first.lanes)
@@ -146,9 +144,9 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
             f"{op.name} takes floating arguments, got {first}; cast first, as in "
             f'T.Cast("float32", x)'
         )
-    if op.result == "int" and not (first.is_int or first.is_bool):
+    if op.result in ("int", "int32") and not (first.is_int or first.is_bool):
         raise TIRError(f"{op.name} takes integer arguments, got {first}")
-    return first
+    return DataType("int32").with_lanes(first.lanes) if op.result == "int32" else first
 
 
 def bound_failure(name: str) -> str:

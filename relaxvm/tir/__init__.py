@@ -58,6 +58,7 @@ from ..ir import (
     const,
 )
 from . import analysis, op, stmt_functor
+from .elementary import ELEMENTARY
 from .interp import evaluate_expr, interpret
 from .op import (
     abs,
@@ -92,6 +93,7 @@ from .op import (
     div,
     dot_accumulate,
     erf,
+    erfc,
     exp,
     exp2,
     exp10,
@@ -102,6 +104,8 @@ from .op import (
     floormod,
     fma,
     fmod,
+    gelu,
+    gelu_tanh,
     hypot,
     if_then_else,
     ignore_loop_partition,
@@ -124,6 +128,7 @@ from .op import (
     max_value,
     min,
     min_value,
+    mish,
     muladd,
     nearbyint,
     nextafter,
@@ -138,6 +143,7 @@ from .op import (
     shift_left,
     shift_right,
     sigmoid,
+    silu,
     sin,
     sinh,
     sqrt,
@@ -193,6 +199,7 @@ from .stmt_functor import (
 )
 
 __all__ = [
+    "ELEMENTARY",
     "Add",
     "Allocate",
     "AllocateConst",
@@ -295,6 +302,7 @@ __all__ = [
     "div",
     "dot_accumulate",
     "erf",
+    "erfc",
     "evaluate_expr",
     "exp",
     "exp10",
@@ -306,6 +314,8 @@ __all__ = [
     "floormod",
     "fma",
     "fmod",
+    "gelu",
+    "gelu_tanh",
     "hypot",
     "if_then_else",
     "ignore_loop_partition",
@@ -330,6 +340,7 @@ __all__ = [
     "max_value",
     "min",
     "min_value",
+    "mish",
     "muladd",
     "nearbyint",
     "nextafter",
@@ -349,6 +360,7 @@ __all__ = [
     "shift_left",
     "shift_right",
     "sigmoid",
+    "silu",
     "sin",
     "sinh",
     "specialize",

@@ -42,6 +42,7 @@ from ..ir import (
     Sub,
 )
 from ..ir.expr import INT_MEANING, saturate, trunc_div, trunc_mod, wrap_int
+from .elementary import ELEMENTARY
 
 __all__ = [
     "bfloat16_bits",
@@ -281,42 +282,6 @@ def reinterpret_lanes(lanes: list[Lane], source: DataType, to: DataType) -> list
 
 # -- intrinsics ------------------------------------------------------------------------------------
 
-# Functions of doubles; the result is rounded once to the dtype of the call.
-_OF_DOUBLE: dict[str, Meaning] = {
-    "exp": np.exp,
-    "exp2": np.exp2,
-    "exp10": lambda x: np.power(np.float64(10), x),
-    "expm1": np.expm1,
-    "log": np.log,
-    "log2": np.log2,
-    "log10": np.log10,
-    "log1p": np.log1p,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: np.float64(1) / np.sqrt(x),
-    "tanh": np.tanh,
-    "sigmoid": lambda x: np.float64(1) / (np.float64(1) + np.exp(-x)),
-    "erf": lambda x: np.float64(math.erf(x)),
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "nearbyint": np.rint,
-    "trunc": np.trunc,
-    "pow": np.float_power,  # np.power of scalars takes a wrong short cut at (-inf, 0.5)
-    "atan2": np.arctan2,
-    "fmod": np.fmod,
-    "hypot": np.hypot,
-}
 _ROUNDINGS = ("floor", "ceil", "round", "nearbyint", "trunc")
 _CLASSIFY: dict[str, Meaning] = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
 
@@ -349,8 +314,8 @@ def _lane_intrinsic(name: str, dtype: DataType) -> Meaning | None:
 
 def _float_intrinsic(name: str, dtype: DataType) -> Meaning | None:
     finish = rounder(dtype)
-    if name in _OF_DOUBLE:
-        meaning = _OF_DOUBLE[name]
+    if name in ELEMENTARY:
+        meaning = ELEMENTARY[name]
         return lambda *args: finish(meaning(*map(np.float64, args)))
     if name == "fabs":
         return np.abs
@@ -388,7 +353,7 @@ def _int_intrinsic(name: str, dtype: DataType) -> Meaning | None:
         "bitwise_xor": lambda a, b: turned(int(a) ^ int(b)),
         "bitwise_not": lambda a: turned(~int(a)),
         "popcount": lambda a: turned(bin(int(a) & mask).count("1")),
-        "clz": lambda a: turned(width - (int(a) & mask).bit_length()),
+        "clz": lambda a: width - (int(a) & mask).bit_length(),
         "shift_left": lambda a, b: turned(int(a) << int(b)) if 0 <= b < width else turned(0),
         "shift_right": lambda a, b: turned(int(a) >> (int(b) if 0 <= b < width else width)),
         "truncdiv": lambda a, b: turned(trunc_div(int(a), int(b))),

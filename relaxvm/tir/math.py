@@ -9,7 +9,7 @@ library prevent. Largest error over all float32, in units in the last place of t
 
     exp     1.8     log    0.51     sigmoid  2.3     sin  0.51
     exp2    1.2     log2   0.51     tanh     3.0     cos  0.51
-    expm1   1.2     log10  0.51     erf      6.2
+    expm1   1.2     log10  0.51     erf      3.2
                     log1p  0.51    those of math_arcs.py  0.51
 
 Subnormal, infinite and NaN arguments and the signs of zeros are as IEEE 754 wants them; subnormal
@@ -40,27 +40,33 @@ from ..ir import (
 )
 from ..ir.expr import call_intrinsic
 from .math_arcs import ARC_BOUNDS, ARCS
-from .math_steps import COS, F32, F64, I32, I64, SIN, U32, Formula, natural, quadrant, split_power
+from .math_gates import GATE_BOUNDS, GATES, GATES_DOUBLE
+from .math_steps import (
+    COS,
+    EXP,
+    F32,
+    F64,
+    I32,
+    I64,
+    LN2_HIGH,
+    LN2_LOW,
+    ROUND,
+    SIN,
+    U32,
+    Formula,
+    exp_double,
+    exp_parts,
+    natural,
+    quadrant,
+    split_power,
+)
 
 __all__ = ["BOUNDS", "DOUBLES", "FORMULAS", "formula"]
 
 # -- exponentials ----------------------------------------------------------------------------------
 
-# Adding it rounds a small float32 to an integer, which then stands in the low bits.
-_ROUND = 12582912.0
 _ROUND_BITS = 0x4B400000
-# ln 2 in two parts; the first has few bits, so that its product with an integer below 2**9 is
-# exact.
-_LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440054690583e-4
-# (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2, within 3.2e-9 of exp(r)
-_EXP = (
-    0.4999999403953552,
-    0.1666652113199234,
-    0.04166826605796814,
-    0.008368677459657192,
-    0.0013820735039189458,
-)
-# the same for |r| <= ln(2), within 1.5e-8
+# (exp(r) - 1 - r) / r**2 for |r| <= ln(2), within 1.5e-8
 _EXP_WIDE = (
     0.5000003576278687,
     0.166666179895401,
@@ -85,8 +91,8 @@ _EXP2 = (
 
 def _nearest(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """The integer nearest to `x`, as float32 and as int32."""
-    shifted = f.let("shifted", Add(x, f.const(_ROUND)))
-    whole = f.let("whole", Sub(shifted, f.const(_ROUND)))
+    shifted = f.let("shifted", Add(x, f.const(ROUND)))
+    whole = f.let("whole", Sub(shifted, f.const(ROUND)))
     return whole, f.let("n", Sub(f.bits(I32, shifted), f.const(_ROUND_BITS, I32)))
 
 
@@ -107,32 +113,17 @@ def _powers_of_two(f: Formula, n: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExp
 def _reduced(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """n and r with x = n ln 2 + r, and what r lacks of the exact remainder."""
     whole, n = _nearest(f, Mul(x, f.const(1.0 / math.log(2.0))))
-    high = f.let("high", Sub(x, Mul(whole, f.const(_LN2_HIGH))))
-    low = f.let("low", Mul(whole, f.const(_LN2_LOW)))
+    high = f.let("high", Sub(x, Mul(whole, f.const(LN2_HIGH))))
+    low = f.let("low", Mul(whole, f.const(LN2_LOW)))
     r = f.let("r", Sub(high, low))
     return n, r, f.let("r_rest", Sub(Sub(high, r), low))
-
-
-def _parts(
-    f: Formula, x: PrimExpr, times: int, bias: int, coefficients: tuple[float, ...], scale: float
-) -> tuple[PrimExpr, PrimExpr]:
-    """exp(r) scale and 2**(n + bias), where x = times n ln 2 + r and |r| is least."""
-    # One step rounds x / ln 2 to an integer: how it rounds halves does not matter. Its low bits
-    # are those of n with the bias of exponents, so that a shift makes the power.
-    log2_e, to_integer = f.const(1.0 / (times * math.log(2.0))), f.const(_ROUND + 127 + bias)
-    shifted = f.let("shifted", f.muladd(x, log2_e, to_integer))
-    whole = f.let("whole", Sub(shifted, to_integer))
-    high = f.muladd(whole, f.const(-_LN2_HIGH * times), x)
-    r = f.let("r", f.muladd(whole, f.const(-_LN2_LOW * times), high))
-    p = f.polynomial(r, [c * scale for c in (1.0, 1.0, *coefficients)])
-    return p, f.bits(F32, f.left(f.bits(I32, shifted), 23))
 
 
 def _exp_of(f: Formula, x: PrimExpr) -> PrimExpr:
     """exp(x); `x` is a name."""
     bounded = f.let("bounded", f.at_least(f.at_most(x, 89.0), -104.0))
     # 2**(2 n) may not be a normal number; its root is.
-    p, power = _parts(f, bounded, 2, 0, _EXP_WIDE, 1.0)
+    p, power = exp_parts(f, bounded, 2, 0, _EXP_WIDE, 1.0)
     power = f.let("power", power)
     return f.let("exp", Mul(Mul(p, power), power))
 
@@ -142,49 +133,12 @@ def _exp_low(f: Formula, x: PrimExpr) -> PrimExpr:
     bounded = f.let("bounded", f.at_least(x, -104.7))
     # The power is so much too large that it is normal, or 0, where the result is not; the
     # polynomial is as much too small.
-    p, power = _parts(f, bounded, 1, _SPARE, _EXP, 2.0**-_SPARE)
+    p, power = exp_parts(f, bounded, 1, _SPARE, EXP, 2.0**-_SPARE)
     return f.let("exp", Mul(p, power))
 
 
 def _exp(f: Formula, x: PrimExpr) -> PrimExpr:
     return _exp_of(f, x)
-
-
-# The same constants for float64: exp(r) within 6e-18.
-_ROUND_DOUBLE = 6755399441055744.0
-_LN2_HIGH_DOUBLE, _LN2_LOW_DOUBLE = 6.93147180369123816490e-01, 1.90821492927058770002e-10
-_EXP_DOUBLE = (
-    0.5,
-    0.16666666666666663,
-    0.041666666666666664,
-    0.008333333333335087,
-    0.0013888888888889984,
-    0.00019841269838352223,
-    2.4801587299764907e-05,
-    2.7557321304589246e-06,
-    2.755732052360801e-07,
-    2.505138731608888e-08,
-    2.0876306553967653e-09,
-    1.6178923071634547e-10,
-    1.1545640683213653e-11,
-)
-
-
-def _exp_double(f: Formula, x: PrimExpr) -> PrimExpr:
-    """exp(x) of a float64, as `_exp_of`."""
-
-    def c(value: float) -> PrimExpr:
-        return f.const(value, F64)
-
-    bounded = f.let("bounded", f.at_least(f.at_most(x, 710.0), -746.0))
-    to_integer = c(_ROUND_DOUBLE + 1023)
-    shifted = f.let("shifted", f.muladd(bounded, c(0.5 / math.log(2.0)), to_integer))
-    whole = f.let("whole", Sub(shifted, to_integer))
-    high = f.muladd(whole, c(-2 * _LN2_HIGH_DOUBLE), bounded)
-    r = f.let("r", f.muladd(whole, c(-2 * _LN2_LOW_DOUBLE), high))
-    p = f.polynomial(r, (1.0, 1.0, *_EXP_DOUBLE))
-    power = f.let("power", f.bits(F64, f.left(f.bits(I64, shifted), 52)))
-    return f.let("exp", Mul(Mul(p, power), power))
 
 
 def _exp2(f: Formula, x: PrimExpr) -> PrimExpr:
@@ -202,7 +156,7 @@ def _expm1_of(f: Formula, x: PrimExpr) -> PrimExpr:
     bounded = f.let("bounded", f.at_least(f.at_most(x, 89.0), -18.0))
     n, r, rest = _reduced(f, bounded)
     first, second, inverse = _powers_of_two(f, n)
-    curve = f.let("curve", Add(Mul(Mul(r, r), f.polynomial(r, _EXP)), rest))
+    curve = f.let("curve", Add(Mul(Mul(r, r), f.polynomial(r, EXP)), rest))
     # 2**n (1 + r + curve) - 1, the large parts first.
     large = f.let("large", Sub(first, inverse))
     sum_of = f.let("sum", Add(large, Mul(first, r)))
@@ -237,7 +191,7 @@ def _tanh(f: Formula, x: PrimExpr) -> PrimExpr:
     bounded = f.let("bounded", f.at_least(f.at_most(x, 20.0), -20.0))
     # x = n ln(2) / 2 + r. Where n is not 0, 1 is far from exp(2 x), or exp(2 x) is large: r need
     # not be exact.
-    to_integer = f.const(_ROUND + 126)
+    to_integer = f.const(ROUND + 126)
     shifted = f.let("shifted", f.muladd(bounded, f.const(2.0 / math.log(2.0)), to_integer))
     whole = Sub(shifted, to_integer)
     r = f.let("r", f.muladd(whole, f.const(-math.log(2.0) / 2), bounded))
@@ -249,33 +203,32 @@ def _tanh(f: Formula, x: PrimExpr) -> PrimExpr:
     return Div(h, Add(h, f.const(1.0)))
 
 
-# erf(x) / x as a quotient of polynomials of x**2 for |x| <= 3.92, within 5.4e-8 of itself
+# erf(x) / x - 1/4 as a quotient of polynomials of x**2 for |x| <= 3.94, within 2e-8 of erf(x) / x
 _ERF_ABOVE = (
-    1.1283791065216064,
-    0.20043835043907166,
-    0.05064142495393753,
-    0.003722393186762929,
-    0.00014225966879166663,
-    -1.957251242856728e-06,
-    1.9874821788334884e-08,
+    0.7027032971382141,
+    0.05238264426589012,
+    0.019384467974305153,
+    2.9820110285072587e-05,
+    -5.794635853817454e-06,
+    -5.95629762756289e-06,
 )
 _ERF_BELOW = (
-    1.0,
-    0.5109654664993286,
-    0.11521074175834656,
-    0.014396515674889088,
-    0.0009607768733985722,
+    0.800000011920929,
+    0.4021989405155182,
+    0.09152624756097794,
+    0.012020858004689217,
+    0.000934351235628128,
+    3.0333612812682986e-05,
 )
 
 
 def _erf(f: Formula, x: PrimExpr) -> PrimExpr:
-    # From 3.92 on the nearest number is 1. At 4 the quotient is larger by seven units in the last
-    # place, so that rounding does not bring it below 1.
-    bounded = f.let("bounded", f.at_least(f.at_most(x, 4.0), -4.0))
+    # From 3.92 on the nearest number is 1. Near it, x / 4 is nearly all there is, and exact: what
+    # the quotient loses does not count, and the sum never passes 1.
+    bounded = f.let("bounded", f.at_least(f.at_most(x, 3.94), -3.94))
     square = f.let("square", Mul(bounded, bounded))
     above = Mul(bounded, f.polynomial(square, _ERF_ABOVE))
-    quotient = f.let("quotient", Div(above, f.polynomial(square, _ERF_BELOW)))
-    return f.at_least(f.let("most", f.at_most(quotient, 1.0)), -1.0)
+    return f.muladd(bounded, f.const(0.25), Div(above, f.polynomial(square, _ERF_BELOW)))
 
 
 # -- logarithms: in float64, where the arguments and their logarithms are normal numbers -----------
@@ -357,11 +310,12 @@ FORMULAS: dict[str, Callable[[Formula, PrimExpr], PrimExpr]] = {
     "sin": lambda f, x: _wave(f, x, 0),
     "cos": lambda f, x: _wave(f, x, 1),
     **ARCS,
+    **GATES,
 }
 """Intrinsic -> how its formula is written."""
 
 
-DOUBLES: dict[str, Callable[[Formula, PrimExpr], PrimExpr]] = {"exp": _exp_double}
+DOUBLES: dict[str, Callable[[Formula, PrimExpr], PrimExpr]] = {"exp": exp_double, **GATES_DOUBLE}
 """Those of float64: within 1.5 units in the last place. The C library does the others."""
 
 
@@ -375,10 +329,11 @@ BOUNDS: dict[str, float] = {
     "log1p": 0.51,
     "sigmoid": 2.3,
     "tanh": 3.0,
-    "erf": 6.2,
+    "erf": 3.2,
     "sin": 0.51,
     "cos": 0.51,
     **ARC_BOUNDS,
+    **GATE_BOUNDS,
 }
 """Intrinsic -> largest error of its formula, in units in the last place."""
 

@@ -13,14 +13,20 @@ from ..ir.expr import call_intrinsic
 
 __all__ = [
     "COS",
+    "EXP",
     "F32",
     "F64",
     "I32",
     "I64",
+    "LN2_HIGH",
+    "LN2_LOW",
+    "ROUND",
     "SIN",
     "U32",
     "U64",
     "Formula",
+    "exp_double",
+    "exp_parts",
     "natural",
     "quadrant",
     "split_power",
@@ -101,6 +107,75 @@ class Formula:
 
     def right(self, x: PrimExpr, count: int) -> PrimExpr:
         return call_intrinsic("shift_right", x, self.like(count, x))
+
+
+# -- exponentials ----------------------------------------------------------------------------------
+
+# Adding it rounds a small float32 to an integer, which then stands in the low bits.
+ROUND = 12582912.0
+# ln 2 in two parts; the first has few bits, so that its product with an integer below 2**9 is
+# exact.
+LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440054690583e-4
+# (exp(r) - 1 - r) / r**2 for |r| <= ln(2) / 2, within 3.2e-9 of exp(r)
+EXP = (
+    0.4999999403953552,
+    0.1666652113199234,
+    0.04166826605796814,
+    0.008368677459657192,
+    0.0013820735039189458,
+)
+
+
+def exp_parts(
+    f: Formula, x: PrimExpr, times: int, bias: int, coefficients: tuple[float, ...], scale: float
+) -> tuple[PrimExpr, PrimExpr]:
+    """exp(r) scale and 2**(n + bias), where x = times n ln 2 + r and |r| is least."""
+    # One step rounds x / ln 2 to an integer: how it rounds halves does not matter. Its low bits
+    # are those of n with the bias of exponents, so that a shift makes the power.
+    log2_e, to_integer = f.const(1.0 / (times * math.log(2.0))), f.const(ROUND + 127 + bias)
+    shifted = f.let("shifted", f.muladd(x, log2_e, to_integer))
+    whole = f.let("whole", Sub(shifted, to_integer))
+    high = f.muladd(whole, f.const(-LN2_HIGH * times), x)
+    r = f.let("r", f.muladd(whole, f.const(-LN2_LOW * times), high))
+    p = f.polynomial(r, [c * scale for c in (1.0, 1.0, *coefficients)])
+    return p, f.bits(F32, f.left(f.bits(I32, shifted), 23))
+
+
+# The same constants for float64: exp(r) within 6e-18.
+_ROUND_DOUBLE = 6755399441055744.0
+_LN2_HIGH_DOUBLE, _LN2_LOW_DOUBLE = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_EXP_DOUBLE = (
+    0.5,
+    0.16666666666666663,
+    0.041666666666666664,
+    0.008333333333335087,
+    0.0013888888888889984,
+    0.00019841269838352223,
+    2.4801587299764907e-05,
+    2.7557321304589246e-06,
+    2.755732052360801e-07,
+    2.505138731608888e-08,
+    2.0876306553967653e-09,
+    1.6178923071634547e-10,
+    1.1545640683213653e-11,
+)
+
+
+def exp_double(f: Formula, x: PrimExpr) -> PrimExpr:
+    """exp(x) of a float64, within 1.5 units in the last place."""
+
+    def c(value: float) -> PrimExpr:
+        return f.const(value, F64)
+
+    bounded = f.let("bounded", f.at_least(f.at_most(x, 710.0), -746.0))
+    to_integer = c(_ROUND_DOUBLE + 1023)
+    shifted = f.let("shifted", f.muladd(bounded, c(0.5 / math.log(2.0)), to_integer))
+    whole = f.let("whole", Sub(shifted, to_integer))
+    high = f.muladd(whole, c(-2 * _LN2_HIGH_DOUBLE), bounded)
+    r = f.let("r", f.muladd(whole, c(-2 * _LN2_LOW_DOUBLE), high))
+    p = f.polynomial(r, (1.0, 1.0, *_EXP_DOUBLE))
+    power = f.let("power", f.bits(F64, f.left(f.bits(I64, shifted), 52)))
+    return f.let("exp", Mul(Mul(p, power), power))
 
 
 # -- logarithms: in float64, where the arguments and their logarithms are normal numbers -----------

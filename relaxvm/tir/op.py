@@ -71,6 +71,7 @@ __all__ = [
     "div",
     "dot_accumulate",
     "erf",
+    "erfc",
     "exp",
     "exp10",
     "exp2",
@@ -81,6 +82,8 @@ __all__ = [
     "floormod",
     "fma",
     "fmod",
+    "gelu",
+    "gelu_tanh",
     "hypot",
     "if_then_else",
     "ignore_loop_partition",
@@ -103,6 +106,7 @@ __all__ = [
     "max_value",
     "min",
     "min_value",
+    "mish",
     "muladd",
     "nearbyint",
     "nextafter",
@@ -117,6 +121,7 @@ __all__ = [
     "shift_left",
     "shift_right",
     "sigmoid",
+    "silu",
     "sin",
     "sinh",
     "sqrt",
@@ -149,14 +154,25 @@ def _need_float(name: str, *args: PrimExpr) -> None:
             )
 
 
+def _as_float(x: Any) -> PrimExpr:
+    """`x`, cast to float32 if it is an integer or bool."""
+    x = as_expr(x)
+    if x.dtype.is_int or x.dtype.is_bool:
+        return cast(as_dtype("float32").with_lanes(x.dtype.lanes), x)
+    return x
+
+
 def _unary(name: str, meaning: str) -> Callable[[Any], PrimExpr]:
     def function(x: Any) -> PrimExpr:
-        x = as_expr(x)
+        x = _as_float(x)
         _need_float(name, x)
         return call_intrinsic(name, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{meaning}, of a floating `x`. Raises TIRError for other dtypes."
+    function.__doc__ = (
+        f"{meaning}, of a floating `x`; of an integer, as float32. "
+        "Raises TIRError for other dtypes."
+    )
     return function
 
 
@@ -173,6 +189,11 @@ rsqrt = _unary("rsqrt", "1 / sqrt(x)")
 tanh = _unary("tanh", "The hyperbolic tangent")
 sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))")
 erf = _unary("erf", "The error function")
+erfc = _unary("erfc", "1 - erf(x), precise where that is small")
+gelu = _unary("gelu", "x times the share of the normal distribution below it")
+gelu_tanh = _unary("gelu_tanh", "`gelu`, approximated with tanh")
+silu = _unary("silu", "x * sigmoid(x)")
+mish = _unary("mish", "x * tanh(log(1 + exp(x)))")
 sin = _unary("sin", "The sine")
 cos = _unary("cos", "The cosine")
 tan = _unary("tan", "The tangent")
@@ -271,13 +292,13 @@ def _unary_int(name: str, meaning: str) -> Callable[[Any], PrimExpr]:
         return call_intrinsic(name, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{meaning}, in the dtype of the integer x. Raises TIRError for floats."
+    function.__doc__ = f"{meaning} of the integer x. Raises TIRError for floats."
     return function
 
 
-bitwise_not = _unary_int("bitwise_not", "Every bit of x turned over")
-popcount = _unary_int("popcount", "The number of set bits")
-clz = _unary_int("clz", "The number of leading zero bits; the width for 0")
+bitwise_not = _unary_int("bitwise_not", "Every bit turned over, in its dtype,")
+popcount = _unary_int("popcount", "The number of set bits, in its dtype,")
+clz = _unary_int("clz", "The number of leading zero bits, an int32 (the width for 0),")
 
 
 def ldexp(x: Any, exponent: Any) -> PrimExpr:

@@ -22,7 +22,7 @@ from ...base import (
     to_numpy_dtype,
 )
 from ...ir.expr import PrimExpr
-from ...tir import evaluate_expr
+from ...tir import ELEMENTARY, evaluate_expr
 from ..expr import (
     Call,
     Constant,
@@ -44,7 +44,15 @@ from ..struct_info import (
 )
 from .record import Op
 
-__all__ = ["convert", "evaluate", "from_storage", "in_wider", "to_storage", "value_dtype"]
+__all__ = [
+    "convert",
+    "elementary",
+    "evaluate",
+    "from_storage",
+    "in_wider",
+    "to_storage",
+    "value_dtype",
+]
 
 
 def from_storage(array: Any, dtype: str) -> np.ndarray:
@@ -85,6 +93,12 @@ def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
         return np.asarray(made).astype(kind)
 
     return wide
+
+
+def elementary(name: str) -> Callable[[Any], np.ndarray]:
+    """The intrinsic `name` of float arrays, computed in float64 and rounded once."""
+    f = ELEMENTARY[name]
+    return lambda x: np.asarray(f(np.asarray(x, "float64"))).astype(np.asarray(x).dtype)
 
 
 def convert(x: Any, dtype: DataType) -> np.ndarray:

@@ -12,7 +12,7 @@ from ... import tir
 from ...ir.expr import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
 from .families import unary
 from .infer import ANY, BITS, NUMBER
-from .meaning import in_wider
+from .meaning import elementary
 from .record import missing
 
 __all__ = [
@@ -63,68 +63,62 @@ def _nothing(ops: Any, x: Any, y: Any, gy: Any) -> None:
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 
 exp = unary(
-    "exp", "e to the power x.", numpy=np.exp, scalar=tir.exp, grad=lambda ops, x, y, gy: gy * y
+    "exp",
+    "e to the power x.",
+    numpy=elementary("exp"),
+    scalar=tir.exp,
+    grad=lambda ops, x, y, gy: gy * y,
 )
 expm1 = unary(
     "expm1",
     "exp(x) - 1, precise near 0.",
-    numpy=np.expm1,
+    numpy=elementary("expm1"),
     scalar=tir.expm1,
     grad=lambda ops, x, y, gy: gy * (y + 1.0),
 )
 log = unary(
     "log",
     "The natural logarithm; NaN below 0.",
-    numpy=np.log,
+    numpy=elementary("log"),
     scalar=tir.log,
     grad=lambda ops, x, y, gy: gy / x,
 )
 log2 = unary(
     "log2",
     "The logarithm to base 2.",
-    numpy=np.log2,
+    numpy=elementary("log2"),
     scalar=tir.log2,
     grad=lambda ops, x, y, gy: gy / (x * _LN2),
 )
 log10 = unary(
     "log10",
     "The logarithm to base 10.",
-    numpy=np.log10,
+    numpy=elementary("log10"),
     scalar=tir.log10,
     grad=lambda ops, x, y, gy: gy / (x * _LN10),
 )
 log1p = unary(
     "log1p",
     "log(1 + x), precise near 0.",
-    numpy=np.log1p,
+    numpy=elementary("log1p"),
     scalar=tir.log1p,
     grad=lambda ops, x, y, gy: gy / (x + 1.0),
 )
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, small) / (1.0 + small)
-
-
 sigmoid = unary(
     "sigmoid",
     "1 / (1 + exp(-x)), without overflow on the way.",
-    numpy=in_wider(_sigmoid),
+    numpy=elementary("sigmoid"),
     scalar=tir.sigmoid,
     grad=lambda ops, x, y, gy: gy * (y * (1.0 - y)),
 )
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
-    made = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, dtype="float64"))
-    return np.asarray(made).astype(np.asarray(x).dtype)
-
-
 erf = unary(
     "erf",
     "The error function.",
-    numpy=_erf,
+    numpy=elementary("erf"),
     scalar=tir.erf,
     grad=lambda ops, x, y, gy: gy * (ops.exp(-(x * x)) * (2.0 / math.sqrt(math.pi))),
 )
@@ -141,7 +135,7 @@ sqrt = unary(
 rsqrt = unary(
     "rsqrt",
     "1 / sqrt(x).",
-    numpy=in_wider(lambda x: 1.0 / np.sqrt(x)),
+    numpy=elementary("rsqrt"),
     scalar=tir.rsqrt,
     grad=lambda ops, x, y, gy: gy * -0.5 * (y * y * y),
 )
@@ -157,78 +151,86 @@ square = unary(
 # -- trigonometry ----------------------------------------------------------------------------------
 
 sin = unary(
-    "sin", "The sine.", numpy=np.sin, scalar=tir.sin, grad=lambda ops, x, y, gy: gy * ops.cos(x)
+    "sin",
+    "The sine.",
+    numpy=elementary("sin"),
+    scalar=tir.sin,
+    grad=lambda ops, x, y, gy: gy * ops.cos(x),
 )
 cos = unary(
-    "cos", "The cosine.", numpy=np.cos, scalar=tir.cos, grad=lambda ops, x, y, gy: -gy * ops.sin(x)
+    "cos",
+    "The cosine.",
+    numpy=elementary("cos"),
+    scalar=tir.cos,
+    grad=lambda ops, x, y, gy: -gy * ops.sin(x),
 )
 tan = unary(
     "tan",
     "The tangent.",
-    numpy=np.tan,
+    numpy=elementary("tan"),
     scalar=tir.tan,
     grad=lambda ops, x, y, gy: gy * (y * y + 1.0),
 )
 asin = unary(
     "asin",
     "The arc sine; NaN outside -1 to 1.",
-    numpy=np.arcsin,
+    numpy=elementary("asin"),
     scalar=tir.asin,
     grad=lambda ops, x, y, gy: gy * ops.rsqrt(1.0 - x * x),
 )
 acos = unary(
     "acos",
     "The arc cosine; NaN outside -1 to 1.",
-    numpy=np.arccos,
+    numpy=elementary("acos"),
     scalar=tir.acos,
     grad=lambda ops, x, y, gy: -gy * ops.rsqrt(1.0 - x * x),
 )
 atan = unary(
     "atan",
     "The arc tangent.",
-    numpy=np.arctan,
+    numpy=elementary("atan"),
     scalar=tir.atan,
     grad=lambda ops, x, y, gy: gy / (x * x + 1.0),
 )
 sinh = unary(
     "sinh",
     "The hyperbolic sine.",
-    numpy=np.sinh,
+    numpy=elementary("sinh"),
     scalar=tir.sinh,
     grad=lambda ops, x, y, gy: gy * ops.cosh(x),
 )
 cosh = unary(
     "cosh",
     "The hyperbolic cosine.",
-    numpy=np.cosh,
+    numpy=elementary("cosh"),
     scalar=tir.cosh,
     grad=lambda ops, x, y, gy: gy * ops.sinh(x),
 )
 tanh = unary(
     "tanh",
     "The hyperbolic tangent.",
-    numpy=np.tanh,
+    numpy=elementary("tanh"),
     scalar=tir.tanh,
     grad=lambda ops, x, y, gy: gy * (1.0 - y * y),
 )
 asinh = unary(
     "asinh",
     "The inverse hyperbolic sine.",
-    numpy=np.arcsinh,
+    numpy=elementary("asinh"),
     scalar=tir.asinh,
     grad=lambda ops, x, y, gy: gy * ops.rsqrt(x * x + 1.0),
 )
 acosh = unary(
     "acosh",
     "The inverse hyperbolic cosine; NaN below 1.",
-    numpy=np.arccosh,
+    numpy=elementary("acosh"),
     scalar=tir.acosh,
     grad=lambda ops, x, y, gy: gy * ops.rsqrt(x * x - 1.0),
 )
 atanh = unary(
     "atanh",
     "The inverse hyperbolic tangent; NaN outside -1 to 1.",
-    numpy=np.arctanh,
+    numpy=elementary("atanh"),
     scalar=tir.atanh,
     grad=lambda ops, x, y, gy: gy / (1.0 - x * x),
 )

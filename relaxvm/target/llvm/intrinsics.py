@@ -79,7 +79,7 @@ _ROUNDING = {
     "round": "llvm.nearbyint",
     "nearbyint": "llvm.nearbyint",
 }
-_LIBM_UNARY = "log1p expm1 tanh erf tan asin acos atan sinh cosh asinh acosh atanh".split()
+_LIBM_UNARY = "log1p expm1 tanh erf erfc tan asin acos atan sinh cosh asinh acosh atanh".split()
 _LIBM_BINARY = "atan2 hypot".split()
 
 
@@ -305,11 +305,17 @@ def _popcount(g: ExprEmitter, call: Call, args: list[str]) -> str:
 
 @_emitter("clz")
 def _clz(g: ExprEmitter, call: Call, args: list[str]) -> str:
-    _is(call, "int", "uint", "bool")
-    of = value_type(call.dtype)
-    if call.dtype.is_bool:
-        return g.op("xor", of, args[0], g.const("true", "i1", call.dtype.lanes))
-    return g.call(of, f"llvm.ctlz.{g.module.suffix(of)}", (of, args[0]), ("i1", "false"))
+    source = call.args[0].dtype
+    if not (source.is_int or source.is_bool) or call.dtype.element != "int32":
+        raise CodegenError(f"clz: {call.dtype} from {source}")
+    of = value_type(source)
+    if source.is_bool:
+        count = g.op("xor", of, args[0], g.const("true", "i1", source.lanes))
+    else:
+        count = g.call(of, f"llvm.ctlz.{g.module.suffix(of)}", (of, args[0]), ("i1", "false"))
+    # No count has a sign.
+    unsigned = source if source.is_bool else DataType(f"uint{source.bits}").with_lanes(source.lanes)
+    return g.cast(unsigned, call.dtype, count)
 
 
 @_emitter("truncdiv", "truncmod")

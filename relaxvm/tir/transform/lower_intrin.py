@@ -43,6 +43,7 @@ from ...ir.expr import GE, call_intrinsic, cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..math import DOUBLES, FORMULAS, formula
+from ..math_gates import GATES
 from ..stmt import Buffer, PrimFunc
 from .rewriter import ScopedRewriter, Steps
 
@@ -92,8 +93,8 @@ def lower_intrinsics(
     """
 
     def post(n: Any) -> PrimExpr | None:
-        if formulas and type(n) is Call:
-            written = _formula(n)
+        if type(n) is Call:
+            written = _formula(n, formulas)
             if written is not None:
                 return written
         handler = _HANDLERS.get(type(n))
@@ -187,9 +188,12 @@ def _exp10(x: PrimExpr) -> PrimExpr:
     return call_intrinsic("pow", const(10.0, x.dtype), x)
 
 
-def _formula(n: Call) -> PrimExpr | None:
+def _formula(n: Call, wanted: bool) -> PrimExpr | None:
+    # The C library has no gates.
     name = getattr(n.op, "name", "").removeprefix("tir.")
-    if name not in (DOUBLES if n.dtype.element == "float64" else FORMULAS):
+    if name not in (DOUBLES if n.dtype.element == "float64" else FORMULAS if wanted else GATES):
+        return None
+    if not wanted and name not in GATES:
         return None
     return _in_float32(lambda x: formula(name, x))(n)
 

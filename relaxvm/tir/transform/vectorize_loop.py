@@ -514,13 +514,11 @@ def _loads(*exprs: PrimExpr) -> bool:
 _ELEMENTWISE = frozenset(
     f"tir.{name}"
     for name in (
-        "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf sin cos "
-        "tan asin acos atan sinh cosh "
-        "asinh acosh atanh floor ceil round nearbyint trunc fabs pow atan2 fmod "
-        "copysign hypot nextafter ldexp fma "
-        "bitwise_and bitwise_or bitwise_xor shift_left shift_right bitwise_not "
-        "popcount clz isnan isinf isfinite "
-        "truncdiv truncmod reinterpret likely ignore_loop_partition"
+        "exp exp2 exp10 log log2 log10 log1p expm1 sqrt rsqrt tanh sigmoid erf erfc sin cos tan "
+        "asin acos atan sinh cosh asinh acosh atanh gelu gelu_tanh silu mish floor ceil round "
+        "nearbyint trunc fabs pow atan2 fmod copysign hypot nextafter ldexp fma muladd bitwise_and "
+        "bitwise_or bitwise_xor shift_left shift_right bitwise_not popcount clz isnan isinf "
+        "isfinite truncdiv truncmod reinterpret likely ignore_loop_partition"
     ).split()
 )
 

@@ -25,7 +25,7 @@ from ...struct_info import (
 from ..families import Layouts, elementwise_layout
 from ..infer import FLOAT, NUMBER, axis_of, same_dtype, tensor
 from ..lower import elementwise, in_float32, te_lower
-from ..meaning import in_wider
+from ..meaning import elementary, in_wider
 from ..record import op
 from .window import dims_of, greatest
 
@@ -233,13 +233,6 @@ def celu(data: Expr, alpha: float = 1.0) -> StructInfo:
 
 # -- smooth ---------------------------------------------------------------------------------------
 
-_erf = np.frompyfunc(math.erf, 1, 1)
-
-
-def _gelu_numpy(x: np.ndarray) -> np.ndarray:
-    bent = np.asarray(_erf(np.asarray(x * math.sqrt(0.5), "float64")), "float64")
-    return (0.5 * x * (1.0 + bent)).astype(x.dtype)
-
 
 def _gelu_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
     below = (ops.erf(x * math.sqrt(0.5)) + 1.0) * 0.5
@@ -250,8 +243,8 @@ def _gelu_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
 @op(
     "nn.gelu",
     **_rules(
-        _gelu_numpy,
-        lambda x: x * _like(x, 0.5) * (tir.erf(x * _like(x, math.sqrt(0.5))) + _like(x, 1)),
+        elementary("gelu"),
+        tir.gelu,
         _gelu_grad,
     ),
 )
@@ -272,26 +265,14 @@ def _gelu_tanh_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
 @op(
     "nn.gelu_tanh",
     **_rules(
-        lambda x: 0.5 * x * (1.0 + np.tanh(_GELU_SLOPE * (x + _GELU_CUBE * x * x * x))),
-        lambda x: (
-            x
-            * _like(x, 0.5)
-            * (
-                tir.tanh((x + x * x * x * _like(x, _GELU_CUBE)) * _like(x, _GELU_SLOPE))
-                + _like(x, 1)
-            )
-        ),
+        elementary("gelu_tanh"),
+        tir.gelu_tanh,
         _gelu_tanh_grad,
     ),
 )
 def gelu_tanh(data: Expr) -> StructInfo:
     """`gelu`, approximated with tanh. Raises StructInfoError if `data` is not float."""
     return tensor(data, "data", FLOAT)
-
-
-def _sigmoid_numpy(x: np.ndarray) -> np.ndarray:
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
 def _silu_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
@@ -301,9 +282,7 @@ def _silu_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
 
 @op(
     "nn.silu",
-    **_rules(
-        lambda x: (x * _sigmoid_numpy(x)).astype(x.dtype), lambda x: x * tir.sigmoid(x), _silu_grad
-    ),
+    **_rules(elementary("silu"), tir.silu, _silu_grad),
 )
 def silu(data: Expr) -> StructInfo:
     """data * sigmoid(data). Raises StructInfoError if `data` is not float."""
@@ -352,11 +331,7 @@ def _mish_grad(ops: Any, x: Any, y: Any, gy: Any) -> Any:
 
 @op(
     "nn.mish",
-    **_rules(
-        lambda x: x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))),
-        lambda x: x * tir.tanh(_softplus(x)),
-        _mish_grad,
-    ),
+    **_rules(elementary("mish"), tir.mish, _mish_grad),
 )
 def mish(data: Expr) -> StructInfo:
     """data * tanh(softplus(data)). Raises StructInfoError if `data` is not float."""
