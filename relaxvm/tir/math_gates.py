@@ -38,19 +38,19 @@ _SPARE = 32
 
 # Phi(-a) exp(a**2 / 2) for 0 <= a <= 14.4 as a quotient of polynomials of a, within 5.9e-9
 _TAIL_ABOVE = (
-    0.4296875,
-    0.3764840066432953,
-    0.15733736753463745,
-    0.03487520292401314,
-    0.0035309121012687683,
+    0.375,
+    0.32856786251068115,
+    0.1373126208782196,
+    0.03043654002249241,
+    0.003081523347645998,
 )
 _TAIL_BELOW = (
-    0.859375,
-    1.4386504888534546,
-    1.0328601598739624,
-    0.403107225894928,
-    0.08742476254701614,
-    0.00885058008134365,
+    0.75,
+    1.255549430847168,
+    0.9014052152633667,
+    0.35180267691612244,
+    0.07629797607660294,
+    0.007724142633378506,
 )
 
 
@@ -72,13 +72,14 @@ def _gelu(f: Formula, x: PrimExpr) -> PrimExpr:
     curve = Mul(r, f.polynomial(r, terms))
     power = f.bits(F32, f.left(f.bits(I32, shifted), 23))
     z = f.let("z", Mul(a, a))
-    above = [c * (-1) ** k for k, c in enumerate(_TAIL_ABOVE)]
-    below = [c * 2.0**_SPARE * (-1) ** k for k, c in enumerate(_TAIL_BELOW)]
+    # With these signs a zero keeps its own.
+    above = [-c * (-1) ** k for k, c in enumerate(_TAIL_ABOVE)]
+    below = [-c * 2.0**_SPARE * (-1) ** k for k, c in enumerate(_TAIL_BELOW)]
     odd = Mul(z, f.polynomial(z, above[1::2]))
     share = f.let("share", f.muladd(a, f.polynomial(z, above[0::2]), odd))
     under = f.muladd(a, f.polynomial(z, below[1::2]), f.polynomial(z, below[0::2]))
     tail = Div(Mul(f.muladd(share, curve, share), power), under)
-    made = Add(tail, f.at_least(x, 0.0))
+    made = Add(tail, f.at_least(x, -0.0))
     return Select(EQ(x, f.const(-math.inf)), f.const(math.nan), made)
 
 

@@ -64,7 +64,9 @@ def test_code_agrees_with_the_interpreter_and_numpy(out, a, b, group, lanes):
     fn = dot(out, a, b, group, lanes)
     x, x_values = operand(rng, a, group * lanes)
     y, y_values = operand(rng, b, group * lanes)
-    acc = rng.integers(-9, 9, lanes).astype(out)
+    # At the ends of int32 sums wrap, too.
+    ends = [-(2**31), 2**31 - 1] if out == "int32" else range(-9, 9)
+    acc = rng.choice(ends, lanes).astype(out)
     want = acc + (x_values * y_values).reshape(lanes, group).sum(-1)
     expected, got = acc.copy(), tvm.nd.array(acc)
     interpret(fn, x.copy(), y.copy(), expected)

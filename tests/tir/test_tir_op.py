@@ -27,14 +27,16 @@ def test_every_intrinsic_has_a_function():
 @pytest.mark.parametrize(
     "name", [n for n, op in INTRINSICS.items() if op.result == "float" and op.arity == 1]
 )
-def test_functions_of_floats_refuse_integers_with_a_hint(name):
+def test_functions_of_floats_take_integers_as_float32(name):
     f = getattr(tir, name)
     for dtype in FLOATS:
         x = tir.Var("x", dtype)
         assert f(x).dtype is x.dtype
         assert f(x).op is INTRINSICS[name]
-    with pytest.raises(TIRError, match=f"{name} takes floating arguments, got int32; cast first"):
-        f(I)
+    assert f(I) is f(tir.Cast("float32", I))
+    assert f(tir.Var("v", "uint8x4")).dtype == "float32x4"
+    with pytest.raises(TIRError, match=f"{name} takes floating arguments, got handle"):
+        f(tir.Var("h", "handle"))
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 import relaxvm as tvm
-from relaxvm import te, tir
+from relaxvm import relax, te, tir
 from relaxvm.base import CpuModel, ScheduleError, float32_to_bfloat16
-from relaxvm.ir import IRModule, structural_equal
+from relaxvm.ir import IRModule, PassContext, structural_equal
+from relaxvm.ir.transform import Sequential
 from relaxvm.target import Target, compile_kernels, cpu_model
 from relaxvm.tir import Schedule, interpret
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.schedule.dot_intrins import dot_intrin
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.rules import DefaultSchedule, schedule_function
 from relaxvm.tir.schedule.rules.low_precision import schedule_low_precision, way_of
 
 X86, ARM = "llvm -mtriple=x86_64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu"
@@ -318,6 +319,58 @@ def test_what_the_machine_has_decides():
     assert way("float16", "float16", "float32", VNNI) == ("float32", "float32", 1)
     assert way("float32", "float32", "float32", VNNI) is None
     assert way("int8", "int8", "int64", VNNI) is None
+
+
+@pytest.mark.parametrize("numerics", ["approximate", "reassociates", "exact"])
+def test_bfloat16_keeps_subnormal_numbers_unless_it_may_be_approximate(numerics):
+    fn = matmul(16, 64, 64, "bfloat16", "bfloat16", "float32")
+    with PassContext(config={"numerics": numerics}):
+        scheduled = Sequential((DefaultSchedule(cpu=VNNI),))(IRModule({"main": fn}))["main"]
+        built = tvm.build(scheduled, target="llvm")
+        hidden = tvm.build(IRModule({"main": fn}), target="llvm")
+    assert ("dot_accumulate" in scheduled.script()) == (numerics == "approximate")
+    tiny, infinity, one = 0x0001, 0x7F80, 0x3F80
+    a, b = np.full((16, 64), tiny, "uint16"), np.full((64, 64), one, "uint16")
+    b[:, 0] = infinity
+    want = np.full((16, 64), np.float32(64 * 2.0**-133))
+    want[:, 0] = np.inf
+    got = np.zeros((16, 64), "float32")
+    for kernel in (hidden, built)[: 1 if numerics == "approximate" else 2]:
+        kernel["main"](*(tvm.nd.array(v, dtype="bfloat16") for v in (a, b)), got)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("layout", ["matmul", "einsum", "conv2d"])
+def test_infinity_times_a_subnormal_is_infinity_without_approximation(dtype, layout):
+    """Through the graph's operators, on this machine's instructions."""
+    x = relax.Var(
+        "x", relax.TensorStructInfo((1, 16, 8, 8) if layout == "conv2d" else (64, 16), dtype)
+    )
+    w = relax.Var(
+        "w", relax.TensorStructInfo((32, 16, 1, 1) if layout == "conv2d" else (16, 32), dtype)
+    )
+    bb = relax.BlockBuilder()
+    with bb.function("main", [x, w]):
+        if layout == "conv2d":
+            made = relax.op.nn.conv2d(x, w, out_dtype="float32")
+        elif layout == "matmul":
+            made = relax.op.matmul(x, w, out_dtype="float32")
+        else:
+            made = relax.op.astype(relax.op.einsum((x, w), "ij,jk->ik"), "float32")
+        bb.emit_func_output(bb.emit(made))
+    with PassContext(config={"numerics": "reassociates"}):
+        vm = relax.VirtualMachine(relax.build(bb.get(), target="llvm"), tvm.cpu())
+    infinity = 0x7F80 if dtype == "bfloat16" else 0x7C00
+    arrays = [
+        np.full([d.value for d in v.struct_info.shape], bits, "uint16")
+        for v, bits in ((x, 1), (w, infinity))
+    ]
+    if dtype == "float16":
+        arrays = [tvm.nd.array(a.view("float16")) for a in arrays]
+    else:
+        arrays = [tvm.nd.array(a, dtype="bfloat16") for a in arrays]
+    assert np.isposinf(vm["main"](*arrays).numpy()).all()
 
 
 # -- other machines' code --------------------------------------------------------------------------

@@ -32,7 +32,7 @@ SCALARS = (BOOL, *INTS, *FLOATS)
 
 _ARITHMETIC = (tir.Add, tir.Sub, tir.Mul, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max)
 _COMPARE = (tir.EQ, tir.NE, tir.LT, tir.LE, tir.GT, tir.GE)
-_FLOAT_UNARY = "exp exp2 log sqrt rsqrt tanh sigmoid erf sin cos".split()
+_FLOAT_UNARY = "exp exp2 log sqrt rsqrt tanh sigmoid erf gelu silu sin cos".split()
 _EXACT_FLOAT_UNARY = "fabs floor ceil round trunc nearbyint sqrt".split()
 _INT_BINARY = "bitwise_and bitwise_or bitwise_xor shift_left shift_right truncdiv truncmod".split()
 
@@ -162,7 +162,8 @@ class Exprs:
         a = self.expr(dtype, depth - 1)
         kind = self.draw(st.integers(0, 3))
         if kind == 0:
-            return getattr(tir, self._pick(["bitwise_not", "popcount", "clz", "fabs"]))(a)
+            made = getattr(tir, self._pick(["bitwise_not", "popcount", "clz", "fabs"]))(a)
+            return tir.cast(dtype, made)
         b = self.expr(dtype, depth - 1)
         if kind == 1:
             name = self._pick(_INT_BINARY)

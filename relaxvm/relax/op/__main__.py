@@ -114,7 +114,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.markdown is None:
         sys.stdout.write(as_text() + "\n")
     else:
-        pathlib.Path(options.markdown).write_text(as_markdown(), encoding="utf-8")
+        page = pathlib.Path(options.markdown)
+        before = page.read_text(encoding="utf-8") if page.exists() else ""
+        # Figures that bench/accuracy.py has measured stay.
+        measured = "".join(before.partition("\n## Accuracy\n")[1:])
+        page.write_text(as_markdown() + measured, encoding="utf-8")
     return 0
 
 

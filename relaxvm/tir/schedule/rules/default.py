@@ -12,6 +12,7 @@ thrown away: a function is never left half changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -68,8 +69,11 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
     """Schedule the loop functions of `mod` for `cpu`; those with a schedule of their own stay.
 
     A function counts as scheduled if it has the attribute `tir.is_scheduled`, or a loop that is not
-    serial, or an annotation.
+    serial, or an annotation. Where nothing may be approximate, bfloat16 is summed in float32: its
+    dot products take subnormal numbers for 0.
     """
+    if ctx.get("numerics") != "approximate":
+        cpu = replace(cpu, features=cpu.features - {"avx512bf16", "bf16"})
     changed = {}
     for gv, fn in mod.items():
         if isinstance(fn, PrimFunc) and not _is_scheduled(fn):
