@@ -140,7 +140,8 @@ def arity(name: str) -> int:
 def meaning(name: str) -> Callable[..., Any]:
     """The numpy meaning, in the dtype of its arguments."""
     if name in LOOPS:
-        return tir.ELEMENTARY[name]
+        f = tir.ELEMENTARY[name]
+        return lambda *args: np.asarray(f(*(a.astype("float64") for a in args)))
     record = Op.get(f"relax.{name}")
     defaults = {"nn.softplus": {"beta": 1.0, "threshold": 20.0}}
     attrs = defaults.get(name, {"alpha": 1.0} if name in ("nn.elu", "nn.celu") else {})

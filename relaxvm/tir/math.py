@@ -3,14 +3,15 @@ scalars and for vectors.
 
     exp  exp2  expm1  log  log2  log10  log1p  tanh  sigmoid  erf  sin  cos
     and those of `tir/math_arcs.py`: tan  asin  acos  atan  sinh  cosh  asinh  acosh  atanh
+    and of `tir/math_gates.py`: gelu  gelu_tanh  silu  mish
 
 There are no branches and no tables, so a loop over an array can be vectorised, which calls of the C
 library prevent. Largest error over all float32, in units in the last place of the exact result:
 
-    exp     1.8     log    0.51     sigmoid  2.3     sin  0.51
+    exp     1.8     log    0.51     sigmoid  2.4     sin  0.51
     exp2    1.2     log2   0.51     tanh     3.0     cos  0.51
-    expm1   1.2     log10  0.51     erf      3.2
-                    log1p  0.51    those of math_arcs.py  0.51
+    expm1   1.2     log10  0.51     erf      3.4
+                    log1p  0.51    math_arcs.py 0.51    math_gates.py 4.0 (gelu 5.3 without FMA)
 
 Subnormal, infinite and NaN arguments and the signs of zeros are as IEEE 754 wants them; subnormal
 results are within the same bounds. `tests/tir/test_tir_math.py` samples 10**6 bit patterns of each.
@@ -327,9 +328,9 @@ BOUNDS: dict[str, float] = {
     "log2": 0.51,
     "log10": 0.51,
     "log1p": 0.51,
-    "sigmoid": 2.3,
+    "sigmoid": 2.4,
     "tanh": 3.0,
-    "erf": 3.2,
+    "erf": 3.4,
     "sin": 0.51,
     "cos": 0.51,
     **ARC_BOUNDS,

@@ -7,7 +7,7 @@
     rsqrt(x)        1 / sqrt(x)
     exp(x)          a formula of `tir/math.py` that can be vectorised; so for tanh, erf, log, sin
                     and others, of float32 and the 16-bit floats, and for exp of float64 (config
-                    "tir.math_formulas")
+                    "tir.math_formulas"); for gelu, gelu_tanh, silu and mish always
 
 Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last
 place of the exact value; the formulas are within the bounds that `tir/math.py` states.
