@@ -149,6 +149,7 @@ from ..tir.op import (
     vectorlow,
 )
 from .reader import (
+    VALUES,
     BufferFunction,
     DTypeFunction,
     HandleFunction,
@@ -446,6 +447,7 @@ class _AxisFunctions:
 
 
 axis = _AxisFunctions()
+VALUES[_AxisFunctions] = "spatial reduce scan opaque remap S R"
 
 # -- loops
 

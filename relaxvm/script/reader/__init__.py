@@ -6,11 +6,13 @@ that users write (`script.ir`, `script.tir`, `script.relax`), printing (`script.
 """
 
 from .entry import decorate_class, decorate_function, decorate_macro, parse_object, parse_text
+from .guards import VALUES
 from .proxies import BufferFunction, DTypeFunction, HandleFunction, make_buffer
 from .struct_info import MAKERS, Maker
 
 __all__ = [
     "MAKERS",
+    "VALUES",
     "BufferFunction",
     "DTypeFunction",
     "HandleFunction",

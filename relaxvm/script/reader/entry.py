@@ -6,13 +6,13 @@ import ast
 import builtins
 import sys
 from collections.abc import Mapping
-from types import FrameType, FunctionType, SimpleNamespace
+from types import FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from ...base import DiagnosticError, ParseError
 from ...ir import BaseFunc, IRModule
 from .evaluate import Evaluator
-from .guards import SAFE_BUILTINS
+from .guards import SAFE_BUILTINS, Guard
 from .module_parser import parse_class, parse_definition, parse_macro
 from .outer import MISSING, Outer, closure
 from .proxies import Macro
@@ -43,7 +43,7 @@ def decorate_function(
         return function
     outer = Outer.of_function(plain).inside(_locals(frame))
     outer = outer.inside(closure(plain))
-    return parse_definition(source, node, outer, False, Decorated(language, options))
+    return parse_definition(source, node, outer, None, Decorated(language, options))
 
 
 def _locals(frame: FrameType) -> Mapping[str, Any]:
@@ -61,7 +61,7 @@ def _is_module_class(node: ast.ClassDef, source: Source, frame: FrameType) -> bo
     for each in node.decorator_list:
         target = each.func if isinstance(each, ast.Call) else each
         try:
-            value = Evaluator(source, outer, safe=False).eval(target)
+            value = Evaluator(source, outer, None).eval(target)
         except ParseError:
             # Not a name this frame can see: judge by how it is called.
             last = target.attr if isinstance(target, ast.Attribute) else getattr(target, "id", "")
@@ -80,7 +80,7 @@ def decorate_class(cls: Any, frame: FrameType, options: dict[str, Any]) -> IRMod
     source, node = class_source(cls, frame)
     closures = {name: closure(f) for name, f in vars(cls).items() if isinstance(f, FunctionType)}
     return parse_class(
-        source, node, Outer.of_frame(frame), False, Decorated("module", options), closures
+        source, node, Outer.of_frame(frame), None, Decorated("module", options), closures
     )
 
 
@@ -88,7 +88,7 @@ def decorate_macro(function: Any, options: dict[str, Any]) -> Macro:
     """What ``@T.macro`` makes of a function."""
     plain = _plain_function(function, "T.macro")
     source, node, _ = function_source(plain.__code__, plain.__globals__)
-    return parse_macro(source, node, Outer.of_function(plain), options)
+    return parse_macro(source, node, Outer.of_function(plain), None, options)
 
 
 def parse_object(program: Any, extra: Mapping[str, Any], frame: FrameType) -> Any:
@@ -102,17 +102,17 @@ def parse_object(program: Any, extra: Mapping[str, Any], frame: FrameType) -> An
         source, node = class_source(program, _frame_of(program, frame))
         outer = Outer.of_frame(frame).inside(module_globals).inside(extra)
         closures = {n: closure(f) for n, f in vars(program).items() if isinstance(f, FunctionType)}
-        found = decoration(Evaluator(source, outer, False), node) or Decorated("module")
-        return parse_class(source, node, outer, False, found, closures)
+        found = decoration(Evaluator(source, outer, None), node) or Decorated("module")
+        return parse_class(source, node, outer, None, found, closures)
     if isinstance(program, FunctionType):
         source, definition, _ = function_source(program.__code__, program.__globals__)
         outer = Outer.of_function(program).inside(extra)
-        found = decoration(Evaluator(source, outer, False), definition)
+        found = decoration(Evaluator(source, outer, None), definition)
         if found is None:
             raise source.error(
                 definition, "wanted a function decorated with @T.prim_func or @R.function"
             )
-        return parse_definition(source, definition, outer, False, found)
+        return parse_definition(source, definition, outer, None, found)
     raise DiagnosticError(
         f"wanted script text, a class or a function, got {type(program).__name__}: {program!r}"
     )
@@ -144,7 +144,8 @@ def parse_text(
     """
     source, tree = text_source(text, filename)
     known: dict[str, Any] = {**SAFE_BUILTINS, **names, **extra}
-    evaluator = Evaluator(source, Outer(known), safe=True)
+    guard = Guard(len(text), extra.values())
+    evaluator = Evaluator(source, Outer(known), guard)
     made: list[Any] = []
     try:
         for stmt in tree.body:
@@ -175,13 +176,13 @@ def _top_level(
     if isinstance(stmt, ast.ClassDef):
         if found is None or found.language != "module":
             evaluator.fail(stmt, f"class {stmt.name} is not decorated with @I.ir_module")
-        made.append(parse_class(source, stmt, outer, True, found))
+        made.append(parse_class(source, stmt, outer, evaluator.guard, found))
     elif found is not None and found.language == "macro":
-        known[stmt.name] = parse_macro(source, stmt, outer, found.options)
+        known[stmt.name] = parse_macro(source, stmt, outer, evaluator.guard, found.options)
     elif found is None or found.language not in ("tir", "relax"):
         evaluator.fail(stmt, f"{stmt.name} is decorated with neither @T.prim_func nor @R.function")
     else:
-        made.append(parse_definition(source, stmt, outer, True, found))
+        made.append(parse_definition(source, stmt, outer, evaluator.guard, found))
 
 
 def _import(evaluator: Evaluator, stmt: ast.Import | ast.ImportFrom, known: dict[str, Any]) -> None:
@@ -193,14 +194,10 @@ def _import(evaluator: Evaluator, stmt: ast.Import | ast.ImportFrom, known: dict
         else:
             path, name = [*(stmt.module or "").split("."), each.name], each.asname or each.name
         value = known.get(path[0], MISSING)
-        if value is MISSING or not isinstance(value, SimpleNamespace):
-            evaluator.fail(
-                stmt, f"text cannot import {'.'.join(path)}; give its names as extra_vars"
-            )
         for part in path[1:]:
-            value = getattr(value, part, MISSING) if not part.startswith("_") else MISSING
-            if value is MISSING:
-                evaluator.fail(
-                    stmt, f"text cannot import {'.'.join(path)}; give its names as extra_vars"
-                )
+            is_package = isinstance(value, (SimpleNamespace, ModuleType))
+            value = evaluator.attribute(value, part) if is_package else MISSING
+        if value is MISSING or not (len(path) > 1 or isinstance(value, SimpleNamespace)):
+            where = ".".join(path)
+            evaluator.fail(stmt, f"text cannot import {where}; give its names as extra_vars")
         known[name] = value

@@ -23,7 +23,7 @@ from ...ir.expr import binary
 from ...tir import if_then_else
 from ...tir import max as tir_max
 from ...tir import min as tir_min
-from .guards import VISITS, check_attribute, check_call, check_operands, check_text
+from .guards import Guard, is_decorator
 from .outer import MISSING, Outer
 from .source import Source
 
@@ -100,15 +100,14 @@ def nearest(name: str, known: Any) -> str:
 class Evaluator:
     """Evaluates expressions in scopes of script names over a layer of Python names.
 
-    safe  the text may come from anyone (see `guards`)
+    guard  what the text may do, if it may come from anyone; None for the user's own Python
     """
 
-    def __init__(self, source: Source, outer: Outer, safe: bool) -> None:
+    def __init__(self, source: Source, outer: Outer, guard: Guard | None) -> None:
         self.source = source
         self.outer = outer
-        self.safe = safe
+        self.guard = guard
         self.scopes: list[dict[str, Any]] = [{}]
-        self._visited = 0
 
     # -- names and places
 
@@ -180,16 +179,10 @@ class Evaluator:
             self.fail(node, f"unknown name {node.id}{nearest(node.id, names)}")
         if isinstance(value, Hidden):
             self.fail(node, value.why)
-        return value
+        return value if self.guard is None else self.guard.used(value)
 
     def _attribute(self, node: ast.Attribute) -> Any:
         value = self.eval(node.value)
-        if self.safe:
-            refused = check_attribute(value, node.attr)
-            if refused == "":
-                self._no_attribute(node, value)
-            if refused is not None:
-                self.fail(node, refused)
         found = self.attribute(value, node.attr)
         if found is MISSING:
             self._no_attribute(node, value)
@@ -197,6 +190,8 @@ class Evaluator:
 
     def attribute(self, value: Any, name: str) -> Any:
         """``value.name``, or MISSING"""
+        if self.guard is not None:
+            return self.guard.attribute(value, name)
         return getattr(value, name, MISSING)
 
     def _no_attribute(self, node: ast.Attribute, value: Any) -> NoReturn:
@@ -204,7 +199,8 @@ class Evaluator:
         if isinstance(node.value, ast.Name):
             is_room = isinstance(value, ModuleType)
             what = node.value.id if is_room else f"{node.value.id} ({what})"
-        known = [name for name in dir(value) if not name.startswith("_")]
+        guard = self.guard
+        known = [n for n in dir(value) if n[0] != "_"] if guard is None else guard.names_of(value)
         self.fail(node, f"{what} has no {node.attr}{nearest(node.attr, known)}")
 
     def _subscript(self, node: ast.Subscript) -> Any:
@@ -213,7 +209,7 @@ class Evaluator:
 
     def subscript(self, node: ast.Subscript, value: Any, index: Any) -> Any:
         """``value[index]``"""
-        return value[index]
+        return value[index] if self.guard is None else self.guard.subscript(value, index)
 
     def _slice(self, node: ast.Slice) -> slice:
         parts = (node.lower, node.upper, node.step)
@@ -228,14 +224,18 @@ class Evaluator:
                 values.append(self.eval(each))
         return values
 
+    def _held(self, items: Any) -> Any:
+        """A container that was written or computed."""
+        return items if self.guard is None else self.guard.held(items)
+
     def _tuple(self, node: ast.Tuple) -> tuple[Any, ...]:
-        return tuple(self._elements(node.elts))
+        return tuple(self._held(self._elements(node.elts)))
 
     def _list(self, node: ast.List) -> list[Any]:
-        return self._elements(node.elts)
+        return self._held(self._elements(node.elts))  # type: ignore[no-any-return]
 
     def _set(self, node: ast.Set) -> set[Any]:
-        return set(self._elements(node.elts))
+        return set(self._held(self._elements(node.elts)))
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
@@ -244,7 +244,7 @@ class Evaluator:
                 made.update(self.eval(value))
             else:
                 made[self.eval(key)] = self.eval(value)
-        return made
+        return self._held(made)  # type: ignore[no-any-return]
 
     # -- calls
 
@@ -286,10 +286,14 @@ class Evaluator:
             # Python would index such a value for ever.
             for value in args:
                 self._check_iterable(node, value, only_indexed=True)
-        if self.safe:
-            refused = check_call(func, args)
-            if refused is not None:
-                self.fail(node, refused)
+        if is_decorator(func):
+            self.fail(node, f"{func.__name__} decorates a definition; it is no function to call")
+        return self.checked_call(func, args, keywords)
+
+    def checked_call(self, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """``func(*args, **keywords)``, as far as text may make that call."""
+        if self.guard is not None:
+            return self.guard.call(func, args, keywords)
         return func(*args, **keywords)
 
     def _check_iterable(self, node: ast.AST, value: Any, only_indexed: bool) -> None:
@@ -303,9 +307,8 @@ class Evaluator:
         """The elements of a Python collection."""
         self._check_iterable(node, value, only_indexed=False)
         for item in value:
-            self._visited += 1
-            if self.safe and self._visited > VISITS:
-                self.fail(node, f"text visits more than {VISITS} elements")
+            if self.guard is not None:
+                self.guard.visit()
             yield item
 
     # -- operators
@@ -334,8 +337,8 @@ class Evaluator:
 
     def operate(self, op: type[ast.operator], left: Any, right: Any) -> Any:
         """``left op right``"""
-        if self.safe:
-            check_operands(op, left, right)
+        if self.guard is not None:
+            self.guard.operands(op, left, right)
         return _BINARY[op](left, right)
 
     def _unary(self, node: ast.expr) -> Any:
@@ -376,6 +379,8 @@ class Evaluator:
         made: Any = MISSING
         for op, each in zip(node.ops, node.comparators):
             right = self.operand(self.eval(each))
+            if self.guard is not None:
+                self.guard.compared(left, right)
             value = _COMPARE[type(op)](left, right)
             if made is MISSING:
                 made = value
@@ -399,13 +404,13 @@ class Evaluator:
     # -- text and comprehensions
 
     def _joined(self, node: ast.JoinedStr) -> str:
-        return "".join(str(self.eval(part)) for part in node.values)
+        return "".join(self._held([str(self.eval(part)) for part in node.values]))
 
     def _formatted(self, node: ast.FormattedValue) -> str:
         value = self.eval(node.value)
         spec = "" if node.format_spec is None else self.eval(node.format_spec)
-        if self.safe:
-            check_text(spec)
+        if self.guard is not None:
+            self.guard.text(value, spec)
         convert = {ord("r"): repr, ord("s"): str, ord("a"): ascii}.get(node.conversion)
         return format(convert(value) if convert is not None else value, spec)
 
@@ -428,13 +433,13 @@ class Evaluator:
         out: list[Any] = []
         with self.scope():
             self._generate(node.generators, lambda: out.append(self.eval(node.elt)))
-        return out
+        return self._held(out)  # type: ignore[no-any-return]
 
     def _set_comprehension(self, node: ast.SetComp) -> set[Any]:
         out: set[Any] = set()
         with self.scope():
             self._generate(node.generators, lambda: out.add(self.eval(node.elt)))
-        return out
+        return self._held(out)  # type: ignore[no-any-return]
 
     def _dict_comprehension(self, node: ast.DictComp) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
@@ -444,7 +449,7 @@ class Evaluator:
 
         with self.scope():
             self._generate(node.generators, make)
-        return out
+        return self._held(out)  # type: ignore[no-any-return]
 
     def unpack(self, target: ast.expr, value: Any, bind: Callable[[ast.Name, Any], None]) -> None:
         """Give `value` to the names of `target`, a name or a pattern of them.

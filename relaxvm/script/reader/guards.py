@@ -2,43 +2,61 @@
 
 A decorated class or function is the user's own Python, and its plain sub-expressions evaluate as
 Python does. Text given to `from_source` may come from anyone: it sees the script languages, the
-names it was given and a few harmless builtins, it cannot reach private attributes, and what it may
-ask Python to build is bounded.
+names it was given and a few harmless builtins. `VALUES` lists every type that may be passed around
+in text and the attributes that may be read of it; a call gives one of these or is refused; and all
+that a text builds is charged to one budget, in proportion to the text's length.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
-from types import ModuleType
+from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
+from types import (
+    BuiltinFunctionType,
+    BuiltinMethodType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
-from ...base import TIRError
+import numpy as np
 
-__all__ = [
-    "LIMIT",
-    "SAFE_BUILTINS",
-    "VISITS",
-    "check_attribute",
-    "check_call",
-    "check_operands",
-    "check_text",
-]
+from ...base import DataType, TIRError
+from ...ir import FloatImm, IntImm, Map, Node, PrimExpr, Range
+from ...ir import Var as TirVar
+from ...relax import (
+    DataflowVar,
+    DataTypeImm,
+    Expr,
+    FuncStructInfo,
+    PrimStructInfo,
+    PrimValue,
+    ShapeExpr,
+    ShapeStructInfo,
+    StringImm,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    Var,
+)
+from ...runtime import NDArray
+from ...tir import Buffer, BufferLoad, BufferRegion, IterVar
+from .outer import MISSING
+from .proxies import BufferFunction, DTypeFunction
+from .records import Record
 
-# Elements that one expression of foreign text may make or visit in Python.
-LIMIT = 1_000_000
-VISITS = 100_000
+__all__ = ["SAFE_BUILTINS", "VALUES", "Guard", "is_decorator", "is_value", "offered"]
+
+# What one text may make or visit in Python: so much, and so much more per character.
+_BUDGET = 1_000_000
+_BUDGET_PER_CHARACTER = 64
+_VISIT = 10
 _LIMIT_BITS = 4096
+_DEEPEST = 60
 _WIDE = re.compile(r"\d{5,}")
-
-_PLAIN_METHODS = {
-    dict: {"get", "items", "keys", "values"},
-    list: {"count", "index"},
-    tuple: {"count", "index"},
-    str: {"endswith", "lower", "startswith", "upper"},
-}
-_BARE: tuple[type, ...] = (*_PLAIN_METHODS, int, float, bool, bytes, complex, set, frozenset, range)
 
 SAFE_BUILTINS: Mapping[str, Any] = {
     f.__name__: f
@@ -48,60 +66,320 @@ SAFE_BUILTINS: Mapping[str, Any] = {
     )
 }  # fmt: skip
 
+_TENSOR = "struct_info shape dtype ndim strides byte_offset elem_offset astype"
+# Every type whose values text may pass around, with what it may read of them; a class stands for
+# its subclasses too, the nearest one counts. Nothing here may lead to a type that is not here.
+VALUES: dict[type, str] = {
+    bool: "",
+    int: "",
+    float: "",
+    complex: "",
+    str: "endswith lower startswith upper",
+    bytes: "",
+    type(None): "",
+    type(...): "",
+    slice: "",
+    tuple: "count index",
+    list: "count index",
+    dict: "get items keys values",
+    set: "",
+    frozenset: "",
+    **dict.fromkeys((range, enumerate, zip, reversed), ""),
+    **dict.fromkeys((type(reversed([])), type(iter(range(0))), type(reversed({}))), ""),
+    **dict.fromkeys((type({}.keys()), type({}.values()), type({}.items())), ""),
+    **dict.fromkeys((KeysView, ValuesView, ItemsView), ""),
+    DataType: "bits lanes kind",
+    Map: "get items keys values",
+    # Arrays that the caller gave: to be made constants of.
+    np.generic: "",
+    np.ndarray: "",
+    NDArray: "",
+    # IR
+    Node: "",
+    PrimExpr: "dtype astype",
+    TirVar: "dtype astype name",
+    IntImm: "dtype astype value",
+    Range: "min extent",
+    IterVar: "var dom",
+    Buffer: "data shape dtype strides elem_offset name ndim scope vload vstore",
+    BufferLoad: "dtype astype buffer indices",
+    BufferRegion: "buffer region",
+    Expr: _TENSOR,
+    ShapeExpr: f"{_TENSOR} values",
+    PrimValue: f"{_TENSOR} value",
+    StringImm: f"{_TENSOR} value",
+    DataTypeImm: f"{_TENSOR} value",
+    TensorStructInfo: "shape dtype ndim",
+    ShapeStructInfo: "values ndim",
+    PrimStructInfo: "dtype value",
+    TupleStructInfo: "fields",
+    FuncStructInfo: "params ret",
+    # The script languages' own
+    Record: "",
+    DTypeFunction: "dtype",
+    BufferFunction: "",
+}
 
-def check_attribute(value: Any, name: str) -> str | None:
-    """Why foreign text may not read that attribute, or None if it may; "" for a name that a module
-    does not offer.
+_CONTAINERS = frozenset((tuple, list, dict, set, frozenset, str, bytes))
+# Values that count as one and lead nowhere.
+_SINGLE = frozenset(
+    (bool, int, float, type(None), slice, TirVar, IntImm, FloatImm, Buffer, Var, DataflowVar)
+)
+_READABLE: dict[type, frozenset[str] | None] = {}
+
+
+def _readable(kind: type) -> frozenset[str] | None:
+    """What text may read of values of that type; None if they are no values of text."""
+    try:
+        return _READABLE[kind]
+    except KeyError:
+        base = next((base for base in kind.__mro__ if base in VALUES), None)
+        names = None if base is None else frozenset(VALUES[base].split())
+        if base is kind or kind.__module__.startswith("relaxvm"):
+            # Types of the caller's own are not kept alive for ever.
+            _READABLE[kind] = names
+        return names
+
+
+def is_value(value: Any) -> bool:
+    """Whether text may pass `value` around."""
+    return _readable(type(value)) is not None
+
+
+def is_decorator(func: Any) -> bool:
+    """Whether `func` makes functions or modules of Python's definitions, as R.function does."""
+    return isinstance(getattr(func, "script_language", None), str)
+
+
+def offered(room: ModuleType, name: str) -> bool:
+    """Whether a module offers text that name: the script languages and the families of operators
+    do, no other module does.
     """
-    if name.startswith("_"):
-        return f"the private attribute {name} cannot be read by text"
-    for kind in _BARE:
-        if isinstance(value, kind) and type(value).__module__ == "builtins":
-            if name in _PLAIN_METHODS.get(kind, ()):
-                return None
-            return f"text cannot use {kind.__name__}.{name}"
-    if isinstance(value, ModuleType):
-        offers = vars(value).get("_offers")
-        if name not in vars(value).get("__all__", ()) and not (offers is not None and offers(name)):
-            return ""
-    elif isinstance(value, type) and name == "mro":
-        return "text cannot use mro"
-    return None
+    if room.__name__.startswith("relaxvm.relax.op."):
+        found = vars(room).get(name)
+        return name in room.__all__ and isinstance(found, FunctionType) and hasattr(found, "op")
+    if not room.__name__.startswith("relaxvm.script."):
+        return False
+    more: Callable[[str], bool] | None = vars(room).get("_offers")
+    return name in vars(room).get("__all__", ()) or (more is not None and more(name))
 
 
-def check_call(func: Any, args: list[Any]) -> str | None:
-    """Why foreign text may not make that call, or None if it may."""
-    if func is range:
-        return None
-    for value in args:
-        if isinstance(value, range) and len(value) > LIMIT:
-            return f"a range of {len(value)} elements is too long to be read at once"
-    if func is int and args and isinstance(args[0], str) and len(args[0]) > _LIMIT_BITS:
-        return "the number is too long"
-    return None
+class Guard:
+    """What one text from elsewhere may still do."""
 
+    __slots__ = ("_granted", "_left", "_sizes")
 
-def check_operands(op: type[ast.operator], left: Any, right: Any) -> None:
-    """Raise TIRError if foreign text asks Python for something too large."""
-    if op is ast.Pow and isinstance(left, int) and isinstance(right, int):
-        if abs(right) * max(1, left.bit_length()) > _LIMIT_BITS:
-            raise TIRError(f"{left} ** {right} is too large")
-    elif op is ast.LShift and isinstance(left, int) and isinstance(right, int):
-        if right > _LIMIT_BITS:
-            raise TIRError(f"a shift by {right} is too large")
-    elif op is ast.Mult:
+    def __init__(self, characters: int, granted: Iterable[Any] = ()) -> None:
+        self._left = _BUDGET + _BUDGET_PER_CHARACTER * characters
+        # What the caller gave to the text, kept alive.
+        self._granted = {id(value): value for value in granted}
+        # Size of an expression written out, by identity; the expression is kept alive.
+        self._sizes: dict[int, tuple[Any, int]] = {}
+
+    # -- how much
+
+    def charge(self, count: int) -> None:
+        """Raise TIRError if `count` more elements are more than the text may ask for."""
+        self._left -= count
+        if self._left < 0:
+            raise TIRError("text asks for too many elements (of lists, strings, expressions)")
+
+    def visit(self) -> None:
+        """One more element of a collection is gone through."""
+        self.charge(_VISIT)
+
+    def size(self, value: Any, depth: int = 0) -> int:
+        """The elements of `value`, written out. Raises TIRError if it is nested too deeply."""
+        kind = type(value)
+        if kind in _SINGLE:
+            return 1
+        if kind is str or kind is bytes:
+            return len(value)
+        if kind in _CONTAINERS:
+            if depth > _DEEPEST:
+                raise TIRError("this is nested too deeply")
+            # Paid before it is gone through: what is written out may be far more than is stored.
+            self.charge(len(value))
+            total = 1 + len(value)
+            for item in value:
+                if type(item) not in _SINGLE:
+                    total += self.size(item, depth + 1)
+            if kind is dict:
+                for item in value.values():
+                    total += self.size(item, depth + 1)
+            return total
+        if isinstance(value, Expr):
+            value = value.struct_info
+        return self._written(value) if isinstance(value, (PrimExpr, StructInfo)) else 1
+
+    def _written(self, root: Node) -> int:
+        sizes = self._sizes
+        stack = [root]
+        while stack:
+            each = stack[-1]
+            if id(each) in sizes:
+                stack.pop()
+                continue
+            parts = each._children_()
+            missing = [part for part in parts if id(part) not in sizes]
+            if missing:
+                stack.extend(missing)
+            else:
+                sizes[id(each)] = (each, 1 + sum(sizes[id(part)][1] for part in parts))
+        return sizes[id(root)][1]
+
+    def used(self, value: Any) -> Any:
+        """`value`, of which text makes use once more: an expression under a name counts in full
+        each time, so that what is built stays in proportion to the text.
+        """
+        if type(value) not in _SINGLE and isinstance(value, (PrimExpr, StructInfo, Expr)):
+            self.charge(self.size(value))
+        return value
+
+    def held(self, items: Any) -> Any:
+        """`items`, a container that text has made. Raises TIRError for what text cannot hold."""
+        for each in (items, items.values()) if type(items) is dict else (items,):
+            for item in each:
+                if type(item) not in _SINGLE:
+                    self.check(item)
+        self.charge(self.size(items))
+        return items
+
+    # -- what
+
+    def check(self, value: Any) -> None:
+        """Raise TIRError if text may not pass `value` around."""
+        if _readable(type(value)) is None and id(value) not in self._granted:
+            raise TIRError(f"{_described(value)} is no value; text cannot pass it around")
+
+    def gives(self, value: Any) -> Any:
+        """`value`, which a call or an attribute gave. Raises TIRError if it is neither IR nor plain
+        data.
+        """
+        kind = type(value)
+        if _readable(kind) is None and id(value) not in self._granted:
+            raise TIRError(f"this gives {_described(value)}, which is no value of script text")
+        if kind in _CONTAINERS:
+            self.charge(len(value))
+        return value
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """``value.name``, or MISSING. Raises TIRError for what text may not read."""
+        kind = type(value)
+        if kind is ModuleType:
+            if name.startswith("_"):
+                raise TIRError(f"the private attribute {name} cannot be read by text")
+            return getattr(value, name, MISSING) if offered(value, name) else MISSING
+        allowed = _readable(kind)
+        if allowed is not None and name in allowed:
+            if kind in _CONTAINERS:
+                self.charge(len(value))
+            found = getattr(value, name, MISSING)
+            if found is MISSING or isinstance(found, (MethodType, BuiltinMethodType, FunctionType)):
+                return found
+            if type(found) not in _SINGLE:
+                self.charge(self.size(self.gives(found)))
+            return found
+        if name.startswith("_"):
+            raise TIRError(f"the private attribute {name} cannot be read by text")
+        if kind is SimpleNamespace:
+            return vars(value).get(name, MISSING)
+        if allowed is not None and not hasattr(kind, name):
+            return MISSING
+        what = getattr(value, "__name__", kind.__name__) if allowed is None else kind.__name__
+        offers = f"; it may use {', '.join(sorted(allowed))}" if allowed else ""
+        raise TIRError(f"text cannot use {what}.{name}{offers}")
+
+    def names_of(self, value: Any) -> Iterable[str]:
+        """What text may read of `value`, for suggestions."""
+        if isinstance(value, ModuleType):
+            return [name for name in dir(value) if offered(value, name)]
+        return vars(value) if type(value) is SimpleNamespace else _readable(type(value)) or ()
+
+    def subscript(self, value: Any, index: Any) -> Any:
+        """``value[index]``. Raises TIRError for what text may not look into."""
+        self.check(value)
+        if type(index) in _CONTAINERS:
+            self.charge(self.size(index))
+        return self.used(self.gives(value[index]))
+
+    def call(self, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
+        """``func(*args, **keywords)``. Raises TIRError if text may not make that call, or not have
+        what it gives.
+        """
+        for value in (*args, *keywords.values()) if keywords else args:
+            kind = type(value)
+            if kind in _SINGLE:
+                continue
+            self.check(value)
+            if kind in _CONTAINERS or func is str:
+                self.charge(self.size(value))
+            elif kind is range and func is not range:
+                self.charge(len(value))
+        limit = _NUMBERS.get(func) if isinstance(func, (type, BuiltinFunctionType)) else None
+        if limit is not None:
+            limit(*args, *keywords.values())
+        made = self.gives(func(*args, **keywords))
+        if id(func) in self._granted and type(made) in (list, tuple, dict, set, frozenset):
+            # What the caller's own function put in may be anything.
+            self.held(made)
+        return made
+
+    def operands(self, op: type[ast.operator], left: Any, right: Any) -> None:
+        """Raise TIRError if text asks Python's operators for something too large."""
         if isinstance(left, int) and isinstance(right, int):
-            if left.bit_length() + right.bit_length() > _LIMIT_BITS:
+            if op is ast.Pow and abs(right) * max(1, left.bit_length()) > _LIMIT_BITS:
+                raise TIRError(f"{left} ** {right} is too large")
+            if op is ast.LShift and right > _LIMIT_BITS:
+                raise TIRError(f"a shift by {right} is too large")
+            if op is ast.Mult and left.bit_length() + right.bit_length() > _LIMIT_BITS:
                 raise TIRError("the product is too large")
-        for value, times in ((left, right), (right, left)):
-            if isinstance(value, (str, bytes, list, tuple)) and isinstance(times, int):
-                if len(value) * times > LIMIT:
-                    raise TIRError(f"a sequence of {len(value) * times} elements is too long")
-    elif op is ast.Mod and isinstance(left, (str, bytes)):
-        raise TIRError("% formatting is not allowed in text; use an f-string")
+            return
+        if op is ast.Mult:
+            for value, times in ((left, right), (right, left)):
+                if type(value) in _CONTAINERS and isinstance(times, int):
+                    self.charge(self.size(value) * max(0, times))
+        elif op is ast.Mod and isinstance(left, (str, bytes)):
+            raise TIRError("% formatting is not allowed in text; use an f-string")
+        elif op is ast.Add and type(left) in _CONTAINERS:
+            self.charge(self.size(left) + self.size(right))
+        self.check(left)
+        self.check(right)
+
+    def compared(self, left: Any, right: Any) -> None:
+        """Raise TIRError if text compares too much."""
+        for value in (left, right):
+            if type(value) in _CONTAINERS:
+                self.charge(self.size(value))
+
+    def text(self, value: Any, spec: str) -> None:
+        """Raise TIRError if text may not write `value` in a string like that."""
+        self.check(value)
+        self.charge(self.size(value))
+        if _WIDE.search(spec):
+            raise TIRError(f"the format {spec!r} is too wide")
 
 
-def check_text(spec: str) -> None:
-    """Raise TIRError if a format specification asks for a very wide field."""
-    if _WIDE.search(spec):
-        raise TIRError(f"the format {spec!r} is too wide")
+def _int(text: Any, *_: Any) -> None:
+    if isinstance(text, str) and len(text) > _LIMIT_BITS:
+        raise TIRError("the number is too long")
+
+
+def _round(_: Any, digits: Any = 0) -> None:
+    if isinstance(digits, int) and abs(digits) > _LIMIT_BITS:
+        raise TIRError(f"round to {digits} digits is too much")
+
+
+def _sum(_: Any, start: Any = 0) -> None:
+    if type(start) in _CONTAINERS:
+        raise TIRError("sum adds numbers and expressions, not sequences")
+
+
+# Builtins that could take very long over few arguments.
+_NUMBERS: Mapping[Any, Callable[..., None]] = {int: _int, round: _round, sum: _sum}
+
+
+def _described(value: Any) -> str:
+    name = getattr(value, "__name__", None)
+    kind = "a module" if isinstance(value, ModuleType) else f"a {type(value).__name__}"
+    return f"{name} ({kind})" if isinstance(name, str) else kind

@@ -9,6 +9,7 @@ from typing import Any
 from ...ir import BaseFunc, GlobalVar, IRModule
 from .checks import check_function, check_module
 from .evaluate import Evaluator
+from .guards import Guard
 from .outer import Outer
 from .proxies import Macro
 from .records import ModuleAttrs, ModuleGlobalInfos
@@ -21,24 +22,28 @@ __all__ = ["parse_class", "parse_definition", "parse_macro"]
 
 
 def parse_macro(
-    source: Source, node: ast.FunctionDef, outer: Outer, options: Mapping[str, Any]
+    source: Source,
+    node: ast.FunctionDef,
+    outer: Outer,
+    guard: Guard | None,
+    options: Mapping[str, Any],
 ) -> Macro:
     """A macro from its definition. Raises ParseError for unknown options."""
     unknown = options.keys() - {"hygienic"}
     if unknown:
         raise source.error(node, f"T.macro has no option {', '.join(unknown)}; it has hygienic")
-    return Macro(source, node, outer, bool(options.get("hygienic", True)))
+    return Macro(source, node, outer, guard, bool(options.get("hygienic", True)))
 
 
 def parse_definition(
-    source: Source, node: ast.FunctionDef, outer: Outer, safe: bool, decorated: Decorated
+    source: Source, node: ast.FunctionDef, outer: Outer, guard: Guard | None, decorated: Decorated
 ) -> BaseFunc:
     """A function that stands alone. Raises ParseError at the first mistake."""
     function: BaseFunc
     if decorated.language == "tir":
-        function = TIRParser(source, outer, safe, node, None).parse(decorated)
+        function = TIRParser(source, outer, guard, node, None).parse(decorated)
     else:
-        parser = RelaxParser(source, outer, safe, node, None)
+        parser = RelaxParser(source, outer, guard, node, None)
         info = parser.signature(decorated)
         # A function that calls itself does so by its own name.
         parser.scopes.insert(1, {node.name: GlobalVar(node.name, info, source.span(node))})
@@ -52,7 +57,7 @@ def parse_class(
     source: Source,
     node: ast.ClassDef,
     outer: Outer,
-    safe: bool,
+    guard: Guard | None,
     decorated: Decorated,
     closures: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> IRModule:
@@ -64,7 +69,7 @@ def parse_class(
     if unknown:
         where = decorated.node if decorated.node is not None else node
         raise source.error(where, f"I.ir_module has no option {', '.join(sorted(unknown))}")
-    parser = _ModuleParser(source, outer, safe, node, closures or {})
+    parser = _ModuleParser(source, outer, guard, node, closures or {})
     return parser.parse(bool(decorated.options.get("check_well_formed", True)))
 
 
@@ -75,11 +80,11 @@ class _ModuleParser(Evaluator):
         self,
         source: Source,
         outer: Outer,
-        safe: bool,
+        guard: Guard | None,
         node: ast.ClassDef,
         closures: Mapping[str, Mapping[str, Any]],
     ) -> None:
-        super().__init__(source, outer, safe)
+        super().__init__(source, outer, guard)
         self.node = node
         self.closures = closures
         self.names = ModuleNames(node.name)
@@ -130,9 +135,9 @@ class _ModuleParser(Evaluator):
         if decorated is None:
             self.fail(node, f"{node.name} is decorated with neither @T.prim_func nor @R.function")
         if decorated.language == "macro":
-            self.define(
-                node.name, parse_macro(self.source, node, self._outer_of(node), decorated.options)
-            )
+            outer = self._outer_of(node)
+            macro = parse_macro(self.source, node, outer, self.guard, decorated.options)
+            self.define(node.name, macro)
             return
         if decorated.language not in ("tir", "relax"):
             self.fail(node, f"{node.name}: a class is no function")
@@ -165,7 +170,7 @@ class _ModuleParser(Evaluator):
         for name, (definition, decorated) in self.definitions.items():
             if decorated.language == "tir" and definition.returns is not None:
                 parser = TIRParser(
-                    self.source, self._outer_of(definition), self.safe, definition, self.names
+                    self.source, self._outer_of(definition), self.guard, definition, self.names
                 )
                 wanted = parser.return_type()
                 self.names.return_dtypes[name] = None if wanted is None else wanted.dtype
@@ -177,7 +182,7 @@ class _ModuleParser(Evaluator):
             if decorated.language != "relax":
                 continue
             parser = RelaxParser(
-                self.source, self._outer_of(definition), self.safe, definition, self.names
+                self.source, self._outer_of(definition), self.guard, definition, self.names
             )
             parsers[name] = parser
             self._declare(name, parser.signature(decorated))
@@ -185,7 +190,7 @@ class _ModuleParser(Evaluator):
         for name, (definition, decorated) in self.definitions.items():
             if decorated.language == "tir":
                 functions[name] = TIRParser(
-                    self.source, self._outer_of(definition), self.safe, definition, self.names
+                    self.source, self._outer_of(definition), self.guard, definition, self.names
                 ).parse(decorated)
         open_ended = [name for name, parser in parsers.items() if parser.ret is None]
         # Who refers to a function whose result is known only when it is parsed.

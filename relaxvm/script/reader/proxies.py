@@ -179,12 +179,16 @@ class BufferFunction:
 
 
 class Macro:
-    """Statements under a name, put in place where script text calls them. Made by ``T.macro``."""
+    """Statements under a name, put in place where script text calls them. Made by ``T.macro``.
 
-    def __init__(self, source: Any, node: Any, outer: Any, hygienic: bool) -> None:
+    guard  what they may do: that of the text they stand in
+    """
+
+    def __init__(self, source: Any, node: Any, outer: Any, guard: Any, hygienic: bool) -> None:
         self.source = source
         self.node = node
         self.outer = outer
+        self.guard = guard
         self.hygienic = hygienic
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:

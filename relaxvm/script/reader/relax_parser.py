@@ -264,7 +264,7 @@ class RelaxParser(RelaxValues):
         decorated = decoration(self, node)
         if decorated is None or decorated.language != "relax":
             self.fail(node, "a function inside a function is decorated with @R.function")
-        inner = RelaxParser(self.source, self.outer, self.safe, node, self.module)
+        inner = RelaxParser(self.source, self.outer, self.guard, node, self.module)
         inner.scopes = list(self.scopes)
         info = inner.signature(decorated)
         # The function may call itself by its name.

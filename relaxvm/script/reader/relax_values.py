@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 from ...base import ParseError, StructInfoError
@@ -18,6 +20,7 @@ from ...relax import (
     DataflowBlock,
     DataflowVar,
     Expr,
+    FuncStructInfo,
     Function,
     ObjectStructInfo,
     StructInfo,
@@ -34,7 +37,7 @@ from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of
 from ...tir import Buffer, PrimFunc
 from . import records as rec
 from .evaluate import Evaluator
-from .guards import check_call
+from .guards import Guard, is_value, offered
 from .outer import MISSING, Outer
 from .proxies import DTypeFunction
 from .source import Source
@@ -62,7 +65,7 @@ class FunctionSymbols(Symbols):
         parser = self._parser
         found = parser.find_symbol(name)
         if found is not MISSING:
-            return found
+            return found if parser.guard is None else parser.guard.used(found)
         if self._collects or self._defines:
             made = TirVar(name, parser.declared.get(name, "int64"))
             parser.define(name, made)
@@ -77,7 +80,11 @@ class FunctionSymbols(Symbols):
         parser = self._parser
         try:
             source, expression = dimension_text(text)
-            inner = Evaluator(source, parser.outer, parser.safe)
+            outer, guard = parser.outer, parser.guard
+            if guard is None:
+                # The string may have come from anywhere, also to the user's own Python.
+                outer, guard = _OnlyValues(*outer.layers), Guard(len(text))
+            inner = Evaluator(source, outer, guard)
             inner.scopes = parser.scopes
             return inner.eval(expression)
         except ParseError as error:
@@ -99,6 +106,17 @@ class FunctionSymbols(Symbols):
                 'declare it with I.module_global_infos({"vdevice": [I.vdevice(...)]})'
             )
         return same[index]
+
+
+class _OnlyValues(Outer):
+    """Of the names around a script only those of plain data, IR and the script languages."""
+
+    __slots__ = ()
+
+    def lookup(self, name: str) -> Any:
+        found = super().lookup(name)
+        is_room = isinstance(found, ModuleType) and offered(found, "max")
+        return found if is_value(found) or is_room or name in ("min", "max") else MISSING
 
 
 def declared_symbols(function: ast.AST) -> dict[str, str]:
@@ -156,11 +174,11 @@ class RelaxValues(FunctionParser):
         self,
         source: Source,
         outer: Outer,
-        safe: bool,
+        guard: Guard | None,
         node: ast.FunctionDef,
         module: ModuleNames | None,
     ) -> None:
-        super().__init__(source, outer, safe, node, module)
+        super().__init__(source, outer, guard, node, module)
         self.params: list[Var] = []
         self.ret: StructInfo | None = None
         self.pure = True
@@ -221,7 +239,8 @@ class RelaxValues(FunctionParser):
     def call(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         """A call of an operator, of a function of the graph language, or of Python."""
         if isinstance(func, Maker):
-            return func.build(self.symbols, args, keywords)
+            build = partial(func.build, self.symbols)
+            return self.checked_call(build, args, keywords)
         args = [_widest(a) for a in args]
         keywords = {k: _widest(v) for k, v in keywords.items()}
         if isinstance(func, GlobalVar):
@@ -254,9 +273,6 @@ class RelaxValues(FunctionParser):
                 f"R.emit_te: wanted a Python function over te.Tensors, got {what}; "
                 "a loop function of the module is called with R.call_tir",
             )
-        refused = check_call(spec.func, list(spec.args)) if self.safe else None
-        if refused is not None:
-            self.fail(node, refused)
         return self.module.builder().call_te(spec.func, *spec.args, **spec.keywords)
 
     def subscript(self, node: ast.Subscript, value: Any, index: Any) -> Any:
@@ -272,7 +288,7 @@ class RelaxValues(FunctionParser):
             if isinstance(info, TensorStructInfo):
                 self.fail(node, "a tensor cannot be indexed here; use an operator such as R.take")
             return TupleGetItem(value, index, None, self.span(node))
-        return value[index]
+        return super().subscript(node, value, index)
 
     def value(self, node: ast.AST, value: Any) -> Expr:
         """`value` as an expression of the graph language. Raises ParseError if it is none."""
@@ -340,6 +356,9 @@ class RelaxValues(FunctionParser):
     # -- bindings
 
     def _variable(self, name: str, info: StructInfo, node: ast.AST) -> Var:
+        if self.guard is not None and isinstance(info, (TupleStructInfo, FuncStructInfo)):
+            # Each binding is annotated with all of it.
+            self.guard.used(info)
         body = self.bodies[-1]
         inner = body.outputs is not None and body.outputs.get(name) != body.at
         kind = DataflowVar if inner else Var

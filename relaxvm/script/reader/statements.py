@@ -13,6 +13,7 @@ from ...base import ParseError
 from ...ir import GlobalVar
 from ...relax import BlockBuilder
 from .evaluate import Evaluator, nearest
+from .guards import Guard
 from .outer import MISSING, Outer
 from .records import MetaVar, Record
 from .source import Source
@@ -110,11 +111,11 @@ class FunctionParser(Evaluator):
         self,
         source: Source,
         outer: Outer,
-        safe: bool,
+        guard: Guard | None,
         node: ast.FunctionDef,
         module: ModuleNames | None,
     ) -> None:
-        super().__init__(source, outer, safe)
+        super().__init__(source, outer, guard)
         self.node = node
         self.module = module
         if module is not None:

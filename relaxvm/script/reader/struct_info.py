@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 from ...base import StructInfoError
@@ -28,6 +29,7 @@ from ...relax import (
 from ...tir import max as tir_max
 from ...tir import min as tir_min
 from .evaluate import Evaluator
+from .guards import VALUES, Guard
 from .outer import MISSING, Outer
 from .proxies import DTypeFunction
 from .source import Source, text_source
@@ -92,7 +94,7 @@ class _SymbolText(Evaluator):
     """Evaluates the text of a symbolic dimension outside script text."""
 
     def __init__(self, source: Source, symbols: Symbols) -> None:
-        super().__init__(source, Outer(_DIMENSION_FUNCTIONS), safe=True)
+        super().__init__(source, Outer(_DIMENSION_FUNCTIONS), Guard(len(source.lines[0])))
         self._symbols = symbols
 
     def find(self, name: str) -> Any:
@@ -101,15 +103,12 @@ class _SymbolText(Evaluator):
         return self._symbols.symbol(name)
 
 
-class _DimensionFunctions:
-    """What ``T.`` offers inside the text of a dimension."""
-
-    max = staticmethod(tir_max)
-    min = staticmethod(tir_min)
-    int64 = DTypeFunction("int64")
-
-
-_DIMENSION_FUNCTIONS: Mapping[str, Any] = {"min": tir_min, "max": tir_max, "T": _DimensionFunctions}
+# What is known inside the text of a dimension.
+_DIMENSION_FUNCTIONS: Mapping[str, Any] = {
+    "min": tir_min,
+    "max": tir_max,
+    "T": SimpleNamespace(min=tir_min, max=tir_max, int64=DTypeFunction("int64")),
+}
 
 
 def _dimensions(values: Any, symbols: Symbols, what: str) -> Any:
@@ -138,7 +137,7 @@ class Maker:
     def __call__(self, *args: Any, **keywords: Any) -> StructInfo:
         return self._make(Symbols(), *args, **keywords)
 
-    def build(self, symbols: Symbols, args: list[Any], keywords: dict[str, Any]) -> StructInfo:
+    def build(self, symbols: Symbols, *args: Any, **keywords: Any) -> StructInfo:
         """As a call, with the strings looked up in `symbols`."""
         return self._make(symbols, *args, **keywords)
 
@@ -147,6 +146,9 @@ class Maker:
 
     def __repr__(self) -> str:
         return f"R.{self.__name__}"
+
+
+VALUES[Maker] = ""
 
 
 def as_struct_info(value: Any) -> StructInfo:

@@ -29,6 +29,7 @@ from ...tir import (
 )
 from ...tir import op as tir_op
 from . import records as rec
+from .guards import Guard
 from .outer import Outer
 from .proxies import (
     Macro,
@@ -49,11 +50,11 @@ class TIRExpressions(FunctionParser):
         self,
         source: Source,
         outer: Outer,
-        safe: bool,
+        guard: Guard | None,
         node: ast.FunctionDef,
         module: ModuleNames | None,
     ) -> None:
-        super().__init__(source, outer, safe, node, module)
+        super().__init__(source, outer, guard, node, module)
         self.params: list[Var] = []
         self.buffer_map: dict[Var, Buffer] = {}
         self.suites: list[Suite] = []
@@ -98,7 +99,7 @@ class TIRExpressions(FunctionParser):
                 self.fail(
                     node, f"a {type(value).__name__} cannot be indexed; declare a buffer of it"
                 )
-            return value[index]
+            return super().subscript(node, value, index)
         given = index if isinstance(index, tuple) else (index,)
         return self.access(node, value, given)
 

@@ -464,9 +464,9 @@ class TIRParser(TIRBindings):
             )
         args, keywords = self.arguments(node)
         values = _bind_arguments(self, node, macro.node, args, keywords)
-        former = (self.source, self.outer, self.scopes)
+        former = (self.source, self.outer, self.scopes, self.guard)
         self.macro_depth += 1
-        self.source = macro.source
+        self.source, self.guard = macro.source, macro.guard
         if macro.hygienic:
             self.outer, self.scopes = macro.outer, [dict(self.scopes[0])]
         try:
@@ -476,7 +476,7 @@ class TIRParser(TIRBindings):
                 for stmt in macro.node.body:
                     self.statement(stmt)
         finally:
-            self.source, self.outer, self.scopes = former
+            self.source, self.outer, self.scopes, self.guard = former
             self.macro_depth -= 1
 
 
