@@ -15,16 +15,21 @@ import difflib
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
 
 from ...base import InternalError, ParseError, Span
-from ...ir import EQ, NE, And, Not, Or, PrimExpr
+from ...ir import EQ, NE, And, BaseFunc, GlobalInfo, Map, Node, Not, Or, PrimExpr, Range, Var, walk
 from ...ir.expr import binary
-from ...tir import if_then_else
+from ...relax import Expr, StructInfo
+from ...target import Target
+from ...tir import Buffer, BufferRegion, IterVar, if_then_else
 from ...tir import max as tir_max
 from ...tir import min as tir_min
 from .guards import Guard, is_decorator
 from .outer import MISSING, Outer
+from .proxies import DTypeFunction
 from .source import Source
 
 __all__ = ["Evaluator", "Hidden", "nearest"]
@@ -82,6 +87,9 @@ _WHAT = {
     ast.YieldFrom: "yield",
     ast.Starred: "a starred expression here",
 }
+
+
+T = TypeVar("T")
 
 
 class Hidden:
@@ -142,13 +150,26 @@ class Evaluator:
 
     def wrap(self, node: ast.AST, error: Exception) -> Exception:
         """`error`, raised while `node` was evaluated, as a ParseError that points there."""
-        if isinstance(error, (ParseError, InternalError)):
+        if isinstance(error, InternalError):
             return error
+        if isinstance(error, ParseError):
+            return error if error.lineno else self.source.error(node, error.msg)
         if isinstance(error, RecursionError):
             return self.source.error(node, "this is nested too deeply")
         known = type(error).__module__.startswith("relaxvm")
         text = str(error) if known else f"{type(error).__name__}: {error}"
         return self.source.error(node, text)
+
+    def at(self, node: ast.AST, parse: Callable[[], T]) -> T:
+        """``parse()``, with mistakes that have no place yet pointing at `node`."""
+        try:
+            return parse()
+        except Exception as error:
+            # Whatever goes wrong while IR is built is a mistake at this place of the text.
+            placed = self.wrap(node, error)
+            if placed is error:
+                raise
+            raise placed from error
 
     # -- the walk
 
@@ -268,13 +289,7 @@ class Evaluator:
 
     def apply(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         """As `call`, with mistakes pointing at the call."""
-        try:
-            return self.call(node, func, args, keywords)
-        except ParseError:
-            raise
-        except Exception as error:
-            # Whatever goes wrong while a call is built is a mistake at this place of the text.
-            raise self.wrap(node, error) from error
+        return self.at(node, lambda: self.call(node, func, args, keywords))
 
     def call(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         """``func(*args, **keywords)``"""
@@ -492,18 +507,56 @@ class Evaluator:
             self.fail(node, f"{what}: wanted a dict, got {type(value).__name__}")
         made = {}
         for key, item in value.items():
-            made[self.string(node, key, f"{what}: a key")] = plain(item)
+            name = self.string(node, key, f"{what}: a key")
+            made[name] = self.remark(node, item, f"{what}: {name!r}")
         return made
 
+    def remark(self, node: ast.AST, value: Any, what: str) -> Any:
+        """`value` as an attribute: numbers, text, None, IR, and lists and dicts of these.
 
-def plain(value: Any) -> Any:
-    """Constants of dtype bool as Python's bools, inside lists too."""
-    if isinstance(value, PrimExpr) and value.dtype.is_bool and hasattr(value, "value"):
-        return bool(value.value)
-    if isinstance(value, (list, tuple)):
-        return tuple(plain(v) for v in value)
-    return value
+        Constants of dtype bool become Python's, names of dtypes text. Raises ParseError for
+        anything else: it could not be printed and read back.
+        """
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        if isinstance(value, DTypeFunction):
+            value = value.dtype
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, (list, tuple)):
+            return tuple(self.remark(node, v, what) for v in value)
+        if isinstance(value, Mapping):
+            return Map(self.attributes(node, value, what))
+        if isinstance(value, np.generic):
+            return self.remark(node, value.item(), what)
+        if isinstance(value, PrimExpr) and value.dtype.is_bool and hasattr(value, "value"):
+            return bool(value.value)
+        if not isinstance(value, _REMARKS) or isinstance(value, BaseFunc):
+            name = getattr(value, "__name__", "")
+            self.fail(
+                node,
+                f"{what}: wanted a number, text, IR, or a list or dict of these, "
+                f"got {type(value).__name__} {name}".rstrip(),
+            )
+        self._check_symbols(node, value, what)
+        return value
 
+    def _check_symbols(self, node: ast.AST, value: Node, what: str) -> None:
+        """Refuse scalar variables that no name of the script leads to: text cannot say which."""
+        free = {v: None for v in walk(value) if isinstance(v, Var)}
+        if free:
+            for scope in self.scopes:
+                for known in scope.values():
+                    for each in known if isinstance(known, tuple) else (known,):
+                        if isinstance(each, Node):
+                            for v in walk(each):
+                                free.pop(v, None)  # type: ignore[call-overload]
+        if free and not isinstance(value, IterVar):
+            self.fail(node, f"{what}: the variable {next(iter(free)).name!r} is bound nowhere")
+
+
+# IR that the text form can write as the value of an attribute.
+_REMARKS = (PrimExpr, Range, IterVar, Buffer, BufferRegion, Target, GlobalInfo, StructInfo, Expr)
 
 _TABLE: dict[type[ast.AST], Callable[[Evaluator, Any], Any]] = {
     ast.Constant: Evaluator._constant,

@@ -42,6 +42,7 @@ from ...relax import (
     TupleStructInfo,
     Var,
 )
+from ...relax.operators import Axes, DtypeParts
 from ...runtime import NDArray
 from ...tir import Buffer, BufferLoad, BufferRegion, IterVar
 from .outer import MISSING
@@ -105,6 +106,8 @@ VALUES: dict[type, str] = {
     BufferLoad: "dtype astype buffer indices",
     BufferRegion: "buffer region",
     Expr: _TENSOR,
+    Axes: "",
+    DtypeParts: "bits code lanes type_code",
     ShapeExpr: f"{_TENSOR} values",
     PrimValue: f"{_TENSOR} value",
     StringImm: f"{_TENSOR} value",

@@ -41,13 +41,14 @@ def parse_definition(
     """A function that stands alone. Raises ParseError at the first mistake."""
     function: BaseFunc
     if decorated.language == "tir":
-        function = TIRParser(source, outer, guard, node, None).parse(decorated)
+        loops = TIRParser(source, outer, guard, node, None)
+        function = loops.at(node, lambda: loops.parse(decorated))
     else:
         parser = RelaxParser(source, outer, guard, node, None)
-        info = parser.signature(decorated)
+        info = parser.at(node, lambda: parser.signature(decorated))
         # A function that calls itself does so by its own name.
         parser.scopes.insert(1, {node.name: GlobalVar(node.name, info, source.span(node))})
-        function = parser.parse()
+        function = parser.at(node, parser.parse)
     if decorated.options.get("check_well_formed", True):
         check_function(source, node, function)
     return function
@@ -70,7 +71,8 @@ def parse_class(
         where = decorated.node if decorated.node is not None else node
         raise source.error(where, f"I.ir_module has no option {', '.join(sorted(unknown))}")
     parser = _ModuleParser(source, outer, guard, node, closures or {})
-    return parser.parse(bool(decorated.options.get("check_well_formed", True)))
+    check = bool(decorated.options.get("check_well_formed", True))
+    return parser.at(node, lambda: parser.parse(check))
 
 
 class _ModuleParser(Evaluator):
@@ -155,7 +157,8 @@ class _ModuleParser(Evaluator):
             for key, infos in value.infos.items():
                 if not isinstance(infos, (list, tuple)):
                     self.fail(node, f"I.module_global_infos: {key!r}: wanted a list")
-                self.global_infos[self.string(node, key, "a key")] = tuple(infos)
+                name = self.string(node, key, "a key")
+                self.global_infos[name] = self.remark(node, infos, "I.module_global_infos")
         elif not isinstance(value, str) and value is not Ellipsis:
             self.fail(node, "this means nothing in a module class")
 

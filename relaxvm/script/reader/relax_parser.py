@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ...ir import Map, walk
@@ -116,14 +117,14 @@ class RelaxParser(RelaxValues):
             if isinstance(stmt, ast.Return):
                 if at + 1 < len(stmts):
                     self.fail(stmts[at + 1], "this is never reached: it stands after return")
-                if stmt.value is None:
-                    self.fail(stmt, "return needs a value; R.tuple() is the empty one")
-                return self._result(stmt, self.value(stmt.value, self.eval(stmt.value)))
+                return self.at(stmt, partial(self._result, stmt))
             self.statement(stmt)
         self.fail(self.node, f"{self.node.name} has no return; a graph function ends with one")
 
-    def _result(self, stmt: ast.Return, value: Any) -> Expr:
-        value = self.flat(value, stmt)
+    def _result(self, stmt: ast.Return) -> Expr:
+        if stmt.value is None:
+            self.fail(stmt, "return needs a value; R.tuple() is the empty one")
+        value = self.flat(self.value(stmt.value, self.eval(stmt.value)), stmt)
         return value if is_leaf(value) else self.emit(self.fresh("gv"), value, stmt)
 
     def _close(self, result: Any) -> SeqExpr:

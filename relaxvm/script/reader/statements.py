@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
-from ...base import ParseError
 from ...ir import GlobalVar
 from ...relax import BlockBuilder
 from .evaluate import Evaluator, nearest
@@ -129,13 +128,7 @@ class FunctionParser(Evaluator):
         if handler is None:
             what = _UNSUPPORTED.get(type(node), type(node).__name__)
             self.fail(node, f"{what} is not in the language of {self.language}")
-        try:
-            handler(self, node)
-        except ParseError:
-            raise
-        except Exception as error:
-            # Whatever goes wrong while a statement is built is a mistake at this place of the text.
-            raise self.wrap(node, error) from error
+        self.at(node, lambda: handler(self, node))
 
     def check_signature(self) -> None:
         """Refuse parameter kinds that no script function has."""

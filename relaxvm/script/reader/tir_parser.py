@@ -214,8 +214,9 @@ class TIRParser(TIRBindings):
         span = self.span(node)
         if isinstance(value, rec.Attr):
             key = self.string(node, value.key, "T.attr")
+            about = self.remark(node, value.node, "T.attr")
             expr = self.expression(node, value.value)
-            return lambda body: AttrStmt(value.node, key, expr, body, span)
+            return lambda body: AttrStmt(about, key, expr, body, span)
         if isinstance(value, rec.Assert):
             condition, message = (
                 self._condition(node, value.condition),
