@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,8 +17,13 @@ _ALWAYS_TAKEN = ("buffer", "float", "metadata", "range")
 
 def identifier(text: str) -> str:
     """`text` as a Python identifier: other characters become underscores; no keyword."""
-    name = _NOT_WORD.sub("_", text) or "v"
-    if name[0].isdigit():
+    if text.isascii():
+        name = _NOT_WORD.sub("_", text) or "v"
+    else:
+        # As Python itself reads names.
+        wide = unicodedata.normalize("NFKC", text)
+        name = "".join(c if f"_{c}".isidentifier() else "_" for c in wide)
+    if not name.isidentifier():
         name = f"v{name}"
     return f"{name}_" if keyword.iskeyword(name) or name == "__debug__" else name
 

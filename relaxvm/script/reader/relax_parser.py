@@ -38,7 +38,7 @@ from . import records as rec
 from .evaluate import Hidden
 from .outer import MISSING
 from .proxies import UNNAMED, renamed_var
-from .relax_values import Body, FunctionSymbols, RelaxValues
+from .relax_values import Body, FunctionSymbols, RelaxValues, called_name
 from .statements import Decorated, ModuleNames, decoration
 from .struct_info import as_struct_info
 
@@ -209,7 +209,7 @@ class RelaxParser(RelaxValues):
     @contextlib.contextmanager
     def _defining(self, value: ast.expr | None) -> Iterator[None]:
         """Inside ``R.match_cast(...)`` strings may name new symbols."""
-        is_cast = isinstance(value, ast.Call) and _called_name(value) == "match_cast"
+        is_cast = isinstance(value, ast.Call) and called_name(value) == "match_cast"
         former = self.symbols
         if is_cast:
             self.symbols = FunctionSymbols(self, defines=True)
@@ -375,7 +375,7 @@ class RelaxParser(RelaxValues):
     def _output_call(self, node: ast.With) -> ast.Call | None:
         last = node.body[-1]
         if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call):
-            if _called_name(last.value) == "output":
+            if called_name(last.value) == "output":
                 return last.value
         return None
 
@@ -429,12 +429,6 @@ class RelaxParser(RelaxValues):
             elif self.find(name) is MISSING:
                 hidden = f"{name} is visible only inside its dataflow block; add it to R.output"
                 self.define(name, Hidden(hidden))
-
-
-def _called_name(node: ast.Call) -> str:
-    if isinstance(node.func, ast.Attribute):
-        return node.func.attr
-    return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _bound_names(stmt: ast.stmt) -> list[str]:

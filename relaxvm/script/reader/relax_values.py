@@ -44,7 +44,7 @@ from .source import Source
 from .statements import FunctionParser, ModuleNames
 from .struct_info import Maker, Symbols, as_struct_info, dimension_text
 
-__all__ = ["Body", "FunctionSymbols", "RelaxValues"]
+__all__ = ["Body", "FunctionSymbols", "RelaxValues", "called_name"]
 
 
 class FunctionSymbols(Symbols):
@@ -66,7 +66,7 @@ class FunctionSymbols(Symbols):
         found = parser.find_symbol(name)
         if found is not MISSING:
             return found if parser.guard is None else parser.guard.used(found)
-        if self._collects or self._defines:
+        if self._collects or self._defines or parser.in_callable():
             made = TirVar(name, parser.declared.get(name, "int64"))
             parser.define(name, made)
             return made
@@ -191,6 +191,9 @@ class RelaxValues(FunctionParser):
         # The function this one stands in.
         self._around: RelaxValues | None = None
         self._counters: dict[str, int] = {}
+        # The struct info being built, and all that stands inside R.Callable(...).
+        self._making: ast.AST | None = None
+        self._in_callables: set[ast.AST] | None = None
 
     # -- struct info
 
@@ -218,6 +221,17 @@ class RelaxValues(FunctionParser):
             return outer if isinstance(outer, PrimExpr) else MISSING
         return found
 
+    def in_callable(self) -> bool:
+        """Whether the struct info being built stands inside ``R.Callable(...)``, which binds the
+        symbols of its parameters itself.
+        """
+        if self._in_callables is None:
+            self._in_callables = set()
+            for node in ast.walk(self.node):
+                if isinstance(node, ast.Call) and called_name(node) == "Callable":
+                    self._in_callables.update(ast.walk(node))
+        return self._making in self._in_callables
+
     def is_bound_symbol(self, symbol: TirVar) -> bool:
         """Whether a parameter or a cast before this place binds `symbol`."""
         if any(id(symbol) in body.symbols for body in self.bodies):
@@ -239,6 +253,7 @@ class RelaxValues(FunctionParser):
     def call(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         """A call of an operator, of a function of the graph language, or of Python."""
         if isinstance(func, Maker):
+            self._making = node
             build = partial(func.build, self.symbols)
             return self.checked_call(build, args, keywords)
         args = [_widest(a) for a in args]
@@ -388,6 +403,13 @@ _FROM_OUTSIDE = (
     "{} is a function from outside the module; define it in the same class and use its name, "
     "or add it with BlockBuilder.add_func"
 )
+
+
+def called_name(node: ast.Call) -> str:
+    """The last part of the name that `node` calls, or ""."""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def _widest(value: Any) -> Any:
