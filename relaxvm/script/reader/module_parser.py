@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...ir import BaseFunc, GlobalVar, IRModule
+from ...relax import ObjectStructInfo
 from .checks import check_function, check_module
 from .evaluate import Evaluator
 from .guards import Guard
@@ -48,6 +49,8 @@ def parse_definition(
         info = parser.at(node, lambda: parser.signature(decorated))
         # A function that calls itself does so by its own name.
         parser.scopes.insert(1, {node.name: GlobalVar(node.name, info, source.span(node))})
+        if parser.ret is None and _mentioned(node, [node.name]):
+            parser.ret = ObjectStructInfo()
         function = parser.at(node, parser.parse)
     if decorated.options.get("check_well_formed", True):
         check_function(source, node, function)
@@ -203,9 +206,12 @@ class _ModuleParser(Evaluator):
             parser = parsers[name]
             parser.scopes[0].update(self.names.global_vars)
             used.update(users[name])
+            if parser.ret is None and name in used:
+                # Who called it, itself maybe, was told no more than that.
+                parser.ret = ObjectStructInfo()
             function = parser.parse()
             functions[name] = function
-            if parser.ret is None and name not in used:
+            if parser.ret is None:
                 self._declare(name, function.struct_info)  # type: ignore[attr-defined]
         return functions
 
@@ -232,13 +238,17 @@ def _callees_first(names: Iterable[str], calls: Mapping[str, list[str]]) -> list
 
 
 def _mentioned(node: ast.AST, names: list[str]) -> list[str]:
-    """Which of `names` stand in the text under `node`."""
+    """Which functions of that name the text under `node` refers to."""
     if not names:
         return []
-    found: set[str] = set()
+    plain: set[str] = set()
+    own: set[str] = set()
+    through_module: set[str] = set()
     for n in ast.walk(node):
         if isinstance(n, ast.Name):
-            found.add(n.id)
+            (plain if isinstance(n.ctx, ast.Load) else own).add(n.id)
+        elif isinstance(n, ast.arg):
+            own.add(n.arg)
         elif isinstance(n, ast.Attribute):
-            found.add(n.attr)
-    return [name for name in names if name in found]
+            through_module.add(n.attr)
+    return [name for name in names if name in through_module or name in plain - own]

@@ -277,6 +277,9 @@ class RelaxParser(RelaxValues):
         function = inner._function(inner._close(result), inner.attrs)
         if inner.ret is None and not _mentions(function, itself):
             info = function.struct_info
+        elif inner.ret is None:
+            # It was told no more than that of itself.
+            function = function.replace(ret_struct_info=info.ret)
         var = self._variable(node.name, info, node)
         if _mentions(function, itself) and type(var) is Var:
             var = itself
