@@ -6,6 +6,7 @@ import ast
 import builtins
 import sys
 from collections.abc import Mapping
+from functools import partial
 from types import FrameType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
@@ -147,11 +148,8 @@ def parse_text(
     guard = Guard(len(text), extra.values())
     evaluator = Evaluator(source, Outer(known), guard)
     made: list[Any] = []
-    try:
-        for stmt in tree.body:
-            _top_level(evaluator, source, stmt, known, made)
-    except RecursionError as error:
-        raise source.error(tree.body[0], "this is nested too deeply") from error
+    for stmt in tree.body:
+        evaluator.at(stmt, partial(_top_level, evaluator, source, stmt, known, made))
     if len(made) != 1:
         where = tree.body[0] if tree.body else ast.Pass(lineno=1, col_offset=0)
         raise source.error(where, f"wanted one module or function, the text defines {len(made)}")
