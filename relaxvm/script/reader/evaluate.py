@@ -27,7 +27,7 @@ from ...target import Target
 from ...tir import Buffer, BufferRegion, IterVar, if_then_else
 from ...tir import max as tir_max
 from ...tir import min as tir_min
-from .guards import Guard, is_decorator
+from .guards import UNCOUNTED, Guard, is_decorator
 from .outer import MISSING, Outer
 from .proxies import DTypeFunction
 from .source import Source
@@ -200,7 +200,9 @@ class Evaluator:
             self.fail(node, f"unknown name {node.id}{nearest(node.id, names)}")
         if isinstance(value, Hidden):
             self.fail(node, value.why)
-        return value if self.guard is None else self.guard.used(value)
+        if self.guard is None or type(value) in UNCOUNTED:
+            return value
+        return self.guard.used(value)
 
     def _attribute(self, node: ast.Attribute) -> Any:
         value = self.eval(node.value)
@@ -289,7 +291,13 @@ class Evaluator:
 
     def apply(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         """As `call`, with mistakes pointing at the call."""
-        return self.at(node, lambda: self.call(node, func, args, keywords))
+        try:
+            return self.call(node, func, args, keywords)
+        except ParseError:
+            raise
+        except Exception as error:
+            # Whatever goes wrong while a call is built is a mistake at this place of the text.
+            raise self.wrap(node, error) from error
 
     def call(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
         """``func(*args, **keywords)``"""
@@ -301,12 +309,8 @@ class Evaluator:
             # Python would index such a value for ever.
             for value in args:
                 self._check_iterable(node, value, only_indexed=True)
-        if is_decorator(func):
+        elif is_decorator(func):
             self.fail(node, f"{func.__name__} decorates a definition; it is no function to call")
-        return self.checked_call(func, args, keywords)
-
-    def checked_call(self, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
-        """``func(*args, **keywords)``, as far as text may make that call."""
         if self.guard is not None:
             return self.guard.call(func, args, keywords)
         return func(*args, **keywords)

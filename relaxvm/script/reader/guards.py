@@ -13,7 +13,6 @@ import ast
 import re
 from collections.abc import Callable, ItemsView, Iterable, KeysView, Mapping, ValuesView
 from types import (
-    BuiltinFunctionType,
     BuiltinMethodType,
     FunctionType,
     MethodType,
@@ -129,6 +128,10 @@ _SINGLE = frozenset(
     (bool, int, float, type(None), slice, TirVar, IntImm, FloatImm, Buffer, Var, DataflowVar)
 )
 _READABLE: dict[type, frozenset[str] | None] = {}
+# The types met so far that are in the table.
+_KNOWN: set[type] = set()
+# What the script languages were asked for so far and offer.
+_OFFERED: dict[tuple[ModuleType, str], Any] = {}
 
 
 def _readable(kind: type) -> frozenset[str] | None:
@@ -141,7 +144,13 @@ def _readable(kind: type) -> frozenset[str] | None:
         if base is kind or kind.__module__.startswith("relaxvm"):
             # Types of the caller's own are not kept alive for ever.
             _READABLE[kind] = names
+            if names is not None:
+                _KNOWN.add(kind)
         return names
+
+
+# Types of which no values count, when a name is used.
+UNCOUNTED: set[type] = {*_SINGLE, ModuleType, FunctionType, type}
 
 
 def is_value(value: Any) -> bool:
@@ -235,24 +244,34 @@ class Guard:
         """`value`, of which text makes use once more: an expression under a name counts in full
         each time, so that what is built stays in proportion to the text.
         """
-        if type(value) not in _SINGLE and isinstance(value, (PrimExpr, StructInfo, Expr)):
-            self.charge(self.size(value))
+        kind = type(value)
+        if kind not in UNCOUNTED:
+            if isinstance(value, (PrimExpr, StructInfo, Expr)):
+                self.charge(self.size(value))
+            elif kind.__module__.startswith("relaxvm"):
+                UNCOUNTED.add(kind)
         return value
 
     def held(self, items: Any) -> Any:
         """`items`, a container that text has made. Raises TIRError for what text cannot hold."""
+        total = 1 + len(items)
         for each in (items, items.values()) if type(items) is dict else (items,):
             for item in each:
                 if type(item) not in _SINGLE:
                     self.check(item)
-        self.charge(self.size(items))
+                    total += self.size(item, 1)
+        self.charge(total)
         return items
 
     # -- what
 
     def check(self, value: Any) -> None:
         """Raise TIRError if text may not pass `value` around."""
-        if _readable(type(value)) is None and id(value) not in self._granted:
+        if (
+            type(value) not in _KNOWN
+            and _readable(type(value)) is None
+            and id(value) not in self._granted
+        ):
             raise TIRError(f"{_described(value)} is no value; text cannot pass it around")
 
     def gives(self, value: Any) -> Any:
@@ -260,7 +279,7 @@ class Guard:
         data.
         """
         kind = type(value)
-        if _readable(kind) is None and id(value) not in self._granted:
+        if kind not in _KNOWN and _readable(kind) is None and id(value) not in self._granted:
             raise TIRError(f"this gives {_described(value)}, which is no value of script text")
         if kind in _CONTAINERS:
             self.charge(len(value))
@@ -270,9 +289,17 @@ class Guard:
         """``value.name``, or MISSING. Raises TIRError for what text may not read."""
         kind = type(value)
         if kind is ModuleType:
+            known = _OFFERED.get((value, name))
+            if known is not None:
+                return known
             if name.startswith("_"):
                 raise TIRError(f"the private attribute {name} cannot be read by text")
-            return getattr(value, name, MISSING) if offered(value, name) else MISSING
+            if not offered(value, name):
+                return MISSING
+            found = getattr(value, name, MISSING)
+            if name in vars(value):
+                _OFFERED[value, name] = found
+            return found
         allowed = _readable(kind)
         if allowed is not None and name in allowed:
             if kind in _CONTAINERS:
@@ -314,15 +341,19 @@ class Guard:
             kind = type(value)
             if kind in _SINGLE:
                 continue
-            self.check(value)
-            if kind in _CONTAINERS or func is str:
+            if kind not in _KNOWN:
+                self.check(value)
+            if kind is str:
+                self._left -= len(value)
+            elif kind in _CONTAINERS or func is str:
                 self.charge(self.size(value))
             elif kind is range and func is not range:
                 self.charge(len(value))
-        limit = _NUMBERS.get(func) if isinstance(func, (type, BuiltinFunctionType)) else None
-        if limit is not None:
-            limit(*args, *keywords.values())
-        made = self.gives(func(*args, **keywords))
+        if type(func) is not FunctionType and id(func) in _COSTLY:
+            _COSTLY[id(func)](*args, *keywords.values())
+        made = func(*args, **keywords)
+        if type(made) not in _KNOWN or type(made) in _CONTAINERS:
+            self.gives(made)
         if id(func) in self._granted and type(made) in (list, tuple, dict, set, frozenset):
             # What the caller's own function put in may be anything.
             self.held(made)
@@ -378,8 +409,8 @@ def _sum(_: Any, start: Any = 0) -> None:
         raise TIRError("sum adds numbers and expressions, not sequences")
 
 
-# Builtins that could take very long over few arguments.
-_NUMBERS: Mapping[Any, Callable[..., None]] = {int: _int, round: _round, sum: _sum}
+# Builtins that could take very long over few arguments, by identity.
+_COSTLY: Mapping[int, Callable[..., None]] = {id(int): _int, id(round): _round, id(sum): _sum}
 
 
 def _described(value: Any) -> str:

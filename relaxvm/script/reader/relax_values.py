@@ -255,7 +255,9 @@ class RelaxValues(FunctionParser):
         if isinstance(func, Maker):
             self._making = node
             build = partial(func.build, self.symbols)
-            return self.checked_call(build, args, keywords)
+            if self.guard is None:
+                return build(*args, **keywords)
+            return self.guard.call(build, args, keywords)
         args = [_widest(a) for a in args]
         keywords = {k: _widest(v) for k, v in keywords.items()}
         if isinstance(func, GlobalVar):

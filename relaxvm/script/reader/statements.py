@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
+from ...base import ParseError
 from ...ir import GlobalVar
 from ...relax import BlockBuilder
 from .evaluate import Evaluator, nearest
@@ -128,7 +129,15 @@ class FunctionParser(Evaluator):
         if handler is None:
             what = _UNSUPPORTED.get(type(node), type(node).__name__)
             self.fail(node, f"{what} is not in the language of {self.language}")
-        self.at(node, lambda: handler(self, node))
+        try:
+            handler(self, node)
+        except ParseError as error:
+            if error.lineno:
+                raise
+            raise self.wrap(node, error) from error
+        except Exception as error:
+            # Whatever goes wrong while a statement is built is a mistake at this place of the text.
+            raise self.wrap(node, error) from error
 
     def check_signature(self) -> None:
         """Refuse parameter kinds that no script function has."""
