@@ -331,3 +331,132 @@ def test_an_import_may_name_what_the_languages_offer():
     text = "from tvm.script.tir import exp as e\n@T.prim_func\ndef f(A: T.Buffer((4,))):\n"
     made = from_source(f"{text}    A[0] = e(A[1])\n")
     assert made.body.value.op.name == "tir.exp"
+
+
+# -- how much
+
+
+def doubling(start, step, end, head="@T.prim_func\ndef f(A: T.Buffer((4,), 'int32'), n: T.int32):"):
+    """Text in which each of many lines means twice as much as the one before."""
+    steps = [f"    x{i + 1} = {step.format(x=f'x{i}')}" for i in range(200)]
+    return "\n".join([head, f"    x0 = {start}", *steps, f"    {end}"]) + "\n"
+
+
+GRAPH = "@R.function\ndef f(x0: R.Tensor((4,), 'int32')):"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        doubling("T.meta_var(n)", "T.meta_var({x} * {x})", "A[0] = x200"),
+        doubling("T.meta_var(n)", "T.meta_var([{x} * {x}][0])", "A[0] = x200"),
+        doubling("T.meta_var([1])", "T.meta_var([{x}, {x}])", "T.func_attr({'a': x200})"),
+        doubling("T.meta_var([1])", "T.meta_var({x} + {x})", "T.func_attr({'a': x200})"),
+        doubling("T.meta_var((1,))", "T.meta_var(({x},))", "T.evaluate(len({x200}))"),
+        doubling("'a'", "{x} + {x}", "T.evaluate(1)"),
+        doubling("'a'", "f'{{{x}}}{{{x}}}'", "T.evaluate(1)"),
+        doubling(
+            "T.alloc_buffer((n,))",
+            "T.alloc_buffer(({x}.shape[0] * {x}.shape[0],))",
+            "T.evaluate(1)",
+        ),
+        doubling("x0", "({x}, {x})", "return x200", GRAPH),
+        doubling("T.meta_var(R.tuple(x0))", "T.meta_var(R.tuple({x}, {x}))", "return x200", GRAPH),
+        doubling(
+            "T.meta_var(R.Object)",
+            "T.meta_var(R.Tuple({x}, {x}))",
+            "return R.match_cast(x0, x200)",
+            GRAPH,
+        ),
+        f"{GRAPH}\n    return R.const([[0] * 1000] * 100000)\n",
+        f"{GRAPH}\n    return R.const([range(10 ** 9)])\n",
+        f"{GRAPH}\n    return R.prim_value(round(1, -10 ** 9))\n",
+        f"{GRAPH}\n    return R.prim_value(len(sum([[1]] * 100000, [])))\n",
+        f"{GRAPH}\n    return R.str(str([[0] * 1000] * 100000))\n",
+        f"{GRAPH}\n" + "    y = T.meta_var([0] * 900000)\n" * 3 + "    return x0\n",
+    ],
+    ids=range(17),
+)
+def test_what_a_text_builds_is_in_proportion_to_its_length(text):
+    with pytest.raises(ParseError, match="too many|too deeply|too much|no value|sum adds|sequence"):
+        from_source(text)
+
+
+# -- what the caller gives, and the caller's own Python
+
+
+TEXT = "@R.function\ndef f(x: R.Tensor((4,), 'float32')):\n    return R.add(x, {})\n"
+
+
+def test_functions_that_the_caller_gives_may_be_called_and_give_values_only():
+    made = from_source(TEXT.format("f(w)"), {"f": R.const, "w": np.ones(4, "float32")})
+    assert isinstance(made, relax.Function)
+    for gives in (object(), open, sys, [sys], {"a": (len,)}):
+        with pytest.raises(ParseError, match="no value") as caught:
+            from_source(TEXT.format("f()"), {"f": lambda gives=gives: gives})
+        assert caught.value.lineno == 3
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["w.tofile('/nowhere')", "np.load('a')", "np.pi", "c.a", "w.ctypes", "w.__class__", "m['k'].w"],
+)
+def test_attributes_of_what_the_caller_gives_cannot_be_read(use):
+    class Config:
+        a = 1
+
+    given = {"w": np.ones(4), "np": np, "c": Config(), "m": {"k": Config()}}
+    with pytest.raises(ParseError, match="text cannot use|has no|private|no value"):
+        from_source(TEXT.format(use), given)
+
+
+def test_values_of_the_callers_own_python_are_the_callers(tmp_path):
+    array = np.ones(4, "float32")
+    path = tmp_path / "written"
+
+    @R.function
+    def f(x: R.Tensor((4,), "float32")):
+        y = R.add(x, R.const(array.astype("float32").reshape(4)))
+        z = R.call_pure_packed(str(array.tofile(path)), y, sinfo_args=R.Object)
+        return z
+
+    assert path.exists() and isinstance(f, relax.Function)
+
+
+def test_a_string_in_the_callers_own_python_is_read_as_a_strangers(tmp_path):
+    path = tmp_path / "written"
+    k = 4
+    assert k and path
+    for size, message in [("open(path, 'w')", "unknown name open"), ("path.parent", "unknown")]:
+        with pytest.raises(ParseError, match=message):
+
+            @R.function
+            def f(x: R.Tensor((size,), "float32")):
+                return x
+
+    @R.function
+    def g(x: R.Tensor(("n * k",), "float32"), y: R.Tensor(("n",), "float32")):
+        return x
+
+    assert str(g.params[0].struct_info.shape[0]) == "n*T.int64(4)" or not path.exists()
+    assert not path.exists()
+
+
+def test_a_macro_does_what_those_may_do_who_wrote_it():
+    config = {"scale": np.float32(2)}
+
+    @T.macro
+    def scaled(A, i):
+        A[i] = A[i] * T.float32(config["scale"].item())
+
+    text = "@T.prim_func\ndef f(A: T.Buffer((4,), 'float32')):\n    scaled(A, {})\n"
+    assert from_source(text.format("1"), {"scaled": scaled}).script().count("2")
+    with pytest.raises(ParseError, match="text cannot use"):
+        from_source(text.format("scaled.node"), {"scaled": scaled})
+    within = (
+        "@T.macro\ndef m(A):\n    A[0] = T.exp.__globals__\n\n"
+        "@T.prim_func\ndef f(A: T.Buffer((4,), 'float32')):\n    m(A)\n"
+    )
+    with pytest.raises(ParseError, match="private") as caught:
+        from_source(within)
+    assert caught.value.lineno == 3

@@ -19,6 +19,10 @@ __all__: list[str] = []
 @prints(IRModule)
 def _module(p: Printer, n: IRModule, _: int, __: int) -> list[Piece]:
     p.module_functions(gv.name_hint for gv in n)
+    while identifier(p.options.name) in p.functions.values():
+        # Inside the class that name means the function.
+        p.options.name = f"{p.options.name}_"
+        p.names.reserve(p.options.name)
     p.return_dtypes = {
         gv.name_hint: "void" if f.ret_type is None else f.ret_type.dtype
         for gv, f in n.items()
