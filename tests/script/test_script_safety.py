@@ -389,11 +389,11 @@ TEXT = "@R.function\ndef f(x: R.Tensor((4,), 'float32')):\n    return R.add(x, {
 
 
 def test_functions_that_the_caller_gives_may_be_called_and_give_values_only():
-    made = from_source(TEXT.format("f(w)"), {"f": R.const, "w": np.ones(4, "float32")})
+    made = from_source(TEXT.format("g(w)"), {"g": R.const, "w": np.ones(4, "float32")})
     assert isinstance(made, relax.Function)
     for gives in (object(), open, sys, [sys], {"a": (len,)}):
         with pytest.raises(ParseError, match="no value") as caught:
-            from_source(TEXT.format("f()"), {"f": lambda gives=gives: gives})
+            from_source(TEXT.format("g()"), {"g": lambda gives=gives: gives})
         assert caught.value.lineno == 3
 
 
@@ -438,8 +438,7 @@ def test_a_string_in_the_callers_own_python_is_read_as_a_strangers(tmp_path):
     def g(x: R.Tensor(("n * k",), "float32"), y: R.Tensor(("n",), "float32")):
         return x
 
-    assert str(g.params[0].struct_info.shape[0]) == "n*T.int64(4)" or not path.exists()
-    assert not path.exists()
+    assert g.params[0].struct_info.ndim == 1 and not path.exists()
 
 
 def test_a_macro_does_what_those_may_do_who_wrote_it():

@@ -205,7 +205,7 @@ class Guard:
         kind = type(value)
         if kind in _SINGLE:
             return 1
-        if kind is str or kind is bytes:
+        if kind is str or kind is bytes or kind is range:
             return len(value)
         if kind in _CONTAINERS:
             if depth > _DEEPEST:
