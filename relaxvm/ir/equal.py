@@ -1,8 +1,8 @@
 """Structural equality and hash of any IR: bound variables may be renamed, everything else must be
 the same.
 
-Names of variables and buffers, spans and the order of attributes do not matter. Functions of
-modules are matched by name.
+Names of variables, buffers and blocks, spans and the order of attributes do not matter, nor do the
+bits of a NaN in a scalar; a list is a tuple. Functions of modules are matched by name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..base import RelaxvmError
 from .expr import Var
 from .leaf import leaf_codec
 from .module import GlobalVar, IRModule
-from .node import Map, Node, type_key, value_key
+from .node import Map, Node, freeze, type_key, value_key
 from .op import Op
 
 __all__ = [
@@ -75,7 +75,7 @@ class _Comparison:
 
     def run(self, a: Any, b: Any) -> tuple[_Path, Any, Any] | None:
         """None if equal, else the place and the two values that differ there."""
-        self.stack.append((a, b, _USE, _Path(None, "")))
+        self.stack.append((freeze(a), freeze(b), _USE, _Path(None, "")))
         while self.stack:
             x, y, mode, path = self.stack.pop()
             if x is _NEW_SCOPE:
@@ -105,7 +105,7 @@ class _Comparison:
             return type(a) is type(b) and codec.equal(a, b)
         if isinstance(a, (Node, tuple, Map)) or isinstance(b, (Node, tuple, Map)):
             return False
-        return bool(value_key(a) == value_key(b))
+        return bool(value_key(a) == value_key(b)) or (_is_nan(a) and _is_nan(b))
 
     def nodes(self, a: Node, b: Node, mode: int, path: _Path) -> bool:
         if type(a) is not type(b):
@@ -158,7 +158,7 @@ class _Comparison:
         self.left[a], self.right[b] = b, a
         self.renamed = self.renamed or a is not b
         if isinstance(a, Var):
-            return a.dtype is b.dtype
+            return a.dtype is b.dtype and a.storage_scope == b.storage_scope
         self.stack.append((a.struct_info, b.struct_info, _DEFINE, _Path(path, ".struct_info")))
         return True
 
@@ -261,7 +261,7 @@ class _Hasher:
         self.stack: list[tuple[Any, int]] = []
 
     def run(self, value: Any) -> bytes:
-        self.stack.append((value, _USE))
+        self.stack.append((freeze(value), _USE))
         while self.stack:
             self.step(*self.stack.pop())
         return self.out.digest()
@@ -321,7 +321,7 @@ class _Hasher:
         if self.map_free_vars:
             self.bind(n)
             return f"var {self.numbers[n]}"
-        return f"free {_dtype_of(n)}"
+        return f"free {_kind_of(n)}"
 
     def node(self, n: Node, mode: int) -> None:
         cls = type(n)
@@ -329,7 +329,7 @@ class _Hasher:
         if _is_variable(n):
             if mode == _REBIND or (mode == _DEFINE and n not in self.numbers):
                 self.bind(n)
-                self.put(f"define {_dtype_of(n)}")
+                self.put(f"define {_kind_of(n)}")
                 if not isinstance(n, Var):
                     self.stack.append((n.struct_info, _DEFINE))  # type: ignore[attr-defined]
             else:
@@ -417,9 +417,13 @@ class _Hasher:
             inner.put(_plain_text(value))
 
 
-def _dtype_of(n: Any) -> str:
+def _kind_of(n: Any) -> str:
     # Variables of the graph language have struct info; their `dtype` is an expression.
-    return str(n.dtype) if isinstance(n, Var) else ""
+    return f"{n.dtype} {n.storage_scope}" if isinstance(n, Var) else ""
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _plain_text(value: Any) -> str:
@@ -428,5 +432,5 @@ def _plain_text(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"int {int(value)}"
     if isinstance(value, float):
-        return f"float {key[1].hex()}"
+        return "float nan" if _is_nan(value) else f"float {key[1].hex()}"
     return f"{name} {value!s}"

@@ -395,6 +395,14 @@ class Var(PrimExpr):
         """TVM's older name for `name`."""
         return self.name
 
+    @property
+    def storage_scope(self) -> str:
+        """Where the memory is that a pointer points into: "global" unless its type says
+        otherwise.
+        """
+        annotation = self.type_annotation
+        return (isinstance(annotation, PointerType) and annotation.storage_scope) or "global"
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name}: {self.dtype})"
 

@@ -127,9 +127,7 @@ class Buffer(Node):
 
     def scope(self) -> str:
         """The storage scope of `data`: "global" unless it says otherwise."""
-        annotation = self.data.type_annotation
-        scope = annotation.storage_scope if isinstance(annotation, PointerType) else ""
-        return scope or "global"
+        return self.data.storage_scope
 
     def __getitem__(self, indices: Any) -> Any:
         """A load of one element (or, with slices of constant step 1, a `BufferRegion`)."""
@@ -721,9 +719,8 @@ class Block(Stmt):
     annotations: Map = Map()
     span: Span = UNKNOWN
     _defs_ = ("iter_vars", "alloc_buffers")
-    # Definitions are met before uses when fields are compared in this order.
+    # Definitions are met before uses when fields are compared in this order; names do not count.
     _order_ = (
-        "name_hint",
         "iter_vars",
         "alloc_buffers",
         "match_buffers",

@@ -1,13 +1,19 @@
 """Structural equality and hash."""
 
+import struct
 import subprocess
 import sys
 
 import pytest
 
+from relaxvm import tir
 from relaxvm.ir import (
+    FloatImm,
     IRModule,
     Let,
+    Map,
+    PointerType,
+    PrimType,
     Var,
     assert_structural_equal,
     const,
@@ -21,6 +27,7 @@ from relaxvm.tir.stmt import (
     Block,
     BlockRealize,
     BufferStore,
+    Evaluate,
     For,
     IterVar,
     LetStmt,
@@ -185,3 +192,45 @@ def test_functions_of_a_module_may_share_a_buffer():
         }
     )
     assert same(IRModule({"f": f, "g": g}), other)
+
+
+def scratch(scope="", block="copy"):
+    """A function of one block that works in memory of `scope`."""
+    a, s = decl_buffer((4,), "float32", "A"), decl_buffer((4,), "float32", "S", scope=scope)
+    region = tir.BufferRegion.full_region(a)
+    body = BufferStore(s, a[0], [0])
+    inner = Block([], [region], [], block, body, None, [s])
+    return PrimFunc([a], BlockRealize([], True, inner))
+
+
+def test_storage_scopes_matter():
+    assert same(scratch(), scratch("global"))
+    assert not same(scratch("local"), scratch())
+    assert structural_hash(scratch("local")) != structural_hash(scratch("global"))
+    path, *_ = get_first_structural_mismatch(scratch("shared"), scratch("local"))
+    assert "alloc_buffers" in path
+    low, high = (
+        tir.Allocate(Var("p", PointerType(PrimType("int8"), scope)), "int8", [4], True, Evaluate(0))
+        for scope in ("local", "global")
+    )
+    assert not same(low, high)
+    assert structural_hash(low) != structural_hash(high)
+
+
+def test_names_of_blocks_do_not_matter():
+    assert same(scratch(block="one"), scratch(block="other"))
+
+
+def test_nans_are_equal_whatever_their_bits():
+    bits = (0x7FF8000000000000, 0xFFF8000000000001)
+    one, other = (FloatImm("float64", struct.unpack("<d", struct.pack("<Q", b))[0]) for b in bits)
+    assert one is not other
+    assert same(one, other)
+    assert same(Evaluate(-one), Evaluate(-other))
+    assert not same(const(0.0), const(-0.0))
+
+
+def test_a_list_is_a_tuple_and_a_dict_a_map():
+    assert same([const(1), [const(2)]], (const(1), (const(2),)))
+    assert same({"a": [1, 2]}, Map(a=(1, 2)))
+    assert not same([1, 2], [2, 1])

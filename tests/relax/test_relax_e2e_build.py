@@ -199,3 +199,15 @@ def test_every_step_of_the_lowering_prints_and_parses_back():
     assert len(steps) > 20
     for name, mod in steps:
         assert_structural_equal(from_source(mod.script()), mod), name
+
+
+def test_an_empty_constant_of_a_loaded_file_has_no_alignment(tmp_path):
+    # Its place in the file is where the text before it ends: seldom a multiple of 8.
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((4, 3), "float32"))
+    with builder.function("main", [x]):
+        indices = relax.const(np.zeros(0, "int64"))
+        builder.emit_func_output(builder.emit(relax.op.take(x, indices, axis=0)))
+    relax.build(builder.get(), "llvm").export_library(str(tmp_path / "f.rvm"))
+    vm = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "f.rvm")), tvm.cpu())
+    assert vm["main"](np.ones((4, 3), "float32")).shape == (0, 3)

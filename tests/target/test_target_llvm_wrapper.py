@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from target_helpers import elementwise
 
+import relaxvm as tvm
 from relaxvm import tir
 from relaxvm.base import VMTypeError, VMValueError
 from relaxvm.ir import IRModule, Var, const
@@ -233,3 +234,13 @@ def test_names_that_clash_are_made_unique():
     body = For(i, 0, 4, "serial", BufferStore(b, a[i] + tir.Cast("float32", i), (i,)))
     (info,) = compile_prim_funcs(IRModule({"f": func([a, b], body)})).infos
     assert [p.name for p in info.params] == ["x", "x_1"]
+
+
+def test_no_elements_have_no_alignment():
+    kernel = build(double())
+    odd = np.zeros(64, "uint8")
+    empty = np.ndarray((0,), "float32", odd, 64 - odd.ctypes.data % 64 + 3 & 31)
+    assert empty.ctypes.data % 4
+    for lent in (empty, empty[::-1], tvm.nd.from_dlpack(as_ndarray(empty).to_dlpack())):
+        assert code(kernel, lent, empty) is None
+    assert code(kernel, np.ndarray((1,), "float32", odd, (-odd.ctypes.data) % 4 + 1), f32(1))

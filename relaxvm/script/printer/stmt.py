@@ -153,15 +153,10 @@ def _binding(
     return [*before, NL, "with ", *right, f" as {name}:", *p.suite(inside), p.names.pop]
 
 
-def _pointer_scope(v: Var) -> str:
-    annotation = v.type_annotation
-    return (annotation.storage_scope if isinstance(annotation, PointerType) else "") or "global"
-
-
 @prints(Allocate)
 def _allocate(p: Printer, n: Allocate, last: int, _: int) -> list[Piece]:
     right: list[Piece] = [f"{p.T}.allocate([", *comma([(e, 0, FREE)] for e in n.extents)]
-    right.append(f"], {quote(n.dtype)}, {quote(_pointer_scope(n.buffer_var))}")
+    right.append(f"], {quote(n.dtype)}, {quote(n.buffer_var.storage_scope)}")
     if not (isinstance(n.condition, IntImm) and n.condition.value):
         right += [", condition=", (n.condition, 0, FREE)]
     right += [*_annotations(p, n.annotations), ")"]

@@ -211,10 +211,12 @@ class _Wrapper:
         g, i, buffer = self.g, tensor.index, tensor.param.buffer
         assert buffer is not None
         size = tensor.param.dtype.itemsize
-        if size > 1:
+        if size > 1 and tensor.not_empty != "false":
             address = g.text.op(f"ptrtoint ptr {tensor.data} to i64")
             low = g.op("and", "i64", address, str(size - 1))
-            self.check(g.op("icmp ne", "i64", low, "0"), Failure("align", i))
+            self.check(
+                self._where_any(tensor, g.op("icmp ne", "i64", low, "0")), Failure("align", i)
+            )
         if "w" in tensor.param.access:
             flag = g.op("and", "i32", self.field(i, _FLAGS, "i32"), str(_WRITEABLE))
             self.check(g.op("icmp eq", "i32", flag, "0"), Failure("readonly", i))
@@ -241,7 +243,13 @@ class _Wrapper:
         bad = g.op("icmp ne", "i64", tensor.strides[axis], expected)
         if not isinstance(tensor.param.buffer.shape[axis], IntImm):
             bad = g.op("and", "i1", bad, g.op("icmp ne", "i64", tensor.dims[axis], "1"))
-        return bad if tensor.not_empty == "true" else g.op("and", "i1", bad, tensor.not_empty)
+        return self._where_any(tensor, bad)
+
+    def _where_any(self, tensor: _Tensor, bad: str) -> str:
+        """`bad`, which is about where elements lie, for a tensor that may have none."""
+        if tensor.not_empty == "true":
+            return bad
+        return self.g.op("and", "i1", bad, tensor.not_empty)
 
     def overlaps(self) -> None:
         if not self.signature.noalias:
