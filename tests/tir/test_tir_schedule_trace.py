@@ -8,7 +8,7 @@ from schedule_helpers import chain, check_same, matmul
 
 import relaxvm as tvm
 from relaxvm import tir
-from relaxvm.ir import IRModule, assert_structural_equal
+from relaxvm.ir import IRModule, Range, Var, assert_structural_equal, const, substitute
 from relaxvm.tir import IndexMap, Schedule, ScheduleError
 from relaxvm.tir.schedule import PRIMITIVES, BlockRV, LoopRV, Trace
 
@@ -337,19 +337,41 @@ def test_verification_after_each_step():
         (lambda i, j: ((i * 6 + j) // 4, (i * 6 + j) % 4), (4, 6)),
         (lambda i: (i // 6, i // 2 % 3, i % 2), (12,)),
         (lambda i, j: (i // 4, j, i % 4), (7, 3)),
+        (lambda i: (i // 4, i % 4), (14,)),
+        (lambda i: ((i + 2) // 4, (i + 2) % 4), (14,)),
+        (lambda i: ((i + 5) // 4, (i + 5) % 4), (13,)),
+        (lambda i, j: (j + 3, i * 2), (3, 4)),
+        (lambda i, j: (i * 8 + j,), (4, 6)),
     ],
 )
 def test_the_inverse_of_an_index_map(function, shape):
     index_map = IndexMap.from_func(function)
     assert index_map.is_injective(shape)
-    back = index_map.inverse(shape)
-    assert index_map.is_bijective(shape) == (
-        np.prod(shape) == np.prod([int(e) for e in index_map.map_shape(shape)])
-    )
+    final = [int(e) for e in index_map.map_shape(shape)]
+    bijective = np.prod(shape) == np.prod(final)
+    assert index_map.is_bijective(shape) == bijective
+    back, padding = index_map.non_surjective_inverse(shape)
+    if bijective:
+        assert index_map.inverse(shape).is_equivalent_to(back)
+    else:
+        with pytest.raises(ScheduleError, match="leaves places unused"):
+            index_map.inverse(shape)
+    images = set()
     for point in np.ndindex(*shape):
-        image = [tir.evaluate_expr(e) for e in index_map.map_indices([int(p) for p in point])]
-        again = [int(tir.evaluate_expr(e)) for e in back.map_indices([int(x) for x in image])]
+        image = [int(tir.evaluate_expr(e)) for e in index_map.map_indices([int(p) for p in point])]
+        again = [int(tir.evaluate_expr(e)) for e in back.map_indices(image)]
         assert again == list(point)
+        images.add(tuple(image))
+    for place in np.ndindex(*final):
+        values = dict(zip(back.initial_indices, map(const, place)))
+        assert bool(tir.evaluate_expr(substitute(padding, values))) == (place not in images)
+
+
+def test_ranges_of_an_index_map_begin_at_0():
+    index_map = IndexMap.from_func(lambda i: (i // 4, i % 4))
+    assert [r.extent for r in index_map.map_ranges([Range(14)])] == [4, 4]
+    with pytest.raises(ScheduleError, match="begin at 0"):
+        index_map.inverse([Range(2, 18)])
 
 
 def test_an_index_map_that_loses_something_has_no_inverse():
@@ -365,3 +387,25 @@ def test_axis_separators():
     )
     assert cuts == [1]
     assert str(made.final_indices[0].dtype) == "int64"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s, e: s.transform_layout(
+            "C", ("write", 0), lambda i, j: (i, j // 3, j % 3), pad_value=lambda i, j, k: e * 1.0
+        ),
+        lambda s, e: s.transform_layout("C", ("write", 0), lambda i, j: (i, j + e)),
+        lambda s, e: s.transform_block_layout("C", lambda i, j, k: (i + e - e, j, k)),
+        lambda s, e: s.split(s.get_loops("C")[0], [None, e]),
+        lambda s, e: s.annotate("C", "key", [{"e": e}]),
+    ],
+)
+@pytest.mark.parametrize(
+    "foreign", [Var("q", "int32"), tir.decl_buffer((4,), "int32", "q")[0]], ids=["var", "load"]
+)
+def test_expressions_that_read_what_the_function_does_not_have_are_refused(change, foreign):
+    sch = Schedule(matmul(8, 8, 8))
+    with pytest.raises(ScheduleError, match="q is neither a size nor a scalar parameter"):
+        change(sch, foreign)
+    assert_structural_equal(sch.mod["main"], matmul(8, 8, 8))

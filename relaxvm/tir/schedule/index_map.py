@@ -26,7 +26,7 @@ from ...ir import (
     const,
 )
 from ...ir.expr import binary, cast
-from ...ir.walk import substitute
+from ...ir.walk import substitute, walk
 
 __all__ = ["AXIS_SEPARATOR", "IndexMap", "size_name"]
 
@@ -128,13 +128,29 @@ class IndexMap:
         iters = {v: (0, number_of(e)) for v, e in zip(self.initial_indices, extents)}
         return IterMapper(iters, analyzer)
 
+    def _without_offsets(self, shape: Sequence[Any]) -> tuple[IndexMap, list[Any], dict[Var, int]]:
+        """(the same map of indices that begin earlier, their extents, by how much they do).
+
+        ``(i + 2) // 4`` of ``i < n`` is ``i' // 4`` of those ``i' < n + 2`` that are at least 2.
+        """
+        extents = _extents(shape)
+        offsets = _offsets(self.final_indices, self.initial_indices)
+        if not offsets or len(extents) != len(self.initial_indices):
+            return self, extents, {}
+        earlier = {v: v - offsets[v] if v in offsets else v for v in self.initial_indices}
+        simplify = Analyzer(wrap=False).simplify
+        moved = [simplify(substitute(e, earlier)) for e in self.final_indices]
+        wider = [e + offsets.get(v, 0) for v, e in zip(self.initial_indices, extents)]
+        return IndexMap(self.initial_indices, moved), wider, offsets
+
     def map_shape(
         self, shape: Sequence[Any], analyzer: Analyzer | None = None
     ) -> tuple[PrimExpr, ...]:
         """The least shape that holds all final indices of an initial shape."""
-        mapper = self.mapper(shape, analyzer)
+        plain, extents, _ = self._without_offsets(shape)
+        mapper = plain.mapper(extents, analyzer)
         out: list[PrimExpr] = []
-        for e in self.final_indices:
+        for e in plain.final_indices:
             total = mapper.sum_of(e)
             top = None if total is None else _top(mapper, total)
             if top is None:
@@ -147,36 +163,53 @@ class IndexMap:
         """Ranges of the final indices for initial ranges that start at 0."""
         return tuple(
             Range.from_min_extent(const(0, e.dtype), e)
-            for e in self.map_shape([r.extent for r in ranges])
+            for e in self.map_shape(ranges)
         )
 
     def is_injective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
         """Whether different initial indices are shown to have different final ones."""
-        mapper = self.mapper(shape, analyzer)
-        return set(self.initial_indices) <= mapper.determined(self.final_indices)
+        plain, extents, _ = self._without_offsets(shape)
+        mapper = plain.mapper(extents, analyzer)
+        return set(self.initial_indices) <= mapper.determined(plain.final_indices)
 
     def is_bijective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
         """Whether, besides, every index of `map_shape` is shown to be the image of one."""
         if not self.is_injective(shape, analyzer):
             return False
-        mapper = self.mapper(shape, analyzer)
+        mapper = IterMapper({}, analyzer)
         before: Any = 1
         after: Any = 1
-        for e in shape:
+        for e in _extents(shape):
             before = mapper.mul(before, number_of(e))
         for e in self.map_shape(shape, analyzer):
             after = mapper.mul(after, number_of(e))
         return mapper.equal(before, after)
 
     def inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
-        """The map from final to initial indices. Raises ScheduleError unless it is injective."""
-        extents = [r.extent if isinstance(r, Range) else r for r in shape]
-        mapper = self.mapper(extents, analyzer)
-        if not set(self.initial_indices) <= mapper.determined(self.final_indices):
+        """The map from final to initial indices. Raises ScheduleError unless it is shown to be
+        bijective.
+
+        shape  extents of the initial indices, or ranges that begin at 0
+        """
+        if not self.is_bijective(shape, analyzer):
+            injective = self.is_injective(shape, analyzer)
+            why = "leaves places unused; see non_surjective_inverse" if injective else ""
+            sizes = ", ".join(str(e) for e in _extents(shape))
+            raise ScheduleError(
+                f"index map: {self} is not shown to be invertible for sizes ({sizes})"
+                + (f": it {why}" if why else "")
+            )
+        return self._back(shape, analyzer)
+
+    def _back(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
+        """The inverse of an injective map, for the final indices that are the image of some."""
+        plain, extents, offsets = self._without_offsets(shape)
+        mapper = plain.mapper(extents, analyzer)
+        if not set(self.initial_indices) <= mapper.determined(plain.final_indices):
             raise ScheduleError(f"index map: {self} is not shown to be invertible")
         final = [Var(f"axis{k}", e.dtype) for k, e in enumerate(self.final_indices)]
         pieces: dict[int, tuple[IterMark, list[tuple[Any, Any, PrimExpr]]]] = {}
-        for var, e in zip(final, self.final_indices):
+        for var, e in zip(final, plain.final_indices):
             total = mapper.sum_of(e)
             if total is None:
                 continue
@@ -198,18 +231,33 @@ class IndexMap:
         simplify = Analyzer(wrap=False).simplify
         results = []
         for v in self.initial_indices:
-            found = values.get(v)
-            results.append(const(0, v.dtype) if found is None else simplify(cast(v.dtype, found)))
+            found = values.get(v, const(0, v.dtype))
+            results.append(simplify(cast(v.dtype, found) - offsets.get(v, 0)))
         return IndexMap(final, results)
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
-        """(inverse, condition): where the condition holds, the final index is the image of none."""
-        extents = [r.extent if isinstance(r, Range) else r for r in shape]
-        back = self.inverse(extents)
-        outside: PrimExpr = const(False)
-        for value, extent in zip(back.final_indices, extents):
-            outside = outside if self.is_bijective(extents) else _either(outside, value >= extent)
-        return back, outside
+        """(inverse, padding): where the condition `padding` holds, the final index is the image of
+        no initial one. Raises ScheduleError unless the map is injective.
+
+        ``lambda i: (i // 4, i % 4)`` for 14 indices: ``4 * axis0 + axis1``, padding where that is 14
+        or more.
+        """
+        back = self._back(shape)
+        if self.is_bijective(shape):
+            return back, const(False)
+        analyzer = Analyzer(wrap=False)
+        for v, e in zip(back.initial_indices, self.map_shape(shape)):
+            analyzer.bind(v, Range.from_min_extent(const(0, e.dtype), e))
+        outside: list[PrimExpr] = []
+        for value, extent in zip(back.final_indices, _extents(shape)):
+            outside += [value < 0, value >= extent]
+        # Places between the images: those that do not come back.
+        for v, e in zip(back.initial_indices, self.map_indices(back.final_indices)):
+            outside.append(v != analyzer.simplify(e))
+        padding: PrimExpr = const(False)
+        for condition in map(analyzer.simplify, outside):
+            padding = _either(padding, condition)
+        return back, padding
 
     def is_equivalent_to(self, other: IndexMap) -> bool:
         """Whether both maps give the same for all indices."""
@@ -321,7 +369,30 @@ def _from_data(
 
 
 def _either(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    return b if number_of(a) == 0 else Or(a, b)
+    return b if number_of(a) == 0 else a if number_of(b) == 0 else Or(a, b)
+
+
+def _extents(shape: Sequence[Any]) -> list[Any]:
+    for r in shape:
+        if isinstance(r, Range) and number_of(r.min) != 0:
+            raise ScheduleError(f"index map: wanted ranges that begin at 0, got one from {r.min}")
+    return [r.extent if isinstance(r, Range) else r for r in shape]
+
+
+def _offsets(exprs: Sequence[PrimExpr], variables: Sequence[Var]) -> dict[Var, int]:
+    """What is added to a variable before it is cut into digits, where that is one positive number
+    everywhere.
+    """
+    found: dict[Var, set[int]] = {}
+    for e in exprs:
+        for n in walk(e):
+            if isinstance(n, (FloorDiv, FloorMod)):
+                a = n.a
+                added = number_of(a.b) if isinstance(a, Add) else 0
+                v = a.a if isinstance(a, Add) else a
+                if isinstance(v, Var) and isinstance(added, int):
+                    found.setdefault(v, set()).add(added)
+    return {v: min(f) for v, f in found.items() if v in variables and len(f) == 1 and min(f) > 0}
 
 
 def _top(mapper: IterMapper, total: IterSumExpr) -> Any:

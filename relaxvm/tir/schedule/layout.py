@@ -30,7 +30,7 @@ from .marks import BUFFER, buffer_of
 from .places import insert_before
 from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from .regions import only_plain_accesses, owner_of, users_of, with_regions
-from .state import State, paired_blocks, refuse, statements_below
+from .state import State, free_variables, paired_blocks, refuse, statements_below
 
 __all__ = [
     "INDEX_MAP",
@@ -49,6 +49,13 @@ class _IndexMapKind(Kind):
         if not callable(value):
             raise ScheduleError(f"{what}: wanted a function of indices, got {value!r}")
         return IndexMap.from_func_with_separators(value)[0]
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        if isinstance(value, IndexMap):
+            own = set(value.initial_indices)
+            used = {v for e in value.final_indices for v in free_variables(e)}
+            host.check_known(used - own, what)
+        return value
 
     def encode(self, names: Names, value: Any) -> Any:
         return value.to_data()
@@ -100,7 +107,7 @@ def transform_layout(
     buffer       ("read" or "write", position), or a name
     index_map    old indices -> new ones
     pad_value    what elements that no old index maps to hold: a number, or a function of the new
-                 indices; None: nothing in particular
+                 indices and of sizes, which reads no buffer; None: nothing in particular
 
     The layout of a parameter changes for the callers, too: its shape is another. Raises
     ScheduleError unless the map is injective.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random as random_numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ...arith import Analyzer
@@ -249,9 +249,20 @@ class Schedule:
             found = self._table.get(v)
             if found is not None:
                 values[v] = as_expr(found[1], v.dtype)
+        self.check_known(set(free_variables(e)) - set(values), what)
         if not values:
             return e
         return Analyzer().simplify(substitute(e, values))
+
+    def check_known(self, variables: Iterable[Var], what: str) -> None:
+        """Raise ScheduleError for variables that have no value where the function begins."""
+        sizes = set(_sizes(self._states[self._current].fn))
+        for v in variables:
+            if v not in sizes:
+                raise ScheduleError(
+                    f"{what}: {v.name} is neither a size nor a scalar parameter of function "
+                    f"{self._current}"
+                )
 
     def new_block(self, block: Block) -> BlockRV:
         rv = BlockRV()
@@ -273,9 +284,7 @@ class Schedule:
 
     def get_size(self, name: str) -> Var:
         """The symbolic size, or scalar parameter, of that name of the function worked on."""
-        fn = self.state.fn
-        sizes = [e for b in fn.buffers for e in (*b.shape, *b.strides)]
-        for v in (*(v for e in sizes for v in free_variables(e)), *fn.params):
+        for v in _sizes(self.state.fn):
             if v.name == name:
                 return v
         raise ScheduleError(f"get_size: the function has no size {name!r}")
@@ -460,3 +469,10 @@ class Schedule:
     set_axis_separator = face(marks.set_axis_separator)
     unsafe_set_dtype = face(marks.unsafe_set_dtype)
     enter_postproc = face(marks.enter_postproc)
+
+
+def _sizes(fn: PrimFunc) -> Iterator[Var]:
+    """The symbolic sizes and the parameters of a function."""
+    for e in (e for b in fn.buffers for e in (*b.shape, *b.strides, b.elem_offset)):
+        yield from free_variables(e)
+    yield from fn.params
