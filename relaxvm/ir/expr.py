@@ -87,7 +87,10 @@ __all__ = [
     "wrap_int",
 ]
 
+# A greatest value written with eight digits, such as 3.4028235e38, may be a little above it.
+_NEARLY = 1 + 1e-7
 BOOL = as_dtype("bool")
+_FLOAT32_MAX = as_dtype("float32").max_value * _NEARLY
 INT32 = as_dtype("int32")
 INT64 = as_dtype("int64")
 _HANDLE = as_dtype("handle")
@@ -147,16 +150,16 @@ class PrimExpr(Node):
         return true_divide(other, self)
 
     def __floordiv__(self, other: Any) -> PrimExpr:
-        return binary(FloorDiv, self, other)
+        return divide(FloorDiv, self, other)
 
     def __rfloordiv__(self, other: Any) -> PrimExpr:
-        return binary(FloorDiv, other, self)
+        return divide(FloorDiv, other, self)
 
     def __mod__(self, other: Any) -> PrimExpr:
-        return binary(FloorMod, self, other)
+        return divide(FloorMod, self, other)
 
     def __rmod__(self, other: Any) -> PrimExpr:
-        return binary(FloorMod, other, self)
+        return divide(FloorMod, other, self)
 
     def __neg__(self) -> PrimExpr:
         return binary(Sub, const(0, self.dtype), self)
@@ -183,16 +186,16 @@ class PrimExpr(Node):
     __rxor__ = __xor__
 
     def __lshift__(self, other: Any) -> PrimExpr:
-        return call_intrinsic("shift_left", *match(self, other))
+        return shift("shift_left", self, other)
 
     def __rshift__(self, other: Any) -> PrimExpr:
-        return call_intrinsic("shift_right", *match(self, other))
+        return shift("shift_right", self, other)
 
     def __rlshift__(self, other: Any) -> PrimExpr:
-        return call_intrinsic("shift_left", *match(other, self))
+        return shift("shift_left", other, self)
 
     def __rrshift__(self, other: Any) -> PrimExpr:
-        return call_intrinsic("shift_right", *match(other, self))
+        return shift("shift_right", other, self)
 
     def __invert__(self) -> PrimExpr:
         return Not(self) if self.dtype.is_bool else call_intrinsic("bitwise_not", self)
@@ -332,7 +335,9 @@ class IntImm(PrimExpr):
 
 @node(interned=True)
 class FloatImm(PrimExpr):
-    """A floating constant, rounded to `dtype`."""
+    """A floating constant, rounded to `dtype`. Raises TIRError for a finite number beyond its range,
+    and for what it cannot hold: infinity or NaN in some 8-bit types.
+    """
 
     dtype: DataType
     value: float
@@ -342,7 +347,20 @@ class FloatImm(PrimExpr):
         dtype = as_dtype(dtype)
         if not dtype.is_float or dtype.lanes != 1:
             raise TIRError(f"FloatImm wants a scalar floating dtype, got {dtype}")
-        return dtype, round_float(float(value), dtype)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise TIRError(f"{value} does not fit {dtype}") from None
+        if dtype.bits == 64:
+            return dtype, value
+        rounded = round_float(value, dtype)
+        # The least greatest value of any type is 15.5.
+        if rounded != value and 15 < abs(value) < math.inf:
+            if abs(value) > dtype.max_value * _NEARLY:
+                raise TIRError(
+                    f"{value!r} does not fit {dtype}, whose greatest is {dtype.max_value!r}"
+                )
+        return dtype, rounded
 
     def __float__(self) -> float:
         return self.value
@@ -870,23 +888,25 @@ Range.__init__ = _range_init  # type: ignore[assignment, method-assign]
 
 def const(value: Any, dtype: str | None = None) -> PrimExpr:
     """The constant `value`; without a dtype, ints are int32 (int64 if they must be), floats
-    float32, bools bool.
+    float32 (float64 if they must be), bools bool, and numpy scalars what they are.
 
-    A vector dtype gives a Broadcast.
+    A vector dtype gives a Broadcast. Raises TIRError for a value that does not fit.
     """
     if dtype is None:
-        if isinstance(value, (bool, np.bool_)):
+        if isinstance(value, np.generic):
+            dtype = as_dtype(value.dtype)
+        elif isinstance(value, bool):
             dtype = "bool"
-        elif isinstance(value, (int, np.integer)):
-            dtype = "int32" if -(2**31) <= int(value) < 2**31 else "int64"
-        elif isinstance(value, (float, np.floating)):
-            dtype = "float32"
+        elif isinstance(value, int):
+            dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+        elif isinstance(value, float):
+            dtype = "float64" if _FLOAT32_MAX < abs(value) < math.inf else "float32"
         else:
             raise TIRError(f"wanted a number, got {type(value).__name__}: {value!r}")
     kind = as_dtype(dtype)
     scalar: PrimExpr
     if kind.is_float:
-        scalar = FloatImm(kind.element, float(value))
+        scalar = FloatImm(kind.element, value)
     else:
         if isinstance(value, (float, np.floating)) and not float(value).is_integer():
             raise TIRError(f"{value} is no {kind.element}")
@@ -991,7 +1011,7 @@ def cast_constant(expr: PrimExpr, to: DataType) -> PrimExpr | None:
             return IntImm(to, wrap_int(expr.value, to))
     if isinstance(expr, FloatImm):
         if to.is_float:
-            return FloatImm(to, expr.value)
+            return FloatImm(to, round_float(expr.value, to))
         if to.is_bool:
             return IntImm(to, int(expr.value != 0))
         if to.is_int:
@@ -1003,7 +1023,7 @@ def int_to_float(value: int, to: DataType) -> float:
     """`value` rounded once to the floating type `to`."""
     if to.kind == "float" and to.bits == 32:
         return float(np.float32(np.int64(value) if value < 2**63 else np.uint64(value)))
-    return round_float(value, to) if to.kind == "bfloat" else float(value)
+    return round_float(value if to.kind == "bfloat" else float(value), to)
 
 
 def saturate(value: float, to: DataType) -> int:
@@ -1050,6 +1070,25 @@ def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
             return a
     made: Any = cls
     return made(a, b)
+
+
+def divide(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
+    """`binary` of a division that somebody wrote. Raises TIRError for a constant divided by 0."""
+    a, b = match(a, b)
+    if isinstance(b, IntImm) and b.value == 0 and isinstance(a, IntImm):
+        raise TIRError(f"{a.value} {cls.symbol} 0: division by zero")
+    return binary(cls, a, b)
+
+
+def shift(name: str, a: Any, b: Any) -> PrimExpr:
+    """A shift that somebody wrote. Raises TIRError for a constant distance that leaves nothing."""
+    a, b = match(a, b)
+    distance = b.value if isinstance(b, Broadcast) else b
+    if isinstance(distance, IntImm) and not 0 <= distance.value < a.dtype.bits:
+        raise TIRError(
+            f"{name} by {distance.value}: wanted a distance of 0 to {a.dtype.bits - 1} for {a.dtype}"
+        )
+    return call_intrinsic(name, a, b)
 
 
 def fold_int(cls: type[BinaryExpr], a: IntImm, b: IntImm) -> PrimExpr:

@@ -33,7 +33,7 @@ from ..ir import (
     as_expr,
     const,
 )
-from ..ir.expr import as_condition, binary, call_intrinsic, cast, match
+from ..ir.expr import as_condition, binary, call_intrinsic, cast, divide, match, shift
 from ..ir.op import why_no_dot
 from .stmt import Buffer, BufferLoad
 
@@ -265,11 +265,12 @@ hypot = _binary_float("hypot", "sqrt(x*x + y*y) without overflow on the way")
 nextafter = _binary_float("nextafter", "The number of this dtype next to x toward y")
 
 
-def _binary_int(name: str, meaning: str) -> Callable[[Any, Any], PrimExpr]:
+def _binary_int(name: str, meaning: str, build: Any = call_intrinsic) -> Callable[..., PrimExpr]:
     def function(x: Any, y: Any) -> PrimExpr:
         x, y = match(x, y)
         _need_int(name, x, y)
-        return call_intrinsic(name, x, y)
+        made: PrimExpr = build(name, x, y)
+        return made
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{meaning}, of integers or bools. Raises TIRError for other dtypes."
@@ -279,9 +280,13 @@ def _binary_int(name: str, meaning: str) -> Callable[[Any, Any], PrimExpr]:
 bitwise_and = _binary_int("bitwise_and", "Bit by bit and")
 bitwise_or = _binary_int("bitwise_or", "Bit by bit or")
 bitwise_xor = _binary_int("bitwise_xor", "Bit by bit exclusive or")
-shift_left = _binary_int("shift_left", "x shifted left by y; 0 if y is negative or >= the width")
+shift_left = _binary_int(
+    "shift_left", "x shifted left by y; 0 if y is negative or >= the width", shift
+)
 shift_right = _binary_int(
-    "shift_right", "x shifted right by y, keeping the sign; by the width or more 0, or -1 below 0"
+    "shift_right",
+    "x shifted right by y, keeping the sign; by the width or more 0, or -1 below 0",
+    shift,
 )
 
 
@@ -341,53 +346,53 @@ abs = fabs
 
 
 def floordiv(a: Any, b: Any) -> PrimExpr:
-    """floor(a / b); 0 for an integer divided by 0."""
-    return binary(FloorDiv, a, b)
+    """floor(a / b); 0 for an integer divided by 0. Raises TIRError for constants a and 0."""
+    return divide(FloorDiv, a, b)
 
 
 def floormod(a: Any, b: Any) -> PrimExpr:
     """a - b * floor(a / b): the sign is that of b; 0 for an integer divided by 0."""
-    return binary(FloorMod, a, b)
+    return divide(FloorMod, a, b)
 
 
 def truncdiv(a: Any, b: Any) -> PrimExpr:
     """a / b of integers rounded toward zero, as C divides; 0 if b is 0."""
     a, b = match(a, b)
     _need_int("truncdiv", a, b)
-    return binary(Div, a, b)
+    return divide(Div, a, b)
 
 
 def truncmod(a: Any, b: Any) -> PrimExpr:
     """The remainder of `truncdiv`: the sign is that of a; 0 if b is 0."""
     a, b = match(a, b)
     _need_int("truncmod", a, b)
-    return binary(Mod, a, b)
+    return divide(Mod, a, b)
 
 
 def div(a: Any, b: Any) -> PrimExpr:
     """a / b of floats; of integers, rounded toward zero."""
-    return binary(Div, a, b)
+    return divide(Div, a, b)
 
 
 def ceildiv(a: Any, b: Any) -> PrimExpr:
     """a / b of integers rounded up."""
     a, b = match(a, b)
     _need_int("ceildiv", a, b)
-    return binary(FloorDiv, a + (b - 1), b)
+    return divide(FloorDiv, a + (b - 1), b)
 
 
 def indexdiv(a: Any, b: Any) -> PrimExpr:
     """a // b of indices, which are not negative."""
     a, b = match(a, b)
     _need_int("indexdiv", a, b)
-    return binary(FloorDiv, a, b)
+    return divide(FloorDiv, a, b)
 
 
 def indexmod(a: Any, b: Any) -> PrimExpr:
     """a % b of indices, which are not negative."""
     a, b = match(a, b)
     _need_int("indexmod", a, b)
-    return binary(FloorMod, a, b)
+    return divide(FloorMod, a, b)
 
 
 def _chain(cls: type[Any], values: tuple[Any, ...], name: str) -> PrimExpr:

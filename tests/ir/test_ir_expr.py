@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relaxvm.base import TIRError
+from relaxvm import tir
+from relaxvm.base import ParseError, TIRError
 from relaxvm.ir import (
     EQ,
     And,
@@ -27,8 +28,10 @@ from relaxvm.ir import (
     Var,
     cast,
     const,
+    structural_equal,
 )
 from relaxvm.ir.expr import INT_MEANING, binary, saturate, wrap_int
+from relaxvm.script import from_source
 
 
 def test_operands_are_promoted_to_a_common_dtype():
@@ -75,7 +78,21 @@ def test_constants_must_fit_their_dtype():
         IntImm("float32", 1)
     assert FloatImm("float32", 0.1).value == float(np.float32(0.1))
     assert FloatImm("bfloat16", 1.01).value == 1.0078125
-    assert FloatImm("float16", 1e6).value == float("inf")
+    for dtype, value in [
+        ("float16", 1e6),
+        ("float16", -65505.0),
+        ("float32", 3.402e39),
+        ("bfloat16", 3.4e38),
+        ("float64", 10**400),
+    ]:
+        with pytest.raises(TIRError, match=f"does not fit {dtype}"):
+            FloatImm(dtype, value)
+        with pytest.raises(TIRError, match=f"does not fit {dtype}"):
+            const(value, dtype)
+    assert FloatImm("float32", 3.4028235e38).value == float(np.finfo("float32").max)
+    assert FloatImm("float16", float("-inf")).value == float("-inf")
+    assert cast("float16", FloatImm("float32", 1e6)).value == float("inf")
+    assert cast("float16", const(100_000)).value == float("inf")
 
 
 @pytest.mark.parametrize("cls", [c for c in INT_MEANING if c.__name__ not in ("Div", "Mod")])
@@ -173,3 +190,68 @@ def test_other_forms():
     assert Cast("float32", Var("i")).dtype == "float32"
     with pytest.raises(TIRError):
         Cast("float32x4", Var("i"))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (np.uint8(1), "uint8"),
+        (np.int64(1), "int64"),
+        (np.float16(1), "float16"),
+        (np.float64(1), "float64"),
+        (np.bool_(True), "bool"),
+        (1, "int32"),
+        (2**31, "int64"),
+        (1.5, "float32"),
+        (3.402e39, "float64"),
+        (float("inf"), "float32"),
+        (np.finfo("float32").max, "float32"),
+    ],
+)
+def test_a_constant_has_the_dtype_of_its_value(value, dtype):
+    assert const(value).dtype == dtype
+    assert const(value).value == value
+
+
+def test_a_number_beside_an_expression_has_its_dtype():
+    x = Var("x", "float32")
+    assert (x * np.float64(0.5)).dtype == "float32"
+    assert (Var("i", "int32") + np.int64(1)).dtype == "int32"
+
+
+@pytest.mark.parametrize(
+    "divide",
+    [tir.floordiv, tir.floormod, tir.truncdiv, tir.truncmod, tir.div, tir.ceildiv, tir.indexdiv],
+)
+def test_dividing_a_constant_by_zero_is_an_error(divide):
+    with pytest.raises(TIRError, match="division by zero"):
+        divide(5, 0)
+    with pytest.raises(TIRError, match="division by zero"):
+        const(5) // 0
+    assert divide(Var("x"), 0).dtype == "int32"  # that has a meaning: 0
+
+
+@pytest.mark.parametrize("distance", [-1, 32, 64])
+def test_shifts_that_leave_nothing_are_errors(distance):
+    x = Var("x", "int32")
+    for build in (tir.shift_left, tir.shift_right, lambda a, b: a << b, lambda a, b: a >> b):
+        with pytest.raises(TIRError, match="wanted a distance of 0 to 31 for int32"):
+            build(x, distance)
+        assert build(x, 31).dtype == "int32"
+    assert (x.astype("int64") << 32).dtype == "int64"
+
+
+def test_what_is_refused_when_written_has_a_line_in_script_and_prints_as_its_constructor():
+    text = """
+@T.prim_func
+def f(x: T.int32):
+    T.evaluate({})
+"""
+    for bad in ("5 // 0", "T.floordiv(5, 0)", "x << 32", "T.float16(1e6)"):
+        with pytest.raises(ParseError, match=r":4:1\d: "):
+            from_source(text.format(bad))
+    x = Var("x", "int32")
+    kept = [FloorDiv(const(5), const(0)), Call("int32", "tir.shift_left", [x, const(32)])]
+    for e in kept:
+        fn = tir.PrimFunc([x], tir.Evaluate(e))
+        assert structural_equal(from_source(fn.script()), fn)

@@ -99,8 +99,9 @@ Leaf = Callable[[Any, DataType], tir.PrimExpr]
 
 
 def constants(draw: Any, dtype: DataType) -> tir.PrimExpr:
-    """A constant of `dtype`."""
-    return const(draw(values_of(dtype)), dtype)
+    """A constant of `dtype`, rounded to it: numbers beyond its range become infinite."""
+    value = draw(values_of(dtype))
+    return tir.cast(dtype, const(value, "float64")) if dtype.is_float else const(value, dtype)
 
 
 class Exprs:

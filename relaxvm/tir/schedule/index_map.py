@@ -161,10 +161,7 @@ class IndexMap:
 
     def map_ranges(self, ranges: Sequence[Range]) -> tuple[Range, ...]:
         """Ranges of the final indices for initial ranges that start at 0."""
-        return tuple(
-            Range.from_min_extent(const(0, e.dtype), e)
-            for e in self.map_shape(ranges)
-        )
+        return tuple(Range.from_min_extent(const(0, e.dtype), e) for e in self.map_shape(ranges))
 
     def is_injective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
         """Whether different initial indices are shown to have different final ones."""
