@@ -335,8 +335,8 @@ class IntImm(PrimExpr):
 
 @node(interned=True)
 class FloatImm(PrimExpr):
-    """A floating constant, rounded to `dtype`. Raises TIRError for a finite number beyond its range,
-    and for what it cannot hold: infinity or NaN in some 8-bit types.
+    """A floating constant, rounded to `dtype`. Raises TIRError for what that cannot hold: a finite
+    number beyond its range, infinity or NaN in some 8-bit types.
     """
 
     dtype: DataType
@@ -1086,7 +1086,8 @@ def shift(name: str, a: Any, b: Any) -> PrimExpr:
     distance = b.value if isinstance(b, Broadcast) else b
     if isinstance(distance, IntImm) and not 0 <= distance.value < a.dtype.bits:
         raise TIRError(
-            f"{name} by {distance.value}: wanted a distance of 0 to {a.dtype.bits - 1} for {a.dtype}"
+            f"{name} by {distance.value}: wanted a distance of 0 to {a.dtype.bits - 1} for "
+            f"{a.dtype}"
         )
     return call_intrinsic(name, a, b)
 

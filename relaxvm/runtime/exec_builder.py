@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import VerifyError, VMTypeError, VMValueError
+from ..base import DataType, VerifyError, VMTypeError, VMValueError
 from .bytecode import (
     PAYLOAD_MAX,
     PAYLOAD_MIN,
@@ -186,7 +186,11 @@ class ExecBuilder:
         args: Sequence[object] | None = None,
         dst: Arg | None = None,
     ) -> None:
-        """``dst = name(*args)``. Arguments that are no `Arg` become immediates and constants."""
+        """``dst = name(*args)``. Arguments that are no `Arg` become immediates and constants.
+
+        Of `vm.builtin.alloc_storage`, a shape and a `DataType` that are no `Arg` ask for so many
+        elements, as in TVM; in the program the size is in bytes.
+        """
         scope = self._scope()
         if type(name) is Arg:
             if name.kind != _FUNCTION:
@@ -197,6 +201,8 @@ class ExecBuilder:
         target = self.void_arg() if dst is None else dst
         if type(target) is not Arg or target.kind != _REGISTER:
             raise VMTypeError(f"emit_call: wanted a register as dst, got {target!r}")
+        if name == "vm.builtin.alloc_storage":
+            args = _size_in_bytes(args or ())
         given = tuple(map(self._arg, () if args is None else args))
         scope.instructions.append(Call(target.value, func, given))
 
@@ -316,3 +322,13 @@ def _numbered(written: _Function) -> tuple[list[Instruction], int]:
         elif type(instruction) is If:
             instructions[pc] = instruction._replace(cond=number(instruction.cond))
     return instructions, len(numbers)
+
+
+def _size_in_bytes(args: Sequence[object]) -> Sequence[object]:
+    dtype = next((a for a in args if isinstance(a, DataType)), None)
+    if dtype is None:
+        return args
+    return [
+        (*a, dtype.itemsize) if isinstance(a, (tuple, list)) and type(a) is not Arg else a
+        for a in args
+    ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
 from ..ir import Max, Min, Node, PrimExpr, Var, as_expr, const, node, substitute
-from ..ir.expr import as_condition
+from ..ir.expr import as_condition, match
 from ..ir.node import derive, derived
 from ..tir.op import max_value, min_value
 from ..tir.stmt import IterVar
@@ -84,10 +85,13 @@ def comm_reducer(
     fidentity  (dtype, ...) -> the start value(s)
 
     Returns f(expr, axis, where=None, init=None): a reduction, or a tuple of them for several
-    quantities.
+    quantities. Of expressions only, f(a, b, ...) is their combination.
     """
 
     def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *more: Any) -> Any:
+        if not isinstance(axis, (IterVar, list, tuple)):
+            others = [e for e in (axis, where, init, *more) if e is not None]
+            return functools.reduce(lambda a, b: fcombine(*match(a, b)), others, as_expr(expr))
         several = isinstance(expr, (tuple, list))
         source = tuple(as_expr(e) for e in (expr if several else (expr,)))
         dtypes = [e.dtype for e in source]

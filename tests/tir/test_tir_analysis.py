@@ -593,7 +593,7 @@ def test_allocated_bytes_are_the_most_alive_at_once():
 
     f = func(block([shared], seq(block([small], tir.Evaluate(tir.ret(const(1)))), block([large]))))
     f = f.with_body(block([shared], tir.SeqStmt((block([small]), block([large])))))
-    assert analysis.calculate_allocated_bytes(f) == {"shared": 32, "global": 400}
+    assert analysis.calculate_allocated_bytes(f) == {"main": {"shared": 32, "global": 400}}
     memory = tir.Var("m", tir.PointerType(tir.PrimType("int8"), "local"))
     g = func(tir.Allocate(memory, "int8", (10, 2), True, NOTHING))
     assert analysis.calculate_allocated_bytes(IRModule({"g": g})) == {"g": {"local": 20}}
@@ -618,6 +618,16 @@ def test_flops_of_a_matmul():
     assert analysis.estimate_tir_flops(func(nest)) == 2 * 16**3
     assert analysis.estimate_tir_flops(nest) == 2 * 16**3
     assert analysis.estimate_tir_flops(IRModule({"f": func(nest), "g": func(nest)})) == 4 * 16**3
+
+
+def test_flops_of_conditions_are_those_of_floats():
+    (i,) = variables("i")
+    guard = (i % 2).equal(0)
+    added = store(A, tir.if_then_else(guard, A[i, i] + 1.0, A[i, i]), i, i)
+    other = tir.IfThenElse(A[i, i] > 0.0, added, None)
+    nest = tir.For(i, 0, 16, "serial", tir.IfThenElse(guard, added, other))
+    assert analysis.estimate_tir_flops(func(nest)) == 16 * (1 + 2)
+    assert analysis.estimate_tir_flops(func(nest), guards=True) == 16 * (2 + 1 + 4)
 
 
 def test_flops_of_a_loop_without_a_known_extent_are_refused():

@@ -167,8 +167,11 @@ class Exprs:
             return tir.cast(dtype, made)
         b = self.expr(dtype, depth - 1)
         if kind == 1:
+            # By constructor: constants divided by zero, or shifted too far, are refused elsewhere.
             name = self._pick(_INT_BINARY)
-            return getattr(tir, name)(a, b)
+            if name.startswith("trunc"):
+                return (tir.Div if name == "truncdiv" else tir.Mod)(a, b)
+            return tir.call_intrin(dtype, name, a, b)
         return self._pick(_ARITHMETIC)(a, b)
 
     def _float(self, dtype: DataType, depth: int) -> tir.PrimExpr:

@@ -109,7 +109,7 @@ def _below(s: Any) -> list[Any]:
 
 
 def _straight(s: Stmt) -> PrimExpr:
-    return IntImm("int64", min(int(estimate_tir_flops(s)), _MOST))
+    return IntImm("int64", min(int(estimate_tir_flops(s, guards=True)), _MOST))
 
 
 def _sum(parts: list[PrimExpr | None]) -> PrimExpr | None:

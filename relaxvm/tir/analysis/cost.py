@@ -47,19 +47,19 @@ __all__ = [
 
 
 def calculate_allocated_bytes(obj: Any) -> dict[str, Any]:
-    """The most bytes alive at once, by storage scope: {"global": 4096}; of a module, by function
-    name first.
+    """The most bytes alive at once, by function and storage scope: {"main": {"global": 4096}}; a
+    function alone is "main".
 
     Memory of symbolic size is left out, as in TVM.
     """
-    if isinstance(obj, IRModule):
-        return {
-            gv.name_hint: calculate_allocated_bytes(f)
-            for gv, f in obj.items()
-            if isinstance(f, PrimFunc)
-        }
-    if not isinstance(obj, PrimFunc):
+    if isinstance(obj, PrimFunc):
+        return {"main": _peak_bytes(obj)}
+    if not isinstance(obj, IRModule):
         raise TIRError(f"wanted a PrimFunc or an IRModule, got {type(obj).__name__}")
+    return {gv.name_hint: _peak_bytes(f) for gv, f in obj.items() if isinstance(f, PrimFunc)}
+
+
+def _peak_bytes(obj: PrimFunc) -> dict[str, int]:
     alive: dict[str, int] = {}
     peak: dict[str, int] = {}
     stack: list[tuple[str, Any]] = [("enter", obj.body)]
@@ -86,9 +86,7 @@ def _below(s: Any) -> list[Stmt]:
 
 def _allocations(s: Any) -> list[tuple[str, int]]:
     if isinstance(s, Allocate):
-        annotation = s.buffer_var.type_annotation
-        scope = getattr(annotation, "storage_scope", "") or "global"
-        return _sized(scope, s.extents, s.dtype.itemsize)
+        return _sized(s.buffer_var.storage_scope, s.extents, s.dtype.itemsize)
     if isinstance(s, BlockRealize):
         found = []
         for b in s.block.alloc_buffers:
@@ -134,15 +132,18 @@ def _impurity(func: PrimFunc) -> str | None:
     return None
 
 
-def estimate_tir_flops(obj: Any) -> float:
+def estimate_tir_flops(obj: Any, *, guards: bool = False) -> float:
     """About how many arithmetic operations `obj` (a PrimFunc, a statement or a module) does.
 
-    Counted are the operations of stored values and conditions, not those of indices; a branch
-    counts as its dearer side, a `while` as one iteration. A loop whose extent is not constant
-    counts with the greatest value it is known to have. Raises TIRError if it has none.
+    Counted are the operations of stored values, and of conditions those on floats, not those of
+    indices; a branch counts as its dearer side, a `while` as one iteration. A loop whose extent is
+    not constant counts with the greatest value it is known to have. Raises TIRError if it has none.
+
+    guards  count the operations of conditions on integers, too: they take time
     """
     if isinstance(obj, IRModule):
-        return sum(estimate_tir_flops(f) for _, f in obj.items() if isinstance(f, PrimFunc))
+        functions = [f for _, f in obj.items() if isinstance(f, PrimFunc)]
+        return sum(estimate_tir_flops(f, guards=guards) for f in functions)
     root: Any = obj.body if isinstance(obj, PrimFunc) else obj
     analyzer = Analyzer(wrap=False)
     done: dict[int, float] = {}
@@ -150,7 +151,7 @@ def estimate_tir_flops(obj: Any) -> float:
     while stack:
         s, ready = stack.pop()
         if ready:
-            done[id(s)] = _statement_flops(s, done, analyzer)
+            done[id(s)] = _statement_flops(s, done, analyzer, guards)
         elif id(s) not in done:
             if isinstance(s, For):
                 analyzer.bind(
@@ -162,20 +163,20 @@ def estimate_tir_flops(obj: Any) -> float:
     return done[id(root)]
 
 
-def _statement_flops(s: Any, done: dict[int, float], analyzer: Analyzer) -> float:
+def _statement_flops(s: Any, done: dict[int, float], analyzer: Analyzer, guards: bool) -> float:
     if isinstance(s, For):
         return _times(s, analyzer) * done[id(s.body)]
     if isinstance(s, IfThenElse):
         sides = [done[id(c)] for c in (s.then_case, s.else_case) if c is not None]
-        return _expr_flops(s.condition) + max(sides)
+        return _expr_flops(s.condition, guards, not guards) + max(sides)
     if isinstance(s, BufferStore):
-        return _expr_flops(s.value)
+        return _expr_flops(s.value, guards)
     if isinstance(s, BlockRealize):
         return done[id(s.block.body)]
-    own = _expr_flops(s.condition) if isinstance(s, While) else 0.0
+    own = _expr_flops(s.condition, guards, not guards) if isinstance(s, While) else 0.0
     value = getattr(s, "value", None)
     if isinstance(value, PrimExpr):
-        own += _expr_flops(value)
+        own += _expr_flops(value, guards)
     return own + sum(done[id(c)] for c in _below(s))
 
 
@@ -191,18 +192,22 @@ def _times(s: For, analyzer: Analyzer) -> float:
     return float(max(most, 0))
 
 
-def _expr_flops(root: PrimExpr) -> float:
+def _expr_flops(root: PrimExpr, guards: bool, floats_only: bool = False) -> float:
     count = 0.0
-    seen: set[int] = set()
-    stack: list[Any] = [root]
+    seen: set[tuple[int, bool]] = set()
+    stack: list[tuple[Any, bool]] = [(root, floats_only)]
     while stack:
-        n = stack.pop()
-        if id(n) in seen or isinstance(n, (BufferLoad, Buffer)):
+        n, floats_only = stack.pop()
+        if (id(n), floats_only) in seen or isinstance(n, (BufferLoad, Buffer)):
             continue
-        seen.add(id(n))
+        seen.add((id(n), floats_only))
+        compares = isinstance(n, (CompareExpr, Not))
+        floats_only = floats_only or (compares and not guards)
         pure = type(n) is Call and isinstance(n.op, Intrinsic) and n.op.effect == "pure"
-        if isinstance(n, (ArithmeticExpr, CompareExpr, Not, Select)) or pure:
+        if compares or isinstance(n, (ArithmeticExpr, Select)) or pure:
+            of = n.a if compares else n
             fused = pure and n.op.name in ("tir.fma", "tir.muladd")
-            count += n.dtype.lanes * (2 if fused else 1)
-        stack.extend(operands(n))
+            if of.dtype.is_float or not floats_only:
+                count += n.dtype.lanes * (2 if fused else 1)
+        stack.extend((e, floats_only) for e in operands(n))
     return count

@@ -236,8 +236,8 @@ class IndexMap:
         """(inverse, padding): where the condition `padding` holds, the final index is the image of
         no initial one. Raises ScheduleError unless the map is injective.
 
-        ``lambda i: (i // 4, i % 4)`` for 14 indices: ``4 * axis0 + axis1``, padding where that is 14
-        or more.
+        ``lambda i: (i // 4, i % 4)`` for 14 indices: ``4 * axis0 + axis1``, and padding where that
+        is at least 14.
         """
         back = self._back(shape)
         if self.is_bijective(shape):

@@ -313,7 +313,7 @@ def _steps(nest: For) -> float:
 
 def _flops(nest: For) -> float:
     try:
-        return estimate_tir_flops(nest)
+        return estimate_tir_flops(nest, guards=True)
     except TIRError:
         # A loop without a bound: nothing is known, so it counts as little.
         return 0.0
