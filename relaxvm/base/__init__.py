@@ -9,9 +9,12 @@ from .cpu import CpuModel
 from .dtype import (
     DataType,
     DataTypeCode,
+    FLOAT8_TYPES,
     bfloat16_to_float32,
+    bits_to_floats,
     dtype,
     float32_to_bfloat16,
+    floats_to_bits,
     promote,
     to_numpy_dtype,
 )

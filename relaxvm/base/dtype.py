@@ -8,6 +8,7 @@ means identical, so passes may compare with `is`.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 
 import numpy as np
@@ -17,14 +18,33 @@ from .errors import DTypeError
 __all__ = [
     "DataType",
     "DataTypeCode",
+    "FLOAT8_TYPES",
     "bfloat16_to_float32",
+    "bits_to_floats",
     "dtype",
     "float32_to_bfloat16",
+    "floats_to_bits",
     "promote",
     "to_numpy_dtype",
 ]
 
 _PATTERN = re.compile(r"(int|uint|float|bfloat)(\d+)(?:x(\d+))?")
+_FLOAT8 = re.compile(r"(float8_e\d\w*?)(?:x(\d+))?")
+# Name: bits of the mantissa, bias of the exponent. Of eight bits the first is the sign, but in
+# e8m0fnu. Those that end with "fn" have no infinity; with "uz" no negative zero either, whose bits
+# are the NaN.
+FLOAT8_TYPES = {
+    "float8_e3m4": (4, 3),
+    "float8_e4m3": (3, 7),
+    "float8_e4m3b11fnuz": (3, 11),
+    "float8_e4m3fn": (3, 7),
+    "float8_e4m3fnuz": (3, 8),
+    "float8_e5m2": (2, 15),
+    "float8_e5m2fnuz": (2, 16),
+    "float8_e8m0fnu": (0, 127),
+}
+# Names of programs for what has no width of its own.
+_SHORT = {"int": "int32", "uint": "uint32", "float": "float32", "bfloat": "bfloat16"}
 _WIDTHS = {
     "int": (8, 16, 32, 64),
     "uint": (1, 8, 16, 32, 64),
@@ -43,12 +63,21 @@ class DataTypeCode(enum.IntEnum):
     HANDLE = 3
     BFLOAT = 4
     BOOL = 6
+    FLOAT8_E3M4 = 7
+    FLOAT8_E4M3 = 8
+    FLOAT8_E4M3B11FNUZ = 9
+    FLOAT8_E4M3FN = 10
+    FLOAT8_E4M3FNUZ = 11
+    FLOAT8_E5M2 = 12
+    FLOAT8_E5M2FNUZ = 13
+    FLOAT8_E8M0FNU = 14
 
 
 class DataType(str):
     """A scalar type such as ``"float32"``, or a vector of `lanes` of them (``"float32x4"``).
 
-    kind   "int", "uint", "float", "bfloat", "bool", "handle" or "void"
+    kind   "int", "uint", "float", "bfloat", "bool", "handle", "void", or the name of an 8-bit
+           floating type
     bits   bits of one lane (bool is 1, handle 64, void 0)
     lanes  1 for a scalar
     """
@@ -77,9 +106,12 @@ class DataType(str):
                 f"wanted the name of a dtype such as 'float32', got {type(text).__name__}: {text!r}"
             )
         name = str(text)
+        if name in _SHORT:
+            made = cls._table[name] = cls(_SHORT[name])
+            return made
         kind, bits, lanes = cls._parse(name)
         canonical = (
-            "bool" if kind == "bool" else kind if kind in ("handle", "void") else f"{kind}{bits}"
+            kind if kind in ("bool", "handle", "void") or kind in FLOAT8_TYPES else f"{kind}{bits}"
         )
         element = cls._table.get(canonical)
         if element is None:
@@ -114,9 +146,12 @@ class DataType(str):
             kind, bits, lanes = match[1], int(match[2]), int(match[3] or 1)
             if bits in _WIDTHS[kind] and 1 <= lanes <= _MAX_LANES:
                 return ("bool", 1, lanes) if (kind, bits) == ("uint", 1) else (kind, bits, lanes)
+        match = _FLOAT8.fullmatch(name)
+        if match and match[1] in FLOAT8_TYPES and 1 <= int(match[2] or 1) <= _MAX_LANES:
+            return match[1], 8, int(match[2] or 1)
         raise DTypeError(
             f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, "
-            f"float32, float64, "
+            "float32, float64, float8_e4m3fn and its kin, "
             "handle or void, with an optional lane count such as float32x4"
         )
 
@@ -126,8 +161,18 @@ class DataType(str):
 
     @property
     def is_float(self) -> bool:
-        """Whether this is a floating type, bfloat16 included."""
-        return self.kind == "float" or self.kind == "bfloat"
+        """Whether this is a floating type, bfloat16 and those of 8 bits included."""
+        return self.kind[0] == "f" or self.kind == "bfloat"
+
+    @property
+    def is_float8(self) -> bool:
+        """Whether this is a floating type of 8 bits: stored and cast, but not computed with."""
+        return self.bits == 8 and self.kind[0] == "f"
+
+    @property
+    def is_bits(self) -> bool:
+        """Whether numpy lacks this type, and an array of it holds bits."""
+        return self.kind == "bfloat" or self.is_float8
 
     @property
     def is_int(self) -> bool:
@@ -140,7 +185,7 @@ class DataType(str):
 
     @property
     def is_signed(self) -> bool:
-        return self.kind in ("int", "float", "bfloat")
+        return self.kind == "int" or (self.is_float and self.kind != "float8_e8m0fnu")
 
     @property
     def type_code(self) -> DataTypeCode:
@@ -154,7 +199,7 @@ class DataType(str):
             return -(1 << (self.bits - 1))
         if self.kind in ("uint", "bool"):
             return 0
-        return -self.max_value
+        return -self.max_value if self.is_signed else float(_float8_values(self.kind)[0])
 
     @property
     def max_value(self) -> int | float:
@@ -165,6 +210,8 @@ class DataType(str):
             return int((1 << self.bits) - 1)
         if self.kind == "bfloat":
             return 3.3895313892515355e38
+        if self.is_float8:
+            return float(_float8_values(self.kind)[-1])
         return float(np.finfo(to_numpy_dtype(self)).max)
 
     def __reduce__(self) -> tuple[type[DataType], tuple[str]]:
@@ -180,12 +227,13 @@ def dtype(text: object) -> DataType:
 
 
 def to_numpy_dtype(text: str) -> np.dtype:
-    """The numpy dtype that stores one element. bfloat16, which numpy lacks, is stored as its bits
-    in uint16.
+    """The numpy dtype that stores one element. bfloat16 and floats of 8 bits, which numpy lacks, are
+    stored as their bits in uint16 and raw bytes: nothing else is stored as these, so that native
+    code takes no array of them for something else.
     """
     element = DataType(text).element
-    if element.kind == "bfloat":
-        return np.dtype("uint16")
+    if element.is_bits:
+        return np.dtype("uint16" if element.kind == "bfloat" else "V1")
     if element.kind in ("handle", "void"):
         raise DTypeError(f"dtype {element} has no array storage")
     return np.dtype(str(element))
@@ -207,6 +255,82 @@ def float32_to_bfloat16(values: np.ndarray) -> np.ndarray:
 def bfloat16_to_float32(bits: np.ndarray) -> np.ndarray:
     """The float32 values of bfloat16 bits given as uint16. Exact."""
     return (np.asarray(bits, dtype=np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def bits_to_floats(bits: np.ndarray, dtype: DataType) -> np.ndarray:
+    """The float32 values of the bits of `dtype`: bfloat16, or a floating type of 8 bits. Exact."""
+    if dtype.kind == "bfloat":
+        return bfloat16_to_float32(bits)
+    return np.asarray(_float8_table(dtype.kind)[np.asarray(bits).view(np.uint8)])
+
+
+def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
+    """The bits of `dtype` nearest to floats (to nearest, ties to even).
+
+    What is too large becomes infinite, or NaN in types without infinity, as does what is not
+    positive in float8_e8m0fnu.
+    """
+    if dtype.kind == "bfloat":
+        return float32_to_bfloat16(values)
+    name = dtype.kind
+    finite = _float8_values(name)
+    values = np.asarray(values, dtype=np.float64)
+    size = np.abs(values)
+    # Half way between neighbours; above the last lies what would come next.
+    middles = (finite + np.append(finite[1:], 2 * finite[-1] - finite[-2])) / 2
+    if name == "float8_e8m0fnu":
+        middles[-1] = 1.5 * finite[-1]
+    code = np.searchsorted(middles, size)
+    tie = middles[np.minimum(code, len(finite) - 1)] == size
+    code = code + (tie & (code % 2 == 1))
+    overflow = code >= len(finite)
+    sign = np.where(np.signbit(values) & ~np.isnan(values), 128, 0)
+    if name == "float8_e8m0fnu":
+        code = np.where(np.isnan(size) | overflow | (values <= 0), 255, code)
+    elif name.endswith("uz"):
+        code = np.where(np.isnan(size) | overflow, 128, code + np.where(code > 0, sign, 0))
+    else:
+        top = 127 if name.endswith("fn") else len(finite)
+        nan = 127 if name.endswith("fn") else top + (1 << FLOAT8_TYPES[name][0] >> 1)
+        code = np.where(np.isnan(size), nan, np.where(overflow, top, code)) + sign
+    return np.asarray(code, dtype=np.uint8).view("V1")
+
+
+@functools.lru_cache(maxsize=None)
+def _float8_table(name: str) -> np.ndarray:
+    """The value of each of the 256 codes."""
+    mantissa, bias = FLOAT8_TYPES[name]
+    codes = np.arange(256)
+    if name == "float8_e8m0fnu":
+        values = np.ldexp(1.0, codes - bias)
+        values[255] = np.nan
+        return values.astype(np.float32)
+    low = codes & 127
+    exponent, fraction = low >> mantissa, low & ((1 << mantissa) - 1)
+    hidden = np.where(exponent > 0, 1 << mantissa, 0)
+    values = np.ldexp(
+        (hidden + fraction).astype(np.float64), np.maximum(exponent, 1) - bias - mantissa
+    )
+    if name.endswith("uz"):
+        pass
+    elif name.endswith("fn"):
+        values[low == 127] = np.nan
+    else:
+        top = 127 >> mantissa
+        values[(exponent == top) & (fraction == 0)] = np.inf
+        values[(exponent == top) & (fraction > 0)] = np.nan
+    values[codes >= 128] *= -1
+    if name.endswith("uz"):
+        values[128] = np.nan
+    return values.astype(np.float32)
+
+
+@functools.lru_cache(maxsize=None)
+def _float8_values(name: str) -> np.ndarray:
+    """The finite values that are not negative, in the order of their codes."""
+    table = _float8_table(name).astype(np.float64)
+    table = table if name == "float8_e8m0fnu" else table[:128]
+    return np.asarray(table[np.isfinite(table)])
 
 
 def promote(a: DataType, b: DataType) -> DataType:

@@ -30,7 +30,9 @@ from ..base import (
     DataType,
     TIRError,
     bfloat16_to_float32,
+    bits_to_floats,
     float32_to_bfloat16,
+    floats_to_bits,
     promote,
     submodules,
 )
@@ -116,6 +118,8 @@ def round_float(value: float, to: DataType) -> float:
                 toward = np.float32(math.inf if value > float(single) else -math.inf)
                 single = np.nextafter(single, toward)
             return float(bfloat16_to_float32(float32_to_bfloat16(single.reshape(1)))[0])
+        if to.is_float8:
+            return float(bits_to_floats(floats_to_bits(np.asarray(value), to), to))
         return float(np.float16(value) if to.bits == 16 else np.float32(value))
 
 
@@ -360,6 +364,8 @@ class FloatImm(PrimExpr):
                 raise TIRError(
                     f"{value!r} does not fit {dtype}, whose greatest is {dtype.max_value!r}"
                 )
+        if rounded != value and math.isnan(rounded) and not math.isnan(value):
+            raise TIRError(f"{value!r} does not fit {dtype}")
         return dtype, rounded
 
     def __float__(self) -> float:

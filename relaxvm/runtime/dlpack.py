@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, VMTypeError, VMValueError, to_numpy_dtype
+from ..base import FLOAT8_TYPES, DataType, DataTypeCode, VMTypeError, VMValueError, to_numpy_dtype
 
 __all__ = ["is_capsule", "mark_capsule", "view_of_dlpack"]
 
 _HOST_DEVICES = (1, 3, 11)
 """DLPack's numbers for memory that the CPU can read: cpu, pinned CUDA host, pinned ROCm host."""
 
-_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 6: "bool"}
-_CODE_OF_KIND = {kind: code for code, kind in _CODES.items()}
+_CODES = {code.value: code.name.lower() for code in DataTypeCode if code != DataTypeCode.HANDLE}
 _FLAG_READ_ONLY = 1
 _MAX_NDIM = 64
 
@@ -182,8 +181,9 @@ def view_of_dlpack(source: object) -> tuple[np.ndarray, DataType]:
 
 def _element_type(tensor: _Tensor) -> DataType:
     kind = _CODES.get(tensor.code)
-    name = "bool" if kind == "bool" else f"{kind}{tensor.bits}"
-    if kind is None or tensor.lanes != 1 or (kind == "bool" and tensor.bits != 8):
+    whole = kind == "bool" or kind in FLOAT8_TYPES
+    name = str(kind) if whole else f"{kind}{tensor.bits}"
+    if kind is None or tensor.lanes != 1 or (whole and tensor.bits != 8):
         name = "unknown"
     try:
         return DataType(name)
@@ -197,5 +197,5 @@ def _element_type(tensor: _Tensor) -> DataType:
 def mark_capsule(capsule: object, dtype: DataType) -> object:
     """Make a capsule, which nobody has consumed yet, say `dtype` (of the same size as it says)."""
     tensor, _ = _tensor_in(capsule)
-    tensor.code = _CODE_OF_KIND[dtype.kind]
+    tensor.code = dtype.type_code
     return capsule

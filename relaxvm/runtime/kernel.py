@@ -56,7 +56,8 @@ class KernelParam:
     """One parameter: a scalar, or a tensor.
 
     shape    sizes of its axes       strides  in elements; None: C-contiguous
-    access   "r", "w" or "rw"
+    access   "r", "w" or "rw"; "ret" of the last one: the place of the value that the kernel
+             returns, which callers do not give
     """
 
     name: str
@@ -74,8 +75,8 @@ class KernelParam:
             f"{where}: kind {self.kind!r} is not 'tensor' or 'scalar'",
         )
         _require(
-            self.access in ("r", "w", "rw"),
-            f"{where}: access {self.access!r} is not 'r', 'w' or 'rw'",
+            self.access in ("r", "w", "rw", "ret"),
+            f"{where}: access {self.access!r} is not 'r', 'w', 'rw' or 'ret'",
         )
         dtype = self.dtype
         fits = type(dtype) is DataType and dtype.lanes == 1 and dtype.kind not in ("handle", "void")
@@ -201,6 +202,12 @@ class KernelInfo:
         _require(
             _all_are(self.failures, Failure, MAX_FAILURES), f"{where}: wanted a tuple of failures"
         )
+        places = [i for i, p in enumerate(self.params) if p.access == "ret"]
+        last = len(self.params) - 1
+        _require(
+            places in ([], [last]) and (not places or self.params[last].shape == ()),
+            f"{where}: the place of its value is a scalar tensor, the last parameter",
+        )
         names = [p.name for p in self.params]
         _require(len(set(names)) == len(names), f"{where}: two parameters have the same name")
         bound = self.bound_symbols()
@@ -219,6 +226,11 @@ class KernelInfo:
                     failure.axis < max(1, len(self.params[failure.param].shape)),
                     f"{where}: a failure's axis",
                 )
+
+    @property
+    def returns(self) -> bool:
+        """Whether a call has a value. Its place is the last parameter."""
+        return bool(self.params) and self.params[-1].access == "ret"
 
     def bound_symbols(self) -> frozenset[str]:
         """Names that arguments give a value: integer scalars, and symbols that stand alone."""

@@ -13,7 +13,7 @@ from .check import short_number
 from .dims import Scalar
 from .kernel import Failure, KernelInfo
 from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
-from .ndarray import NDArray, as_ndarray, memory_of
+from .ndarray import NDArray, as_ndarray, empty, memory_of
 from .storage import memory_overlaps
 from .trampoline import (
     CODE_COUNT,
@@ -54,9 +54,10 @@ class KernelFunction:
     info  what it is
     call  the raw entry: takes NDArrays (or numpy arrays) and Python numbers of exactly the right
           kinds, writes its outputs in place and returns None, or an int for `raise_failure`
+    returns  whether a call has a value, which the raw entry stores in a last argument
     """
 
-    __slots__ = ("_owner", "address", "call", "info")
+    __slots__ = ("_owner", "address", "call", "info", "returns")
 
     info: KernelInfo
     call: Callable[..., int | None]
@@ -64,6 +65,7 @@ class KernelFunction:
 
     def __init__(self, info: KernelInfo, address: int, owner: object, num_threads: int = 0) -> None:
         self.info = info
+        self.returns = info.returns
         self.address = address
         self._owner = owner
         generic = _call_path == "generic" or (
@@ -80,23 +82,28 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<kernel {self.info}>"
 
-    def __call__(self, *args: object, **named: object) -> None:
+    def __call__(self, *args: object, **named: object) -> int | float | bool | None:
         """Run on whatever `as_ndarray` accepts, and Python numbers for scalars.
 
         Arguments may be given by the names of the parameters. Outputs are written in place.
         Strided, misaligned or byte-swapped arrays that the kernel cannot take work through a copy
-        (outputs are copied back). Raises VMTypeError or VMValueError naming kernel, parameter,
-        wanted and got.
+        (outputs are copied back). The value of a function that returns one is a Python number.
+        Raises VMTypeError or VMValueError naming kernel, parameter, wanted and got.
         """
         if named:
-            names = [param.name for param in self.info.params]
+            names = [param.name for param in self.info.params[: -1 if self.returns else None]]
             args = bind_by_name(self.info.name, names, str(self.info), args, named)
+        args = (*args, *self.place())
         code = self.call(*args)
-        if code is None:
-            return
-        if code > 0 and not self._copies_help(code):
-            self.raise_failure(code, args)
-        _Bound(self, args).run()
+        if code is not None:
+            if code > 0 and not self._copies_help(code):
+                self.raise_failure(code, args)
+            _Bound(self, args).run()
+        return args[-1].item() if self.returns else None  # type: ignore[attr-defined]
+
+    def place(self) -> tuple[NDArray, ...]:
+        """The last argument of the raw entry, where a call returns a value."""
+        return (empty((), self.info.params[-1].dtype),) if self.returns else ()
 
     def _copies_help(self, code: int) -> bool:
         failures = self.info.failures
@@ -121,9 +128,8 @@ class KernelFunction:
         """Turn what `call(*args)` returned into the error that says what was wrong."""
         info = self.info
         if code == CODE_COUNT:
-            raise VMTypeError(
-                f"{info.name}: wanted {len(info.params)} arguments, got {len(args)}\n  {info}"
-            )
+            wanted, got = (count - self.returns for count in (len(info.params), len(args)))
+            raise VMTypeError(f"{info.name}: wanted {wanted} arguments, got {got}\n  {info}")
         if code == CODE_WANTS_NDARRAY:
             raise VMTypeError(
                 f"{info.name}: wanted NDArrays for a call of this size, got numpy arrays"

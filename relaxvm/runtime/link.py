@@ -245,7 +245,9 @@ class _Linker:
             if info.kind == "vm":
                 return Op(OpKind.FUNCTION, self._functions[info.name], info.name, dst, args)
             if info.kind == "kernel":
-                return Op(OpKind.KERNEL, self._kernels[info.name], info.name, dst, args)
+                kernel = self._kernels[info.name]
+                kind = OpKind.EXTERN if kernel.returns else OpKind.KERNEL
+                return Op(kind, kernel, info.name, dst, args)
             return Op(OpKind.EXTERN, self._externs[info.name], info.name, dst, args)
         given = builtin_args(call.args)
         if info.name == "vm.builtin.invoke_closure":

@@ -153,9 +153,9 @@ class Module:
             )
         return self.linked[self.entry_name]
 
-    def __call__(self, *args: object, **named: object) -> None:
-        """Run the entry kernel."""
-        self.entry_func(*args, **named)
+    def __call__(self, *args: object, **named: object) -> int | float | bool | None:
+        """Run the entry kernel; returns what that returns."""
+        return self.entry_func(*args, **named)
 
     def time_evaluator(
         self,
@@ -188,7 +188,7 @@ class Module:
 
         def evaluate(*args: object) -> BenchmarkResult:
             function(*args)
-            given = function.convert(args)
+            given = function.convert((*args, *function.place()))
             raw = function.call
             # What the raw entry takes once it takes always; otherwise copies are part of the price.
             entry = raw if raw(*given) is None else function

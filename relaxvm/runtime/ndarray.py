@@ -17,8 +17,8 @@ from ..base import (
     DataType,
     VMTypeError,
     VMValueError,
-    bfloat16_to_float32,
-    float32_to_bfloat16,
+    bits_to_floats,
+    floats_to_bits,
     to_numpy_dtype,
 )
 from .device import Device, cpu
@@ -35,8 +35,8 @@ from .storage import (
     checked_storage,
     describe_dtype,
     element_type,
+    extension_dtype,
     has_buffer,
-    numpy_bfloat16,
     numpy_storage_dtype,
     view_of_buffer,
 )
@@ -58,7 +58,6 @@ __all__ = [
 ]
 
 _CPU = cpu(0)
-_BFLOAT16 = DataType("bfloat16")
 _BOOL = DataType("bool")
 
 
@@ -87,17 +86,18 @@ class NDArray:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
-        return self._array.shape
+        shape = self._array.shape
+        return shape if self.dtype.lanes == 1 else shape[:-1]
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self._array.ndim
+        return self._array.ndim - (self.dtype.lanes != 1)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self._array.size
+        return self._array.size // self.dtype.lanes
 
     @property
     def nbytes(self) -> int:
@@ -107,16 +107,16 @@ class NDArray:
     @property
     def strides(self) -> tuple[int, ...]:
         """Steps between neighbours along each axis, in bytes."""
-        return self._array.strides
+        return self._array.strides[: self.ndim]
 
     def numpy(self) -> np.ndarray:
         """A numpy view of the same memory.
 
-        bfloat16 comes as ml_dtypes' bfloat16 if that package is installed, else as its bits in
-        uint16.
+        bfloat16 and floats of 8 bits come as ml_dtypes has them if that package is installed, else
+        as their bits in uint16 and uint8. The lanes of vectors are a last axis.
         """
-        if self.dtype is _BFLOAT16:
-            extension = numpy_bfloat16()
+        if self.dtype.is_bits:
+            extension = extension_dtype(self.dtype)
             return self._array.view() if extension is None else self._array.view(extension)
         return self._array.view()
 
@@ -158,8 +158,8 @@ class NDArray:
     def copyfrom(self, source: object) -> NDArray:
         """Overwrite with an array-like of the same shape, converting its elements; returns self."""
         values = _as_values(source, self.dtype)
-        if values.shape != self.shape:
-            raise VMValueError(f"copyfrom: wanted shape {self.shape}, got {values.shape}")
+        if values.shape != self._array.shape:
+            raise VMValueError(f"copyfrom: wanted shape {self._array.shape}, got {values.shape}")
         self._write(..., values, "copyfrom")
         return self
 
@@ -202,17 +202,17 @@ class NDArray:
     view = _create_view
 
     def _values(self) -> np.ndarray:
-        """The elements as numbers numpy understands (bfloat16 as float32)."""
-        if self.dtype is _BFLOAT16:
+        """The elements as numbers numpy understands (those that it lacks as float32)."""
+        if self.dtype.is_bits:
             # `asarray`: arithmetic on an array without axes gives a numpy scalar.
-            return np.asarray(bfloat16_to_float32(self._array))
+            return np.asarray(bits_to_floats(self._array, self.dtype))
         return self._array
 
     def _write(self, key: Any, storage: np.ndarray, what: str) -> None:
         if not self._array.flags.writeable:
             raise VMValueError(f"{what}: the array is read-only; copy it first with copyto(device)")
-        if what != "item" and storage.shape != self.shape:
-            raise VMValueError(f"{what}: wanted shape {self.shape}, got {storage.shape}")
+        if what != "item" and storage.shape != self._array.shape:
+            raise VMValueError(f"{what}: wanted shape {self._array.shape}, got {storage.shape}")
         try:
             self._array[key] = storage
         except ValueError as error:
@@ -245,9 +245,9 @@ class NDArray:
                 f"cannot export to DLPack device {dl_device}: the array is on {self.device}"
             )
         source = self._array.copy() if copy else self._array
-        # numpy exports no bfloat16 and, before 1.25, no bool: export bits and say what they are.
-        renamed = self.dtype is _BFLOAT16 or self.dtype is _BOOL
-        if self.dtype is _BOOL:
+        # numpy exports no bfloat16, no 8-bit floats and, before 1.25, no bool: export bits and say what they are.
+        renamed = self.dtype.is_bits or self.dtype is _BOOL
+        if self.dtype is _BOOL or self.dtype.is_float8:
             source = source.view(np.uint8)
         if max_version is not None and _numpy_speaks_dlpack_1():
             capsule = source.__dlpack__(max_version=max_version)
@@ -306,7 +306,11 @@ class NDArray:
     def __reduce__(self) -> tuple[Any, ...]:
         return (
             _restore,
-            (np.ascontiguousarray(self._array).reshape(self.shape), str(self.dtype), self.device),
+            (
+                np.ascontiguousarray(self._array).reshape(self._array.shape),
+                str(self.dtype),
+                self.device,
+            ),
         )
 
     def __copy__(self) -> NDArray:
@@ -329,7 +333,7 @@ _new = object.__new__
 
 
 def _restore(storage: np.ndarray, dtype: str, device: Device) -> NDArray:
-    wanted = array_dtype(dtype)
+    wanted = array_dtype(dtype, lanes=True)
     return wrap_unchecked(aligned_copy(checked_storage(storage, wanted)), wanted, device)
 
 
@@ -356,10 +360,16 @@ def empty(
     device: Device = _CPU,
     mem_scope: str | None = None,
 ) -> NDArray:
-    """An uninitialised array, C-contiguous, aligned to 64 bytes."""
-    wanted = array_dtype(dtype)
+    """An uninitialised array, C-contiguous, aligned to 64 bytes.
+
+    Of vectors such as "float32x4", numpy sees the lanes as a last axis.
+    """
+    wanted = array_dtype(dtype, lanes=True)
+    extents = checked_shape(shape)
+    if wanted.lanes != 1:
+        extents = (*extents, wanted.lanes)
     return wrap_unchecked(
-        aligned_empty(checked_shape(shape), to_numpy_dtype(wanted)), wanted, device_of(device)
+        aligned_empty(extents, to_numpy_dtype(wanted)), wanted, device_of(device)
     )
 
 
@@ -368,16 +378,25 @@ def array(
 ) -> NDArray:
     """A new array holding a copy of `data`: any array, a number, or nested lists of numbers.
 
-    Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16, a uint16
-    numpy array is taken as bits and anything else is rounded. Raises VMTypeError if the elements
+    Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16 and floats
+    of 8 bits, a numpy array of uint16 or uint8 is taken as bits and anything else is rounded. For
+    vectors such as "float32x4", the last axis of `data` holds the lanes. Raises VMTypeError if the elements
     are not numbers.
     """
     if isinstance(device, str):
         device = device_of(device)
     if not isinstance(device, Device):
         raise VMTypeError(f"array: wanted a Device, got {type(device).__name__}")
-    wanted = None if dtype is None else array_dtype(dtype)
+    wanted = None if dtype is None else array_dtype(dtype, lanes=True)
     if wanted is not None:
+        if wanted.lanes != 1:
+            made = array(data, device, wanted.element)
+            if not made.ndim or made.shape[-1] != wanted.lanes:
+                raise VMValueError(
+                    f"array: wanted a last axis of the {wanted.lanes} lanes of {wanted}, got shape "
+                    f"{made.shape}"
+                )
+            return wrap_unchecked(made._array, wanted, device)
         return wrap_unchecked(aligned_copy(_as_values(data, wanted)), wanted, device)
     if _is_array(data):
         given = as_ndarray(data)
@@ -420,10 +439,12 @@ def _unwrapped(data: Any) -> Any:
 
 def _as_values(data: object, wanted: DataType) -> np.ndarray:
     """`data` as storage of `wanted`, converted as `array` documents; may be a view of `data`."""
+    if wanted.is_float8 and type(data) is np.ndarray and data.dtype in (np.uint8, np.dtype("V1")):
+        return data.view(to_numpy_dtype(wanted))
     if _is_array(data):
         given = as_ndarray(data)
         if given.dtype is wanted or (
-            wanted is _BFLOAT16 and given.dtype == "uint16" and type(data) is not NDArray
+            wanted.kind == "bfloat" and given.dtype == "uint16" and type(data) is not NDArray
         ):
             return given._array
         return _converted(given._values(), wanted)
@@ -436,8 +457,10 @@ def _as_values(data: object, wanted: DataType) -> np.ndarray:
 
 
 def _converted(values: np.ndarray, wanted: DataType) -> np.ndarray:
-    if wanted is _BFLOAT16:
-        return float32_to_bfloat16(values.astype(np.float32)).reshape(values.shape)
+    if wanted.kind == "bfloat":
+        values = values.astype(np.float32)
+    if wanted.is_bits:
+        return floats_to_bits(values, wanted).reshape(values.shape)
     return values.astype(to_numpy_dtype(wanted), copy=False)
 
 

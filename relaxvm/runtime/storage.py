@@ -1,6 +1,6 @@
 """The numpy side of arrays: which numpy type stores which element, aligned memory, shapes, buffers.
 
-bfloat16, which numpy lacks, is stored as its bits in uint16.
+bfloat16 and floats of 8 bits, which numpy lacks, are stored as their bits in uint16 and raw bytes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ __all__ = [
     "checked_storage",
     "describe_dtype",
     "element_type",
+    "extension_dtype",
     "has_buffer",
-    "is_numpy_bfloat16",
     "memory_overlaps",
-    "numpy_bfloat16",
     "numpy_storage_dtype",
     "view_of_buffer",
 ]
@@ -38,7 +37,6 @@ ALIGNMENT_BYTES = 64
 # Four times as fast as `.ctypes.data`; works on any writeable buffer of at least one byte.
 _address_of: Any = ctypes.addressof
 _byte_at: Any = ctypes.c_char.from_buffer
-_BFLOAT16 = (DataType("bfloat16"), np.dtype("uint16"))
 
 # numpy's one-letter codes -> our type and the canonical numpy type ("q" and "l" may both be int64).
 _BY_CHAR: dict[str, tuple[DataType, np.dtype]] = {}
@@ -76,15 +74,18 @@ def numpy_storage_dtype(dtype: object) -> np.dtype:
     return to_numpy_dtype(array_dtype(dtype))
 
 
-def array_dtype(dtype: object) -> DataType:
-    """`dtype` as the element type of an array. Raises VMTypeError for what arrays cannot hold."""
-    if isinstance(dtype, np.dtype) and dtype.kind != "V" and dtype.char not in _BY_CHAR:
+def array_dtype(dtype: object, lanes: bool = False) -> DataType:
+    """`dtype` as the element type of an array. Raises VMTypeError for what arrays cannot hold.
+
+    lanes  allow vectors, of which an array has one more axis in memory
+    """
+    if isinstance(dtype, np.dtype) and element_type(dtype) is None:
         raise VMTypeError(f"dtype: arrays cannot hold numpy's {dtype}")
     try:
         wanted = DataType(dtype)
     except (TypeError, ValueError) as error:
         raise VMTypeError(f"dtype: {error}") from None
-    if wanted.kind in ("handle", "void") or wanted.lanes != 1:
+    if wanted.kind in ("handle", "void") or (wanted.lanes != 1 and not lanes):
         raise VMTypeError(f"dtype: arrays hold numbers, not {wanted}")
     return wanted
 
@@ -97,20 +98,15 @@ def checked_storage(storage: object, dtype: DataType) -> np.ndarray:
     return storage
 
 
-@functools.lru_cache(maxsize=1)
-def numpy_bfloat16() -> np.dtype | None:
-    """ml_dtypes' bfloat16 if that package is installed."""
+@functools.lru_cache(maxsize=None)
+def extension_dtype(dtype: DataType) -> np.dtype | None:
+    """ml_dtypes' dtype for what numpy lacks, if that package is installed."""
     try:
         import ml_dtypes
     except ImportError:
         return None
-    made: np.dtype = np.dtype(ml_dtypes.bfloat16)
+    made: np.dtype = np.dtype(getattr(ml_dtypes, str(dtype.element)))
     return made
-
-
-def is_numpy_bfloat16(dtype: np.dtype) -> bool:
-    """Whether this is ml_dtypes' bfloat16, asked without importing it."""
-    return dtype.itemsize == 2 and dtype.name == "bfloat16"
 
 
 def checked_shape(shape: object) -> tuple[int, ...]:
@@ -188,7 +184,14 @@ def memory_overlaps(a: np.ndarray, b: np.ndarray) -> bool:
 
 def element_type(dtype: np.dtype) -> tuple[DataType, np.dtype] | None:
     """Our type for a numpy dtype and the canonical dtype that stores it, or None for no number."""
-    known = _BY_CHAR.get(dtype.char)
-    if known is None and is_numpy_bfloat16(dtype):
-        return _BFLOAT16
-    return known
+    # The types of ml_dtypes have letters that mean something else to numpy: go by their names.
+    if dtype.kind == "V" or dtype.char not in _BY_CHAR:
+        name = dtype.name
+        if dtype.fields is not None or not name.startswith(("bfloat16", "float8_")):
+            return None
+        try:
+            known = DataType(name)
+        except ValueError:
+            return None
+        return (known, to_numpy_dtype(known)) if known.is_bits else None
+    return _BY_CHAR[dtype.char]

@@ -197,10 +197,9 @@ def _verify_call(
         return
     if callee.kind == "kernel":
         kernel = kernels[callee.name]
-        if len(args) != len(kernel.params):
-            raise VerifyError(
-                f"kernel {kernel} takes {len(kernel.params)} arguments, got {len(args)}"
-            )
+        wanted = len(kernel.params) - kernel.returns
+        if len(args) != wanted:
+            raise VerifyError(f"kernel {kernel} takes {wanted} arguments, got {len(args)}")
         for param, arg in zip(kernel.params, args):
             if param.written and arg.kind != _REGISTER:
                 raise VerifyError(f"kernel {kernel} writes {param.name}, which is a constant here")

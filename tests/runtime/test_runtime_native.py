@@ -431,7 +431,7 @@ def test_bfloat16_goes_through_and_uint16_does_not_take_it(kernels):
     kernels["copy_bf16"](x, out)
     assert out.tolist() == [1.5, -2.0]
     assert kernels["copy_bf16"].call(nd.as_ndarray(np.zeros(2, "uint16")), out) == -1
-    extension = storage.numpy_bfloat16()
+    extension = storage.extension_dtype(DataType("bfloat16"))
     if extension is not None:
         target = np.zeros(2, extension)
         kernels["copy_bf16"](np.array([3, 4], extension), target)

@@ -379,7 +379,7 @@ def test_bfloat16_converts_in_and_out():
 
 
 def test_bfloat16_to_and_from_numpy_is_never_something_else():
-    extension = storage.numpy_bfloat16()
+    extension = storage.extension_dtype(DataType("bfloat16"))
     bits = nd.array([1.5], dtype="bfloat16").numpy()
     if extension is None:
         assert bits.dtype == np.uint16
@@ -398,12 +398,12 @@ def test_bfloat16_to_and_from_numpy_is_never_something_else():
 
 
 def test_bfloat16_without_ml_dtypes_gives_bits(monkeypatch):
-    storage.numpy_bfloat16.cache_clear()
+    storage.extension_dtype.cache_clear()
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     try:
         assert nd.array([1.5], dtype="bfloat16").numpy().tolist() == [0x3FC0]
     finally:
-        storage.numpy_bfloat16.cache_clear()
+        storage.extension_dtype.cache_clear()
 
 
 # DLPack

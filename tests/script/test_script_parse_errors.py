@@ -48,7 +48,7 @@ def failure(lines, head=TIR):
             "x = x + 1",
         ),
         ("x = n + 1\nx += 1", "does not change once it is bound", "x += 1"),
-        ("A = n\nA.x = 1", "on the left", "A.x"),
+        ("m = n\nm.x = 1", "on the left", "m.x"),
         ("x = y = n", "one target at a time", "x = y = n"),
         ("x, y = n", "wanted 2 values, got one Var", "x, y"),
         ("x, y = n, n, n", "wanted 2 values for these names, got 3", "x, y"),

@@ -88,6 +88,7 @@ class TIRBindings(TIRExpressions):
 
     def bind_name(self, name: str, value: Any, node: ast.AST) -> None:
         """Bind one name by what the value is."""
+        self._refuse_shadowing(name, value, node)
         handler = _BINDINGS.get(type(value))
         if handler is not None:
             handler(self, name, value, node)
@@ -113,6 +114,14 @@ class TIRBindings(TIRExpressions):
             self.define(name, tuple(self.find(f"{name}_{i}") for i in range(len(value))))
         else:
             self.misplaced(node, value)
+
+    def _refuse_shadowing(self, name: str, value: Any, node: ast.AST) -> None:
+        """A second buffer or axis of one name would take over what the script says of the first."""
+        prior = self.scopes[-1].get(name)
+        if isinstance(prior, Buffer) and not (isinstance(value, Buffer) and self.is_bound(value)):
+            self.fail(node, f"{name} is a buffer already; give this another name")
+        if isinstance(prior, Var) and type(value) is rec.Axis:
+            self.fail(node, f"{name} is a variable already; give this axis another name")
 
     def _known_buffer(self, buffer: Buffer) -> bool:
         return self.is_bound(buffer) or self.outer.lookup(UNNAMED["buffer"]) is buffer

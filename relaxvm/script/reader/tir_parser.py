@@ -188,14 +188,19 @@ class TIRParser(TIRBindings):
         )
 
     def _do_block_attr(self, node: ast.AST, value: rec.BlockAttr) -> None:
-        frame = self._block(node, "T.block_attr")
-        frame.attrs = {**(frame.attrs or {}), **self.attributes(node, value.attrs, "T.block_attr")}
+        self._add_attrs(node, self._block(node, "T.block_attr"), value.attrs, "T.block_attr")
 
     def _do_func_attr(self, node: ast.AST, value: rec.FuncAttr) -> None:
         if len(self.suites) != 1:
             self.fail(node, "T.func_attr stands at the top of the function")
-        frame = self.frames[0]
-        frame.attrs = {**(frame.attrs or {}), **self.attributes(node, value.attrs, "T.func_attr")}
+        self._add_attrs(node, self.frames[0], value.attrs, "T.func_attr")
+
+    def _add_attrs(self, node: ast.AST, frame: Frame, attrs: Any, what: str) -> None:
+        said, more = frame.attrs or {}, self.attributes(node, attrs, what)
+        for key in more:
+            if key in said:
+                self.fail(node, f"{what}: {key!r} has a value already")
+        frame.attrs = {**said, **more}
 
     def _do_eval(self, node: ast.AST, value: rec.Eval) -> None:
         self.emit(Evaluate(self.expression(node, value.value), self.span(node)))

@@ -10,13 +10,13 @@ lets the call be direct.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...base import CodegenError, DataType, add_note
-from ...ir import Call, GlobalVar, IntImm, IRModule, PrimExpr, Var, walk
+from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, walk
 from ...runtime.kernel import Failure, KernelInfo
-from ...tir import Buffer, PrimFunc
+from ...tir import Buffer, PrimFunc, decl_buffer
 from .expr import ExprEmitter
 from .flops import kernel_flops
 from .module import ModuleText
@@ -25,7 +25,7 @@ from .stmt import STACK_BYTES, KernelEmitter
 from .text import FunctionText, mangle, scalar_type
 from .wrapper import emit_wrapper
 
-__all__ = ["Generated", "Generator", "InnerKernel", "generate"]
+__all__ = ["Generated", "Generator", "InnerKernel", "generate", "result_dtype"]
 
 MAX_INSTRUCTIONS = 1_000_000
 MAX_CALL_DEPTH = 32
@@ -250,11 +250,7 @@ def generate(
         with _named(gv):
             called = _called(fn)
             signature = signature_of(fn)
-            ret = (
-                fn.ret_type.dtype
-                if fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
-                else None
-            )
+            ret = result_dtype(fn)
             stem = (symbols or {}).get(gv, gv.name_hint)
             made = _Function(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
             generator.functions[gv] = made
@@ -265,6 +261,20 @@ def generate(
             with _named(gv):
                 infos.append(_wrap(generator, generator.functions[gv]))
     return Generated(generator, tuple(infos))
+
+
+def result_dtype(fn: PrimFunc) -> DataType | None:
+    """The dtype of what a function returns: as declared, else that of the first ``T.ret`` of
+    something else than 0.
+    """
+    if fn.ret_type is not None:
+        return None if fn.ret_type.dtype.kind == "void" else fn.ret_type.dtype
+    for n in walk(fn.body):
+        if isinstance(n, Call) and isinstance(n.op, Intrinsic) and n.op.name == "tir.ret":
+            value = n.args[0]
+            if not (isinstance(value, IntImm) and value.value == 0):
+                return value.dtype
+    return None
 
 
 class _named:
@@ -391,9 +401,11 @@ def _dereferenceable(param: Parameter) -> str:
 
 def _wrap(generator: Generator, function: _Function) -> KernelInfo:
     """Append the wrapper of `function`; returns what it is."""
-    if function.ret is not None:
-        raise CodegenError("returns a value; only other loop functions can call it")
     signature = function.signature
+    if function.ret is not None:
+        place = decl_buffer((), function.ret, "return")
+        result = Parameter("return", Var("return", "handle"), place, "ret")
+        signature = replace(signature, params=(*signature.params, result))
     symbol = function.symbol.replace("relaxvm_inner_", "relaxvm_kernel_", 1)
     inner = generator.transitive_failures(function)
     # Checks, once per call: to optimise them takes LLVM longer than many a kernel, and saves 5 ns.

@@ -258,7 +258,8 @@ class CompiledUnit:
             found = signature_of(fn)
             params = tuple(replace(p, access=i.access) for p, i in zip(found.params, info.params))
             signature = replace(found, params=params, noalias=info.noalias)
-            if signature.kernel_params() != info.params:
+            given = info.params[:-1] if info.returns else info.params
+            if signature.kernel_params() != given:
                 raise InternalError(f"{gv.name_hint}: passes changed what the function takes")
             for name in names:
                 yield (

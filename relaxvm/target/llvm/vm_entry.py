@@ -269,7 +269,7 @@ class _Entry:
 
     def _tensor(self, info: TensorInfo, value: str) -> str:
         text = self.text
-        if info.dtype is None or info.dtype.kind == "bfloat":
+        if info.dtype is None or info.dtype.is_bits:
             self._plain(info, value, 0)
             return value
         name = str.__str__(info.dtype)

@@ -36,8 +36,8 @@ MAX_SITES = 200_000
 class _Placeholder:
     """Stands for what only the linker knows: an extern, a kernel's entry."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, returns: bool = False) -> None:
+        self.name, self.returns = name, returns
         self.call = self
 
     def __call__(self, *args: Any) -> Any:
@@ -60,7 +60,7 @@ class Unit:
         infos = () if section is None else section.infos
         self._kernel_infos = {info.name: info for info in infos}
         self._kernels = kernels
-        stubs = {info.name: _Placeholder(info.name) for info in infos}
+        stubs = {info.name: _Placeholder(info.name, info.returns) for info in infos}
         externs = {name: _Placeholder(name) for name in program.needs()}
         machine = _Placeholder("the virtual machine")
         linked = link_program(machine, program, stubs, externs, True)  # type: ignore[arg-type]

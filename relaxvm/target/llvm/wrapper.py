@@ -365,14 +365,17 @@ class _Wrapper:
 
     def call(self, symbol: str, inner_failures: list[int], threads: bool) -> None:
         g, text = self.g, self.g.text
-        typed = []
+        typed: list[str] = []
+        result: list[str] = []
         by_index = {t.index: t for t in self.tensors}
         for i, param in enumerate(self.signature.params):
             if param.buffer is None:
                 typed.append(f"{scalar_type(param.dtype)} {g.env[param.var]}")
+            elif param.access == "ret":
+                result = [f"ptr {by_index[i].data}"]
             else:
                 typed.append(f"ptr {by_index[i].data}")
-        typed += [f"i64 {g.wide[s]}" for s in self.signature.symbols]
+        typed += [f"i64 {g.wide[s]}" for s in self.signature.symbols] + result
         if threads:
             typed.append(f"i64 {self._threads()}")
         failed = text.op(f"call i32 @{symbol}({', '.join(typed)})")
