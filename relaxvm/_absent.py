@@ -45,7 +45,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "arith.int_set": "*",
         "arith.ConstIntBound": "NEG_INF POS_INF",
         "ffi": "access_path",
-        "ir": "register_op_attr TupleType FuncType EnvFunc",
+        "ir": "EnvFunc",
         "relax": "ShapeType TensorType FuncType ObjectType TupleType PackedFuncType",
         "relax.analysis": "get_static_type",
         "relax.binding_rewrite": "*",

@@ -7,9 +7,9 @@ Not done here: anything about IR or about running programs.
 from . import config
 from .cpu import CpuModel
 from .dtype import (
+    FLOAT8_TYPES,
     DataType,
     DataTypeCode,
-    FLOAT8_TYPES,
     bfloat16_to_float32,
     bits_to_floats,
     dtype,
@@ -45,6 +45,9 @@ from .lazy import Deferred, submodules
 from .span import UNKNOWN, Span
 
 __all__ = [
+    "FLOAT8_TYPES",
+    "bits_to_floats",
+    "floats_to_bits",
     "CodegenError",
     "CpuModel",
     "DTypeError",

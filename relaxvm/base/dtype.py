@@ -227,9 +227,10 @@ def dtype(text: object) -> DataType:
 
 
 def to_numpy_dtype(text: str) -> np.dtype:
-    """The numpy dtype that stores one element. bfloat16 and floats of 8 bits, which numpy lacks, are
-    stored as their bits in uint16 and raw bytes: nothing else is stored as these, so that native
-    code takes no array of them for something else.
+    """The numpy dtype that stores one element.
+
+    bfloat16 and floats of 8 bits, which numpy lacks, are stored as their bits in uint16 and in raw
+    bytes. Nothing else is stored as the latter, so that native code takes it for nothing else.
     """
     element = DataType(text).element
     if element.is_bits:
@@ -265,7 +266,7 @@ def bits_to_floats(bits: np.ndarray, dtype: DataType) -> np.ndarray:
 
 
 def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
-    """The bits of `dtype` nearest to floats (to nearest, ties to even).
+    """The bits of `dtype` nearest to floats (to nearest, ties to even, powers of two upwards).
 
     What is too large becomes infinite, or NaN in types without infinity, as does what is not
     positive in float8_e8m0fnu.
@@ -282,7 +283,7 @@ def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
         middles[-1] = 1.5 * finite[-1]
     code = np.searchsorted(middles, size)
     tie = middles[np.minimum(code, len(finite) - 1)] == size
-    code = code + (tie & (code % 2 == 1))
+    code = code + (tie & ((code % 2 == 1) | (name == "float8_e8m0fnu")))
     overflow = code >= len(finite)
     sign = np.where(np.signbit(values) & ~np.isnan(values), 128, 0)
     if name == "float8_e8m0fnu":
@@ -296,7 +297,7 @@ def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
     return np.asarray(code, dtype=np.uint8).view("V1")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _float8_table(name: str) -> np.ndarray:
     """The value of each of the 256 codes."""
     mantissa, bias = FLOAT8_TYPES[name]
@@ -325,7 +326,7 @@ def _float8_table(name: str) -> np.ndarray:
     return values.astype(np.float32)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _float8_values(name: str) -> np.ndarray:
     """The finite values that are not negative, in the order of their codes."""
     table = _float8_table(name).astype(np.float64)

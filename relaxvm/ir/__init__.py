@@ -34,6 +34,7 @@ from .expr import (
     FloatImm,
     FloorDiv,
     FloorMod,
+    FuncType,
     IntImm,
     Let,
     Max,
@@ -52,6 +53,7 @@ from .expr import (
     SizeVar,
     StringImm,
     Sub,
+    TupleType,
     Var,
     as_expr,
     cast,
@@ -60,7 +62,7 @@ from .expr import (
 from .leaf import LeafCodec, register_leaf
 from .module import BaseFunc, DummyGlobalInfo, GlobalInfo, GlobalVar, IRModule, VDevice, print_ir
 from .node import Map, Node, children, make_node, map_children, node, node_types, type_key
-from .op import INTRINSICS, Intrinsic, Op
+from .op import INTRINSICS, Intrinsic, Op, register_op_attr
 from .serialize import load_json, load_msgpack, save_json, save_msgpack
 from .transform import PassContext
 from .walk import Visitor, on, post_order, rewrite, rule, substitute, walk
@@ -95,6 +97,7 @@ __all__ = [
     "FloatImm",
     "FloorDiv",
     "FloorMod",
+    "FuncType",
     "GlobalInfo",
     "GlobalVar",
     "IRModule",
@@ -122,6 +125,7 @@ __all__ = [
     "SizeVar",
     "StringImm",
     "Sub",
+    "TupleType",
     "VDevice",
     "Var",
     "Visitor",
@@ -142,6 +146,7 @@ __all__ = [
     "post_order",
     "print_ir",
     "register_leaf",
+    "register_op_attr",
     "rewrite",
     "rule",
     "save_json",

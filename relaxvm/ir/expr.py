@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import (
+    FLOAT8_TYPES,
     DataType,
     TIRError,
     bfloat16_to_float32,
@@ -39,7 +40,6 @@ from ..base import (
 from ..base import (
     dtype as as_dtype,
 )
-from .module import print_ir
 from .node import Node, derive, derived, node
 from .op import Intrinsic, Op, intrinsic, intrinsic_dtype
 
@@ -64,6 +64,7 @@ __all__ = [
     "FloatImm",
     "FloorDiv",
     "FloorMod",
+    "FuncType",
     "IntImm",
     "Let",
     "Max",
@@ -82,6 +83,7 @@ __all__ = [
     "SizeVar",
     "StringImm",
     "Sub",
+    "TupleType",
     "Var",
     "as_expr",
     "cast",
@@ -95,6 +97,7 @@ BOOL = as_dtype("bool")
 _FLOAT32_MAX = as_dtype("float32").max_value * _NEARLY
 INT32 = as_dtype("int32")
 INT64 = as_dtype("int64")
+_NO_ARITHMETIC = frozenset(["handle", "void", *FLOAT8_TYPES])
 _HANDLE = as_dtype("handle")
 
 
@@ -258,12 +261,8 @@ class PrimExpr(Node):
         """The expression `self == other`."""
         return binary(EQ, self, other)
 
-    def script(self, **options: Any) -> str:
-        """The expression as script text."""
-        return print_ir(self, **options)
-
     def __str__(self) -> str:
-        return print_ir(self)
+        return self.script()
 
 
 @node(interned=True)
@@ -288,6 +287,29 @@ class PointerType(Node):
     def _normalise_(element_type: Any, storage_scope: Any) -> tuple[Any, str]:
         # One spelling for "said nothing" and "said global", so that both are the identical type.
         return element_type, "" if storage_scope == "global" else storage_scope
+
+
+@node(interned=True)
+class TupleType(Node):
+    """The type of a tuple."""
+
+    fields: tuple[Node, ...] = ()
+
+    @staticmethod
+    def _normalise_(fields: Any) -> tuple[tuple[Node, ...]]:
+        return (tuple(fields),)
+
+
+@node(interned=True)
+class FuncType(Node):
+    """The type of a function."""
+
+    arg_types: tuple[Node, ...]
+    ret_type: Node
+
+    @staticmethod
+    def _normalise_(arg_types: Any, ret_type: Any) -> tuple[tuple[Node, ...], Node]:
+        return tuple(arg_types), ret_type
 
 
 # Least and greatest value of each scalar integer type: constants are made by the thousand.
@@ -470,8 +492,11 @@ class BinaryExpr(PrimExpr):
                 f"{cls.__name__}: the operands' dtypes differ: {a.dtype} and {b.dtype}; cast one "
                 f"of them"
             )
-        if a.dtype.kind in ("handle", "void"):
-            raise TIRError(f"{cls.__name__}: the operands are {a.dtype}s, which have no arithmetic")
+        if a.dtype.kind in _NO_ARITHMETIC:
+            hint = "; cast them to float32" if a.dtype.is_float8 else ""
+            raise TIRError(
+                f"{cls.__name__}: the operands are {a.dtype}s, which have no arithmetic{hint}"
+            )
         return a, b
 
 

@@ -5,12 +5,11 @@ names.
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import UNKNOWN, RelaxvmError, Span, VerifyError
-from .node import Map, Node, node
+from .node import Map, Node, node, print_ir, show_ir
 from .walk import substitute
 
 __all__ = [
@@ -90,14 +89,6 @@ class BaseFunc(Node):
         """The attribute, or `default`."""
         return self.attrs.get(key, default)
 
-    def script(self, **options: Any) -> str:
-        """The function as script text that parses back to it."""
-        return print_ir(self, **options)
-
-    def show(self, **options: Any) -> None:
-        """Print the script text."""
-        show_ir(self, **options)
-
     def __str__(self) -> str:
         return self.script()
 
@@ -124,22 +115,6 @@ class VDevice(GlobalInfo):
     @staticmethod
     def _normalise_(target: Any, vdevice_id: Any, memory_scope: Any) -> tuple[Any, ...]:
         return Map(target) if isinstance(target, dict) else target, vdevice_id, memory_scope
-
-
-# The one door from the IR to the room above it that knows the text form; opened when something is
-# printed.
-_PRINTER_ROOM = "relaxvm.script"
-
-
-def print_ir(what: Any, **options: Any) -> str:
-    """`what` (a module, function, statement or expression) as script text."""
-    text: str = importlib.import_module(_PRINTER_ROOM).print_script(what, **options)
-    return text
-
-
-def show_ir(what: Any, **options: Any) -> None:
-    """Print `what` as script text, in colour on a terminal where pygments is installed."""
-    importlib.import_module(_PRINTER_ROOM).show_script(what, **options)
 
 
 class IRModule:

@@ -24,6 +24,7 @@ A class may define
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 import struct
 import weakref
@@ -191,6 +192,14 @@ class Node:
             )
         return type(self)(**values) if changed else self
 
+    def script(self, **options: Any) -> str:
+        """The script text of this part of the IR."""
+        return print_ir(self, **options)
+
+    def show(self, **options: Any) -> None:
+        """Print the script text."""
+        show_ir(self, **options)
+
     def same_as(self, other: object) -> bool:
         """Whether this is the very same object."""
         return self is other
@@ -216,6 +225,22 @@ class Node:
 
     def __deepcopy__(self: N, memo: object) -> N:
         return self
+
+
+# The one door from the IR to the room above it that knows the text form; opened when something is
+# printed.
+_PRINTER_ROOM = "relaxvm.script"
+
+
+def print_ir(what: Any, **options: Any) -> str:
+    """`what` (a module, function, statement or expression) as script text."""
+    text: str = importlib.import_module(_PRINTER_ROOM).print_script(what, **options)
+    return text
+
+
+def show_ir(what: Any, **options: Any) -> None:
+    """Print `what` as script text, in colour on a terminal where pygments is installed."""
+    importlib.import_module(_PRINTER_ROOM).show_script(what, **options)
 
 
 def type_key(cls: type[Node]) -> str:

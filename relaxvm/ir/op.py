@@ -9,24 +9,40 @@ their names, arity and result types. What they mean is in `tir/interp.py`, how t
 from __future__ import annotations
 
 import difflib
+import importlib
 from typing import Any, ClassVar
 
 from ..base import DataType, TIRError
 from .node import Node
 
-__all__ = ["INTRINSICS", "Intrinsic", "Op", "intrinsic"]
+__all__ = ["INTRINSICS", "Intrinsic", "Op", "intrinsic", "register_op_attr"]
+
+
+# TVM's names of attributes: fields of the records.
+_RECORD = {
+    "FInferStructInfo": "infer",
+    "FLegalize": "lower",
+    "FPrimalGradient": "grad",
+    "FPurity": "pure",
+    "FRelaxInferLayout": "layout",
+    "FDecompose": "decompose",
+    "TCallEffectKind": "effect",
+    "TScriptPrinterName": "name",
+}
 
 
 class Op(Node):
     """A named operation. One object per name; `Op.get(name)` finds it."""
 
-    __slots__ = ("name",)
+    __slots__ = ("_more", "name")
     name: str
+    _more: dict[str, Any]
     _table: ClassVar[dict[str, Op]] = {}
     _type_key: ClassVar[str] = "ir.Op"
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "name", name)
+        object.__setattr__(self, "_more", {})
         if Op._table.setdefault(name, self) is not self:
             raise TIRError(f"an operation named {name!r} exists already")
 
@@ -36,6 +52,10 @@ class Op(Node):
         none.
         """
         found = Op._table.get(name)
+        if found is None and name.startswith("relax."):
+            # The room above that has them, if nobody needed it yet.
+            importlib.import_module("relaxvm.relax.op")
+            found = Op._table.get(name)
         if found is None:
             near = difflib.get_close_matches(name, Op._table, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
@@ -46,6 +66,26 @@ class Op(Node):
     def list_op_names() -> list[str]:
         """The names of all operations known so far."""
         return sorted(Op._table)
+
+    def get_attr(self, attr_name: str) -> Any:
+        """What is known of the operation under TVM's name of the attribute, None if nothing is: a
+        part of its record ("FPurity", "FInferStructInfo", "FLegalize", ...), or what users set.
+        """
+        if attr_name in self._more:
+            return self._more[attr_name]
+        return getattr(self, _RECORD.get(attr_name, ""), None)
+
+    def has_attr(self, attr_name: str) -> bool:
+        """Whether something is known under that name."""
+        return self.get_attr(attr_name) is not None
+
+    def set_attr(self, attr_name: str, value: Any, plevel: int = 10) -> None:
+        """Let `get_attr` give `value`. The compiler's own rules stay what the record says."""
+        self._more[attr_name] = value
+
+    def reset_attr(self, attr_name: str) -> None:
+        """Forget what `set_attr` said."""
+        self._more.pop(attr_name, None)
 
     def __repr__(self) -> str:
         return f"Op({self.name})"
@@ -120,6 +160,20 @@ _declare(["address_of"], 1, "given", "read")
 _declare(["tvm_access_ptr"], 5, "given", "read")
 
 
+def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int = 10) -> Any:
+    """Set an attribute of the operation `op_name` for `Op.get_attr`; without `value`, a decorator
+    of what it shall be.
+
+    Raises TIRError if there is no such operation.
+    """
+
+    def register(what: Any) -> Any:
+        Op.get(op_name).set_attr(attr_key, what, level)
+        return what
+
+    return register if value is None else register(value)
+
+
 def intrinsic(name: str) -> Intrinsic:
     """The intrinsic `name` (without the ``tir.`` prefix). Raises TIRError if there is none."""
     found = INTRINSICS.get(name)
@@ -144,6 +198,8 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
             f"{op.name} takes floating arguments, got {first}; cast first, as in "
             f'T.Cast("float32", x)'
         )
+    if first.is_float8 and op.result != "bool" and op.name != "tir.likely":
+        raise TIRError(f"{op.name} of {first}: it has no arithmetic; cast it to float32")
     if op.result in ("int", "int32") and not (first.is_int or first.is_bool):
         raise TIRError(f"{op.name} takes integer arguments, got {first}")
     return DataType("int32").with_lanes(first.lanes) if op.result == "int32" else first

@@ -24,7 +24,8 @@ moment it exists; `Call` and `TupleGetItem` infer theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import importlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import (
@@ -539,12 +540,37 @@ class Function(BaseFunc, Expr):
     def __call__(self, *args: Any) -> Call:
         return Call(self, args)
 
+    def bind_params(self, binding_map: Mapping[Any, Any]) -> Function:
+        """A copy with parameters turned into constants: ``{"w": array}``; see
+        `relax.transform.BindParams`.
+        """
+        made: Function = _transform("bind_params").bind_params(self, binding_map)
+        return made
+
+    def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
+        """A copy with symbols replaced: ``{"n": 8}``; see `relax.transform.BindSymbolicVars`."""
+        made: Function = _transform("bind_symbolic_vars").bind_symbolic_vars(self, binding_map)
+        return made
+
+    def inline_functions(self, function_map: Mapping[Any, Function]) -> Function:
+        """A copy with the bodies of functions, by name or GlobalVar, where they are called.
+
+        Raises VerifyError if they call themselves.
+        """
+        made: Function = _transform("inline_private_functions").inline_functions(self, function_map)
+        return made
+
     @staticmethod
     def create_empty(
         params: Any, ret_struct_info: StructInfo, is_pure: bool = True, attrs: Any = None
     ) -> Function:
         """A declaration: a signature with an empty body."""
         return Function(params, SeqExpr((), Tuple(())), ret_struct_info, is_pure, attrs)
+
+
+def _transform(name: str) -> Any:
+    """A pass that stands above expressions, for methods under TVM's names."""
+    return importlib.import_module(f"relaxvm.relax.transform.{name}")
 
 
 def as_relax(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from ..base import DataType, StructInfoError, TIRError
 from ..base import dtype as as_dtype
 from ..ir.expr import INT64, IntImm, PrimExpr, as_expr, cast
-from ..ir.module import VDevice, print_ir, show_ir
+from ..ir.module import VDevice
 from ..ir.node import Node, derive, derived, node
 from .operators import Operators
 
@@ -47,10 +47,6 @@ class StructInfo(Node):
 
     __slots__ = ()
 
-    def script(self, **options: Any) -> str:
-        """The struct info as script text, such as ``R.Tensor((n, 4), dtype="float32")``."""
-        return print_ir(self, **options)
-
     def __str__(self) -> str:
         return self.script()
 
@@ -65,14 +61,6 @@ class Expr(Operators, Node):
     def struct_info_(self) -> StructInfo:
         """`struct_info`, as TVM's C++ field is called."""
         return self.struct_info
-
-    def script(self, **options: Any) -> str:
-        """The expression as script text."""
-        return print_ir(self, **options)
-
-    def show(self, **options: Any) -> None:
-        """Print the script text."""
-        show_ir(self, **options)
 
     def __str__(self) -> str:
         return self.script()

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..base import DataType, InternalError, VMTypeError, VMValueError
+from ..base import InternalError, VMTypeError, VMValueError
 from .binding import bind_by_name
 from .check import short_number
 from .dims import Scalar
@@ -24,8 +24,6 @@ from .trampoline import (
 )
 
 __all__ = ["KernelFunction", "call_path", "set_call_path"]
-
-_BFLOAT16 = DataType("bfloat16")
 
 _call_path = "auto"
 
@@ -71,6 +69,8 @@ class KernelFunction:
         generic = _call_path == "generic" or (
             _call_path == "auto" and fast_path_problem() is not None
         )
+        # The native entry tells arrays apart by numpy's types, which 8-bit floats share.
+        generic = generic or any(p.dtype.is_float8 for p in info.params)
         make = make_generic_call if generic else make_fast_call
         self.call = make(address, info, owner, num_threads)
 
@@ -219,7 +219,7 @@ def _as_tensor(info: KernelInfo, i: int, arg: object) -> NDArray:
     if param.written and isinstance(arg, np.generic):
         # What would be written is a copy of numpy's scalar.
         raise_for_failure(info, Failure("readonly", i), [None] * i + [given])
-    if (given.dtype is _BFLOAT16) != (param.dtype is _BFLOAT16):
+    if given.dtype is not param.dtype and (given.dtype.is_bits or param.dtype.is_bits):
         raise_for_failure(info, Failure("dtype", i), [None] * i + [given])
     return given
 
@@ -233,7 +233,7 @@ def _as_scalar(info: KernelInfo, i: int, arg: Any) -> Scalar:
     if kind == "bool":
         if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
             return bool(value)
-    elif kind in ("float", "bfloat"):
+    elif param.dtype.is_float:
         if isinstance(value, (int, float)):
             try:
                 return float(value)

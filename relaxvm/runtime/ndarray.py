@@ -245,7 +245,8 @@ class NDArray:
                 f"cannot export to DLPack device {dl_device}: the array is on {self.device}"
             )
         source = self._array.copy() if copy else self._array
-        # numpy exports no bfloat16, no 8-bit floats and, before 1.25, no bool: export bits and say what they are.
+        # numpy exports no bfloat16, no 8-bit floats and, before 1.25, no bool: export bits and say
+        # what they are.
         renamed = self.dtype.is_bits or self.dtype is _BOOL
         if self.dtype is _BOOL or self.dtype.is_float8:
             source = source.view(np.uint8)
@@ -368,9 +369,7 @@ def empty(
     extents = checked_shape(shape)
     if wanted.lanes != 1:
         extents = (*extents, wanted.lanes)
-    return wrap_unchecked(
-        aligned_empty(extents, to_numpy_dtype(wanted)), wanted, device_of(device)
-    )
+    return wrap_unchecked(aligned_empty(extents, to_numpy_dtype(wanted)), wanted, device_of(device))
 
 
 def array(
@@ -380,8 +379,8 @@ def array(
 
     Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16 and floats
     of 8 bits, a numpy array of uint16 or uint8 is taken as bits and anything else is rounded. For
-    vectors such as "float32x4", the last axis of `data` holds the lanes. Raises VMTypeError if the elements
-    are not numbers.
+    vectors such as "float32x4", the last axis of `data` holds the lanes. Raises VMTypeError if the
+    elements are not numbers.
     """
     if isinstance(device, str):
         device = device_of(device)

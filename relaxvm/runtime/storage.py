@@ -98,7 +98,7 @@ def checked_storage(storage: object, dtype: DataType) -> np.ndarray:
     return storage
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def extension_dtype(dtype: DataType) -> np.dtype | None:
     """ml_dtypes' dtype for what numpy lacks, if that package is installed."""
     try:

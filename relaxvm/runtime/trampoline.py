@@ -79,7 +79,7 @@ def _kind_word(param: KernelParam) -> int:
     kind = param.dtype.kind
     if kind == "bool":
         return layout.BOOL
-    if kind in ("float", "bfloat"):
+    if param.dtype.is_float:
         return layout.FLOAT
     return (layout.SIGNED if kind == "int" else layout.UNSIGNED) | (64 - param.dtype.bits) << 8
 
@@ -322,7 +322,7 @@ def make_generic_call(
         kept = [owner]
         for i, (kind, dtype) in enumerate(wants):
             if kind <= layout.TENSOR_UINT16:
-                array = _array_of(args[i], kind)
+                array = _array_of(args[i], kind, dtype)
                 if array is None:
                     return -(i + 1)
                 shape = (ctypes.c_int64 * array.ndim)(*array.shape)
@@ -348,7 +348,9 @@ def make_generic_call(
     return call
 
 
-def _array_of(value: object, kind: int) -> np.ndarray | None:
+def _array_of(value: object, kind: int, dtype: DataType) -> np.ndarray | None:
+    if dtype.is_float8:
+        return value._array if type(value) is NDArray and value.dtype is dtype else None
     if type(value) is NDArray:
         if (
             value.dtype is _BFLOAT16

@@ -43,8 +43,10 @@ from .interp_scalar import (
     bfloat16_bits,
     bfloat16_values,
     lane_binary,
+    lane_bits,
     lane_cast,
     lane_intrinsic,
+    lane_of_bits,
     lane_of_number,
     reinterpret_lanes,
 )
@@ -735,6 +737,16 @@ def _read_bfloat16(array: np.ndarray, at: tuple[int, ...]) -> Any:
     return bfloat16_values()[array.item(at)]
 
 
+def _float8_access(dtype: DataType) -> tuple[Any, Any]:
+    def read(array: np.ndarray, at: tuple[int, ...]) -> Any:
+        return lane_of_bits(array.item(at)[0], dtype)
+
+    def write(array: np.ndarray, at: tuple[int, ...], value: Any) -> None:
+        array[at] = bytes([lane_bits(value, dtype)])
+
+    return read, write
+
+
 def _write_bfloat16(array: np.ndarray, at: tuple[int, ...], value: Any) -> None:
     array[at] = bfloat16_bits(value)
 
@@ -743,6 +755,8 @@ def view_storage(dtype: DataType) -> tuple[Callable[..., Any], Callable[..., Non
     """How one lane of the element type `dtype` is read from a numpy array, and written to it."""
     if dtype.kind == "bfloat":
         return _read_bfloat16, _write_bfloat16
+    if dtype.is_float8:
+        return _float8_access(dtype)
     if dtype.is_float:
         return operator.getitem, operator.setitem
     return _read_int, operator.setitem

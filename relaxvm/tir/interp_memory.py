@@ -114,9 +114,9 @@ def array_of(where: str, name: str, dtype: DataType, value: Any) -> np.ndarray:
         raise VMTypeError(
             f"{where}: parameter {name}: wanted an array of {dtype}, got {type(value).__name__}"
         )
-    if dtype.kind == "bfloat" and given.dtype.name == "bfloat16":
-        given = given.view(np.uint16)
     wanted = to_numpy_dtype(dtype)
+    if dtype.is_bits and given.dtype.name == str(dtype.element):
+        given = given.view(wanted)
     if given.dtype != wanted:
         hint = " (the bits of bfloat16)" if dtype.kind == "bfloat" else ""
         raise VMTypeError(

@@ -4,7 +4,7 @@ A lane value is
     int        for integer dtypes, always in the range of the dtype
     bool       for bool
     np.float16, np.float32, np.float64    for the floats of these names
-    np.float32 for bfloat16, always a value that bfloat16 has
+    np.float32 for bfloat16 and 8-bit floats, always a value that these have
 and a vector value is a list of lane values. `lane_*` functions look an operation up for given
 dtypes and return a plain function of lane values. Numpy's warnings must be off while these
 functions run.
@@ -22,7 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, TIRError, bfloat16_to_float32, to_numpy_dtype
+from ..base import (
+    DataType,
+    TIRError,
+    bfloat16_to_float32,
+    bits_to_floats,
+    floats_to_bits,
+    to_numpy_dtype,
+)
 from ..ir import (
     EQ,
     GE,
@@ -47,6 +54,8 @@ from .elementary import ELEMENTARY
 __all__ = [
     "bfloat16_bits",
     "bfloat16_values",
+    "lane_bits",
+    "lane_of_bits",
     "lane_binary",
     "lane_cast",
     "lane_intrinsic",
@@ -78,6 +87,26 @@ def bfloat16_bits(value: np.float32) -> int:
 def bfloat16_values() -> list[np.float32]:
     """The value of every bfloat16, by its bits."""
     return list(bfloat16_to_float32(np.arange(65536, dtype=np.uint16)))
+
+
+def lane_bits(value: Any, dtype: DataType) -> int:
+    """The bits of the nearest bfloat16 or 8-bit float."""
+    if dtype.kind == "bfloat":
+        return bfloat16_bits(value)
+    return int(floats_to_bits(np.asarray(float(value)), dtype).view(np.uint8))
+
+
+def lane_of_bits(bits: int, dtype: DataType) -> np.float32:
+    """The value of the bits of a bfloat16 or 8-bit float."""
+    if dtype.kind == "bfloat":
+        return bfloat16_values()[bits]
+    return np.float32(bits_to_floats(np.asarray(bits, np.uint8), dtype))
+
+
+def _float8_of(value: Any, dtype: DataType) -> np.float32:
+    if isinstance(value, int) and abs(value) >> 53 and value & 0xFFF:
+        value = (value & ~0xFFF) | 0x1000  # so that a double holds it, and is not rounded to a tie
+    return lane_of_bits(lane_bits(value, dtype), dtype)
 
 
 def _round_bfloat16(value: np.float32) -> np.float32:
@@ -119,6 +148,8 @@ def _numpy_float(dtype: DataType) -> Any:
 
 def rounder(dtype: DataType) -> Meaning:
     """The function that rounds a double once to the floating `dtype`."""
+    if dtype.is_float8:
+        return lambda v: _float8_of(v, dtype)
     return (lambda v: _bfloat16_of(float(v))) if _is_bfloat(dtype) else _numpy_float(dtype)
 
 
@@ -128,6 +159,8 @@ def lane_of_number(value: Any, dtype: DataType) -> Lane:
         return bool(value)
     if dtype.is_int:
         return int(value)
+    if dtype.is_float8:
+        return _float8_of(value, dtype)
     return _bfloat16_of(float(value)) if _is_bfloat(dtype) else _numpy_float(dtype)(value)
 
 
@@ -137,7 +170,7 @@ def to_numpy_value(value: Any, dtype: DataType) -> Any:
     """
     if dtype.kind in ("handle", "void"):
         return value
-    kind = np.dtype("float32") if _is_bfloat(dtype) else to_numpy_dtype(dtype.element)
+    kind = np.dtype("float32") if dtype.is_bits else to_numpy_dtype(dtype.element)
     return np.array(value, dtype=kind) if dtype.lanes > 1 else kind.type(value)
 
 
@@ -243,6 +276,8 @@ def lane_cast(source: DataType, to: DataType) -> Meaning:
         if source.is_float:
             return lambda v: saturate(float(v), to)
         return lambda v: wrap_int(int(v), to)
+    if to.is_float8:
+        return lambda v: _float8_of(v, to)
     if source.is_int or source.is_bool:
         if _is_bfloat(to):
             return lambda v: _bfloat16_of(int(v))
@@ -270,13 +305,13 @@ def reinterpret_lanes(lanes: list[Lane], source: DataType, to: DataType) -> list
         if source.is_bool and to.is_bool:
             return lanes
         raise TIRError(f"reinterpret between {source} and {to}: cast instead")
-    if _is_bfloat(source):
-        raw = np.array([bfloat16_bits(v) for v in lanes], dtype=np.uint16)
+    if source.is_bits:
+        raw = np.array([lane_bits(v, source) for v in lanes], dtype=f"uint{source.bits}")
     else:
         raw = np.array(lanes, dtype=to_numpy_dtype(source))
     seen = raw.view(to_numpy_dtype(to))
-    if _is_bfloat(to):
-        return [bfloat16_values()[int(v)] for v in seen]
+    if to.is_bits:
+        return [lane_of_bits(int(v), to) for v in raw.view(f"uint{to.bits}")]
     return [int(v) for v in seen] if to.is_int else list(seen)
 
 

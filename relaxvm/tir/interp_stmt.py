@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..base import DataType, TIRError, VMError, VMValueError
+from ..base import DataType, TIRError, VMError, VMValueError, to_numpy_dtype
 from ..ir import Call, GlobalVar, IntImm, PrimExpr, StringImm, Var
 from ..ir.op import INTRINSICS
 from .interp_expr import ExprCompiler, Frame, Run, find_element, lanes_at, view_storage
 from .interp_memory import Pointer, address, allocate, make_view
-from .interp_scalar import bfloat16_bits, lane_of_number
+from .interp_scalar import lane_bits, lane_of_number
 from .stmt import (
     Allocate,
     AllocateConst,
@@ -475,8 +475,9 @@ class StmtCompiler(ExprCompiler):
                 f"has {len(s.data)} numbers"
             )
         lanes = [lane_of_number(v, s.dtype.element) for v in s.data]
-        if s.dtype.kind == "bfloat":
-            constant = np.array([bfloat16_bits(v) for v in lanes], dtype=np.uint16)
+        if s.dtype.is_bits:
+            bits = np.array([lane_bits(v, s.dtype) for v in lanes], f"uint{s.dtype.bits}")
+            constant = bits.view(to_numpy_dtype(s.dtype))
         else:
             constant = np.array(lanes, dtype=str(s.dtype.element))
         memory = constant.view(np.uint8)

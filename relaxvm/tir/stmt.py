@@ -31,7 +31,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32
+from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_floats
 from ..base import dtype as as_dtype
 from ..ir.expr import (
     INT32,
@@ -49,7 +49,7 @@ from ..ir.expr import (
     cast,
     const,
 )
-from ..ir.module import BaseFunc, print_ir, show_ir
+from ..ir.module import BaseFunc
 from ..ir.node import Map, Node, derive, derived, node
 from .specialize import specialize
 
@@ -283,16 +283,8 @@ class Stmt(Node):
     __slots__ = ()
     span: Span
 
-    def script(self, **options: Any) -> str:
-        """The statement as script text."""
-        return print_ir(self, **options)
-
-    def show(self, **options: Any) -> None:
-        """Print the script text."""
-        show_ir(self, **options)
-
     def __str__(self) -> str:
-        return print_ir(self)
+        return self.script()
 
 
 @node
@@ -679,6 +671,9 @@ class AllocateConst(Stmt):
         if hasattr(data, "reshape"):
             if as_dtype(dtype).kind == "bfloat" and data.dtype == "uint16":
                 data = bfloat16_to_float32(data)
+            elif as_dtype(dtype).is_float8:
+                bits = data.dtype in ("uint8", "V1")
+                data = bits_to_floats(data, as_dtype(dtype)) if bits else data.astype("float32")
             data = tuple(data.reshape(-1).tolist())
         return buffer_var, as_dtype(dtype), extents, tuple(data), body, Map(annotations), span
 

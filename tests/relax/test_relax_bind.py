@@ -215,3 +215,29 @@ def test_a_recursive_function_keeps_calling_itself():
     new = bound.get_global_var("main")
     assert bound["main"].body.blocks[0].bindings[0].value.op is new
     assert new.struct_info is Func([Tensor((3,))], Tensor((3,)))
+
+
+def test_functions_bind_and_inline_by_methods():
+    builder = relax.BlockBuilder()
+    n = Var("n", "int64")
+    x = relax.Var("x", relax.TensorStructInfo((n,), "float32"))
+    with builder.function("twice", [x], private=True):
+        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
+    twice = builder.get().get_global_var("twice")
+    y = relax.Var("y", relax.TensorStructInfo((n,), "float32"))
+    w = relax.Var("w", relax.TensorStructInfo((n,), "float32"))
+    with builder.function("main", [y, w]):
+        doubled = builder.emit(relax.Call(twice, [y]))
+        builder.emit_func_output(builder.emit(relax.op.multiply(doubled, w)))
+    mod = builder.get()
+    main = mod["main"]
+    for key in ("twice", twice):
+        inlined = main.inline_functions({key: mod["twice"]})
+        assert "twice" not in inlined.script() and "R.add" in inlined.script()
+    assert main.inline_functions({"other": mod["twice"]}) is main
+    sized = main.bind_symbolic_vars({"n": 3})
+    assert sized.params[0].struct_info.shape.values[0] == 3
+    bound = sized.bind_params({"w": np.ones(3, "float32")})
+    assert [p.name_hint for p in bound.params] == ["y"]
+    with pytest.raises(VerifyError, match="no graph function"):
+        main.inline_functions({"twice": 3})

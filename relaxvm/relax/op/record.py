@@ -155,6 +155,11 @@ class Op(BaseOp):
         takes = "sinfo_args" in inspect.signature(rule).parameters
         object.__setattr__(self, "takes_sinfo", takes)
 
+    def get_attr(self, attr_name: str) -> Any:
+        """See `ir.Op.get_attr`; None for a rule that is declared missing."""
+        found = super().get_attr(attr_name)
+        return None if isinstance(found, Missing) else found
+
     def infer(
         self,
         args: tuple[Any, ...],

@@ -11,9 +11,10 @@ may not fit its parameter is checked by a match_cast, as the call would have che
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...base import VerifyError
 from ...ir.expr import Var as TirVar
 from ...ir.module import GlobalVar, IRModule
 from ...ir.transform import PassContext, module_pass
@@ -47,7 +48,7 @@ from ..struct_info import Expr, StructInfo
 from ..substitute import substitute_graph
 from .private_functions import is_private
 
-__all__ = ["InlinePrivateFunctions"]
+__all__ = ["InlinePrivateFunctions", "inline_functions"]
 
 _MAX_BINDINGS = 100_000
 """No more bindings than this are inlined in a module: calls of calls of calls can double them each
@@ -77,6 +78,27 @@ def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
         return mod
     made = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
     return _without_uncalled(made, mod, set(inlined))
+
+
+def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Function:
+    """`fn` with the bodies of `function_map` where they are called; see
+    `Function.inline_functions`.
+    """
+    by_name = {getattr(key, "name_hint", key): each for key, each in function_map.items()}
+    for name, each in by_name.items():
+        if not isinstance(each, Function):
+            raise VerifyError(
+                f"inline_functions: {name} is no graph function but a {type(each).__name__}"
+            )
+    mod = IRModule(by_name)
+    recursive = [gv.name_hint for group in detect_recursion(mod) for gv in group]
+    if recursive:
+        raise VerifyError(f"inline_functions: {', '.join(recursive)} calls itself")
+    bodies: dict[str, _Body] = {}
+    total = [0]
+    for name in _callees_first(mod):
+        bodies[name] = _Body(_Inliner(bodies, total).function(by_name[name]))
+    return _Inliner(bodies, total).function(fn)
 
 
 def _callees_first(mod: IRModule) -> list[str]:

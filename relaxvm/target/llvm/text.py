@@ -22,7 +22,7 @@ __all__ = [
     "vector_of",
 ]
 
-# A value of a 16-bit float type lives in a register as the float32 that it is exactly.
+# A value of an 8-bit or 16-bit float type lives in a register as the float32 that it is exactly.
 _VALUE = {"bool": "i1", "handle": "ptr", "bfloat": "float"}
 _FLOATS = {16: "float", 32: "float", 64: "double"}
 
@@ -35,7 +35,7 @@ def scalar_type(dtype: DataType) -> str:
         return f"i{dtype.bits}"
     if dtype.kind == "float":
         return _FLOATS[dtype.bits]
-    found = _VALUE.get(dtype.kind)
+    found = "float" if dtype.is_float8 else _VALUE.get(dtype.kind)
     if found is None:
         raise CodegenError(f"a value of dtype {dtype} has no register type")
     return found
@@ -59,7 +59,7 @@ def value_type(dtype: DataType) -> str:
 
 def storage_type(dtype: DataType, native_half: bool) -> str:
     """The type of one element in memory."""
-    if dtype.kind == "bool":
+    if dtype.kind == "bool" or dtype.is_float8:
         return "i8"
     if dtype.kind == "bfloat":
         return "i16"

@@ -7,7 +7,7 @@ and vectors.
 
 from __future__ import annotations
 
-from ...base import CodegenError, DataType
+from ...base import FLOAT8_TYPES, CodegenError, DataType
 from ...ir.expr import wrap_int
 from .module import ModuleText
 from .text import (
@@ -22,6 +22,7 @@ from .text import (
 
 __all__ = ["Values"]
 
+_FLOAT32 = DataType("float32")
 _FLOAT_PREDICATE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
@@ -145,7 +146,9 @@ class Values:
     # -- 16-bit floats -----------------------------------------------------------------------------
 
     def rounded(self, dtype: DataType, value: str) -> str:
-        """A float register rounded to float16 or bfloat16; other dtypes pass through."""
+        """A float register rounded to a float of 8 or 16 bits; other dtypes pass through."""
+        if dtype.is_float8:
+            return self.from_bits8(dtype, self.to_bits8(dtype, value))
         if not dtype.is_float or dtype.bits != 16:
             return value
         return self.from_bits16(dtype, self.to_bits16(dtype, value))
@@ -218,6 +221,105 @@ class Values:
         chosen = self.select(lanes, is_special, ints, special, finite)
         return self.convert("bitcast", ints, self.op("or", ints, chosen, sign), floats)
 
+    def to_bits8(self, dtype: DataType, value: str) -> str:
+        """A float register rounded to nearest even, as the bits (i8) of an 8-bit float. What is too
+        large gives infinity or NaN: see `base.floats_to_bits`.
+        """
+        lanes, name = dtype.lanes, dtype.kind
+        mantissa, bias = FLOAT8_TYPES[name]
+        floats, ints, chars = (vector_of(t, lanes) for t in ("float", "i32", "i8"))
+
+        def const(number: int) -> str:
+            return self.const(number, "i32", lanes)
+
+        bits = self.convert("bitcast", floats, value, ints)
+        size = self.op("and", ints, bits, const(0x7FFFFFFF))
+        is_nan = self.op("icmp ugt", ints, size, const(0x7F800000))
+        # As for float16: rebias and round; where the result is subnormal, let an addition round.
+        shift = 23 - mantissa
+        odd = self.op("and", ints, self.op("lshr", ints, size, const(shift)), const(1))
+        if not mantissa:
+            odd = const(1)  # between powers of two the greater one is taken
+        half = (1 << (shift - 1)) - 1
+        rebiased = self.op("add", ints, size, const(((bias - 127) << 23) + half))
+        code = self.op("lshr", ints, self.op("add", ints, rebiased, odd), const(shift))
+        if name == "float8_e8m0fnu":
+            # Its least value, 2**-127, is subnormal among float32.
+            is_tiny = self.op("icmp ult", ints, size, const(1 << 23))
+            above = self.op("icmp uge", ints, size, const(0x600000))
+            tiny = self.convert("zext", vector_of("i1", lanes), above, ints)
+            code = self.select(lanes, is_tiny, ints, tiny, code)
+            wrong = self.op("icmp sle", ints, bits, const(0))
+            too_large = self.op("icmp ugt", ints, code, const(254))
+            mask = vector_of("i1", lanes)
+            wrong = self.op("or", mask, self.op("or", mask, wrong, is_nan), too_large)
+            code = self.select(lanes, wrong, ints, const(255), code)
+            return self.convert("trunc", ints, code, chars)
+        added_bits = (127 + 24 - bias - mantissa) << 23
+        magic = self.const(
+            element_constant(2.0 ** (24 - bias - mantissa), _FLOAT32), "float", lanes
+        )
+        as_float = self.convert("bitcast", ints, size, floats)
+        added = self.convert("bitcast", floats, self.op("fadd", floats, as_float, magic), ints)
+        is_tiny = self.op("icmp ult", ints, size, const((128 - bias) << 23))
+        tiny = self.op("sub", ints, added, const(added_bits))
+        code = self.select(lanes, is_tiny, ints, tiny, code)
+        sign = self.op("and", ints, self.op("lshr", ints, bits, const(24)), const(0x80))
+        if name.endswith("uz"):
+            top, infinite, nan = 127, 128, 128
+            is_zero = self.op("icmp eq", ints, code, const(0))
+            sign = self.select(lanes, is_zero, ints, const(0), sign)
+        elif name.endswith("fn"):
+            top, infinite, nan = 126, 127, 127
+        else:
+            infinite = (127 >> mantissa) << mantissa
+            top, nan = infinite - 1, infinite | 1 << mantissa >> 1
+        too_large = self.op("icmp ugt", ints, code, const(top))
+        code = self.select(lanes, too_large, ints, const(infinite), code)
+        signed = self.op("or", ints, code, sign)
+        chosen = self.select(lanes, is_nan, ints, const(nan), signed)
+        return self.convert("trunc", ints, chosen, chars)
+
+    def from_bits8(self, dtype: DataType, bits: str) -> str:
+        """The float register of the bits (i8) of an 8-bit float. Exact."""
+        lanes, name = dtype.lanes, dtype.kind
+        mantissa, bias = FLOAT8_TYPES[name]
+        floats, ints, chars = (vector_of(t, lanes) for t in ("float", "i32", "i8"))
+
+        def const(number: int) -> str:
+            return self.const(number, "i32", lanes)
+
+        def where_code(relation: str, number: int, yes: str, no: str) -> str:
+            return self.select(lanes, self.op(relation, ints, code, const(number)), ints, yes, no)
+
+        wide = self.convert("zext", chars, bits, ints)
+        if name == "float8_e8m0fnu":
+            code = wide
+            chosen = self.op("shl", ints, wide, const(23))
+            chosen = where_code("icmp eq", 0, const(0x400000), chosen)
+            chosen = where_code("icmp eq", 255, const(0x7FC00000), chosen)
+            return self.convert("bitcast", ints, chosen, floats)
+        code = self.op("and", ints, wide, const(127))
+        size = self.op("shl", ints, code, const(23 - mantissa))
+        normal = self.op("add", ints, size, const((127 - bias) << 23))
+        # Subnormal: the mantissa counts units of the least value.
+        unit = self.const(element_constant(2.0 ** (1 - bias - mantissa), _FLOAT32), "float", lanes)
+        counted = self.op("fmul", floats, self.convert("uitofp", ints, code, floats), unit)
+        tiny = self.convert("bitcast", floats, counted, ints)
+        chosen = where_code("icmp ult", 1 << mantissa, tiny, normal)
+        if not name.endswith("fn") and not name.endswith("uz"):
+            top = 127 >> mantissa
+            special = self.op("add", ints, size, const((255 - top) << 23))
+            chosen = where_code("icmp uge", top << mantissa, special, chosen)
+        elif name.endswith("fn"):
+            chosen = where_code("icmp eq", 127, const(0x7FC00000), chosen)
+        sign = self.op("shl", ints, self.op("and", ints, wide, const(0x80)), const(24))
+        chosen = self.op("or", ints, chosen, sign)
+        if name.endswith("uz"):
+            code = wide
+            chosen = where_code("icmp eq", 128, const(0x7FC00000), chosen)
+        return self.convert("bitcast", ints, chosen, floats)
+
     def narrow_double(self, value: str, lanes: int) -> str:
         """A double as a float rounded to odd, so that rounding it once more to 16 bits gives the
         nearest.
@@ -248,6 +350,8 @@ class Values:
             if kept.endswith(("half", "half>")):
                 return kept, self.convert("fptrunc", value_type(dtype), value, kept)
             return kept, self.to_bits16(dtype, value)
+        if dtype.is_float8:
+            return kept, self.to_bits8(dtype, value)
         return kept, value
 
     def from_storage(self, dtype: DataType, value: str) -> str:
@@ -259,6 +363,8 @@ class Values:
             if kept.endswith(("half", "half>")):
                 return self.convert("fpext", kept, value, value_type(dtype))
             return self.from_bits16(dtype, value)
+        if dtype.is_float8:
+            return self.from_bits8(dtype, value)
         return value
 
     # -- casts -------------------------------------------------------------------------------------
@@ -298,7 +404,7 @@ class Values:
             name = "llvm.fptosi.sat" if to.kind == "int" else "llvm.fptoui.sat"
             suffix = f"{self.module.suffix(result)}.{self.module.suffix(of)}"
             return self.call(result, f"{name}.{suffix}", (of, value))
-        if to.bits == 16:
+        if to.bits <= 16:
             return self.rounded(
                 to, self.narrow_double(value, lanes) if source.bits == 64 else value
             )
@@ -340,7 +446,7 @@ class Values:
     def _int_to_float(self, source: DataType, to: DataType, value: str) -> str:
         of, lanes = value_type(source), to.lanes
         opcode = "sitofp" if source.kind == "int" else "uitofp"
-        if to.bits != 16:
+        if to.bits > 16:
             return self.convert(opcode, of, value, value_type(to))
         if source.is_bool or source.bits <= 16:
             return self.rounded(to, self.convert(opcode, of, value, vector_of("float", lanes)))
