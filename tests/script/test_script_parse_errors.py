@@ -264,3 +264,29 @@ def test_python_syntax_errors_keep_their_place():
     assert caught.value.lineno == 3
     with pytest.raises(ParseError, match="null bytes"):
         from_source("\0")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ('T.block_attr({"a": 1})\n            T.block_attr({"a": 2})', "'a' has a value already"),
+        ("vi = T.axis.spatial(16, i)", "vi is a variable already"),
+        (
+            "M = T.match_buffer(A[vi], ())\n            M = T.match_buffer(B[vi], ())",
+            "M is a buffer",
+        ),
+        ("A = T.alloc_buffer((4,))\n            A = T.alloc_buffer((4,))", "A is a buffer already"),
+    ],
+)
+def test_nothing_takes_over_an_axis_a_buffer_or_an_attribute(body, message):
+    text = f"""
+@T.prim_func
+def f(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+    for i in range(16):
+        with T.block("B"):
+            vi = T.axis.spatial(16, i)
+            {body}
+            B[vi] = A[vi]
+"""
+    with pytest.raises(ParseError, match=message):
+        from_source(text)

@@ -164,3 +164,21 @@ def test_arrays_of_vectors_have_their_lanes_last():
     assert w[1].shape == (3,) and pickle.loads(pickle.dumps(w)).shape == (2, 3)
     with pytest.raises(ValueError, match="4 lanes"):
         nd.array(np.zeros((2, 3)), dtype="float32x4")
+
+
+@pytest.mark.parametrize("mode", ["bytecode", "compiled"])
+def test_a_graph_casts_from_and_to_8_bits(tmp_path, mode):
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((4,), "float8_e4m3fn"))
+    with builder.function("main", [x]):
+        wide = builder.emit(relax.op.astype(x, "float32"))
+        product = builder.emit(relax.op.multiply(wide, relax.const(3.0)))
+        builder.emit_func_output(builder.emit(relax.op.astype(product, "float8_e5m2")))
+    relax.build(builder.get(), "llvm").export_library(str(tmp_path / "f.rvm"))
+    loaded = tvm.runtime.load_module(str(tmp_path / "f.rvm"))
+    vm = relax.VirtualMachine(loaded, tvm.cpu(), exec_mode=mode)
+    result = vm["main"](nd.array([1, 2, 3, 4], dtype="float8_e4m3fn"))
+    assert result.dtype == "float8_e5m2" and result.tolist() == [3, 6, 8, 12]
+    for other in ("float8_e5m2", "uint8"):
+        with pytest.raises(VMTypeError, match="wanted dtype float8_e4m3fn"):
+            vm["main"](nd.array([1, 2, 3, 4], dtype=other))

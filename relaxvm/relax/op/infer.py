@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...base import DataType, StructInfoError
+from ...base import FLOAT8_TYPES, DataType, StructInfoError
 from ...ir.expr import IntImm, PrimExpr, const
 from ..derive import prove_dims
 from ..struct_info import (
@@ -41,11 +41,11 @@ __all__ = [
 ]
 
 FLOAT = frozenset({"float", "bfloat"})
-"""float16, bfloat16, float32, float64"""
+"""float16, bfloat16, float32, float64: what is computed with"""
 INTEGER = frozenset({"int", "uint"})
 BITS = INTEGER | {"bool"}
 NUMBER = FLOAT | INTEGER
-ANY = NUMBER | {"bool"}
+ANY = NUMBER | {"bool", *FLOAT8_TYPES}
 _WORDS = {
     FLOAT: "a floating dtype",
     INTEGER: "an integer dtype",

@@ -17,8 +17,8 @@ import numpy as np
 from ...base import (
     DataType,
     StructInfoError,
-    bfloat16_to_float32,
-    float32_to_bfloat16,
+    bits_to_floats,
+    floats_to_bits,
     to_numpy_dtype,
 )
 from ...ir.expr import PrimExpr
@@ -60,23 +60,24 @@ def from_storage(array: Any, dtype: str) -> np.ndarray:
     has it).
     """
     array = np.asarray(array)
-    if DataType(dtype).kind != "bfloat" or array.dtype == np.float32:
+    if not DataType(dtype).is_bits or array.dtype == np.float32:
         return array
-    bits = array if array.dtype == np.uint16 else np.ascontiguousarray(array).view(np.uint16)
-    return bfloat16_to_float32(bits).reshape(array.shape)
+    storage = to_numpy_dtype(dtype)
+    bits = array if array.dtype == storage else np.ascontiguousarray(array).view(storage)
+    return bits_to_floats(bits, DataType(dtype)).reshape(array.shape)
 
 
 def to_storage(values: Any, dtype: str) -> np.ndarray:
     """Values as the runtime stores them in an array of `dtype`."""
     values = np.asarray(values)
-    if DataType(dtype).kind == "bfloat":
-        return float32_to_bfloat16(values).reshape(values.shape)
+    if DataType(dtype).is_bits:
+        return floats_to_bits(values, DataType(dtype)).reshape(values.shape)
     return values.astype(to_numpy_dtype(dtype), copy=False)
 
 
 def value_dtype(dtype: str) -> np.dtype:
-    """The numpy dtype that values of `dtype` have here: float32 for bfloat16."""
-    return np.dtype("float32") if DataType(dtype).kind == "bfloat" else to_numpy_dtype(dtype)
+    """The numpy dtype that values of `dtype` have here: float32 for what numpy lacks."""
+    return np.dtype("float32") if DataType(dtype).is_bits else to_numpy_dtype(dtype)
 
 
 def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,6 +110,8 @@ def convert(x: Any, dtype: DataType) -> np.ndarray:
     to = value_dtype(dtype)
     if dtype.kind == "bfloat":
         return _toward_bfloat16(x)
+    if dtype.is_float8:
+        return bits_to_floats(floats_to_bits(x, dtype), dtype).reshape(x.shape)
     if x.dtype.kind != "f" or dtype.is_float or dtype.is_bool:
         return x.astype(to)
     # Floats to integers: toward zero, ends of the range beyond it, 0 for NaN.
@@ -231,7 +234,7 @@ def _as(info: StructInfo, made: Any, name: str) -> Any:
         array = np.asarray(made)
         if info.dtype == "void":
             return array
-        if info.dtype.kind == "bfloat":
+        if info.dtype.is_bits:
             return from_storage(to_storage(array, info.dtype), info.dtype)
         if array.dtype != to_numpy_dtype(info.dtype):
             raise StructInfoError(f"{name}: its meaning gives {array.dtype}, wanted {info.dtype}")
