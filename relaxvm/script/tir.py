@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import TIRError, submodules
+from ..base import FLOAT8_TYPES, TIRError, submodules
 from ..base import dtype as as_dtype
 from ..ir import (
     EQ,
@@ -231,15 +231,22 @@ _absent = submodules(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    # Vector dtypes: T.float32x4.
-    if _is_vector(name):
+    # Vector dtypes and 8-bit floats: T.float32x4, T.float8_e4m3fn.
+    if _is_dtype(name):
         return DTypeFunction(name)
     return _absent(name)
 
 
-def _is_vector(name: str) -> Any:
+def _is_dtype(name: str) -> Any:
     head, _, lanes = name.partition("x")
-    return head in _SCALARS and 0 < len(lanes) <= 5 and lanes.isdigit() and int(lanes) > 1
+    if name in FLOAT8_TYPES:
+        return True
+    return (
+        (head in _SCALARS or head in FLOAT8_TYPES)
+        and 0 < len(lanes) <= 5
+        and lanes.isdigit()
+        and int(lanes) > 1
+    )
 
 
 _SCALARS = {
@@ -248,7 +255,7 @@ _SCALARS = {
 }  # fmt: skip
 
 # The names besides `__all__` that text may use.
-_offers = _is_vector
+_offers = _is_dtype
 
 # -- buffers
 

@@ -88,10 +88,13 @@ def comm_reducer(
     quantities. Of expressions only, f(a, b, ...) is their combination.
     """
 
-    def reducer(expr: Any, axis: Any, where: Any = None, init: Any = None, *more: Any) -> Any:
-        if not isinstance(axis, (IterVar, list, tuple)):
-            others = [e for e in (axis, where, init, *more) if e is not None]
+    def reducer(expr: Any, *given: Any, **named: Any) -> Any:
+        if given and "axis" not in named and not isinstance(given[0], (IterVar, list, tuple)):
+            others = [e for e in (*given, *named.values()) if e is not None]
             return functools.reduce(lambda a, b: fcombine(*match(a, b)), others, as_expr(expr))
+        return reduce_over(expr, *given, **named)
+
+    def reduce_over(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
         several = isinstance(expr, (tuple, list))
         source = tuple(as_expr(e) for e in (expr if several else (expr,)))
         dtypes = [e.dtype for e in source]

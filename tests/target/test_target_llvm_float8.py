@@ -11,7 +11,7 @@ import relaxvm as tvm
 from relaxvm import nd, relax, tir
 from relaxvm.base import TIRError, VMTypeError, bits_to_floats, floats_to_bits
 from relaxvm.base.dtype import FLOAT8_TYPES, DataType
-from relaxvm.ir import FloatImm, Var, const, load_json, save_json
+from relaxvm.ir import FloatImm, Var, const, load_json, save_json, structural_equal
 from relaxvm.script import from_source
 from relaxvm.tir import interpret
 
@@ -182,3 +182,10 @@ def test_a_graph_casts_from_and_to_8_bits(tmp_path, mode):
     for other in ("float8_e5m2", "uint8"):
         with pytest.raises(VMTypeError, match="wanted dtype float8_e4m3fn"):
             vm["main"](nd.array([1, 2, 3, 4], dtype=other))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_constants_are_printed_and_read(name):
+    b = tir.decl_buffer((2,), name, "b")
+    fn = tir.PrimFunc([b], tir.BufferStore(b, const(1.5 if "e8m0" not in name else 2, name), [0]))
+    assert structural_equal(from_source(fn.script()), fn)

@@ -5,7 +5,7 @@ import pytest
 
 from relaxvm import te, tir
 from relaxvm.base import TIRError
-from relaxvm.ir import assert_structural_equal, walk
+from relaxvm.ir import Var, assert_structural_equal, walk
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.interp import interpret
 from relaxvm.tir.schedule import IndexMap
@@ -231,3 +231,11 @@ def test_the_axis_separator_of_te_is_that_of_index_maps():
 
     _, separators = IndexMap.from_func_with_separators(separated)
     assert list(separators) == [1]
+
+
+def test_reducers_of_expressions_combine_them():
+    x, i = Var("x", "float32"), Var("i", "int32")
+    assert str(te.max(x, 0)) == "T.max(x, T.float32(0))"
+    assert str(te.min(i, 1, 2)) == "T.min(T.min(i, 1), 2)"
+    assert str(te.sum(x, i)) == 'x + T.Cast("float32", i)'
+    assert tir.evaluate_expr(te.max(3, 4)) == 4
