@@ -631,19 +631,16 @@ def extern(name: str, struct_info: StructInfo | None = None) -> ExternFunc:
 
 
 def get_shape_of(expr: Any) -> Expr:
-    """What gives the shape of the tensor `expr`: a `ShapeExpr`, or the variable its struct info
-    names.
+    """What gives the shape of the tensor `expr`: a `ShapeExpr`, the variable its struct info
+    names, or, where that says nothing, a call of `shape_of`.
 
-    Raises StructInfoError if `expr` is no tensor or its shape is not known.
+    Raises StructInfoError if `expr` is no tensor.
     """
-    info = as_relax(expr).struct_info
+    expr = as_relax(expr)
+    info = expr.struct_info
     if not isinstance(info, TensorStructInfo):
         raise StructInfoError(f"get_shape_of: wanted a tensor, got {info}")
-    if info.shape is None:
-        raise StructInfoError(
-            f"get_shape_of: the shape of {info} is not known; bind it with match_cast"
-        )
-    return info.shape
+    return info.shape if info.shape is not None else Call("relax.shape_of", (expr,))
 
 
 def _call_graph_function(gv: GlobalVar, args: tuple[Any, ...]) -> Call | None:

@@ -13,6 +13,7 @@ identical.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..base import DataType, StructInfoError, TIRError
@@ -87,13 +88,15 @@ def as_dim(value: Any) -> PrimExpr:
     return cast(INT64, expr)
 
 
-def as_dims(values: Any) -> tuple[PrimExpr, ...]:
+def as_dims(
+    values: Any, as_one: Callable[[Any], PrimExpr] = as_dim
+) -> tuple[PrimExpr, ...]:
     """`values` as a tuple of dimensions."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise StructInfoError(
             f"a shape is a sequence of dimensions, got {type(values).__name__}: {values!r}"
         )
-    return tuple(as_dim(v) for v in values)
+    return tuple(as_one(v) for v in values)
 
 
 def _as_ndim(ndim: Any) -> int:
@@ -197,6 +200,8 @@ class TensorStructInfo(StructInfo):
 
 def _rank_of(shape: Expr) -> int:
     if type(shape) is ShapeExpr:
+        if shape.open:
+            as_dims(shape.values)
         return len(shape.values)
     info = shape.struct_info
     if not isinstance(info, ShapeStructInfo):
@@ -261,15 +266,31 @@ def _want_struct_info(value: Any, what: str) -> None:
         raise StructInfoError(f"{what}: wanted a StructInfo, got {type(value).__name__}: {value!r}")
 
 
+_LEFT_OVER = IntImm(INT64, -1)
+
+
+def _as_entry(value: Any) -> PrimExpr:
+    if type(value) is int and value == -1 or type(value) is IntImm and value.value == -1:
+        return _LEFT_OVER
+    return as_dim(value)
+
+
 @node(interned=True)
 class ShapeExpr(Expr):
-    """A shape given by its dimensions. Interned, since struct info contains it."""
+    """A shape given by its dimensions. Interned, since struct info contains it.
+
+    open  whether one is -1: "what is left", for `reshape` to compute. It is no shape of a tensor.
+    """
 
     values: tuple[PrimExpr, ...]
+    open: bool = derived()
 
     @staticmethod
     def _normalise_(values: Any) -> tuple[tuple[PrimExpr, ...]]:
-        return (as_dims(values),)
+        return (as_dims(values, _as_entry),)
+
+    def _init_derived_(self) -> None:
+        derive(self, "open", any(v is _LEFT_OVER for v in self.values))
 
     @property
     def struct_info(self) -> ShapeStructInfo:  # type: ignore[override]

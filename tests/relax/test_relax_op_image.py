@@ -227,6 +227,28 @@ def test_ties_of_nearest_go_as_the_rounding_method_says():
         assert value(call, x, [[[[0, 1, 2, 3]]]])[0, 0, 0].tolist() == want
 
 
+@pytest.mark.parametrize(
+    ("mode", "rounding", "want"),
+    [
+        ("asymmetric", "round", [0, 0, 1, 1, 2, 2, 3, 3]),
+        ("asymmetric", "round_prefer_ceil", [0, 1, 1, 2, 2, 3, 3, 3]),
+        ("asymmetric", "", [0, 0, 1, 1, 2, 2, 3, 3]),
+        ("align_corners", "", [0, 0, 1, 1, 2, 2, 3, 3]),
+        ("half_pixel", "round", [0, 0, 1, 1, 2, 2, 3, 3]),
+    ],
+)
+def test_a_picture_of_twice_the_size_shows_every_pixel_twice(mode, rounding, want):
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 1, 4), "float32"))
+    call = resize2d(
+        x,
+        (1, 8),
+        method="nearest_neighbor",
+        coordinate_transformation_mode=mode,
+        rounding_method=rounding,
+    )
+    assert value(call, x, [[[[0, 1, 2, 3]]]])[0, 0, 0].tolist() == want
+
+
 def test_a_grid_of_the_pixels_centres_gives_the_picture():
     x = relax.Var("x", relax.TensorStructInfo((1, 1, 2, 2), "float32"))
     g = relax.Var("g", relax.TensorStructInfo((1, 2, 2, 2), "float32"))

@@ -225,7 +225,6 @@ def test_resize_is_resize(rng, mode, method, size):
         size,
         method=method,
         coordinate_transformation_mode=mode,
-        rounding_method="round_prefer_floor",
     )
     sizes = np.array([1, 2, *size])
     want = run_onnx(

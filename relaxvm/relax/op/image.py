@@ -37,8 +37,7 @@ _MODES = (
     "tf_crop_and_resize",
 )
 _ROUNDINGS: dict[str, Callable[[Any, Any], Any]] = {
-    "round": lambda x, f: f.round(x),
-    "": lambda x, f: f.round(x),
+    "round": lambda x, f: f.ceil(x - 0.5),
     "round_prefer_floor": lambda x, f: f.ceil(x - 0.5),
     "round_prefer_ceil": lambda x, f: f.floor(x + 0.5),
     "floor": lambda x, f: f.floor(x),
@@ -76,7 +75,8 @@ def axis_taps(
     if mode == "tf_crop_and_resize":
         inside = f.both(at >= 0.0, at <= size - 1.0)
     if attrs["method"] == "nearest_neighbor":
-        taps = [Tap(_ROUNDINGS[attrs["rounding_method"]](at, f), None)]
+        usual = "round" if mode == "align_corners" else "floor"
+        taps = [Tap(_ROUNDINGS[attrs["rounding_method"] or usual](at, f), None)]
     elif attrs["method"] == "linear":
         taps = linear_taps(at, f)
     else:
@@ -98,7 +98,7 @@ def resize_settings(
     for name, value, known in (
         ("method", method, _METHODS),
         ("coordinate_transformation_mode", mode, _MODES),
-        ("rounding_method", rounding, tuple(_ROUNDINGS)),
+        ("rounding_method", rounding, ("", *_ROUNDINGS)),
     ):
         if value not in known:
             raise StructInfoError(
@@ -114,8 +114,6 @@ def resize_settings(
             f"roi: wanted 4 numbers (start_h, start_w, end_h, end_w), got {values['roi']!r}"
         )
     values["roi"] = tuple(map(float, roi))
-    if values.get("out_dtype") == "":
-        values["out_dtype"] = None
     size = values.get("size")
     if isinstance(size, (int, PrimExpr, PrimValue)):
         size = (size, size)
@@ -257,8 +255,10 @@ def resize2d(
     coordinate_transformation_mode  "half_pixel", "align_corners", "asymmetric",
             "pytorch_half_pixel", "tf_half_pixel_for_nn" or "tf_crop_and_resize" (of `roi`:
             start_h, start_w, end_h, end_w from 0 to 1; beyond data is `extrapolation_value`)
-    rounding_method  which pixel is nearest: "round" (ties to even), "round_prefer_floor",
-            "round_prefer_ceil", "floor" or "ceil"
+    rounding_method  which pixel is nearest: "round" or "round_prefer_floor" (of two as near the
+            one before, ONNX's default), "round_prefer_ceil", "floor" or "ceil"; "" is "round" with
+            "align_corners", else "floor". torch's "nearest" is "asymmetric" with "floor", its
+            "nearest-exact" "half_pixel" with "round_prefer_ceil".
     cubic_alpha, cubic_exclude  the spline's coefficient; whether pixels outside have no weight
     Integers are interpolated in float64 and rounded toward zero. Raises StructInfoError for other
     words, and for an empty picture that is to become one that is not.

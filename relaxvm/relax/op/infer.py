@@ -12,9 +12,11 @@ from typing import Any
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
 from ...ir.expr import IntImm, PrimExpr, const
 from ..derive import prove_dims
+from ..expr import Var
 from ..struct_info import (
     Expr,
     PrimStructInfo,
+    ShapeExpr,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
@@ -36,6 +38,7 @@ __all__ = [
     "dtype_of",
     "same_dtype",
     "shape_dims",
+    "shape_field",
     "tensor",
     "tensors",
 ]
@@ -216,6 +219,16 @@ def shape_dims(shape: Expr, name: str = "shape") -> tuple[tuple[PrimExpr, ...] |
     if not isinstance(info, ShapeStructInfo):
         raise StructInfoError(f"{name}: wanted a shape, got {info}")
     return info.values, info.ndim
+
+
+def shape_field(shape: Expr) -> Expr | None:
+    """What the struct info of a tensor of the shape `shape` says: its dimensions, or the variable
+    that holds it; None if that is not known.
+    """
+    info: Any = shape.struct_info
+    if info.values is not None:
+        return ShapeExpr(info.values)
+    return shape if isinstance(shape, Var) else None
 
 
 _MOST = (1 << 63) - 1

@@ -31,7 +31,16 @@ from .faces import (
     unravel,
 )
 from .families import Layouts
-from .infer import NUMBER, axes_of, axis_of, dims_product, same_dtype, shape_dims, tensor
+from .infer import (
+    NUMBER,
+    axes_of,
+    axis_of,
+    dims_product,
+    same_dtype,
+    shape_dims,
+    shape_field,
+    tensor,
+)
 from .infer import tensors as tensor_fields
 from .loops import require_equal
 from .lower import call_te, te_lower
@@ -81,7 +90,8 @@ def _reshape_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 
 def _new_shape(given: dict[str, Any]) -> None:
     """-1 becomes what is left, and 0 the dimension of `x` in that place."""
-    shape = plain_value(given["shape"])
+    shape = given["shape"]
+    shape = plain_value(shape.values if isinstance(shape, ShapeExpr) and shape.open else shape)
     if isinstance(shape, (int, PrimExpr)):
         shape = (shape,)
     if not isinstance(shape, tuple):
@@ -142,7 +152,8 @@ def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
 def reshape(x: Expr, shape: Shape) -> StructInfo:
     """The elements of `x` in row-major order, in another shape.
 
-    In a list, -1 stands for what is left, and 0 for the dimension of `x` in that place.
+    In a list, -1 stands for what is left, and 0 for the dimension of `x` in that place;
+    ``R.shape([-1, 4])`` is such a list.
     Raises StructInfoError if the number of elements differs.
     """
     info = tensor(x, "x")
@@ -155,7 +166,7 @@ def reshape(x: Expr, shape: Shape) -> StructInfo:
             and isinstance(want, IntImm)
         ):
             raise StructInfoError(f"shape: wanted {have.value} elements, got {want.value}")
-    return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
+    return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
 
 
 @op(
@@ -644,7 +655,7 @@ def broadcast_to(x: Expr, shape: Shape) -> StructInfo:
         _check_fit(info.dims, dims, "shape")
     elif -1 not in (ndim, info.ndim) and info.ndim > ndim:
         raise StructInfoError(f"shape: {info.ndim} dimensions do not broadcast to {ndim}")
-    return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
+    return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
 
 
 def _collapse_numpy(data: Any, shape: Any) -> Any:
@@ -718,7 +729,7 @@ def collapse_sum_to(data: Expr, shape: Shape) -> StructInfo:
         _check_fit(dims, info.dims, "shape")
     elif -1 not in (ndim, info.ndim) and ndim > info.ndim:
         raise StructInfoError(f"shape: {ndim} dimensions do not broadcast to {info.ndim}")
-    return TensorStructInfo(shape if dims is None else dims, info.dtype, info.vdevice, ndim)
+    return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
 
 
 @op(

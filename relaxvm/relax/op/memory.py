@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from ...base import StructInfoError
-from ...ir.expr import IntImm
-from ..derive import prove_dims
-from ..expr import DataTypeImm
+from typing import Any
+
+from ...base import DataType, StructInfoError
+from ...ir.expr import IntImm, PrimExpr, cast, const
+from ..derive import plain_text
+from ..expr import DataTypeImm, Tuple, as_relax, get_shape_of
 from ..struct_info import (
     Expr,
     ObjectStructInfo,
+    PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
 )
 from .builtin import allocated
-from .record import Dtype, Prim, Shape, Text, missing, op
+from .faces import prepared, simplified, size_analyzer
+from .infer import array_dtype, dims_product, shape_dims, shape_field, tensor
+from .record import Dtype, Prim, Shape, Text, missing, op, plain_value
 
 __all__ = [
     "alloc_storage",
@@ -69,6 +74,32 @@ def kill_tensor(tensor: Expr) -> StructInfo:
     return TupleStructInfo(())
 
 
+def _whole_view(given: dict[str, Any]) -> None:
+    """A part left out (None, or the empty tuple that TVM prints for it) is that of `data`."""
+    data = given["data"] = as_relax(given["data"])
+    for name, part in given.items():
+        if isinstance(part, Tuple) and not part.fields:
+            given[name] = None
+    info = data.struct_info
+    if not isinstance(info, TensorStructInfo):
+        return
+    if given["relative_byte_offset"] is not None:
+        start = _offset(as_relax(plain_value(given["relative_byte_offset"])))
+        if isinstance(start, IntImm) and given["shape"] is None and given["dtype"] is None:
+            if start.value:
+                raise StructInfoError(
+                    f"all of data from byte {start.value} on would end beyond data; give shape"
+                )
+            given["relative_byte_offset"] = None
+        elif given["dtype"] is None:
+            if info.dtype == "void":
+                raise StructInfoError("dtype: wanted one, since that of data is not known")
+            given["dtype"] = DataTypeImm(info.dtype)
+    if given["dtype"] is not None and given["shape"] is None:
+        given["shape"] = get_shape_of(data)
+
+
+@prepared(_whole_view)
 @op("memory.view", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
 def view(
     data: Expr,
@@ -76,47 +107,44 @@ def view(
     dtype: Dtype | None = None,
     relative_byte_offset: Prim | None = None,
 ) -> StructInfo:
-    """The memory of the tensor `data` as another tensor. Raises StructInfoError if it would
-    certainly not fit.
+    """The memory of the tensor `data`, from a byte of it on, as a tensor of another shape and
+    dtype; parts left out are those of `data`.
+
+    Raises StructInfoError if it would certainly reach beyond `data`; the program checks the rest.
     """
-    info = data.struct_info
-    if not isinstance(info, TensorStructInfo):
-        raise StructInfoError(f"wanted a tensor, got {info}")
-    new_dtype = dtype.value if isinstance(dtype, DataTypeImm) else info.dtype
-    if isinstance(shape, Expr) and isinstance(shape.struct_info, ShapeStructInfo):
-        made = TensorStructInfo(shape, new_dtype)
-    else:
-        made = TensorStructInfo(info.shape, new_dtype, None, info.ndim)
-    old_bytes, new_bytes = _size_bytes(info), _size_bytes(made)
-    if old_bytes is not None and new_bytes is not None and new_bytes > old_bytes:
-        raise StructInfoError(f"wanted at most {old_bytes} bytes, the view has {new_bytes}")
-    if relative_byte_offset is None and new_dtype is info.dtype:
-        _want_same_count(info, made)
+    info = tensor(data, "data")
+    new_dtype = info.dtype
+    if dtype is not None:
+        new_dtype = array_dtype(dtype.value) if isinstance(dtype, DataTypeImm) else DataType("void")
+    made = TensorStructInfo(info.shape, new_dtype, None, info.ndim)
+    if shape is not None:
+        _, ndim = shape_dims(shape)
+        made = TensorStructInfo(shape_field(shape), new_dtype, None, ndim)
+    offset = const(0, "int64") if relative_byte_offset is None else _offset(relative_byte_offset)
+    room, needed = _size_bytes(info), _size_bytes(made)
+    if room is not None and needed is not None and offset is not None:
+        needed = needed + offset
+        if size_analyzer(room, needed).can_prove(needed > room):
+            raise StructInfoError(
+                f"wanted at most {plain_text(room)} bytes, as data has; "
+                f"the view ends at {plain_text(simplified(needed))}"
+            )
     return made
 
 
-def _size_bytes(info: TensorStructInfo) -> int | None:
+def _offset(x: Expr) -> PrimExpr | None:
+    info = x.struct_info
+    if not isinstance(info, PrimStructInfo) or not info.dtype.is_int:
+        raise StructInfoError(f"relative_byte_offset: wanted an integer scalar, got {info}")
+    if isinstance(info.value, IntImm) and info.value.value < 0:
+        raise StructInfoError(f"relative_byte_offset: wanted at least 0, got {info.value.value}")
+    return None if info.value is None else cast("int64", info.value)
+
+
+def _size_bytes(info: TensorStructInfo) -> PrimExpr | None:
     if info.dims is None or info.dtype == "void":
         return None
-    total: int = info.dtype.itemsize
-    for dim in info.dims:
-        if not isinstance(dim, IntImm):
-            return None
-        total *= dim.value
-    return total
-
-
-def _want_same_count(old: TensorStructInfo, new: TensorStructInfo) -> None:
-    if old.dims is None or new.dims is None:
-        return
-    counts = []
-    for dims in (old.dims, new.dims):
-        count = IntImm("int64", 1)
-        for dim in dims:
-            count = count * dim
-        counts.append(count)
-    if prove_dims(*counts) is False:
-        raise StructInfoError(f"the view has another number of elements: {old} and {new}")
+    return simplified(dims_product(info.dims) * const(info.dtype.itemsize, "int64"))
 
 
 @op("memory.ensure_zero_offset", numpy=lambda x: x, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)

@@ -23,7 +23,7 @@ from ...tir.stmt import Buffer, IfThenElse, LetStmt, Stmt, seq
 from ..expr import Call
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import ONE, ZERO, bounded, from_end, inside, ravel
-from .infer import FLOAT, INTEGER, shape_dims, tensor
+from .infer import FLOAT, INTEGER, shape_dims, shape_field, tensor
 from .loops import assert_that, call_loops, for_each, load, require_equal, store
 from .record import Prim, Shape, missing, op
 
@@ -287,7 +287,7 @@ def _random_info(shape: Expr, seed: Expr, dtype: DataType, numbers: dict[str, fl
     for name, value in numbers.items():
         if not math.isfinite(value):
             raise StructInfoError(f"{name}: wanted a finite number, got {value}")
-    return TensorStructInfo(shape if dims is None else dims, dtype, None, ndim)
+    return TensorStructInfo(shape_field(shape), dtype, None, ndim)
 
 
 @op(

@@ -46,7 +46,7 @@ from ..expr import (
     Var,
     as_relax,
 )
-from ..struct_info import Expr, ShapeExpr, StructInfo
+from ..struct_info import Expr, ShapeExpr, StructInfo, as_dims
 
 __all__ = [
     "Dtype",
@@ -56,6 +56,7 @@ __all__ = [
     "Prim",
     "Shape",
     "Text",
+    "attribute_value",
     "face_of",
     "missing",
     "op",
@@ -250,7 +251,9 @@ def _shape_argument(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         dims = tuple(v.item() if isinstance(v, np.integer) else v for v in value)
         if all(isinstance(v, (int, PrimExpr, PrimValue)) for v in dims):
-            return ShapeExpr(tuple(v.value if isinstance(v, PrimValue) else v for v in dims))
+            value = ShapeExpr(tuple(v.value if isinstance(v, PrimValue) else v for v in dims))
+    if isinstance(value, ShapeExpr) and value.open:
+        as_dims(value.values)
     return as_relax(value)
 
 
@@ -295,6 +298,15 @@ def plain_value(value: Any) -> Any:
     return value
 
 
+def attribute_value(param: Param, value: Any) -> Any:
+    """`plain_value` of an attribute; where a dtype may be None, "" and "void" are spellings of it."""
+    value = plain_value(value)
+    words = param.form.split(" | ")
+    if isinstance(value, str) and value in ("", "void") and {"DataType", "None"} <= set(words):
+        return None
+    return value
+
+
 _ATTRIBUTE_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
@@ -308,7 +320,7 @@ _ATTRIBUTE_TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _attribute(param: Param, value: Any, op_name: str) -> Any:
-    value = plain_value(value)
+    value = attribute_value(param, value)
     alternatives = param.form.split(" | ")
     if "DataType" in alternatives and isinstance(value, (str, type, np.dtype)):
         if "str" not in alternatives:

@@ -18,9 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...base import CodegenError
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import function_pass
-from ..expr import Binding, Call, Function, GlobalVar, PrimValue, Tuple
+from ..derive import prove_dims
+from ..expr import Binding, Call, DataTypeImm, Function, GlobalVar, PrimValue, Tuple
+from ..op.infer import dims_product
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
 from .lower_alloc_tensor import own_storage
 from .lowered_ops import (
@@ -115,17 +118,25 @@ def _call_tir_dyn(call: Call) -> Call:
 
 
 def _view(call: Call) -> Call:
-    """A view of the same dtype from the beginning of the memory is a reshape."""
-    data, shape = call.args[0], call.args[1] if len(call.args) > 1 else None
+    """A view of all elements, of the same dtype, is a reshape."""
+    data, shape, dtype, offset = (*call.args, *[None] * (4 - len(call.args)))
     if shape is None:
         return builtin("move", (data,))
-    info = data.struct_info
-    known = info.dtype if isinstance(info, TensorStructInfo) else None
-    dtype: Any = call.args[2] if len(call.args) > 2 else None
-    if len(call.args) < 4 and (dtype is None or dtype.value is known):
+    have: Any = data.struct_info  # type: ignore[union-attr]
+    made: Any = call.struct_info
+    if dtype is None and have.dtype != "void":
+        dtype = DataTypeImm(have.dtype)
+    if offset is None and made.dtype is have.dtype and _same_count(have, made):
         return builtin("reshape", (data, shape))
-    offset = call.args[3] if len(call.args) > 3 else PrimValue(0)
-    return builtin("view", (data, shape, dtype, offset))
+    if dtype is None:
+        raise CodegenError("memory.view: the dtype of data is not known; say dtype=")
+    return builtin("view", (data, shape, dtype, offset or PrimValue(0)))
+
+
+def _same_count(have: TensorStructInfo, made: TensorStructInfo) -> bool:
+    if have.dims is None or made.dims is None:
+        return have.shape is made.shape is not None
+    return prove_dims(dims_product(have.dims), dims_product(made.dims)) is True
 
 
 _LOWER: dict[str, Callable[[Call], Expr]] = {

@@ -120,8 +120,6 @@ def _settings(ndim: int, attrs: dict[str, Any]) -> _Conv:
         raise StructInfoError(f"groups: wanted an int >= 1 and < 2**31, got {groups!r}")
     if attrs["out_layout"] is None:
         attrs["out_layout"] = attrs["data_layout"]
-    if attrs["out_dtype"] == "":
-        attrs["out_dtype"] = None
     return _Conv(
         spatial,
         attrs["strides"],

@@ -16,7 +16,7 @@ from ....tir import if_then_else, min_value
 from ...derive import plain_text
 from ...expr import Call
 from ..families import Layouts
-from ..record import plain_value
+from ..record import attribute_value
 
 __all__ = [
     "SPATIAL",
@@ -214,7 +214,7 @@ def normalised(
         values = bound.arguments
         for p in record.params:
             if p.kind == "attr":
-                values[p.name] = plain_value(values[p.name])
+                values[p.name] = attribute_value(p, values[p.name])
         try:
             normalise(values)
         except StructInfoError as error:
