@@ -22,6 +22,7 @@ from typing import Any
 
 from ..base import UNKNOWN, Span, StructInfoError, VerifyError
 from ..ir.equal import structural_equal, structural_hash
+from ..ir.expr import PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.module import BaseFunc, GlobalVar, IRModule
 from ..ir.op import Op
@@ -31,8 +32,9 @@ from .analysis.purity import is_pure_call
 from .analysis.vars import free_vars
 from .derive import (
     BaseCheckResult,
+    cast_check,
     definable_tir_vars_in_struct_info,
-    struct_info_base_check,
+    found_values,
     where,
 )
 from .emit_te import call_te_inputs
@@ -79,6 +81,7 @@ class _Frame:
         "pure",
         "symbols",
         "unseen",
+        "values",
         "var_of",
     )
 
@@ -101,6 +104,8 @@ class _Frame:
         self.var_of: dict[int, tuple[Var, Expr | None]] = {}
         # The symbols that the parameters bind, by identity.
         self.symbols: set[int] = set()
+        # What casts found symbols to be.
+        self.values: dict[TirVar, PrimExpr] = {}
         # Whether something was used that may be bound nowhere.
         self.unseen = False
         self.done = False
@@ -467,10 +472,11 @@ class BlockBuilder:
         leaf = self._leaf(frame, value)
         if span is UNKNOWN:
             span = _line_of_caller(2)
-        if struct_info_base_check(struct_info, leaf.struct_info) is BaseCheckResult.FAIL_L0:
+        sure = cast_check(struct_info, leaf.struct_info, self.is_bound_symbol, frame.values)
+        if sure is BaseCheckResult.FAIL_L0:
             made = getattr(leaf, "span", UNKNOWN)
             raise StructInfoError(
-                f"match_cast: the value can never be that\n  wanted: {struct_info}{where(span)}\n"
+                f"match_cast: the value can never be that\n  wanted: {struct_info}{found_values(struct_info, frame.values)}{where(span)}\n"
                 f"  got:    {leaf.struct_info}{where(made)}"
             )
         block = frame.normal.scopes[-1].block

@@ -22,6 +22,7 @@ from ..ir.expr import Var as TirVar
 from ..ir.module import GlobalVar
 from ..ir.node import Node
 from ..ir.op import Op
+from ..ir.walk import substitute
 from .struct_info import (
     Expr,
     FuncStructInfo,
@@ -54,6 +55,8 @@ from .symbols import (
 __all__ = [
     "BaseCheckResult",
     "bind_symbols",
+    "cast_check",
+    "found_values",
     "definable_tir_vars_in_struct_info",
     "derive_call_ret_struct_info",
     "dims_equal",
@@ -321,6 +324,38 @@ def bind_symbols(pairs: Iterable[tuple[StructInfo, StructInfo]]) -> dict[TirVar,
     for param, given in pairs:
         binding.unify(param, given)
     return binding.symbols
+
+
+def cast_check(
+    info: StructInfo,
+    got: StructInfo,
+    is_bound: Callable[[TirVar], bool],
+    values: dict[TirVar, PrimExpr],
+) -> BaseCheckResult:
+    """How sure it is that a value of `got` passes a cast to `info`.
+
+    is_bound  whether a symbol is bound before; the cast binds the others
+    values    what earlier casts found symbols to be; what this one finds is added
+    """
+    found = bind_symbols([(info, got)])
+    for symbol in definable_tir_vars_in_struct_info(info):
+        if not is_bound(symbol):
+            # Another branch may have bound it to something else.
+            values.pop(symbol, None)
+            if symbol in found:
+                values[symbol] = substitute(found[symbol], values)
+    try:
+        got = substitute_struct_info(got, values)
+        return struct_info_base_check(substitute_struct_info(info, values), got)
+    except StructInfoError:
+        return _L0  # a size would be negative
+
+
+def found_values(info: StructInfo, values: Mapping[TirVar, PrimExpr]) -> str:
+    """What casts found the symbols of `info` to be, for a message: ``, where n = 4``."""
+    known = [v for v in tir_vars_in_struct_info(info) if v in values]
+    text = ", ".join(f"{v.name} = {plain_text(values[v])}" for v in known)
+    return f", where {text}" if text else ""
 
 
 def derive_call_ret_struct_info(

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..base import UNKNOWN
+from ..base import UNKNOWN, StructInfoError
 from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.walk import substitute, walk
 from .expr import Call, ExternFunc, StringImm
 from .struct_info import ShapeExpr, ShapeStructInfo
-from .symbols import prove_dims
+from .symbols import plain_text, prove_dims, where
 
 __all__ = ["ShapeFacts", "broadcast_dims", "require_equal"]
 
@@ -47,9 +47,18 @@ class ShapeFacts:
 def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> None:
     """Emit one check that the two of each pair are equal, for those that are not known to be so.
 
-    The program stops with an error before any later kernel runs.
+    The program stops with an error before any later kernel runs. Raises StructInfoError for two
+    that never are.
     """
     known = list(builder.shape_facts())
+    for a, b in pairs:
+        if prove_dims(a, b) is False:
+            call = builder.legalising
+            of = f"{call.op.short}: " if call is not None else ""
+            raise StructInfoError(
+                f"{of}sizes that must be equal never are: {plain_text(a)} and {plain_text(b)}"
+                f"{where(getattr(call, 'span', UNKNOWN))}"
+            )
     doubtful = [(a, b) for a, b in pairs if not _are_equal(known, a, b)]
     if not doubtful:
         return

@@ -88,9 +88,7 @@ def as_dim(value: Any) -> PrimExpr:
     return cast(INT64, expr)
 
 
-def as_dims(
-    values: Any, as_one: Callable[[Any], PrimExpr] = as_dim
-) -> tuple[PrimExpr, ...]:
+def as_dims(values: Any, as_one: Callable[[Any], PrimExpr] = as_dim) -> tuple[PrimExpr, ...]:
     """`values` as a tuple of dimensions."""
     if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
         raise StructInfoError(
@@ -270,7 +268,7 @@ _LEFT_OVER = IntImm(INT64, -1)
 
 
 def _as_entry(value: Any) -> PrimExpr:
-    if type(value) is int and value == -1 or type(value) is IntImm and value.value == -1:
+    if (type(value) is int and value == -1) or (type(value) is IntImm and value.value == -1):
         return _LEFT_OVER
     return as_dim(value)
 

@@ -419,9 +419,11 @@ def call_tir_dyn(kernel: Any, *args: Any) -> None:
 
 
 def assert_op(condition: Any, template: Any = "", *args: Any) -> None:
-    """Raise VMAssertionError with the formatted message unless `condition` holds."""
+    """Raise VMAssertionError with the formatted message (without a template: the arguments) unless
+    `condition` holds.
+    """
     if not as_condition(condition, "assert_op"):
-        text = _format(template, args)
+        text = ", ".join(map(_text, args)) if template == "" else _format(template, args)
         raise VMAssertionError(f"assertion failed: {text}" if text else "assertion failed")
 
 
@@ -452,15 +454,25 @@ def invoke_debug_func(effect: Any, function: Any, line: Any, *args: Any) -> Any:
     return effect
 
 
-def _text(value: Any) -> str:
+_MOST_PARTS, _MOST_DEPTH = 256, 16
+
+
+def _text(value: Any, depth: int = 0, parts: list[int] | None = None) -> str:
     if type(value) is NDArray:
         return str(value.numpy())
     if type(value) is ShapeTuple:
         return shape_text(value)
     if isinstance(value, tuple):
         # A tuple may be deep and share its parts: whole, its text could fill the memory.
-        shown = [got(v) if isinstance(v, (tuple, NDArray)) else _text(v) for v in value[:32]]
-        return f"({', '.join(shown)}{', ...' if len(value) > 32 else ''})"
+        left = [_MOST_PARTS] if parts is None else parts
+        shown = []
+        for part in value:
+            left[0] -= 1
+            if left[0] < 0 or depth > _MOST_DEPTH:
+                shown.append("...")
+                break
+            shown.append(_text(part, depth + 1, left))
+        return f"({', '.join(shown)}{',' if len(value) == 1 else ''})"
     return got(value).partition(" ")[2] if type(value) is int else str(value)
 
 

@@ -112,10 +112,11 @@ def test_if_does_not_leak_symbols_or_variables_of_a_branch():
     assert by_var.struct_info is Tensor(None, ndim=2)
 
 
-def test_get_shape_of_gives_shape_or_says_why_not():
+def test_get_shape_of_gives_the_shape_or_asks_for_it():
     assert relax.get_shape_of(x) is relax.ShapeExpr((n, 4))
-    with pytest.raises(StructInfoError, match="not known"):
-        relax.get_shape_of(relax.Var("y", Tensor(None, ndim=2)))
+    asked = relax.get_shape_of(relax.Var("y", Tensor(None, ndim=2)))
+    assert asked.op.name == "relax.shape_of"
+    assert asked.struct_info is relax.ShapeStructInfo(ndim=2)
     with pytest.raises(StructInfoError, match="wanted a tensor"):
         relax.get_shape_of(relax.ShapeExpr((n,)))
 

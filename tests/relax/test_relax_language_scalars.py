@@ -5,7 +5,7 @@ import pytest
 from relax_vm_helpers import bindings_of, lowered, value
 
 from relaxvm import cpu, relax, tir
-from relaxvm.base import VMTypeError, VMValueError
+from relaxvm.base import StructInfoError, VMError, VMTypeError, VMValueError
 from relaxvm.relax import BlockBuilder, PrimStructInfo, PrimValue, TensorStructInfo, Var
 from relaxvm.relax.transform import ComputeFloatScalars
 from relaxvm.runtime import VirtualMachine
@@ -175,6 +175,74 @@ def test_views_of_another_dtype_and_place(mode):
     for k in (4, -1, 1 << 60):
         with pytest.raises(VMValueError, match="view: int32 tensor of shape"):
             vm["main"](x, k)
+
+
+@both
+def test_the_parts_of_a_view_that_are_left_out_are_those_of_the_tensor(mode):
+    @I.ir_module
+    class M:
+        @R.function
+        def main(x: R.Tensor(("n", 6), "float32"), u: R.Tensor("float32", ndim=1)):
+            n = T.int64()
+            y = R.add(x, R.const(1.0, "float32"))
+            a = R.memory.view(y, dtype="int32")
+            b = R.memory.view(y, R.shape([n, 2]))
+            c = R.memory.view(y, R.shape([n - 1, 6]), relative_byte_offset=R.prim_value(24))
+            d = R.memory.view(u, dtype="uint8")
+            e = R.memory.view(y, R.tuple(), R.dtype("float16"), R.tuple())
+            f = R.memory.view(u, relative_byte_offset=R.prim_value(0))
+            return (a, b, c, d, e, f)
+
+    x, u = np.arange(12, dtype="float32").reshape(2, 6), f32(1, 2, 3)
+    y = x + 1
+    got = [value(v) for v in machine(M, mode)["main"](x, u)]
+    flat = y.reshape(-1)
+    wanted = [y.view("int32"), flat[:4].reshape(2, 2), y[1:], u.view("uint8")[:3]]
+    wanted += [flat.view("float16")[:12].reshape(2, 6), u]
+    for g, w in zip(got, wanted, strict=True):
+        np.testing.assert_array_equal(g, w, strict=True)
+
+
+def test_a_view_that_is_sure_to_end_beyond_its_tensor_is_refused():
+    n = tir.Var("n", "int64")
+    x, y = (Var("x", TensorStructInfo(s, "uint8")) for s in ((n,), (16,)))
+    unknown = Var("u", TensorStructInfo(None, "float32"))
+    view = R.memory.view
+    for message, build in {
+        "the view ends at n + 1": lambda: view(x, R.shape([n + 1])),
+        "wanted at most n bytes": lambda: view(x, R.shape([n // 4 + 1, 4])),
+        "the view ends at 32": lambda: view(y, dtype="float16"),
+        "data from byte 4 on would end beyond": lambda: view(y, relative_byte_offset=4),
+        "the view ends at 17": lambda: view(y, R.shape([1]), relative_byte_offset=16),
+        "would end beyond data": lambda: view(unknown, relative_byte_offset=16),
+        "shape: wanted a shape": lambda: view(y, R.prim_value(42)),
+        "wanted the dtype of an array": lambda: view(y, dtype="void"),
+        "wanted at least 0, got -1": lambda: view(y, R.shape([1]), relative_byte_offset=-1),
+        "relative_byte_offset: wanted an integer": lambda: view(
+            y, R.shape([1]), relative_byte_offset=R.prim_value(1.0)
+        ),
+    }.items():
+        with pytest.raises(StructInfoError, match=message.replace("+", r"\+")):
+            build()
+    assert view(x, R.shape([(n + 3) // 4, 4])).struct_info.ndim == 2
+
+
+@both
+def test_a_printed_tuple_and_a_failed_assertion_show_values(mode, capsys):
+    @I.ir_module
+    class M:
+        @R.function(pure=False)
+        def main(x: R.Tensor((2,), "float32"), ok: R.Tensor((), "bool")):
+            _ = R.print((x, (x, R.shape([2]))), format="{}")
+            _1 = R.print(x)
+            _2 = R.assert_op(ok, [x, R.const(7)])
+            return x
+
+    vm = machine(M, mode)
+    vm["main"](f32(1, 2), np.array(True))
+    assert capsys.readouterr().out == "([1. 2.], ([1. 2.], (2,)))\n[1. 2.]\n"
+    with pytest.raises(VMError, match=r"assertion failed: \[1. 2.\], 7"):
+        vm["main"](f32(1, 2), np.array(False))
 
 
 def test_a_misaligned_view_is_refused():

@@ -25,12 +25,13 @@ from ...ir.walk import walk
 from ...tir import PrimFunc
 from ..derive import (
     BaseCheckResult,
+    cast_check,
     definable_tir_vars_in_struct_info,
+    found_values,
     derive_call_ret_struct_info,
     infer_call,
     is_base_of,
     made_at,
-    struct_info_base_check,
     tir_vars_in_struct_info,
     where,
 )
@@ -136,6 +137,8 @@ class _Checker:
         self.symbol_places: dict[int, tuple[TirVar, str]] = {}
         self.visible: set[int] = set()
         self.symbols: set[int] = set()
+        # What casts found symbols to be.
+        self.values: dict[TirVar, PrimExpr] = {}
         # What the scope being checked has made visible, to be undone when it ends.
         self.log: list[tuple[set[int], int]] = []
         self.outer_symbols: frozenset[int] = frozenset()
@@ -292,14 +295,16 @@ class _Checker:
             )
         self.leaf(binding.value)
         info = binding.struct_info
+        got = binding.value.struct_info
+        sure = cast_check(info, got, lambda v: id(v) in self.symbols, self.values)
         for symbol in definable_tir_vars_in_struct_info(info):
             self.see(self.symbols, id(symbol))
             self.symbol_places.setdefault(id(symbol), (symbol, self.at))
         self.check_info(info, self.span, "nothing determines it")
-        if struct_info_base_check(info, binding.value.struct_info) is BaseCheckResult.FAIL_L0:
+        if sure is BaseCheckResult.FAIL_L0:
             raise self.error(
-                f"match_cast: the value can never be that\n  wanted: {info}\n"
-                f"  got:    {binding.value.struct_info}{made_at(binding.value)}"
+                f"match_cast: the value can never be that\n  wanted: {info}{found_values(info, self.values)}\n"
+                f"  got:    {got}{made_at(binding.value)}"
             )
         if self.check_infos:
             self.fits(binding.var.struct_info, info, "match_cast gives it other struct info")

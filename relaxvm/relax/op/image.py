@@ -15,7 +15,14 @@ from ...te import Tensor
 from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import FLOAT, NUMBER, dtype_of, shape_dims, tensor
+from .infer import (
+    FLOAT,
+    NUMBER,
+    differ,
+    dtype_of,
+    shape_dims,
+    tensor,
+)
 from .lower import te_lower
 from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
@@ -394,7 +401,7 @@ def grid_sample_info(
             raise StructInfoError(f"{name}: wanted one of {', '.join(known)}, got {value!r}")
     lay = resize_layout(layout)
     info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, 4)
-    if places.dims is not None and static(places.dims[3]) not in (None, 2):
+    if places.dims is not None and differ(places.dims[3], const(2, "int64")):
         raise StructInfoError(
             f"grid: wanted size 2 along the last axis (x, y), got {plain_text(places.dims[3])}"
         )

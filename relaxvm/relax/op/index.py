@@ -30,6 +30,7 @@ from ...ir.expr import Var as TirVar
 from ...tir import bound_check, if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
 from .. import shape_facts
+from ..derive import plain_text
 from ..expr import Call, PrimValue
 from ..struct_info import (
     Expr,
@@ -64,6 +65,7 @@ from .infer import (
     axis_of,
     broadcast_dims,
     check_kind,
+    differ,
     dims_product,
     tensor,
 )
@@ -681,9 +683,10 @@ def fits_beside(
     if small.dims is None or large.dims is None:
         return
     for k, (a, b) in enumerate(zip(small.dims, large.dims)):
-        if k != but and isinstance(a, IntImm) and isinstance(b, IntImm) and a.value > b.value:
+        if k != but and size_analyzer().can_prove(a > b):
             raise StructInfoError(
-                f"dimension {k}: {names[0]} has {a.value}, more than the {b.value} of {names[1]}"
+                f"dimension {k}: {names[0]} has {plain_text(a)}, more than the {plain_text(b)} of "
+                f"{names[1]}"
             )
 
 
@@ -875,7 +878,9 @@ def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
     if info.dims is None or index.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
     for k, (a, b) in enumerate(zip(index.dims[:batch_dims], info.dims)):
-        if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
-            raise StructInfoError(f"dimension {k}: indices has {a.value}, data has {b.value}")
+        if differ(a, b):
+            raise StructInfoError(
+                f"dimension {k}: indices has {plain_text(a)}, data has {plain_text(b)}"
+            )
     dims = [*index.dims[:-1], *info.dims[batch_dims + depth :]]
     return TensorStructInfo(dims, info.dtype, info.vdevice)

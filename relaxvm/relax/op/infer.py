@@ -11,7 +11,7 @@ from typing import Any
 
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
 from ...ir.expr import IntImm, PrimExpr, const
-from ..derive import prove_dims
+from ..derive import plain_text, prove_dims
 from ..expr import Var
 from ..struct_info import (
     Expr,
@@ -34,8 +34,11 @@ __all__ = [
     "axis_of",
     "broadcast_dims",
     "check_kind",
+    "differ",
     "dims_product",
     "dtype_of",
+    "no_broadcast",
+    "no_multiple",
     "same_dtype",
     "shape_dims",
     "shape_field",
@@ -198,13 +201,28 @@ def _broadcast_dim(have: list[tuple[PrimExpr, str]], at: int, checked: bool) -> 
             chosen, whose = dim, name
         if checked and same is None and isinstance(chosen, IntImm):
             continue
-        if same is False and isinstance(chosen, IntImm) and isinstance(dim, IntImm):
+        if same is False and no_broadcast(chosen, dim) and no_broadcast(dim, chosen):
             raise StructInfoError(
-                f"the shapes do not broadcast: dimension {at} is {chosen.value} in {whose} "
-                f"and {dim.value} in {name}; wanted equal ones, or 1"
+                f"the shapes do not broadcast: dimension {at} is {plain_text(chosen)} in {whose} "
+                f"and {plain_text(dim)} in {name}; wanted equal ones, or 1"
             )
         doubtful = doubtful or same is not True
     return None if doubtful else chosen
+
+
+def differ(a: PrimExpr, b: PrimExpr) -> bool:
+    """Whether two sizes are certainly not equal, whatever the symbols are."""
+    return prove_dims(a, b) is False
+
+
+def no_multiple(size: PrimExpr, of: int) -> bool:
+    """Whether a size is certainly no multiple of `of`."""
+    return differ(size % of, const(0, "int64"))
+
+
+def no_broadcast(size: PrimExpr, target: PrimExpr) -> bool:
+    """Whether an axis of `size` certainly does not broadcast to `target`."""
+    return differ(size, target) and differ(size, const(1, "int64"))
 
 
 def _is_one(dim: PrimExpr) -> bool:

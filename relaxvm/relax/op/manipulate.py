@@ -12,7 +12,10 @@ from ... import te
 from ...base import StructInfoError
 from ...ir.expr import FloorDiv, IntImm, PrimExpr, Select, cast, const
 from ...tir import if_then_else
-from ..derive import prove_dims
+from ..derive import (
+    plain_text,
+    prove_dims,
+)
 from ..expr import Call, Tuple, TupleGetItem, as_relax
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .broadcast import unbroadcast
@@ -35,7 +38,10 @@ from .infer import (
     NUMBER,
     axes_of,
     axis_of,
+    differ,
     dims_product,
+    no_broadcast,
+    no_multiple,
     same_dtype,
     shape_dims,
     shape_field,
@@ -134,9 +140,9 @@ def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
     if isinstance(part, IntImm) and part.value == 0:
         # Nothing is left to share out; any size would do, and numpy refuses to choose.
         raise StructInfoError(f"shape: -1 beside a dimension of 0 is not determined: {list(shape)}")
-    if isinstance(part, IntImm) and isinstance(total, IntImm) and total.value % part.value:
+    if isinstance(part, IntImm) and no_multiple(total, part.value):
         raise StructInfoError(
-            f"shape: {total.value} elements do not divide by {part.value} in {list(shape)}"
+            f"shape: {plain_text(total)} elements do not divide by {part.value} in {list(shape)}"
         )
     return simplified(FloorDiv(total, part))
 
@@ -160,12 +166,10 @@ def reshape(x: Expr, shape: Shape) -> StructInfo:
     dims, ndim = shape_dims(shape)
     if dims is not None and info.dims is not None:
         have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
-        if (
-            prove_dims(have, want) is False
-            and isinstance(have, IntImm)
-            and isinstance(want, IntImm)
-        ):
-            raise StructInfoError(f"shape: wanted {have.value} elements, got {want.value}")
+        if differ(have, want):
+            raise StructInfoError(
+                f"shape: wanted {plain_text(have)} elements, got {plain_text(want)}"
+            )
     return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
 
 
@@ -272,8 +276,8 @@ def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
         return _shaped(info, None, info.ndim - len(axes))
     for k in axes:
         d = info.dims[k]
-        if isinstance(d, IntImm) and d.value != 1:
-            raise StructInfoError(f"axis: wanted dimensions of size 1, axis {k} is {d.value}")
+        if differ(d, ONE):
+            raise StructInfoError(f"axis: wanted dimensions of size 1, axis {k} is {plain_text(d)}")
     return _shaped(info, [d for k, d in enumerate(info.dims) if k not in axes])
 
 
@@ -443,13 +447,14 @@ def _joined(infos: list[TensorStructInfo], names: list[str], but: int) -> list[P
     made = list(infos[0].dims or ())
     for info, name in zip(infos[1:], names[1:]):
         for k, d in enumerate(info.dims or ()):
-            if k == but or prove_dims(made[k], d):
+            if k == but:
                 continue
+            if differ(made[k], d):
+                raise StructInfoError(
+                    f"dimension {k} differs: {plain_text(made[k])} in field 0, "
+                    f"{plain_text(d)} in {name}"
+                )
             if isinstance(d, IntImm):
-                if isinstance(made[k], IntImm):
-                    raise StructInfoError(
-                        f"dimension {k} differs: {made[k].value} in field 0, {d.value} in {name}"  # type: ignore[attr-defined]
-                    )
                 made[k] = d
     return made
 
@@ -634,9 +639,9 @@ def _check_fit(small: Any, large: Any, what: str) -> None:
     if len(small) > len(large):
         raise StructInfoError(f"{what}: {len(small)} dimensions do not broadcast to {len(large)}")
     for k, (a, b) in enumerate(zip(small[::-1], large[::-1])):
-        if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value not in (1, b.value):
+        if no_broadcast(a, b):
             raise StructInfoError(
-                f"{what}: dimension {-k - 1}: {a.value} does not broadcast to {b.value}"
+                f"{what}: dimension {-k - 1}: {plain_text(a)} does not broadcast to {plain_text(b)}"
             )
 
 

@@ -15,7 +15,12 @@ from ...ir.expr import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import FLOAT, INTEGER, tensor
+from .infer import (
+    FLOAT,
+    INTEGER,
+    no_multiple,
+    tensor,
+)
 from .loops import require_equal
 from .lower import call_te
 from .nn.window import multiple, padding_of, spread, te_pad
@@ -94,8 +99,10 @@ def _conv_info(data: Expr, weight: Expr, dtype: DataType, attrs: Any) -> TensorS
             f"data has {plain_text(d[1])} channels, weight takes {plain_text(k[1])} in each of "
             f"{groups} groups"
         )
-    if isinstance(k[0], IntImm) and k[0].value % groups:
-        raise StructInfoError(f"weight: {k[0].value} output channels are not {groups} equal groups")
+    if no_multiple(k[0], groups):
+        raise StructInfoError(
+            f"weight: {plain_text(k[0])} output channels are not {groups} equal groups"
+        )
     made = _conv_dims(d, k, attrs)
     return TensorStructInfo([made["NCHW".index(c)] for c in attrs["data_layout"]], dtype, x.vdevice)
 

@@ -17,13 +17,21 @@ import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError, VMValueError, to_numpy_dtype
-from ...ir.expr import And, IntImm, PrimExpr, Select, cast, const
+from ...ir.expr import And, PrimExpr, Select, cast, const
 from ...ir.expr import Var as TirVar
 from ...tir.stmt import Buffer, IfThenElse, LetStmt, Stmt, seq
+from ..derive import plain_text
 from ..expr import Call
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import ONE, ZERO, bounded, from_end, inside, ravel
-from .infer import FLOAT, INTEGER, shape_dims, shape_field, tensor
+from .infer import (
+    FLOAT,
+    INTEGER,
+    differ,
+    shape_dims,
+    shape_field,
+    tensor,
+)
 from .loops import assert_that, call_loops, for_each, load, require_equal, store
 from .record import Prim, Shape, missing, op
 
@@ -275,7 +283,7 @@ def _lower_of(value: Callable[..., Any]) -> Callable[[Any, Call], Expr]:
 
 
 def _random_info(shape: Expr, seed: Expr, dtype: DataType, numbers: dict[str, float]) -> StructInfo:
-    dims, ndim = shape_dims(shape)
+    _, ndim = shape_dims(shape)
     info = seed.struct_info
     if isinstance(info, PrimStructInfo):
         if not info.dtype.is_int:
@@ -443,14 +451,16 @@ def multinomial_from_uniform(
         rows = tensor(sample_indices, "sample_indices", INTEGER, 2)
         columns.append((rows, "sample_indices"))
     for each, name in columns:
-        if each.dims is not None and isinstance(each.dims[1], IntImm) and each.dims[1].value != 1:
-            raise StructInfoError(f"{name}: wanted shape (n, 1), got {each.dims[1].value} columns")
+        if each.dims is not None and differ(each.dims[1], ONE):
+            raise StructInfoError(
+                f"{name}: wanted shape (n, 1), got {plain_text(each.dims[1])} columns"
+            )
     if rows.dims is not None and samples.dims is not None:
         a, b = rows.dims[0], samples.dims[0]
-        if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+        if differ(a, b):
             of_what = "prob" if sample_indices is None else "sample_indices"
             raise StructInfoError(
-                f"uniform_sample: wanted {a.value} rows as {of_what} has, got {b.value}"
+                f"uniform_sample: wanted {plain_text(a)} rows as {of_what} has, got {plain_text(b)}"
             )
     dims = None if samples.dims is None else (samples.dims[0], ONE)
     return TensorStructInfo(dims, dtype, info.vdevice, 2)

@@ -11,9 +11,10 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError, VMValueError
-from ...ir.expr import IntImm, PrimExpr, Select, cast, const
+from ...ir.expr import PrimExpr, Select, cast, const
 from ...tir import evaluate_expr
 from ...tir.stmt import Buffer, Stmt, seq
+from ..derive import plain_text
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..struct_info import (
     Expr,
@@ -36,7 +37,15 @@ from .faces import (
     unravel,
 )
 from .index_map import IndexMap
-from .infer import INTEGER, axes_of, axis_of, dims_product, same_dtype, tensor
+from .infer import (
+    INTEGER,
+    axes_of,
+    axis_of,
+    differ,
+    dims_product,
+    same_dtype,
+    tensor,
+)
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, call_loops, for_each, load, require_equal, store
 from .lower import call_te, te_lower
@@ -342,8 +351,10 @@ def reverse_sequence(
             )
         if info.dims is not None and lengths.dims is not None:
             have, want = lengths.dims[0], info.dims[batch]
-            if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
-                raise StructInfoError(f"seq_lengths: wanted {want.value} lengths, got {have.value}")
+            if differ(have, want):
+                raise StructInfoError(
+                    f"seq_lengths: wanted {plain_text(want)} lengths, got {plain_text(have)}"
+                )
     return info
 
 
@@ -577,9 +588,9 @@ def layout_transform(
     dims = index_map.map_shape(info.dims)
     if pad_value is None:
         have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
-        if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
+        if differ(have, want):
             raise StructInfoError(
-                f"pad_value: {have.value} elements go to {want.value} places; "
+                f"pad_value: {plain_text(have)} elements go to {plain_text(want)} places; "
                 "say what fills the rest"
             )
     return TensorStructInfo(dims, info.dtype, info.vdevice)

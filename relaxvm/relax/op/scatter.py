@@ -17,7 +17,10 @@ from ...base import StructInfoError, VMValueError
 from ...ir.expr import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
 from ...tir import if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
-from ..derive import prove_dims
+from ..derive import (
+    plain_text,
+    prove_dims,
+)
 from ..expr import Call
 from ..struct_info import (
     Expr,
@@ -39,7 +42,16 @@ from .index import (
     require_within,
     same_rank,
 )
-from .infer import INTEGER, NUMBER, axis_of, check_kind, same_dtype, tensor
+from .infer import (
+    INTEGER,
+    NUMBER,
+    axis_of,
+    check_kind,
+    differ,
+    no_broadcast,
+    same_dtype,
+    tensor,
+)
 from .infer import tensors as tensor_fields
 from .loops import call_loops, for_each, load, require_equal, store
 from .lower import call_te
@@ -257,9 +269,9 @@ def scatter_elements(
     fits_beside(index, info, ("indices", "data"), at)
     if new.dims is not None and index.dims is not None:
         for k, (a, b) in enumerate(zip(new.dims, index.dims)):
-            if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+            if differ(a, b):
                 raise StructInfoError(
-                    f"dimension {k}: updates has {a.value}, indices has {b.value}"
+                    f"dimension {k}: updates has {plain_text(a)}, indices has {plain_text(b)}"
                 )
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
@@ -340,8 +352,10 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
             raise StructInfoError(f"updates: wanted {ndim} dimensions, got {new.ndim}")
         if info.dims is not None and index.dims is not None and new.dims is not None:
             for k, (a, b) in enumerate(zip(new.dims, (*index.dims[:-1], *info.dims[depth:]))):
-                if prove_dims(a, b) is False:
-                    raise StructInfoError(f"updates: dimension {k}: wanted {b}, got {a}")
+                if differ(a, b):
+                    raise StructInfoError(
+                        f"updates: dimension {k}: wanted {plain_text(b)}, got {plain_text(a)}"
+                    )
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
@@ -434,9 +448,10 @@ def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False)
         if dims is not None and info.dims is not None and new.dims is not None:
             target = (*dims, *info.dims[len(infos) :])
             for k, (a, b) in enumerate(zip(new.dims[::-1], target[::-1])):
-                if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value not in (1, b.value):
+                if no_broadcast(a, b):
                     raise StructInfoError(
-                        f"values: dimension {-k - 1}: {a.value} does not broadcast to {b.value}"
+                        f"values: dimension {-k - 1}: {plain_text(a)} does not broadcast to "
+                        f"{plain_text(b)}"
                     )
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
@@ -535,6 +550,8 @@ def slice_scatter(
         length = _bounds(info.dims[at], *place, False)[1]  # type: ignore[call-arg]
         for k, (a, b) in enumerate(zip(new.dims, info.dims)):
             want = length if k == at else b
-            if isinstance(a, IntImm) and isinstance(want, IntImm) and a.value != want.value:
-                raise StructInfoError(f"src: dimension {k}: wanted {want.value}, got {a.value}")
+            if differ(a, want):
+                raise StructInfoError(
+                    f"src: dimension {k}: wanted {plain_text(want)}, got {plain_text(a)}"
+                )
     return info if dtype is info.dtype else info.replace(dtype=dtype)

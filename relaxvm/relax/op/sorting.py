@@ -13,11 +13,19 @@ import numpy as np
 
 from ...base import DataType, StructInfoError
 from ...ir.expr import IntImm, Min, PrimExpr, const
+from ..derive import plain_text
 from ..expr import Call, ExternFunc, PrimValue, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_dps_packed
 from .faces import axis_layout, size_analyzer
-from .infer import ANY, NUMBER, axis_of, same_dtype, tensor
+from .infer import (
+    ANY,
+    NUMBER,
+    axis_of,
+    differ,
+    same_dtype,
+    tensor,
+)
 from .loops import require_equal
 from .record import missing, op
 
@@ -269,9 +277,10 @@ def searchsorted(
         )
     if keys.ndim > 1 and keys.dims is not None and info.dims is not None:
         for n, (a, b) in enumerate(zip(keys.dims[:-1], info.dims[:-1])):
-            if isinstance(a, IntImm) and isinstance(b, IntImm) and a.value != b.value:
+            if differ(a, b):
                 raise StructInfoError(
-                    f"values: dimension {n}: wanted {a.value} as sorted_sequence has, got {b.value}"
+                    f"values: dimension {n}: wanted {plain_text(a)} as sorted_sequence has, "
+                    f"got {plain_text(b)}"
                 )
     return info.replace(dtype=dtype)
 

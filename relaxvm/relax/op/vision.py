@@ -27,11 +27,18 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .call import call_dps_packed, call_pure_packed
-from .infer import FLOAT, NUMBER, check_kind, same_dtype, tensor
+from .infer import (
+    FLOAT,
+    NUMBER,
+    check_kind,
+    differ,
+    same_dtype,
+    tensor,
+)
 from .lower import te_lower
 from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
-from .nn.window import dims_of, greatest, normalised, simple, spread, static
+from .nn.window import dims_of, greatest, normalised, simple, spread
 from .record import Prim, missing, op
 
 __all__ = ["all_class_non_max_suppression", "non_max_suppression", "roi_align"]
@@ -46,7 +53,7 @@ _NO_LAYOUT = missing("its axes have fixed meanings")
 def _check_boxes(boxes: Expr, scores: Expr) -> tuple[TensorStructInfo, TensorStructInfo]:
     b, s = tensor(boxes, "boxes", FLOAT, 3), tensor(scores, "scores", FLOAT, 3)
     same_dtype((b, s), ("boxes", "scores"))
-    if b.dims is not None and static(b.dims[2]) not in (None, 4):
+    if b.dims is not None and differ(b.dims[2], const(4, "int64")):
         raise StructInfoError(f"boxes: wanted [batch, boxes, 4], got {b}")
     if b.dims is not None and s.dims is not None:
         for axis, (have, wanted) in enumerate(((s.dims[0], b.dims[0]), (s.dims[2], b.dims[1]))):
@@ -64,7 +71,7 @@ def _check_number(x: Expr, name: str) -> None:
         return
     given = tensor(x, name, NUMBER)
     if given.ndim not in (-1, 0, 1) or (
-        given.ndim == 1 and given.dims is not None and static(given.dims[0]) not in (None, 1)
+        given.ndim == 1 and given.dims is not None and differ(given.dims[0], const(1, "int64"))
     ):
         raise StructInfoError(f"{name}: wanted one number, got {given}")
 
@@ -374,7 +381,7 @@ def roi_align_info(data: Expr, rois: Expr, pooled_size: Any, layout: str) -> Ten
     lay = roi_layout(layout)
     info, regions = tensor(data, "data", FLOAT, 4), tensor(rois, "rois", FLOAT, 2)
     same_dtype((info, regions), ("data", "rois"))
-    if regions.dims is not None and static(regions.dims[1]) not in (None, 5):
+    if regions.dims is not None and differ(regions.dims[1], const(5, "int64")):
         raise StructInfoError(f"rois: wanted [regions, 5], got {regions}")
     if info.dims is None or regions.dims is None:
         return TensorStructInfo(None, info.dtype, info.vdevice, 4)

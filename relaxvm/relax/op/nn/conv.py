@@ -22,7 +22,12 @@ from ....tir import if_then_else
 from ...derive import prove_dims
 from ...expr import Call
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
-from ..infer import NUMBER, dtype_of, tensor
+from ..infer import (
+    NUMBER,
+    dtype_of,
+    no_multiple,
+    tensor,
+)
 from ..lower import te_lower
 from ..meaning import value_dtype
 from ..record import op
@@ -186,10 +191,9 @@ def _check_channels(conv: _Conv, channels: Any, kernel: dict[str, Any]) -> None:
                 f"data has {simple(channels)} channels; wanted {simple(kernel['I'])}, as weight has"
             )
         many, name = kernel["I"], "input"
-    count = static(many)
-    if count is not None and count % groups:
+    if no_multiple(many, groups):
         raise StructInfoError(
-            f"weight has {count} {name} channels; wanted a multiple of groups = {groups}"
+            f"weight has {text_of(many)} {name} channels; wanted a multiple of groups = {groups}"
         )
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from ....base import StructInfoError
 from ....ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, const
 from ....te import Tensor, compute
+from ...derive import plain_text
 from ...struct_info import ShapeExpr
+from ..infer import no_multiple
 
 __all__ = ["Layout", "layout_of"]
 
@@ -89,10 +91,11 @@ class Layout:
     def shape(self, sizes: Mapping[str, Any], name: str = "layout") -> tuple[Any, ...]:
         """The dimensions of a tensor of this layout whose axes have these sizes."""
         for axis, block in self.blocks.items():
-            size = sizes[axis].value if isinstance(sizes[axis], IntImm) else sizes[axis]
-            if isinstance(size, int) and size % block:
+            size = sizes[axis]
+            if size % block if isinstance(size, int) else no_multiple(size, block):
+                text = size if isinstance(size, int) else plain_text(size)
                 raise StructInfoError(
-                    f"{name} {self.name}: axis {axis} of size {size} is no multiple of {block}"
+                    f"{name} {self.name}: axis {axis} of size {text} is no multiple of {block}"
                 )
         return tuple(
             b if b else sizes[a] // self.blocks[a] if a in self.blocks else sizes[a]

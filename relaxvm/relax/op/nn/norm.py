@@ -19,12 +19,20 @@ from ....te import sum as te_sum
 from ...derive import plain_text, prove_dims
 from ...expr import Call, Tuple, TupleGetItem
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
-from ..infer import FLOAT, axes_of, axis_of, dims_product, same_dtype, tensor
+from ..infer import (
+    FLOAT,
+    axes_of,
+    axis_of,
+    dims_product,
+    no_multiple,
+    same_dtype,
+    tensor,
+)
 from ..lower import te_lower
 from ..meaning import in_wider
 from ..names import ops as all_ops
 from ..record import missing, op
-from .window import dims_of, multiple, simple, static
+from .window import dims_of, multiple, simple
 
 __all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
@@ -461,10 +469,9 @@ def group_norm(
     x, size = _check_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
     if num_groups < 1:
         raise StructInfoError(f"num_groups: wanted 1 or more, got {num_groups}")
-    count = static(size) if size is not None else None
-    if count is not None and count % num_groups:
+    if size is not None and no_multiple(size, num_groups):
         raise StructInfoError(
-            f"num_groups: wanted a divisor of the {count} channels, got {num_groups}"
+            f"num_groups: wanted a divisor of the {plain_text(size)} channels, got {num_groups}"
         )
     return x
 

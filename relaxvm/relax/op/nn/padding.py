@@ -12,10 +12,15 @@ from ....ir.expr import GT, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, 
 from ....te import Tensor, compute
 from ....tir import all as all_of
 from ....tir import if_then_else
+from ...derive import plain_text
 from ...expr import Call, PrimValue
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..broadcast import check_number
-from ..infer import ANY, tensor
+from ..infer import (
+    ANY,
+    no_multiple,
+    tensor,
+)
 from ..lower import te_lower
 from ..record import missing, op
 from .layout import layout_of
@@ -188,9 +193,10 @@ def _factor(value: Any, name: str) -> None:
 
 
 def _multiple(dim: Any, of: int, what: str, name: str) -> Any:
-    size = static(dim)
-    if size is not None and size % of:
-        raise StructInfoError(f"data has {size} {what}; wanted a multiple of {of}, as {name} says")
+    if no_multiple(dim, of):
+        raise StructInfoError(
+            f"data has {plain_text(dim)} {what}; wanted a multiple of {of}, as {name} says"
+        )
     return simple(dim // of)
 
 
