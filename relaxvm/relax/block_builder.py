@@ -424,7 +424,7 @@ class BlockBuilder:
         """Refuse calls with effects in a dataflow block of a function the user writes."""
         if frame.nested or not frame.normal.scopes[-1].block.dataflow:
             return
-        if not frame.attrs.get("relax.force_pure") and not is_pure_call(call, self._mod):
+        if not is_pure_call(call, self._mod):
             span = call.span if call.span is not UNKNOWN else _line_of_caller(4)
             raise VerifyError(
                 f"function {frame.name}: {_name_of_callee(call)} may have effects, which a "
@@ -476,7 +476,8 @@ class BlockBuilder:
         if sure is BaseCheckResult.FAIL_L0:
             made = getattr(leaf, "span", UNKNOWN)
             raise StructInfoError(
-                f"match_cast: the value can never be that\n  wanted: {struct_info}{found_values(struct_info, frame.values)}{where(span)}\n"
+                f"match_cast: the value can never be that\n  wanted: {struct_info}"
+                f"{found_values(struct_info, frame.values)}{where(span)}\n"
                 f"  got:    {leaf.struct_info}{where(made)}"
             )
         block = frame.normal.scopes[-1].block

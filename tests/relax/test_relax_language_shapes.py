@@ -307,9 +307,7 @@ def test_the_builder_refuses_effects_in_dataflow_blocks_by_name_and_line():
             b.emit(call)
     b = BlockBuilder()
     with b.function("main", [x], attrs={"relax.force_pure": True}):
-        with b.dataflow():
-            y = b.emit_output(call)
-        b.emit_func_output(y)
+        b.emit_func_output(b.emit(call))
 
 
 # -- what is checked when the program runs --------------------------------------------------------

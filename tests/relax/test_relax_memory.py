@@ -283,12 +283,19 @@ def test_size_beyond_the_promised_bound_is_an_error():
         vm["main"](np.zeros(5, "float32"))
 
 
-@pytest.mark.parametrize("bound", [{"n": -1}, {"n": "many"}, 7])
-def test_senseless_upper_bound_is_refused(bound):
+@pytest.mark.parametrize("bound", [{"n": -1}, {"n": "many"}, 7, {1: 2}, {"n": 2**70}, {"n": 1.0}])
+def test_senseless_upper_bound_is_refused_with_nothing_to_plan_too(bound):
     x, b = Var("x", tensor((4,))), Body()
-    fn = b.function([x], f(b, f(b, x))).with_attr("tir_var_upper_bound", bound)
-    with pytest.raises(PassError, match="tir_var_upper_bound"):
-        plan(fn)
+    for fn in (b.function([x], f(b, f(b, x))), Body().function([x], x)):
+        with pytest.raises(PassError, match="tir_var_upper_bound"):
+            plan(fn.with_attr("tir_var_upper_bound", bound))
+
+
+def test_bounds_that_leave_no_value_are_refused():
+    x = Var("x", tensor((4,)))
+    given = {"tir_var_upper_bound": {"n": 5}, "tir_var_lower_bound": {"n": 6}}
+    with pytest.raises(PassError, match="n is 6, above its upper 5"):
+        plan(Body().function([x], x).with_attr(given))
 
 
 def test_allocation_left_over_gets_a_storage_of_its_own():

@@ -365,6 +365,26 @@ def test_force_pure_accepts_effects():
     check_well_formed(module(fn))
 
 
+def test_force_pure_is_for_plain_blocks_of_pure_functions():
+    fn = _impure_in_pure().with_attr("relax.force_pure", True)
+    (block,) = fn.body.blocks
+    inside = fn.replace(body=fn.body.replace(blocks=(relax.DataflowBlock(block.bindings),)))
+    with pytest.raises(VerifyError, match="is called in a dataflow block"):
+        check_well_formed(module(inside))
+    with pytest.raises(VerifyError, match="force_pure is for pure functions"):
+        check_well_formed(module(fn.replace(is_pure=False)))
+
+
+def test_a_symbol_belongs_to_one_function():
+    x, y = (relax.Var("x", relax.TensorStructInfo((n, 4), "float32")) for _ in range(2))
+    both = module(func([x], [], x), g=func([y], [], y))
+    check_well_formed(both)  # each binds its own when it runs
+    assert not relax.analysis.well_formed(both)
+    with pytest.raises(VerifyError, match="in g, parameter x: the symbol n is bound in main too"):
+        check_well_formed(both, own_symbols=True)
+    assert relax.analysis.well_formed(module(func([x], [], x)))
+
+
 def test_recursion_is_well_formed():
     x, y, c = var(), var("y"), var("c", BOOL)
     gv = GlobalVar("main", Func([OUT, BOOL], OUT))

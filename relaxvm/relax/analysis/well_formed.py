@@ -7,7 +7,8 @@ symbols      bound by parameters or match_cast before they are used; a result me
 normal form  every value that is no leaf has a variable of its own
 struct info  calls give what they say, bindings are what their variables say, results what
              functions say
-purity       no impure call in a dataflow block or a pure function
+purity       no impure call in a dataflow block, nor in a pure function unless it has
+             ``relax.force_pure``, which only a pure function may have
 module       called functions exist, kernels take what call_tir gives them, public names are unique
 """
 
@@ -27,8 +28,8 @@ from ..derive import (
     BaseCheckResult,
     cast_check,
     definable_tir_vars_in_struct_info,
-    found_values,
     derive_call_ret_struct_info,
+    found_values,
     infer_call,
     is_base_of,
     made_at,
@@ -71,20 +72,24 @@ __all__ = ["assert_well_formed", "check_well_formed", "well_formed"]
 
 
 def well_formed(mod: IRModule | Function, check_struct_info: bool = True) -> bool:
-    """Whether a module or a function keeps the rules. `check_well_formed` says which one it
-    breaks.
+    """Whether a module or a function keeps the rules, and no symbol belongs to two functions.
+    `check_well_formed` says which one it breaks.
     """
     try:
-        check_well_formed(mod, check_struct_info)
+        check_well_formed(mod, check_struct_info, own_symbols=True)
     except VerifyError:
         return False
     return True
 
 
-def check_well_formed(mod: IRModule | Function, check_struct_info: bool = True) -> None:
+def check_well_formed(
+    mod: IRModule | Function, check_struct_info: bool = True, own_symbols: bool = False
+) -> None:
     """Raise VerifyError, naming function, variable and source line, for the first rule broken.
 
     check_struct_info  also infer every call again and compare
+    own_symbols        also refuse a symbol that two functions bind. A build accepts it, since each
+                       function binds its own.
     """
     if isinstance(mod, Function):
         _Checker(None, str(mod.get_attr("global_symbol", "the function")), check_struct_info).check(
@@ -96,9 +101,19 @@ def check_well_formed(mod: IRModule | Function, check_struct_info: bool = True) 
             f"well_formed: wanted an IRModule or a Function, got {type(mod).__name__}"
         )
     _check_names(mod)
+    owner: dict[int, str] = {}
     for gv, fn in mod.items():
-        if isinstance(fn, Function):
-            _Checker(mod, gv.name_hint, check_struct_info).check(fn)
+        if not isinstance(fn, Function):
+            continue
+        checker = _Checker(mod, gv.name_hint, check_struct_info)
+        checker.check(fn)
+        for symbol, place in checker.symbol_places.values() if own_symbols else ():
+            other = owner.setdefault(id(symbol), gv.name_hint)
+            if other != gv.name_hint:
+                raise VerifyError(
+                    f"in {gv.name_hint}, {place}: the symbol {symbol.name} is bound in {other} "
+                    "too; make one for each function"
+                )
 
 
 assert_well_formed = check_well_formed
@@ -167,7 +182,10 @@ class _Checker:
         saved = (self.pure_region, self.in_dataflow, self.force_pure)
         outer_log, self.log = self.log, []
         at, span = self.at, self.span
-        self.force_pure = self.force_pure or bool(fn.get_attr("relax.force_pure", False))
+        if fn.get_attr("relax.force_pure", False):
+            if not fn.is_pure:
+                raise self.error("relax.force_pure is for pure functions, this has is_pure=False")
+            self.force_pure = True
         self.pure_region, self.in_dataflow = fn.is_pure, False
         self.params(fn)
         yield self.seq(fn.body)
@@ -303,7 +321,8 @@ class _Checker:
         self.check_info(info, self.span, "nothing determines it")
         if sure is BaseCheckResult.FAIL_L0:
             raise self.error(
-                f"match_cast: the value can never be that\n  wanted: {info}{found_values(info, self.values)}\n"
+                f"match_cast: the value can never be that\n  wanted: {info}"
+                f"{found_values(info, self.values)}\n"
                 f"  got:    {got}{made_at(binding.value)}"
             )
         if self.check_infos:
@@ -385,7 +404,7 @@ class _Checker:
         return self.mod[op]
 
     def check_purity(self, call: Call) -> None:
-        if self.force_pure or not (self.in_dataflow or self.pure_region):
+        if not (self.in_dataflow or (self.pure_region and not self.force_pure)):
             return
         if not is_pure_call(call, self.mod):
             name = getattr(call.op, "global_symbol", None) or getattr(call.op, "name", None)

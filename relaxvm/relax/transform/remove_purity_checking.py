@@ -3,8 +3,8 @@
     lv = R.call_pure_packed("f", x, sinfo_args=...)
     lv = R.call_packed("f", x, sinfo_args=...)          # afterwards
 
-Pure functions get ``relax.force_pure``, so that the calls with effects which lowering puts into
-them are accepted.
+Calls in dataflow blocks stay as they are (run ToNonDataflow first). Pure functions get
+``relax.force_pure``, so that the calls with effects which lowering puts into them are accepted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ...ir.module import IRModule
 from ...ir.node import Node
 from ...ir.transform import PassContext, function_pass
 from ...ir.walk import transform
-from ..expr import Call, Constant, Function
+from ..expr import Call, Constant, DataflowBlock, Function
 from ..op import Op
 from ..struct_info import StructInfo
 
@@ -37,7 +37,7 @@ def RemovePurityChecking(fn: Function, mod: IRModule, ctx: PassContext) -> Funct
         return None
 
     def pre(n: Node) -> Node | None:
-        return n if isinstance(n, (StructInfo, Constant)) else None
+        return n if isinstance(n, (StructInfo, Constant, DataflowBlock)) else None
 
     return transform(fn, post, pre=pre)
 

@@ -93,10 +93,11 @@ def StaticPlanBlockMemory(mod: IRModule, ctx: PassContext) -> IRModule:
 def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
     if not isinstance(fn, Function):
         return fn
+    bounds = _promised(fn)
     events = linearise(fn)
     if not any(e.kind == BIND and is_op(e.node.value, ALLOC_TENSOR) for e in events):
         return fn
-    planner = _Planner(fn, kernels)
+    planner = _Planner(fn, kernels, bounds)
     plan = planner.plan(events, Lifetimes(events, mod))
     return _Rewriter(plan, planner.hoisted(), planner.calls).rewrite(fn) if plan else fn
 
@@ -209,7 +210,7 @@ class _Pool:
 class _Planner:
     """Goes through the events once, taking storages from the pools and giving them back."""
 
-    def __init__(self, fn: Function, kernels: _Kernels) -> None:
+    def __init__(self, fn: Function, kernels: _Kernels, bounds: dict[str, tuple[int, int]]) -> None:
         self.kernels = kernels
         self.calls: dict[Var, tuple[GlobalVar, int]] = {}
         self.created: list[_Storage] = []
@@ -217,7 +218,7 @@ class _Planner:
         self.owner: dict[int, Var] = {}
         self.pools: dict[tuple[Any, ...], _Pool] = {}
         self.analyzer = Analyzer()
-        self.bounded = _bind_upper_bounds(fn, self.analyzer)
+        self.bounded = _bind_bounds(fn, bounds, self.analyzer)
         self.sizes: dict[PrimExpr, PrimExpr] = {}
         self.representatives: list[PrimExpr] = []
         self.count = 0
@@ -438,23 +439,32 @@ def _copy_pools(pools: dict[tuple[Any, ...], _Pool]) -> dict[tuple[Any, ...], _P
     return {key: pool.copy() for key, pool in pools.items()}
 
 
-def _bind_upper_bounds(fn: Function, analyzer: Analyzer) -> set[PrimVar]:
+def _promised(fn: Function) -> dict[str, tuple[int, int]]:
+    """The least and the greatest value of each symbol that has an upper bound, by its name."""
+    upper, lower = _bounds(fn, "tir_var_upper_bound"), _bounds(fn, "tir_var_lower_bound")
+    for name, most in upper.items():
+        if lower.get(name, 0) > most:
+            raise PassError(f"tir_var_lower_bound: {name} is {lower[name]}, above its upper {most}")
+    return {name: (lower.get(name, 0), most) for name, most in upper.items()}
+
+
+def _bind_bounds(
+    fn: Function, bounds: dict[str, tuple[int, int]], analyzer: Analyzer
+) -> set[PrimVar]:
     """Tell `analyzer` the ranges the function's attributes promise; the symbols that have an
     upper bound.
     """
-    upper = _bounds(fn, "tir_var_upper_bound")
-    if not upper:
+    if not bounds:
         _bind_sizes(fn, analyzer)
         return set()
-    lower = _bounds(fn, "tir_var_lower_bound")
     bounded = set()
     seen = set()
     for n in walk(fn):
         if isinstance(n, PrimVar) and n not in seen:
             seen.add(n)
-            if n.name in upper:
-                least = lower.get(n.name, 0)
-                extent = max(upper[n.name] - least + 1, 1)
+            if n.name in bounds:
+                least, most = bounds[n.name]
+                extent = min(most - least + 1, int(n.dtype.max_value))
                 analyzer.bind(
                     n, Range.from_min_extent(IntImm(n.dtype, least), IntImm(n.dtype, extent))
                 )
@@ -485,7 +495,7 @@ def _bounds(fn: Function, attr: str) -> dict[str, int]:
     if isinstance(given, Mapping):
         for name, bound in given.items():
             number = bound.value if isinstance(bound, IntImm) else bound
-            if isinstance(name, str) and type(number) is int and number >= 0:
+            if isinstance(name, str) and type(number) is int and 0 <= number < 2**63:
                 found[name] = number
                 continue
             raise PassError(
