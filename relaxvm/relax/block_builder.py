@@ -54,7 +54,7 @@ from .expr import (
     as_relax,
     joined_branches,
 )
-from .kernel_call import KERNEL_CALLS, check_kernel_call
+from .kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
 from .op import call_tir
 from .shape_facts import ShapeFacts, facts_of
@@ -389,6 +389,7 @@ class BlockBuilder:
         value = frame.normal.value(expr)
         self._check_visible(frame, value)
         if isinstance(value, Call):
+            value = self._typed(value)
             self._check_kernel(value)
             self._check_purity(frame, value)
         elif isinstance(value, If):
@@ -410,6 +411,17 @@ class BlockBuilder:
         leaf = frame.normal.leaf(as_relax(expr))
         self._check_visible(frame, leaf)
         return leaf
+
+    def _typed(self, call: Call) -> Call:
+        """A direct call of a loop function with its return type."""
+        op = call.op
+        if not isinstance(op, GlobalVar) or op.struct_info is not None or call.sinfo_args:
+            return call
+        fn = self._mod.get(op)
+        if not isinstance(fn, PrimFunc):
+            return call
+        info = loop_result(getattr(fn.ret_type, "dtype", None))
+        return call.replace(struct_info=info)  # type: ignore[no-any-return]
 
     def _check_kernel(self, call: Call) -> None:
         """Check a call_tir of a loop function that is in the module already against its buffers."""

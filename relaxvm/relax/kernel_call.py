@@ -20,7 +20,7 @@ from .struct_info import (
     TupleStructInfo,
 )
 
-__all__ = ["KERNEL_CALLS", "check_kernel_call"]
+__all__ = ["KERNEL_CALLS", "check_kernel_call", "loop_result"]
 
 KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 
@@ -32,6 +32,14 @@ def check_kernel_call(call: Call, fn: PrimFunc) -> None:
     shape certainly does not fit. Dimensions in doubt are checked when the program runs.
     """
     _Check(call, fn).run()
+
+
+def loop_result(ret_dtype: Any) -> StructInfo:
+    """What a direct call of a loop function that returns a scalar of `ret_dtype` gives; with None,
+    one that returns nothing: the empty tuple.
+    """
+    nothing = ret_dtype is None or ret_dtype == "void"
+    return TupleStructInfo(()) if nothing else PrimStructInfo(ret_dtype)
 
 
 class _Check:

@@ -118,6 +118,44 @@ def test_force_pure_accepts_effects_that_the_user_answers_for(capsys):
     assert capsys.readouterr().out == "seen [1. 2.]\n"
 
 
+def test_a_direct_call_of_a_loop_function_gives_its_return_type():
+    @I.ir_module
+    class M:
+        @T.prim_func
+        def add_one(a: T.Buffer((2,), "float32")):
+            for i in range(2):
+                with T.block("b"):
+                    v = T.axis.spatial(2, i)
+                    a[v] = a[v] + 1.0
+
+        @T.prim_func(private=True)
+        def twice(n: T.int64) -> T.int64:
+            T.ret(n * 2)
+
+        @R.function(pure=False)
+        def main(x: R.Tensor((2,), "float32"), n: R.Prim("int64")):
+            a = M.add_one(x)
+            return M.twice(n)
+
+        @R.function
+        def pure(n: R.Prim("int64")):
+            with R.dataflow():
+                m = M.twice(n)
+                R.output(m)
+            return m
+
+    called = [b.value for b in M["main"].body.blocks[0].bindings]
+    assert [c.struct_info for c in called] == [R.Tuple(()), R.Prim("int64")]
+    assert M["main"].ret_struct_info == R.Prim("int64")
+    assert relax.analysis.well_formed(M)
+    assert [relax.analysis.is_pure_call(c, M) for c in called] == [False, True]
+    b = relax.BlockBuilder(M)
+    with b.function("other", [n := relax.Var("n", R.Prim("int64"))]):
+        got = b.emit(M.get_global_var("twice")(n))
+        assert got.struct_info == R.Prim("int64")
+        b.emit_func_output(got)
+
+
 def test_a_closure_with_effects_is_called_each_time():
     @I.ir_module
     class M:

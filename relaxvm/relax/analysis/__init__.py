@@ -16,6 +16,7 @@ from ..derive import (
     symbolic_vars,
     tir_vars_in_struct_info,
 )
+from ..kernel_call import loop_result
 from .compile_time import computable_at_compile_time
 from .memory import MemoryEstimate, estimate_memory_usage, memory_estimates
 from .purity import contains_impure_call, is_pure_call
@@ -39,6 +40,7 @@ from .written import maybe_written_vars
 __getattr__ = submodules(__name__)
 
 __all__ = [
+    "loop_result",
     "BaseCheckResult",
     "MemoryEstimate",
     "all_global_vars",

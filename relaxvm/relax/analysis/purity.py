@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir.module import GlobalVar, IRModule
+from ...tir import PrimFunc
+from ...tir.analysis import is_pure_function
 from ..expr import Call, Function
 from ..op import Op
 from ..struct_info import Expr, FuncStructInfo
@@ -22,7 +24,7 @@ def is_pure_call(call: Call, mod: IRModule | None = None) -> bool:
         return op.pure
     if isinstance(op, GlobalVar) and mod is not None and op in mod:
         fn = mod[op]
-        return isinstance(fn, Function) and fn.is_pure
+        return is_pure_function(fn) if isinstance(fn, PrimFunc) else getattr(fn, "is_pure", False)
     info = getattr(op, "struct_info", None)
     return isinstance(info, FuncStructInfo) and info.purity
 

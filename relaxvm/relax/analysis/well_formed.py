@@ -54,7 +54,7 @@ from ..expr import (
     VarBinding,
     is_leaf,
 )
-from ..kernel_call import KERNEL_CALLS, check_kernel_call
+from ..kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from ..normal_form import is_flat
 from ..steps import Steps, run_steps
 from ..struct_info import (
@@ -427,7 +427,9 @@ class _Checker:
                     param_names=names,
                 )
             elif isinstance(callee, PrimFunc):
-                return
+                if call.sinfo_args:
+                    return
+                got = loop_result(getattr(callee.ret_type, "dtype", None))
             else:
                 got = infer_call(call.op, call.args, call.attrs, call.sinfo_args)
         except StructInfoError as error:

@@ -33,7 +33,7 @@ from ...relax import (
     as_relax,
     is_leaf,
 )
-from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of
+from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of, loop_result
 from ...tir import Buffer, PrimFunc
 from . import records as rec
 from .evaluate import Evaluator
@@ -266,7 +266,11 @@ class RelaxValues(FunctionParser):
                 self.fail(node, f"{func.name_hint} takes its arguments by position")
             infos = infos if isinstance(infos, (tuple, list)) else (infos,)
             declared = tuple(as_struct_info(info) for info in infos)
-            return Call(func, tuple(args), None, declared, None, self.span(node))
+            dtypes = self.module.return_dtypes if self.module is not None else {}
+            gives = None
+            if not declared and func.name_hint in dtypes:
+                gives = loop_result(dtypes[func.name_hint])
+            return Call(func, tuple(args), None, declared, gives, self.span(node))
         if isinstance(func, (PrimFunc, Function)):
             self.fail(node, _FROM_OUTSIDE.format(func.get_attr("global_symbol", "the function")))
         for value in (*args, *keywords.values()):
