@@ -62,6 +62,20 @@ _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
 _TYPES: dict[str, type[Node]] = {}
 
 
+class Items(tuple[Any, ...]):
+    """A tuple that ``attrs.strides`` gives: equal to a list of the same values, too."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, tuple(other) if type(other) is list else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
 class Map(Mapping[Any, Any]):
     """An immutable, ordered mapping used for attributes, annotations and buffer maps.
 
@@ -96,7 +110,8 @@ class Map(Mapping[Any, Any]):
     def __getattr__(self, name: str) -> Any:
         items = object.__getattribute__(self, "_items")
         if name in items:
-            return items[name]
+            value = items[name]
+            return Items(value) if type(value) is tuple else value
         raise AttributeError(
             f"no attribute {name!r}; there are: {', '.join(map(str, items)) or 'none'}"
         )
@@ -131,7 +146,7 @@ def freeze(value: Any) -> Any:
     kind = type(value)
     if kind in (str, int, bool, float):
         return value
-    if kind is list or kind is tuple:
+    if kind is list or kind is tuple or kind is Items:
         frozen = tuple(freeze(v) for v in value)
         if kind is tuple and all(a is b for a, b in zip(frozen, value)):
             return value

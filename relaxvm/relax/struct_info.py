@@ -8,6 +8,7 @@ identical.
                  | TupleStructInfo(fields)
                  | FuncStructInfo(params?, ret, purity)         a function; params None: opaque
 
+`==` is structural: for all but signatures (and tuples that hold some) that is identity, too.
 `ndim` -1 and dtype "void" mean unknown. Dimensions are int64 expressions over `tir.Var`s (symbols).
 """
 
@@ -18,6 +19,7 @@ from typing import Any
 
 from ..base import DataType, StructInfoError, TIRError
 from ..base import dtype as as_dtype
+from ..ir.equal import structural_equal
 from ..ir.expr import INT64, IntImm, PrimExpr, as_expr, cast
 from ..ir.module import VDevice
 from ..ir.node import Node, derive, derived, node
@@ -224,6 +226,14 @@ class TupleStructInfo(StructInfo):
     def _init_derived_(self) -> None:
         derive(self, "nesting", _nesting(self.fields, "Tuple"))
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TupleStructInfo):
+            return False
+        return self is other or self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
+
 
 @node(interned=True)
 class FuncStructInfo(StructInfo):
@@ -245,6 +255,16 @@ class FuncStructInfo(StructInfo):
 
     def _init_derived_(self) -> None:
         derive(self, "nesting", _nesting((*(self.params or ()), self.ret), "Func"))
+
+    # Signatures that name their own symbols differently are equal, though not identical.
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, FuncStructInfo) and structural_equal(self, other)
+        )
+
+    def __hash__(self) -> int:
+        return hash((FuncStructInfo, len(self.params or ()), self.purity))
 
     @staticmethod
     def opaque_func(*, ret: StructInfo | None = None, purity: bool = False) -> FuncStructInfo:

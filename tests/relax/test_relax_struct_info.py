@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from relaxvm import relax
 from relaxvm.base import StructInfoError
-from relaxvm.ir import FloorDiv, IntImm, Var
+from relaxvm.ir import FloorDiv, IntImm, Var, load_json, save_json, structural_equal
 from relaxvm.relax.analysis import (
     BaseCheckResult,
     definable_tir_vars_in_struct_info,
@@ -35,6 +35,35 @@ def test_equal_struct_info_is_identical():
     assert Tensor((n, 4), "float32") is Tensor((n, 4), "float32")
     assert Tensor((n, 4)) is not Tensor((m, 4))
     assert Func([Tensor((n,))], Tensor((n,))) is Func([Tensor((n,))], Tensor((n,)))
+
+
+def test_equality_is_structural():
+    f, g = (Func([Tensor((v,))], Tensor((v + 1,))) for v in (n, m))
+    assert f == g
+    assert f is not g
+    assert len({f, g, Tuple((f,)), Tuple((g,))}) == 2
+    assert Tuple((f, Tensor((4,)))) == Tuple((g, Tensor((4,))))
+    assert f != Func([Tensor((n,))], Tensor((n + 2,)))
+    assert f != Tensor((4,))
+    assert Tuple((f,)) != Tuple((f, f))
+    assert Tuple((Object(),)) != (Object(),)
+    # Written in another order, and of another symbol: structure, not worth.
+    assert Tensor((n + 1,)) != Tensor((1 + n,))
+    assert Tensor((n,)) != Tensor((m,))
+
+
+def test_attributes_of_calls_compare_with_lists_and_constants():
+    x = relax.Var("x", Tensor((1, 2, 5, 5), "float32"))
+    call = relax.op.nn.max_pool2d(x, (2, 2), strides=(2, 1))
+    assert call.attrs.strides == [2, 1]
+    assert [2, 1] == call.attrs.strides == (2, 1)
+    assert call.attrs.strides == [IntImm("int64", 2), 1]
+    assert call.attrs.strides != [1, 1]
+    assert call.attrs["strides"] == (2, 1)
+    assert relax.op.nn.softmax(x, axis=1).attrs.axis == IntImm("int64", 1)
+    again = relax.Call(call.op, call.args, dict(call.attrs, strides=call.attrs.strides))
+    assert structural_equal(call, again)
+    assert load_json(save_json(again)).attrs == call.attrs
 
 
 @pytest.mark.parametrize(
