@@ -354,12 +354,15 @@ def test_blocks_keep_their_order():
     ]
 
 
-def test_coarser_annotations_are_used_and_finer_ones_refused():
+def test_coarser_annotations_are_used_and_finer_ones_are_casts():
     call = 'R.call_pure_packed("f", x, sinfo_args=R.Tensor("float32", ndim=1))'
     f = text(f"y: R.Tensor = {call}\nreturn y")
     assert bindings(f)[0].var.struct_info is TensorStructInfo(None, "void")
-    with pytest.raises(ParseError, match="match_cast"):
-        text(f'y: R.Tensor((4,), "float32") = {call}\nreturn y')
+    f = text(f'y: R.Tensor((4,), "float32") = {call}\nreturn y')
+    assert [type(b) for b in bindings(f)] == [VarBinding, MatchCast]
+    assert bindings(f)[1].struct_info is f.ret_struct_info is TensorStructInfo((4,), "float32")
+    with pytest.raises(ParseError, match="y is annotated"):
+        text(f'y: R.Tensor((4,), "int8") = {call}\nreturn y')
 
 
 def test_match_cast_binds_symbols():
@@ -517,6 +520,41 @@ def test_return_annotations_are_checked():
     with pytest.raises(ParseError, match="declared to return"):
         text("return x", ret=' -> R.Tensor((5,), "float32")')
     assert text("return x", ret=" -> R.Tensor").ret_struct_info is TensorStructInfo(None, "void")
+
+
+def test_a_finer_return_annotation_is_a_cast():
+    f = text("return x", params="x: R.Tensor", ret=' -> R.Tensor((5,), "float32")')
+    (cast,) = bindings(f)
+    assert isinstance(cast, MatchCast)
+    assert f.ret_struct_info is cast.struct_info is TensorStructInfo((5,), "float32")
+    assert_structural_equal(from_source(f.script()), f)
+
+
+def test_callers_of_a_private_function_see_what_its_body_gives():
+    module = from_source(
+        """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        y = Module.coarse(x)
+        z = Module.public(x)
+        return (y, z)
+
+    @R.function(private=True)
+    def coarse(x: R.Tensor(("n",), "float32")) -> R.Tensor("float32", ndim=1):
+        return R.add(x, x)
+
+    @R.function
+    def public(x: R.Tensor(("n",), "float32")) -> R.Tensor("float32", ndim=1):
+        return R.add(x, x)
+"""
+    )
+    fine, coarse = module["main"].ret_struct_info.fields
+    assert fine is TensorStructInfo((4,), "float32")
+    assert coarse is TensorStructInfo(None, "float32", ndim=1)
+    assert module["public"].ret_struct_info is coarse
+    assert_structural_equal(from_source(module.script()), module)
 
 
 # -- size ----------------------------------------------------------------------------------------

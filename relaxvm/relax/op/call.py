@@ -43,9 +43,11 @@ _BODY = missing("what the function does is not the operator's to know")
 # -- rules ----------------------------------------------------------------------------------------
 
 
-def _output(sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
+def _output(sinfo_args: tuple[StructInfo, ...], dtype_later: bool = False) -> StructInfo:
     """The declared result of a call that is handed its outputs. Raises StructInfoError if it
     cannot be allocated.
+
+    dtype_later  whether a pass may still find out the dtype: without one, the build fails
     """
     if len(sinfo_args) != 1:
         raise StructInfoError(f"wanted one out_sinfo, got {len(sinfo_args)}")
@@ -57,7 +59,7 @@ def _output(sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
                 f"out_sinfo: wanted a tensor or a tuple of tensors, got {info}; "
                 "the outputs are allocated by the caller"
             )
-        if field.shape is None or field.dtype == "void":
+        if field.shape is None or (field.dtype == "void" and not dtype_later):
             raise StructInfoError(
                 f"out_sinfo: wanted a tensor of known shape and dtype, got {field}; "
                 "the outputs are allocated by the caller"
@@ -163,7 +165,7 @@ def _call_dps_packed(func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ..
             "a loop function is called by call_tir"
         )
     _check_inputs(args)
-    return _output(sinfo_args)
+    return _output(sinfo_args, dtype_later=True)
 
 
 @op(

@@ -198,7 +198,8 @@ class _ModuleParser(Evaluator):
                 functions[name] = TIRParser(
                     self.source, self._outer_of(definition), self.guard, definition, self.names
                 ).parse(decorated)
-        open_ended = [name for name, parser in parsers.items() if parser.ret is None]
+        # A private function's callers see what its body gives, where that is finer.
+        open_ended = [name for name, p in parsers.items() if p.ret is None or p.private]
         # Who refers to a function whose result is known only when it is parsed.
         users = {name: _mentioned(parsers[name].node, open_ended) for name in parsers}
         used: set[str] = set()
@@ -206,12 +207,13 @@ class _ModuleParser(Evaluator):
             parser = parsers[name]
             parser.scopes[0].update(self.names.global_vars)
             used.update(users[name])
-            if parser.ret is None and name in used:
+            if name in used:
                 # Who called it, itself maybe, was told no more than that.
-                parser.ret = ObjectStructInfo()
+                parser.keeps_ret = True
+                parser.ret = ObjectStructInfo() if parser.ret is None else parser.ret
             function = parser.parse()
             functions[name] = function
-            if parser.ret is None:
+            if name in open_ended and name not in used:
                 self._declare(name, function.struct_info)  # type: ignore[attr-defined]
         return functions
 

@@ -21,7 +21,6 @@ from ...relax import (
     FuncStructInfo,
     Function,
     If,
-    MatchCast,
     ObjectStructInfo,
     SeqExpr,
     Tuple,
@@ -31,7 +30,7 @@ from ...relax import (
     VarBinding,
     is_leaf,
 )
-from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of
+from ...relax.analysis import BaseCheckResult, is_base_of, struct_info_base_check
 from ...relax.derive import erase_unbound
 from ...relax.expr import joined_branches
 from . import records as rec
@@ -95,15 +94,9 @@ class RelaxParser(RelaxValues):
 
     def _function(self, body: SeqExpr, attrs: dict[str, Any]) -> Function:
         given = body.struct_info
-        if self.ret is not None and not is_base_of(self.ret, given):
-            assert self.node.returns is not None
-            self.fail(
-                self.node.returns,
-                f"{self.node.name} is declared to return\n  {self.ret}\n"
-                f"but its body gives\n  {given}\n"
-                "use R.match_cast where more is known than can be inferred",
-            )
         ret = self.ret
+        if ret is not None and self.private and not self.keeps_ret and is_base_of(ret, given):
+            ret = None  # only this module calls it: its callers may know what the body gives
         if ret is None and self._around is not None:
             # Who can call it knows what it captures.
             infos = [p.struct_info for p in self.params]
@@ -124,8 +117,21 @@ class RelaxParser(RelaxValues):
     def _result(self, stmt: ast.Return) -> Expr:
         if stmt.value is None:
             self.fail(stmt, "return needs a value; R.tuple() is the empty one")
-        value = self.flat(self.value(stmt.value, self.eval(stmt.value)), stmt)
-        return value if is_leaf(value) else self.emit(self.fresh("gv"), value, stmt)
+        value: Any = self.flat(self.value(stmt.value, self.eval(stmt.value)), stmt)
+        value = value if is_leaf(value) else self.emit(self.fresh("gv"), value, stmt)
+        sure = BaseCheckResult.PASS
+        if self.ret is not None:
+            sure = struct_info_base_check(self.ret, value.struct_info)
+        if sure is BaseCheckResult.FAIL_L0:
+            self.fail(
+                self.node.returns or stmt,
+                f"{self.node.name} is declared to return\n  {self.ret}\n"
+                f"but its body gives\n  {value.struct_info}",
+            )
+        if sure is not BaseCheckResult.PASS:
+            assert self.ret is not None
+            value = self.cast(self.fresh("gv"), value, self.ret, stmt)
+        return value  # type: ignore[no-any-return]
 
     def _close(self, result: Any) -> SeqExpr:
         body = self.bodies.pop()
@@ -194,15 +200,9 @@ class RelaxParser(RelaxValues):
     ) -> Var:
         value = self.flat(self.value(node, spec.value), node)
         info = as_struct_info(spec.struct_info)
-        if not is_leaf(value):
-            prefix = "gv" if self.bodies[-1].outputs is None else "lv"
-            value = self.emit(self.fresh(prefix), value, node)
         if annotation is not None and not is_base_of(annotation, info):
             self.fail(node, f"{name} is annotated\n  {annotation}\nbut is cast to\n  {info}")
-        var = self._variable(name, info if annotation is None else annotation, node)
-        self.bodies[-1].bindings.append(MatchCast(var, value, info, self.span(node)))
-        self.bodies[-1].symbols.update(map(id, definable_tir_vars_in_struct_info(info)))
-        return var
+        return self.cast(name, value, info, node, annotation)
 
     # -- statements
 

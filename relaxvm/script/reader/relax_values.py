@@ -22,6 +22,7 @@ from ...relax import (
     Expr,
     FuncStructInfo,
     Function,
+    MatchCast,
     ObjectStructInfo,
     StructInfo,
     TensorStructInfo,
@@ -33,7 +34,12 @@ from ...relax import (
     as_relax,
     is_leaf,
 )
-from ...relax.analysis import definable_tir_vars_in_struct_info, is_base_of, loop_result
+from ...relax.analysis import (
+    BaseCheckResult,
+    definable_tir_vars_in_struct_info,
+    loop_result,
+    struct_info_base_check,
+)
 from ...tir import Buffer, PrimFunc
 from . import records as rec
 from .evaluate import Evaluator
@@ -181,6 +187,8 @@ class RelaxValues(FunctionParser):
         super().__init__(source, outer, guard, node, module)
         self.params: list[Var] = []
         self.ret: StructInfo | None = None
+        # Whether callers have been told `ret` already, so that it stays as it is.
+        self.keeps_ret = False
         self.pure = True
         self.private = False
         self.attrs: dict[str, Any] = {}
@@ -393,15 +401,34 @@ class RelaxValues(FunctionParser):
         if isinstance(value, GlobalVar) and info is None:
             info = ObjectStructInfo()
         if annotation is not None:
-            if not is_base_of(annotation, info):
-                self.fail(
-                    node,
-                    f"{name} is annotated\n  {annotation}\nbut its value is\n  {info}\n"
-                    "use R.match_cast where more is known than can be inferred",
-                )
+            sure = struct_info_base_check(annotation, info)
+            if sure is BaseCheckResult.FAIL_L0:
+                self.fail(node, f"{name} is annotated\n  {annotation}\nbut its value is\n  {info}")
+            if sure is not BaseCheckResult.PASS:
+                # More than can be inferred: checked when the program runs.
+                return self.cast(name, value, annotation, node)
             info = annotation
         var = self._variable(name, info, node)
         self.bodies[-1].bindings.append(VarBinding(var, value, self.span(node)))
+        return var
+
+    def cast(
+        self,
+        name: str,
+        value: Any,
+        info: StructInfo,
+        node: ast.AST,
+        annotation: StructInfo | None = None,
+    ) -> Var:
+        """Bind `value`, already flat and checked when the program runs to be of `info`, to a new
+        variable called `name`.
+        """
+        if not is_leaf(value):
+            prefix = "gv" if self.bodies[-1].outputs is None else "lv"
+            value = self.emit(self.fresh(prefix), value, node)
+        var = self._variable(name, info if annotation is None else annotation, node)
+        self.bodies[-1].bindings.append(MatchCast(var, value, info, self.span(node)))
+        self.bodies[-1].symbols.update(map(id, definable_tir_vars_in_struct_info(info)))
         return var
 
 
