@@ -25,7 +25,8 @@ from relaxvm import relax
 from relaxvm.base import VMError
 from relaxvm.ir import FloatImm, Var, walk
 from relaxvm.relax import op as R
-from relaxvm.runtime import VirtualMachine, cpu
+from relaxvm.relax.op.meaning import evaluate, value_dtype
+from relaxvm.runtime import VirtualMachine, array, cpu
 from relaxvm.tir import PrimFunc
 
 ARITHMETIC = ("add", "subtract", "multiply", "divide", "floor_divide", "floor_mod", "mod")
@@ -271,3 +272,59 @@ def test_mistakes():
         (lambda: f32 + object(), "wanted a relax expression, got object"),
     ]
     check_errors(mistakes)
+
+
+MIXED = [
+    ("add", "float32", "bool"),
+    ("add", "bool", "float32"),
+    ("add", "bfloat16", "bool"),
+    ("multiply", "int8", "bool"),
+    ("maximum", "bool", "int64"),
+    ("floor_divide", "float16", "bool"),
+    ("bitwise_and", "int32", "bool"),
+    ("equal", "int64", "uint8"),
+    ("less", "int8", "uint8"),
+    ("less", "float32", "int32"),
+    ("less", "bfloat16", "int32"),
+    ("logical_and", "float16", "int32"),
+]
+
+
+@pytest.mark.parametrize(("name", "first", "second"), MIXED)
+def test_operands_of_two_dtypes_are_computed_in_one_that_holds_both(name, first, second):
+    rng = np.random.default_rng(3)
+    variables, arrays = [], []
+    for dtype in (first, second):
+        variables.append(relax.Var("x", relax.TensorStructInfo((2, 3), dtype)))
+        values = rng.integers(-3, 4, (2, 3))
+        values = abs(values) if dtype.startswith("u") else values
+        arrays.append((values > 0) if dtype == "bool" else values.astype(value_dtype(dtype)))
+    call = getattr(R, name)(*variables)
+    compares = name in QUESTIONS
+    assert call.struct_info.dtype == ("bool" if compares else first)
+    want = evaluate(call, dict(zip(variables, arrays)))
+    both = np.promote_types(*(a.dtype for a in arrays))
+    if not compares and name not in ("floor_divide",):
+        function = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum}.get(
+            name, np.bitwise_and
+        )
+        plain = function(*(a.astype(both) for a in arrays))
+        np.testing.assert_array_equal(want, plain.astype(want.dtype))
+    b = relax.BlockBuilder()
+    with b.function("main", variables):
+        b.emit_func_output(b.emit(call))
+    given = [array(a, dtype=d) for a, d in zip(arrays, (first, second))]
+    for mode in ("bytecode", "compiled"):
+        with pytest.warns(UserWarning, match=f"{name}: x1 is {first} and x2 is {second}"):
+            program = relax.build(b.get(), exec_mode=mode)
+        got = VirtualMachine(program, cpu())["main"](*given).numpy()
+        np.testing.assert_array_equal(got.astype(want.dtype), want)
+
+
+def test_an_operand_of_unknown_dtype_makes_the_result_unknown():
+    known, unknown = (
+        relax.Var("x", relax.TensorStructInfo((2,), dtype)) for dtype in ("float32", "void")
+    )
+    for a, b in ((known, unknown), (unknown, known), (unknown, unknown)):
+        assert R.add(a, b).struct_info is relax.TensorStructInfo((2,), "void")
+        assert R.less(a, b).struct_info is relax.TensorStructInfo((2,), "bool")

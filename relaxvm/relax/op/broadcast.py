@@ -5,16 +5,17 @@ three of them.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...base import DataType, StructInfoError
-from ...ir.expr import FloatImm, IntImm, PrimExpr, Select, const
+from ...ir.expr import FloatImm, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor, compute
 from .. import shape_facts
-from ..derive import plain_text, prove_dims
+from ..derive import plain_text, prove_dims, where
 from ..expr import Call, Constant, PrimValue, Var, as_relax
 from ..expr import const as constant
 from ..struct_info import (
@@ -26,6 +27,7 @@ from ..struct_info import (
 )
 from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
 from .lower import call_te, scalar_constant
+from .meaning import convert, value_dtype
 
 __all__ = [
     "as_float",
@@ -35,6 +37,8 @@ __all__ = [
     "check_number",
     "like_operand",
     "match_scalars",
+    "mixed_dtype",
+    "mixed_numpy",
     "operands_text",
     "unbroadcast",
 ]
@@ -60,14 +64,13 @@ def broadcast_info(
 ) -> StructInfo:
     """The struct info of an elementwise result: the broadcast shape, the operands' dtype.
 
-    gives      the dtype of the result, if it is not the operands'
+    gives      the dtype of the result, if it is not the one that all operands have
     dtypes_of  which operands must have one dtype of the kinds `takes`
     """
     infos = [operand_info(x, n) for x, n in zip(operands, names)]
     for info, name in zip(infos[dtypes_of], names[dtypes_of]):
         check_kind(info.dtype, name, takes)
-    dtype = same_dtype(infos[dtypes_of], names[dtypes_of])
-    dtype = gives if gives is not None else dtype
+    dtype = same_dtype(infos[dtypes_of], names[dtypes_of]) if gives is None else gives
     arrays = [(i, n) for i, n in zip(infos, names) if isinstance(i, TensorStructInfo)]
     if not arrays:
         return PrimStructInfo(dtype)
@@ -82,6 +85,52 @@ def broadcast_info(
         dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays], checked=True)
     ndim = max(i.ndim for i, _ in arrays)
     return TensorStructInfo(dims, dtype, vdevice, ndim)
+
+
+def mixed_dtype(
+    operands: Sequence[Expr], names: Sequence[str], takes: Iterable[str], gives: DataType | None
+) -> DataType:
+    """The dtype of the result of an operator of two operands, which may mix dtypes where TVM lets
+    them: the first one's, or "void" if one is not known; `gives` if that is the operator's own.
+    """
+    infos = [operand_info(x, n) for x, n in zip(operands, names)]
+    first, second = (i.dtype for i in infos)
+    mixed = first is not second and (gives is not None or first.is_bool or second.is_bool)
+    for info, name in zip(infos, names):
+        if not (mixed and info.dtype.is_bool):
+            check_kind(info.dtype, name, takes)
+    if gives is not None:
+        return gives
+    if "void" in (first, second):
+        return DataType("void")
+    return first if mixed else same_dtype(infos, names)
+
+
+def _common(first: DataType, second: DataType) -> DataType:
+    """The dtype that values of both are computed in; bfloat16 counts as float32."""
+    return DataType(np.promote_types(value_dtype(first), value_dtype(second)))
+
+
+def mixed_numpy(numpy: Callable[..., Any], compares: bool) -> Callable[..., Any]:
+    """The meaning `numpy` of an operator of two operands, for operands of two dtypes, too."""
+
+    def meaning(x1: Any, x2: Any) -> Any:
+        first, second = np.asarray(x1).dtype, np.asarray(x2).dtype
+        if first == second:
+            return numpy(x1, x2)
+        common = _common(DataType(first), DataType(second))
+        made = numpy(convert(x1, common), convert(x2, common))
+        return made if compares else convert(made, DataType(first))
+
+    return meaning
+
+
+def _mixed(scalar: Callable[..., PrimExpr], result: DataType) -> Callable[..., PrimExpr]:
+    def value(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+        common = _common(a.dtype, b.dtype)
+        return cast(result, scalar(cast(common, a), cast(common, b)))
+
+    return value
 
 
 # -- Python numbers as operands --------------------------------------------------------------------
@@ -193,25 +242,51 @@ def broadcast_value(x: Any, index: Sequence[PrimExpr], dims: Sequence[PrimExpr])
     return x(*own)
 
 
-def broadcast_lower(scalar: Callable[..., PrimExpr]) -> Callable[[Any, Call], Expr]:
-    """The legalisation of ``scalar(a[i], b[i], ...)`` over operands that broadcast."""
+def broadcast_lower(
+    scalar: Callable[..., PrimExpr], mixes: bool = False
+) -> Callable[[Any, Call], Expr]:
+    """The legalisation of ``scalar(a[i], b[i], ...)`` over operands that broadcast.
 
-    def te_function(dims: list[PrimExpr], *operands: Any) -> Tensor:
+    mixes  whether its two operands may have two dtypes
+    """
+
+    def te_function(dims: list[PrimExpr], *operands: Any, dtype: str = "") -> Tensor:
+        made = _mixed(scalar, DataType(dtype)) if dtype else scalar
         return compute(  # type: ignore[no-any-return]
             tuple(dims),
-            lambda *i: scalar(*(broadcast_value(x, i, dims) for x in operands)),
+            lambda *i: made(*(broadcast_value(x, i, dims) for x in operands)),
             name="compute",
         )
 
     def lower(builder: Any, call: Call) -> Expr:
         operands = [scalar_constant(a) for a in call.args]
         info = call.struct_info
+        mixed = _warn_of_mixed(call) if mixes else {}
         if isinstance(info, PrimStructInfo):
-            return PrimValue(scalar(*(_prim(a) for a in operands)))
+            made = _mixed(scalar, info.dtype) if mixed else scalar
+            return PrimValue(made(*(_prim(a) for a in operands)))
         dims = _checked_dims(builder, call)
-        return call_te(builder, call, te_function, ShapeExpr(dims), *operands)
+        return call_te(builder, call, te_function, ShapeExpr(dims), *operands, **mixed)
 
     return lower
+
+
+def _warn_of_mixed(call: Call) -> dict[str, str]:
+    """The dtype of the result as an argument for `te_function` if the operands have two dtypes,
+    with a warning; else nothing.
+    """
+    first, second = (a.struct_info.dtype for a in call.args)  # type: ignore[attr-defined]
+    if first is second:
+        return {}
+    gives: Any = call.struct_info
+    name = call.op.short  # type: ignore[attr-defined]
+    warnings.warn(
+        f"{name}: x1 is {first} and x2 is {second}: they are computed in "
+        f"{_common(first, second)} and give {gives.dtype}; astype one of them{where(call.span)}",
+        UserWarning,
+        stacklevel=2,
+    )
+    return {"dtype": str(gives.dtype)}
 
 
 def _prim(x: Any) -> PrimExpr:

@@ -20,7 +20,14 @@ from ...ir.expr import PrimExpr, cast, const
 from ...te import Tensor, compute, reduce_axis
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .broadcast import broadcast_info, broadcast_lower, match_scalars, unbroadcast
+from .broadcast import (
+    broadcast_info,
+    broadcast_lower,
+    match_scalars,
+    mixed_dtype,
+    mixed_numpy,
+    unbroadcast,
+)
 from .infer import FLOAT, NUMBER, axes_of, tensor
 from .lower import elementwise, te_lower
 from .record import Missing, missing, op
@@ -118,7 +125,9 @@ def broadcast_binary(
     grad: Callable[..., Any] | Missing = NOT_SMOOTH,
 ) -> Callable[..., Call]:
     """An operator of two operands that broadcast, tensors or scalar values of one dtype; Python
-    numbers take that dtype.
+    numbers take that dtype. Beside another dtype a bool may stand (for those that give bool: any),
+    with a warning at build: they are computed in the dtype that holds both, and the result is of
+    the first one's. Of an unknown dtype the result is unknown.
 
     grad  (ops, x1, x2, y, gy) -> the two gradients in the shape of y; they are summed to the
           operands' shapes here
@@ -127,7 +136,8 @@ def broadcast_binary(
     result = DataType(gives) if gives is not None else None
 
     def rule(x1: Expr, x2: Expr) -> StructInfo:
-        return broadcast_info((x1, x2), ("x1", "x2"), takes, result)
+        dtype = mixed_dtype((x1, x2), ("x1", "x2"), takes, result)
+        return broadcast_info((x1, x2), ("x1", "x2"), gives=dtype)
 
     rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
     rule.__doc__ = meaning
@@ -136,12 +146,17 @@ def broadcast_binary(
     def grad_rule(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
         x1, x2 = call.args
         g1, g2 = of_both(ops, x1, x2, y, gy)  # type: ignore[operator]
+        mixed = x1.struct_info.dtype is not x2.struct_info.dtype  # type: ignore[attr-defined]
+        g1, g2 = (
+            None if mixed and x.struct_info.dtype == "bool" else g  # type: ignore[attr-defined]
+            for x, g in ((x1, g1), (x2, g2))
+        )
         return unbroadcast(ops, g1, x1), unbroadcast(ops, g2, x2)
 
     made = op(
         name,
-        numpy=numpy,
-        lower=broadcast_lower(scalar),
+        numpy=mixed_numpy(numpy, result is not None),
+        lower=broadcast_lower(scalar, mixes=True),
         grad=of_both if isinstance(of_both, Missing) else grad_rule,
         layout=elementwise_layout,
     )
