@@ -19,6 +19,7 @@ from .dtype import (
     to_numpy_dtype,
 )
 from .errors import (
+    BuilderError,
     CodegenError,
     DiagnosticError,
     DTypeError,
@@ -45,6 +46,7 @@ from .lazy import Deferred, submodules
 from .span import UNKNOWN, Span
 
 __all__ = [
+    "BuilderError",
     "FLOAT8_TYPES",
     "bits_to_floats",
     "floats_to_bits",

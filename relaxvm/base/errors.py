@@ -8,6 +8,7 @@ catches it. A message says what was wanted, what was got, where, and what to do.
 from __future__ import annotations
 
 __all__ = [
+    "BuilderError",
     "CodegenError",
     "DTypeError",
     "DiagnosticError",
@@ -92,6 +93,10 @@ class TIRError(RelaxvmError, TypeError, ValueError):
 
 class VerifyError(RelaxvmError, ValueError):
     """IR or bytecode that breaks a rule of its stage."""
+
+
+class BuilderError(VerifyError, RuntimeError):
+    """A builder of functions used out of order, such as a function without an output."""
 
 
 class PassError(RelaxvmError, ValueError):

@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..base import UNKNOWN, Span, StructInfoError, VerifyError
+from ..base import UNKNOWN, BuilderError, Span, StructInfoError
 from ..ir.equal import structural_equal, structural_hash
 from ..ir.expr import PrimExpr
 from ..ir.expr import Var as TirVar
@@ -58,7 +58,7 @@ from .kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
 from .op import call_tir
 from .shape_facts import ShapeFacts, facts_of
-from .struct_info import Expr, StructInfo
+from .struct_info import Expr, ShapeStructInfo, StructInfo
 
 __all__ = ["BlockBuilder"]
 
@@ -73,6 +73,7 @@ class _Frame:
     __slots__ = (
         "attrs",
         "done",
+        "loose",
         "name",
         "nested",
         "normal",
@@ -109,6 +110,8 @@ class _Frame:
         # Whether something was used that may be bound nowhere.
         self.unseen = False
         self.done = False
+        # Outside of a function: how many blocks and scopes are open.
+        self.loose = 0
 
 
 class BlockBuilder:
@@ -119,7 +122,7 @@ class BlockBuilder:
 
     def __init__(self, mod: IRModule | None = None) -> None:
         if mod is not None and not isinstance(mod, IRModule):
-            raise VerifyError(f"BlockBuilder: wanted an IRModule, got {type(mod).__name__}")
+            raise BuilderError(f"BlockBuilder: wanted an IRModule, got {type(mod).__name__}")
         self._mod = mod.clone() if mod is not None else IRModule()
         self._frames: list[_Frame] = []
         self._globals = NameSupply(lambda: [gv.name_hint for gv in self._mod])
@@ -144,10 +147,10 @@ class BlockBuilder:
 
     def _frame(self, what: str) -> _Frame:
         if not self._frames:
-            raise VerifyError(f"{what}: no function is open; use `with b.function(name, params):`")
+            raise BuilderError(f"{what}: no function is open; use `with b.function(name, params):`")
         frame = self._frames[-1]
         if frame.done:
-            raise VerifyError(f"{what}: function {frame.name} has its output already")
+            raise BuilderError(f"{what}: function {frame.name} has its output already")
         return frame
 
     def _scope(self, what: str) -> Scope:
@@ -188,11 +191,15 @@ class BlockBuilder:
         If the body raises, nothing of the function remains.
         """
         if not isinstance(name, str) or not name:
-            raise VerifyError(f"function: the name is a string, got {name!r}")
+            raise BuilderError(f"function: the name is a string, got {name!r}")
+        if private and name in self._mod:
+            name = self._globals.fresh(name)
         if name in self._mod and not _is_declaration(self._mod[name]):
-            raise VerifyError(f"function: the module has a function {name!r} already")
+            raise BuilderError(f"function: the module has a function {name!r} already")
         if any(f.name == name for f in self._frames):
-            raise VerifyError(f"function: {name!r} is being written already")
+            raise BuilderError(f"function: {name!r} is being written already")
+        # Loop functions that the body adds get other names.
+        self._globals.reserve(name)
         frame = _Frame(name, None, attrs, pure, private)
         if params is not None:
             _set_params(frame, params)
@@ -208,7 +215,7 @@ class BlockBuilder:
             _builders.reset(token)
         self._frames.remove(frame)
         if not frame.done:
-            raise VerifyError(
+            raise BuilderError(
                 f"function {name}: emit_func_output is missing; it says what the function returns"
             )
 
@@ -238,21 +245,23 @@ class BlockBuilder:
         `function`.
         """
         frame = self._frame("emit_func_output")
+        if frame.loose:
+            raise BuilderError("emit_func_output: the block that is open is in no function")
         if len(frame.normal.scopes) != 1:
-            raise VerifyError(f"emit_func_output: function {frame.name} has an open scope")
+            raise BuilderError(f"emit_func_output: function {frame.name} has an open scope")
         if frame.normal.scopes[-1].block.dataflow:
-            raise VerifyError(
+            raise BuilderError(
                 f"emit_func_output: function {frame.name} has an open dataflow block; "
                 "emit_output what is needed, and leave it first"
             )
         if params is not None:
             if frame.params is not None:
-                raise VerifyError(
+                raise BuilderError(
                     f"emit_func_output: function {frame.name} has its parameters already"
                 )
             _set_params(frame, params)
         if frame.params is None:
-            raise VerifyError(f"emit_func_output: function {frame.name} needs params=")
+            raise BuilderError(f"emit_func_output: function {frame.name} needs params=")
         body = self._leaf(frame, output)
         seq = SeqExpr(frame.normal.scopes[-1].finish(), body)
         attrs = dict(frame.attrs)
@@ -273,7 +282,7 @@ class BlockBuilder:
         is used instead.
         """
         if not isinstance(func, BaseFunc):
-            raise VerifyError(f"add_func: wanted a function, got {type(func).__name__}")
+            raise BuilderError(f"add_func: wanted a function, got {type(func).__name__}")
         if self._by_likeness is None:
             self._by_likeness = {}
             for gv, each in self._mod.items():
@@ -322,19 +331,29 @@ class BlockBuilder:
     def finalize(self) -> IRModule:
         """The module; every function must be complete."""
         if self._frames:
-            raise VerifyError(f"finalize: function {self._frames[-1].name} is not complete")
+            raise BuilderError(f"finalize: function {self._frames[-1].name} is not complete")
         return self.get()
 
     # -- blocks and scopes ------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def dataflow(self) -> Iterator[None]:
-        """Write a dataflow block; only what is given to `emit_output` can be used after it."""
+        """Write a dataflow block; only what is given to `emit_output` can be used after it.
+
+        Outside of a function it is written for its own sake, and forgotten.
+        """
+        if not self._frames or self._frames[-1].loose:
+            self._begin_loose(True)
+            try:
+                yield
+            finally:
+                self._end_loose()
+            return
         frame = self._frame("dataflow")
         depth = len(frame.normal.scopes)
         scope = frame.normal.scopes[-1]
         if scope.block.dataflow:
-            raise VerifyError("dataflow: a dataflow block cannot stand in another")
+            raise BuilderError("dataflow: a dataflow block cannot stand in another")
         scope.begin(True)
         try:
             yield
@@ -343,14 +362,25 @@ class BlockBuilder:
             scope.discard()
             raise
         if frame.normal.scopes[-1] is not scope:
-            raise VerifyError("dataflow: a scope opened in the block is still open")
+            raise BuilderError("dataflow: a scope opened in the block is still open")
         scope.end()
 
     def begin_scope(self, params: Sequence[Var] | None = None) -> None:
-        """Begin a branch: what is emitted until `end_scope` belongs to it."""
+        """Begin a branch: what is emitted until `end_scope` belongs to it.
+
+        params  variables whose names and symbols are known in it
+        """
+        if not self._frames or self._frames[-1].loose:
+            self._begin_loose(False)
+            frame = self._frames[-1]
+            for param in params or ():
+                symbols = definable_tir_vars_in_struct_info(param.struct_info)
+                frame.symbols.update(map(id, symbols))
+                frame.var_of[id(param)] = (param, None)
+            return
         frame = self._frame("begin_scope")
         if frame.normal.scopes[-1].block.dataflow:
-            raise VerifyError("begin_scope: a dataflow block has no branches; end it first")
+            raise BuilderError("begin_scope: a dataflow block has no branches; end it first")
         for param in params or ():
             frame.normal.names.reserve(param.name_hint)
         frame.normal.scopes.append(Scope())
@@ -360,13 +390,50 @@ class BlockBuilder:
         drops it.
         """
         frame = self._frame("end_scope")
+        if frame.loose:
+            body = None if output is None else self._leaf(frame, output)
+            blocks = self._end_loose()
+            return None if body is None else SeqExpr(blocks.finish(), body)
         if len(frame.normal.scopes) < 2:
-            raise VerifyError("end_scope: no scope is open")
+            raise BuilderError("end_scope: no scope is open")
         if frame.normal.scopes[-1].block.dataflow:
-            raise VerifyError("end_scope: the scope has an open dataflow block")
+            raise BuilderError("end_scope: the scope has an open dataflow block")
         body = None if output is None else self._leaf(frame, output)
         scope = frame.normal.scopes.pop()
         return None if body is None else SeqExpr(scope.finish(), body)
+
+    @contextlib.contextmanager
+    def testing_scope(self, def_vars: Sequence[TirVar]) -> Iterator[None]:
+        """Write bindings outside of a function, where the symbols `def_vars` are known."""
+        for symbol in def_vars:
+            if not isinstance(symbol, TirVar):
+                raise BuilderError(f"testing_scope: wanted symbols, got {type(symbol).__name__}")
+        self.begin_scope([Var("sparam", ShapeStructInfo(def_vars))])
+        try:
+            with self.dataflow():
+                yield
+        finally:
+            self.end_scope()
+
+    def _begin_loose(self, dataflow: bool) -> None:
+        """Open a block in no function, inside those that are open."""
+        if not self._frames:
+            frame = _Frame("a block outside of a function", (), None, False, True, nested=True)
+            frame.normal.scopes.append(Scope())
+            self._frames.append(frame)
+        frame = self._frames[-1]
+        frame.loose += 1
+        frame.normal.scopes.append(Scope())
+        if dataflow:
+            frame.normal.scopes[-1].begin(True)
+
+    def _end_loose(self) -> Scope:
+        frame = self._frames[-1]
+        frame.loose -= 1
+        scope = frame.normal.scopes.pop()
+        if not frame.loose:
+            self._frames.remove(frame)
+        return scope
 
     # -- bindings ---------------------------------------------------------------------------------
 
@@ -381,7 +448,7 @@ class BlockBuilder:
         """
         frame = self._frame("emit_output")
         if not frame.normal.scopes[-1].block.dataflow:
-            raise VerifyError("emit_output: not in a dataflow block; use emit or emit_func_output")
+            raise BuilderError("emit_output: not in a dataflow block; use emit or emit_func_output")
         return self._bind(frame, output, name_hint, True)
 
     def _bind(self, frame: _Frame, expr: Any, name_hint: str, as_output: bool) -> Var:
@@ -438,7 +505,7 @@ class BlockBuilder:
             return
         if not is_pure_call(call, self._mod):
             span = call.span if call.span is not UNKNOWN else _line_of_caller(4)
-            raise VerifyError(
+            raise BuilderError(
                 f"function {frame.name}: {_name_of_callee(call)} may have effects, which a "
                 "dataflow block does not allow; use call_pure_packed if it has none, or call it "
                 f"outside the block, in a function made with pure=False{where(span)}"
@@ -451,7 +518,7 @@ class BlockBuilder:
             each = stack.pop()
             if isinstance(each, DataflowVar):
                 if not any(id(each) in s.block.defined for s in frame.normal.scopes):
-                    raise VerifyError(
+                    raise BuilderError(
                         f"{each.name_hint} is a dataflow variable of another block; pass it to "
                         "emit_output there and use what that "
                         f"gives{where(getattr(value, 'span', UNKNOWN))}"
@@ -505,20 +572,20 @@ class BlockBuilder:
         """Append a binding whose value is in normal form already, variable included."""
         frame = self._frame("emit_normalized")
         if not isinstance(binding, (VarBinding, MatchCast)):
-            raise VerifyError(f"emit_normalized: wanted a binding, got {type(binding).__name__}")
+            raise BuilderError(f"emit_normalized: wanted a binding, got {type(binding).__name__}")
         if not is_flat(binding.value) and not isinstance(binding.value, (If, Function)):
-            raise VerifyError(
+            raise BuilderError(
                 f"emit_normalized: the value of {binding.var.name_hint} is not in normal "
                 "form; use emit"
             )
         block = frame.normal.scopes[-1].block
         if isinstance(binding.var, DataflowVar) and not block.dataflow:
-            raise VerifyError(
+            raise BuilderError(
                 f"emit_normalized: {binding.var.name_hint} is a dataflow variable outside a "
                 "dataflow block"
             )
         if isinstance(binding.value, If) and block.dataflow:
-            raise VerifyError("emit_normalized: an If cannot stand in a dataflow block")
+            raise BuilderError("emit_normalized: an If cannot stand in a dataflow block")
         self._check_visible(frame, binding.value)
         frame.normal.names.reserve(binding.var.name_hint)
         block.append(binding)
@@ -579,14 +646,22 @@ class BlockBuilder:
     # TVM's mutators open blocks by these names.
 
     def _begin_dataflow_block(self) -> None:
-        self._scope("dataflow").begin(True)
+        self._begin_block(True)
 
     def _begin_binding_block(self) -> None:
-        self._scope("binding block").begin(False)
+        self._begin_block(False)
+
+    def _begin_block(self, dataflow: bool) -> None:
+        if not self._frames or self._frames[-1].loose:
+            self._begin_loose(dataflow)
+        else:
+            self._scope("begin of block").begin(dataflow)
 
     def _end_block(self) -> BindingBlock:
         scope = self._scope("end of block")
         done = scope.block.finish()
+        if self._frames[-1].loose:
+            self._end_loose()
         scope.discard()
         return done if done is not None else BindingBlock(())
 
@@ -606,11 +681,11 @@ def _set_params(frame: _Frame, params: Any) -> None:
     items = (params,) if isinstance(params, Var) else tuple(params)
     for param in items:
         if not isinstance(param, Var) or isinstance(param, DataflowVar):
-            raise VerifyError(
+            raise BuilderError(
                 f"function {frame.name}: a parameter is a relax.Var, got {type(param).__name__}"
             )
         if id(param) in frame.var_of:
-            raise VerifyError(f"function {frame.name}: parameter {param.name_hint} stands twice")
+            raise BuilderError(f"function {frame.name}: parameter {param.name_hint} stands twice")
         frame.var_of[id(param)] = (param, None)
         frame.normal.names.reserve(param.name_hint)
         frame.symbols.update(map(id, definable_tir_vars_in_struct_info(param.struct_info)))
@@ -624,11 +699,11 @@ def _name_of_callee(call: Call) -> str:
 
 
 def _refuse_unbound(name: str, fn: Function) -> None:
-    """Raise VerifyError for a variable that a function uses and nothing in it binds."""
+    """Raise BuilderError for a variable that a function uses and nothing in it binds."""
     for var in free_vars(fn):
         bindings = (n for n in walk(fn) if isinstance(n, Binding))
         user: Any = next((b for b in bindings if any(n is var for n in walk(b.value))), fn)
-        raise VerifyError(
+        raise BuilderError(
             f"function {name}: {var.name_hint} is used, but it is no parameter and nothing in the "
             f"function binds it{where(user.span)}"
         )

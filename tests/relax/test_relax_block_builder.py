@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relaxvm import relax, te
-from relaxvm.base import StructInfoError, VerifyError
+from relaxvm.base import VerifyError, StructInfoError
 from relaxvm.ir import IRModule, Op, Var, assert_structural_equal
 from relaxvm.relax.analysis import check_well_formed
 from relaxvm.tir import PrimFunc
@@ -331,13 +331,93 @@ def test_nothing_can_be_emitted_outside_a_function():
         lambda: b.emit_output(x),
         lambda: b.match_cast(x, OUT),
         lambda: b.emit_func_output(x),
-        lambda: b.begin_scope(),
         lambda: b.end_scope(),
         lambda: b.normalize(f(f(x))),
-        lambda: b.dataflow().__enter__(),
+        lambda: b._end_block(),
     ):
         with pytest.raises(VerifyError, match="no function is open"):
             attempt()
+
+
+def test_misuse_is_a_runtime_error():
+    b, x = relax.BlockBuilder(), param()
+
+    def second_output():
+        with b.function("main", [x]):
+            b.emit_func_output(x)
+            b.emit_func_output(x)
+
+    def params_twice():
+        with b.function("main", [x]):
+            b.emit_func_output(x, [x])
+
+    def no_params():
+        with b.function("main"):
+            b.emit_func_output(relax.const(1))
+
+    def no_output():
+        with b.function("main", [x]):
+            b.emit(f(x))
+
+    def no_output_inside():
+        with b.function("outer", [x]):
+            with b.function("main", [param()]):
+                b.emit(f(x))
+            b.emit_func_output(x)
+
+    for misuse in (params_twice, no_params, no_output, no_output_inside, second_output):
+        with pytest.raises(RuntimeError):
+            misuse()
+        assert relax.BlockBuilder.current() is None
+    with b.function("other", [x]):
+        b.emit_func_output(x)
+
+
+def test_blocks_can_be_written_outside_of_functions():
+    b, x = relax.BlockBuilder(), param()
+    b._begin_binding_block()
+    first = b.emit(f(x))
+    b._begin_dataflow_block()
+    lv = b.emit(f(first))
+    out = b.emit_output(f(lv))
+    inner = b._end_block()
+    last = b.emit(f(out))
+    with pytest.raises(VerifyError, match="in no function"):
+        b.emit_func_output(last)
+    outer = b._end_block()
+    assert isinstance(inner, relax.DataflowBlock)
+    assert [v.name_hint for v in (first, lv, out, last)] == ["gv", "lv", "gv1", "gv2"]
+    assert [bind.var for bind in inner.bindings] == [lv, out]
+    assert type(outer) is relax.BindingBlock
+    assert [bind.var for bind in outer.bindings] == [first, last]
+    with b.dataflow():
+        assert isinstance(b.emit(f(x)), relax.DataflowVar)
+    with pytest.raises(VerifyError, match="no function is open"):
+        b.emit(x)
+    assert len(b.finalize()) == 0
+
+
+def test_a_testing_scope_knows_its_symbols():
+    b, k = relax.BlockBuilder(), Var("k", "int64")
+    x = relax.Var("x", Tensor((k, 4)))
+    with b.testing_scope(def_vars=[k]):
+        assert b.is_bound_symbol(k)
+        nested = b.normalize(relax.op.add(x, relax.op.add(x, x)))
+        assert nested.struct_info is Tensor((k, 4))
+        assert isinstance(b.emit(nested), relax.DataflowVar)
+    assert not b.is_bound_symbol(k)
+    with pytest.raises(ValueError, match="wanted symbols"), b.testing_scope(["k"]):
+        pytest.fail("the body must not run")
+
+
+def test_functions_that_a_body_adds_get_other_names_than_its_own():
+    b, x = relax.BlockBuilder(), param("x", Tensor((2, 4)))
+    with b.function("main", [x]):
+        b.emit_func_output(b.emit_te(add_one, x, primfunc_name_hint="main"))
+    assert sorted(gv.name_hint for gv in b.finalize()) == ["main", "main1"]
+    check_well_formed(b.get())
+    with b.function("main", [y := param()], private=True):
+        assert b.emit_func_output(y).name_hint == "main2"
 
 
 def test_function_output_only_once():

@@ -210,7 +210,7 @@ def test_unknown_parts_pass():
     rank = relax.Var("y", relax.TensorStructInfo(None, "float32", ndim=3))
     nothing = relax.Var("z", relax.TensorStructInfo(None, "void"))
     assert R.add(known, rank).struct_info is relax.TensorStructInfo(None, "float32", ndim=3)
-    assert R.add(known, nothing).struct_info is relax.TensorStructInfo(None, "float32")
+    assert R.add(known, nothing).struct_info is relax.TensorStructInfo(None, "void")
     assert R.less(nothing, nothing).struct_info is relax.TensorStructInfo(None, "bool")
     shape = relax.Var("s", relax.ShapeStructInfo(ndim=2))
     a = relax.Var("a", relax.TensorStructInfo(shape, "float32"))
