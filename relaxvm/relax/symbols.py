@@ -39,6 +39,7 @@ __all__ = [
     "prove_dims",
     "replaced_by",
     "simplify_dims",
+    "source_place",
     "substitute_struct_info",
     "symbolic_vars",
     "tir_vars_in_struct_info",
@@ -54,13 +55,17 @@ def where(span: Span) -> str:
     return f"\n  at {span}" + (f"\n{pointer}" if pointer else "")
 
 
-def made_at(value: Any) -> str:
-    """A line for a message that says which source line made `value`; empty if unknown."""
-    span = getattr(value, "span", UNKNOWN)
+def source_place(span: Span) -> str:
+    """The place and source line of `span` for a message of the program; empty if unknown."""
     if span is UNKNOWN or span is None:
         return ""
     text = span.source_line()
-    return f"\n    from {span}" + (f": {text.strip()}" if text else "")
+    return f"\n  at {span}" + (f": {text.strip()}" if text else "")
+
+
+def made_at(value: Any) -> str:
+    """A line for a message that says which source line made `value`; empty if unknown."""
+    return source_place(getattr(value, "span", UNKNOWN)).replace("\n  at ", "\n    from ", 1)
 
 
 def plain_text(expr: PrimExpr) -> str:

@@ -31,6 +31,7 @@ class MatchCode(IntEnum):
     STORE_TO_HEAP = 1
     NO_OP = 2
     ASSERT_EQUAL_TO_LOAD = 3
+    ASSERT_NOT_NEGATIVE = 4
 
 
 class MakeCode(IntEnum):
@@ -42,7 +43,7 @@ class MakeCode(IntEnum):
 
 # Without the conversion of each size that ShapeTuple's constructor does.
 _new_shape = tuple.__new__
-_ASSERT_IMM, _STORE, _NO_OP, _ASSERT_LOAD = map(int, MatchCode)
+_ASSERT_IMM, _STORE, _NO_OP, _ASSERT_LOAD, _NOT_NEGATIVE = map(int, MatchCode)
 
 
 class ShapeHeap:
@@ -100,7 +101,8 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
     pairs = _pairs(flat, MatchCode, "match_shape")
     where, count = str(context), len(pairs)
     steps = tuple([(*pair, origin_of(where, axis)) for axis, pair in enumerate(pairs)])
-    no_heap = ShapeHeap(0) if all(code in (_ASSERT_IMM, _NO_OP) for code, _ in pairs) else None
+    needs_heap = any(code in (_STORE, _ASSERT_LOAD) for code, _ in pairs)
+    no_heap = None if needs_heap else ShapeHeap(0)
 
     def match(value: Any, heap: ShapeHeap) -> None:
         if type(value) is NDArray:
@@ -130,6 +132,12 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
                 elif code == _ASSERT_LOAD and values[wanted] != size:
                     _load(heap, wanted, where)
                     _wrong_size(where, pairs, value, shape, heap)
+                elif code == _NOT_NEGATIVE and size < 0:
+                    first, line, rest = where.partition("\n")
+                    raise VMValueError(
+                        f"{first}: axis {tuple(shape).index(size)} would have the negative size "
+                        f"{size}{line}{rest}"
+                    )
         except IndexError:
             raise VMValueError(
                 f"{where}: slot {wanted} is outside a shape heap of {len(values)}"

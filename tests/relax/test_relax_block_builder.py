@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from relaxvm import relax, te
-from relaxvm.base import VerifyError, StructInfoError
+from relaxvm.base import StructInfoError, VerifyError
 from relaxvm.ir import IRModule, Op, Var, assert_structural_equal
 from relaxvm.relax.analysis import check_well_formed
 from relaxvm.tir import PrimFunc

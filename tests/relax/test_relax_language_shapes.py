@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from relax_vm_helpers import bindings_of, build_interpreted, count_calls
+from relax_vm_helpers import bindings_of, build_interpreted, count_calls, lowered
 
-from relaxvm import relax, tir
+from relaxvm import cpu, relax, tir
 from relaxvm.base import DiagnosticError, StructInfoError, VerifyError, VMTypeError, VMValueError
+from relaxvm.ir import IRModule
 from relaxvm.relax import (
     BlockBuilder,
     MatchCast,
@@ -17,7 +18,7 @@ from relaxvm.relax import (
 )
 from relaxvm.relax.shape_facts import broadcast_dims, require_equal
 from relaxvm.relax.transform import LegalizeOps
-from relaxvm.runtime import ShapeTuple
+from relaxvm.runtime import ShapeTuple, VirtualMachine
 from relaxvm.script import ir as I
 from relaxvm.script import relax as R
 from relaxvm.script import tir as T
@@ -311,6 +312,60 @@ def test_the_builder_refuses_effects_in_dataflow_blocks_by_name_and_line():
 
 
 # -- what is checked when the program runs --------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["bytecode", "compiled"])
+def test_a_size_that_comes_out_negative_names_function_axis_and_line(mode):
+    @I.ir_module
+    class M:
+        @R.function
+        def one(x: R.Tensor((1, 3, "m", 5), "float32"), w: R.Tensor((3, 3, 1, 1), "float32")):
+            return R.nn.conv2d_transpose(x, w, strides=(2, 1))
+
+        @R.function
+        def two(x: R.Tensor(("n",), "float32")):
+            n = T.int64()
+            y = R.zeros(R.shape([n - 2, n - 3]), "float32")
+            return R.add(y, y)
+
+        @R.function
+        def three(x: R.Tensor(("n",), "float32"), o: R.Prim(value="k")):
+            k = T.int64()
+            y = R.call_dps_packed("fill", x, R.Tensor((3, k), "float32"))
+            return y
+
+    program = relax.build(M, "llvm", exec_mode=mode)
+    filled = []
+    vm = VirtualMachine(program, cpu(), functions={"fill": lambda *a: filled.append(a)})
+    w = f32(3, 3, 1, 1)
+    assert vm["one"](f32(1, 3, 2, 5), w).shape == (1, 3, 3, 5)
+    assert vm["two"](f32(4)).shape == (2, 1)
+    assert vm["three"](f32(4), 0).shape == (3, 0)
+    for name, args, axis, size, line in (
+        ("one", (f32(1, 3, 0, 5), w), 2, -1, "R.nn.conv2d_transpose"),
+        ("two", (f32(1),), 0, -1, "R.zeros"),
+        ("two", (f32(2),), 1, -1, "R.zeros"),
+        ("three", (f32(2), -7), 1, -7, "R.call_dps_packed"),
+    ):
+        with pytest.raises(VMValueError) as caught:
+            vm[name](*args)
+        text = str(caught.value)
+        assert text.startswith(f"{name}: ")
+        assert f"axis {axis} would have the negative size {size}" in text
+        assert f"{__file__}:" in text
+        assert line in text
+    assert len(filled) == 1
+
+
+def test_sizes_that_cannot_be_negative_are_not_checked():
+    @R.function
+    def main(x: R.Tensor(("n", 4), "float32")):
+        n = T.int64()
+        y = R.add(x, x)
+        z = R.strided_slice(y, (0,), (0,), (n // 2,))
+        return R.concat((z, y))
+
+    assert "gives" not in lowered(IRModule.from_expr(main)).script()
 
 
 def test_a_clash_says_where_each_symbol_got_its_value():

@@ -14,12 +14,28 @@ with plain ones, since its calls now have effects.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from ...arith import Analyzer
 from ...base import VerifyError
-from ...ir import IRModule, PassContext
+from ...ir import IntImm, IRModule, PassContext, PrimExpr
+from ...ir import Var as PrimVar
 from ...ir.transform import function_pass
-from ..expr import Binding, Call, Constant, Function, MatchCast, Tuple, Var, VarBinding
-from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ...runtime import MatchCode
+from ..derive import source_place
+from ..expr import (
+    Binding,
+    Call,
+    Constant,
+    Function,
+    MatchCast,
+    PrimValue,
+    StringImm,
+    Tuple,
+    Var,
+    VarBinding,
+)
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .lowered_ops import (
     CALL_DPS_PACKED,
     CALL_TIR,
@@ -31,7 +47,7 @@ from .lowered_ops import (
     builtin,
     discard,
 )
-from .scopes import BindingRewriter
+from .scopes import RememberingRewriter
 from .to_non_dataflow import ToNonDataflow
 
 __all__ = ["CallTIRRewrite"]
@@ -49,12 +65,31 @@ def CallTIRRewrite(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     return plain
 
 
-class _Rewriter(BindingRewriter):
+class _Rewriter(RememberingRewriter):
+    """State: the analyzer, which takes what stands alone as a dimension for a size, and the sizes
+    that are checked at this point, which no proof shows to be at least 0.
+    """
+
     def __init__(self) -> None:
+        super().__init__()
         self.constants: set[Expr] = set()
+        self.analyzer = Analyzer(wrap=False)
+        self.checked: dict[PrimExpr, bool] = {}
+
+    def begin(self, fn: Function) -> None:
+        for p in fn.params:
+            self._sizes_of(p.struct_info)
+
+    def _sizes_of(self, info: StructInfo) -> None:
+        for part in info.fields if isinstance(info, TupleStructInfo) else (info,):
+            for dim in (part.dims or ()) if isinstance(part, TensorStructInfo) else ():
+                if isinstance(dim, PrimVar):
+                    self.analyzer.bind_size(dim)
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         call = b.value
+        if isinstance(b, MatchCast):
+            self._sizes_of(b.struct_info)
         if isinstance(call, Constant) or call in self.constants:
             self.constants.add(b.var)
         if not isinstance(call, Call) or call.op not in (
@@ -66,12 +101,34 @@ class _Rewriter(BindingRewriter):
         out: list[Binding] = []
         if call.op is CALL_TIR_INPLACE:
             call = self._with_own_memory(call, out)
+        self._check_sizes(b.var, call, out)
         result = _lower_call(b.var, call, out)
         if isinstance(b, MatchCast):
             out.append(b.replace(value=result))
         else:
             out.append(VarBinding(b.var, result, b.span))
         return out
+
+    def _check_sizes(self, var: Var, call: Call, out: list[Binding]) -> None:
+        """Append checks that no size of the results is negative, where that is not certain."""
+        info = call.sinfo_args[0]
+        for each in info.fields if isinstance(info, TupleStructInfo) else (info,):
+            dims = each.dims if isinstance(each, TensorStructInfo) else None
+            doubtful = [self._is_doubtful(d) for d in dims or ()]
+            if not any(doubtful):
+                continue
+            place = source_place(call.span)
+            text = f"{_callee_name(call)} gives {var.name_hint}: {each}{place}"
+            codes = [MatchCode.ASSERT_NOT_NEGATIVE if d else MatchCode.NO_OP for d in doubtful]
+            pairs = [PrimValue(n) for code in codes for n in (int(code), 0)]
+            args = (ShapeExpr(dims), PrimValue(0), StringImm(text), *pairs)
+            out.append(discard(builtin("match_shape", args, VOID), call.span))
+
+    def _is_doubtful(self, dim: PrimExpr) -> bool:
+        if isinstance(dim, IntImm) or dim in self.checked or self.analyzer.can_prove(dim >= 0):
+            return False
+        self.remember(self.checked, dim, True)
+        return True
 
     def _with_own_memory(self, call: Call, out: list[Binding]) -> Call:
         """An in-place `call` with constants copied, so that it does not overwrite them."""
@@ -115,9 +172,14 @@ def _lower_call(var: Var, call: Call, out: list[Binding]) -> Expr:
         made = Call(CALL_TIR_DYN, (callee, Tuple((*args, call.args[2]))), struct_info=VOID)
         made = made.replace(span=call.span)
     else:
-        made = Call(callee, args, span=call.span)
+        made = Call(callee, args, struct_info=VOID, span=call.span)
     out.append(discard(made, call.span))
     return Tuple(results) if isinstance(info, TupleStructInfo) else results[0]
+
+
+def _callee_name(call: Call) -> str:
+    callee: Any = call.args[0]
+    return getattr(callee, "name_hint", None) or str(getattr(callee, "global_symbol", "a function"))
 
 
 def _fields(args: Expr) -> tuple[Expr, ...]:

@@ -160,6 +160,10 @@ class _Lowering(RememberingRewriter):
             return [*out, b.replace(value=made)]
         if isinstance(value, Call):
             args = tuple([self.operand(a, out) for a in value.args])
+            if getattr(value.op, "global_symbol", "") == "vm.builtin.match_shape":
+                # Of CallTIRRewrite, which does not know the function's name.
+                text = f"{self.name}: {args[2].value}"  # type: ignore[attr-defined]
+                args = (*args[:2], self._context(text), *args[3:])
             if any(a is not c for a, c in zip(args, value.args)):
                 # An operator's result may now be described by the variable that holds its shape.
                 info = None if isinstance(value.op, Op) else value.struct_info

@@ -26,7 +26,7 @@ from .vm_values import (
 
 __all__ = ["CHECKS", "differ"]
 
-_IMM, _STORE, _NO_OP, _LOAD = MatchCode
+_IMM, _STORE, _NO_OP, _LOAD, _NOT_NEGATIVE = MatchCode
 
 
 def alloc_shape_heap(body: Body) -> None:
@@ -122,6 +122,15 @@ def match_shape(body: Body) -> None:
         elif code == _LOAD:
             assert heap is not None
             body.guard(differ(body, size, _slot(body, heap, wanted)))
+        elif code == _NOT_NEGATIVE:
+            body.guard(_negative(body, size))
+
+
+def _negative(body: Body, size: Size) -> str:
+    """i1: whether a size is below 0."""
+    if isinstance(size, int):
+        return "true" if size < 0 else "false"
+    return body.text.op(f"icmp slt i64 {size}, 0")
 
 
 def _learn_sizes(body: Body, dims: tuple[Size, ...], pairs: tuple[Any, ...]) -> None:
