@@ -339,16 +339,18 @@ def cast_check(
     is_bound  whether a symbol is bound before; the cast binds the others
     values    what earlier casts found symbols to be; what this one finds is added
     """
+    known = {v: values[v] for v in tir_vars_in_struct_info(got) if v in values}
     found = bind_symbols([(info, got)])
     for symbol in definable_tir_vars_in_struct_info(info):
         if not is_bound(symbol):
             # Another branch may have bound it to something else.
             values.pop(symbol, None)
             if symbol in found:
-                values[symbol] = substitute(found[symbol], values)
+                values[symbol] = substitute(found[symbol], known)
+    wanted = {v: values[v] for v in tir_vars_in_struct_info(info) if v in values}
     try:
-        got = substitute_struct_info(got, values)
-        return struct_info_base_check(substitute_struct_info(info, values), got)
+        got = substitute_struct_info(got, known)
+        return struct_info_base_check(substitute_struct_info(info, wanted), got)
     except StructInfoError:
         return _L0  # a size would be negative
 

@@ -51,15 +51,18 @@ def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> N
     that never are.
     """
     known = list(builder.shape_facts())
+    doubtful = []
     for a, b in pairs:
-        if prove_dims(a, b) is False:
+        same = prove_dims(a, b)
+        if same is None and not _are_known_equal(known, a, b):
+            doubtful.append((a, b))
+        if same is False:
             call = builder.legalising
             of = f"{call.op.short}: " if call is not None else ""
             raise StructInfoError(
                 f"{of}sizes that must be equal never are: {plain_text(a)} and {plain_text(b)}"
                 f"{where(getattr(call, 'span', UNKNOWN))}"
             )
-    doubtful = [(a, b) for a, b in pairs if not _are_equal(known, a, b)]
     if not doubtful:
         return
     got = ShapeExpr([a for a, _ in doubtful])
@@ -73,8 +76,10 @@ def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> N
 
 
 def _are_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> bool:
-    if prove_dims(a, b) is True:
-        return True
+    return prove_dims(a, b) is True or _are_known_equal(known, a, b)
+
+
+def _are_known_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> bool:
     if any((id(a), id(b)) in facts.pairs for facts in known):
         return True
     a, b = (_in_known_terms(known, e) for e in (a, b))

@@ -7,7 +7,7 @@ import pytest
 from op_table import check_errors
 
 from relaxvm import relax
-from relaxvm.base import StructInfoError
+from relaxvm.base import StructInfoError, VerifyError
 from relaxvm.ir import GlobalVar, Op, Var, assert_structural_equal
 from relaxvm.relax import op as R
 from relaxvm.relax.op.record import Op as GraphOp
@@ -77,6 +77,58 @@ def test_a_name_as_callee_makes_it_call_dps_packed(callee):
     assert made.struct_info is OUT
 
 
+def test_the_dtype_of_a_packed_functions_output_may_be_unknown_until_it_is_allocated():
+    call = relax.call_dps_packed("f", x, Tensor((n, 4), "void"))
+    assert call.struct_info is Tensor((n, 4), "void")
+    b = relax.BlockBuilder()
+    with b.function("main", [x]):
+        b.emit_func_output(b.emit(call))
+    with pytest.raises(VerifyError, match="known shape and dtype to be allocated"):
+        relax.build(b.get())
+
+
+@pytest.mark.parametrize("dtype", ["void", "", None])
+def test_no_dtype_is_the_inputs_dtype(dtype):
+    half, weight = (relax.Var("x", Tensor((k, 2, 4, 4), "float16")) for k in (1, 2))
+    row = relax.Var("x", Tensor((4, 4), "float16"))
+    for call in (
+        R.nn.conv2d(half, weight, out_dtype=dtype),
+        R.nn.conv2d_transpose(half, weight, out_dtype=dtype),
+        R.image.resize2d(half, (2, 2), out_dtype=dtype),
+        R.matmul(row, row, out_dtype=dtype),
+        R.cumsum(row, 0, dtype=dtype),
+        R.zeros_like(row, dtype=dtype),
+        R.full_like(row, relax.const(1.0, "float16"), dtype=dtype),
+        R.eye_like(row, dtype=dtype),
+    ):
+        assert call.struct_info.dtype == "float16"
+        assert all(v is None for k, v in call.attrs.items() if "dtype" in k)
+
+
+def test_what_is_left_of_a_reshape_may_stand_in_a_shape():
+    z = relax.Var("z", Tensor((n, 6)))
+    assert R.reshape(z, relax.ShapeExpr((-1, 3))).struct_info is Tensor((n * 2, 3))
+    assert R.reshape(z, relax.ShapeExpr((2, -1))).struct_info.ndim == 2
+    for build in (
+        lambda: R.broadcast_to(z, relax.ShapeExpr((-1, 6))),
+        lambda: R.zeros(relax.ShapeExpr((-1, 6)), "float32"),
+        lambda: Tensor(relax.ShapeExpr((-1,))),
+        lambda: relax.ShapeExpr((-1,)).struct_info,
+        lambda: relax.ShapeExpr((-2,)),
+    ):
+        with pytest.raises(StructInfoError, match="a dimension is not negative"):
+            build()
+
+
+def test_a_shape_that_is_not_known_is_no_part_of_struct_info():
+    unknown = relax.Var("u", Tensor(None, ndim=2))
+    assert R.reshape(z := relax.Var("z", Tensor((4,))), R.shape_of(unknown)).struct_info is Tensor(
+        None, ndim=2
+    )
+    held = relax.Var("s", Shape(ndim=2))
+    assert R.reshape(z, held).struct_info is Tensor(held)
+
+
 def test_several_outputs_are_a_tuple():
     two = Tuple((OUT, Tensor((m,), "int32")))
     assert relax.call_tir(gv, x, [OUT, Tensor((m,), "int32")]).struct_info is two
@@ -107,6 +159,7 @@ def test_tir_vars_become_a_shape():
         (lambda: relax.call_tir(gv, x, Object()), "wanted a tensor or a tuple of tensors"),
         (lambda: relax.call_tir(gv, x, Tensor(None, ndim=2)), "known shape"),
         (lambda: relax.call_tir(gv, x, Tensor((n,), "void")), "known shape and dtype"),
+        (lambda: relax.call_dps_packed("f", x, Tensor(None, ndim=1)), "known shape and dtype"),
         (lambda: relax.call_tir(gv, x, "float32"), "out_sinfo"),
         (lambda: relax.call_tir(gv, x, [(1,), (2,)], dtype=["int8"]), "2 shapes but 1 dtypes"),
         (lambda: relax.call_tir(x, x, OUT), "GlobalVar of a loop function"),

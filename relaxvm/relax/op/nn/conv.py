@@ -181,15 +181,14 @@ def _check_channels(conv: _Conv, channels: Any, kernel: dict[str, Any]) -> None:
         whole, each, many = kernel["I"] * groups, kernel["I"], kernel["O"]
         if prove_dims(channels, whole) is False:
             raise StructInfoError(
-                f"data has {simple(channels)} channels; wanted {simple(whole)}: "
-                f"weight has {simple(each)} for each of {groups} groups"
+                f"data has {text_of(simple(channels))} channels; wanted {text_of(simple(whole))}: "
+                f"weight has {text_of(simple(each))} for each of {groups} groups"
             )
         name = "output"
     else:
         if prove_dims(channels, kernel["I"]) is False:
-            raise StructInfoError(
-                f"data has {simple(channels)} channels; wanted {simple(kernel['I'])}, as weight has"
-            )
+            has, wanted = (text_of(simple(d)) for d in (channels, kernel["I"]))
+            raise StructInfoError(f"data has {has} channels; wanted {wanted}, as weight has")
         many, name = kernel["I"], "input"
     if no_multiple(many, groups):
         raise StructInfoError(
