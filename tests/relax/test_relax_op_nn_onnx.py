@@ -1,7 +1,11 @@
-"""What the operators of nn, image and vision mean, against onnxruntime."""
+"""What the operators of nn, image and vision mean, against onnxruntime; resizing also against
+ONNX's own reference, which is not right everywhere.
+"""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from typing import Any
 
 import numpy as np
@@ -12,8 +16,8 @@ from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
 
 WHY = "the meanings are compared with onnxruntime where it is installed"
-ort = pytest.importorskip("onnxruntime", reason=WHY)
 onnx = pytest.importorskip("onnx", reason=WHY)
+ort = importlib.import_module("onnxruntime") if importlib.util.find_spec("onnxruntime") else None
 nn = R.nn
 
 
@@ -32,6 +36,11 @@ def run_onnx(kind: str, inputs: list[Any], opset: int = 20, **attrs: Any) -> lis
     graph = onnx.helper.make_graph([node], "one", infos, [out])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset)])
     model.ir_version = 10
+    if ort is None:
+        if kind != "Resize":
+            pytest.skip(WHY)
+        reference = importlib.import_module("onnx.reference")
+        return reference.ReferenceEvaluator(model).run(None, given)
     options = ort.SessionOptions()
     options.log_severity_level = 4
     session = ort.InferenceSession(
@@ -217,6 +226,8 @@ def test_depth_and_space_are_onnxs(rng, mode):
 @pytest.mark.parametrize("method", ["nearest_neighbor", "linear", "cubic"])
 @pytest.mark.parametrize("size", [(8, 5), (2, 9), (1, 1)])
 def test_resize_is_resize(rng, mode, method, size):
+    if ort is None and (method, mode, size) == ("cubic", "pytorch_half_pixel", (1, 1)):
+        pytest.skip("ONNX's reference reads -0.5 where its text says 0")
     x = normal(rng, 1, 2, 4, 5)
     theirs = {"nearest_neighbor": "nearest"}.get(method, method)
     got = ours(

@@ -75,6 +75,7 @@ class _Rewriter(RememberingRewriter):
         self.constants: set[Expr] = set()
         self.analyzer = Analyzer(wrap=False)
         self.checked: dict[PrimExpr, bool] = {}
+        self.proven: set[PrimExpr] = set()
 
     def begin(self, fn: Function) -> None:
         for p in fn.params:
@@ -125,7 +126,10 @@ class _Rewriter(RememberingRewriter):
             out.append(discard(builtin("match_shape", args, VOID), call.span))
 
     def _is_doubtful(self, dim: PrimExpr) -> bool:
-        if isinstance(dim, IntImm) or dim in self.checked or self.analyzer.can_prove(dim >= 0):
+        if isinstance(dim, IntImm) or dim in self.checked or dim in self.proven:
+            return False
+        if self.analyzer.can_prove(dim >= 0):
+            self.proven.add(dim)
             return False
         self.remember(self.checked, dim, True)
         return True

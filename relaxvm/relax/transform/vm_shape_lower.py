@@ -160,9 +160,8 @@ class _Lowering(RememberingRewriter):
             return [*out, b.replace(value=made)]
         if isinstance(value, Call):
             args = tuple([self.operand(a, out) for a in value.args])
-            if getattr(value.op, "global_symbol", "") == "vm.builtin.match_shape":
-                # Of CallTIRRewrite, which does not know the function's name.
-                text = f"{self.name}: {args[2].value}"  # type: ignore[attr-defined]
+            if _is_size_check(value):
+                text = f"{self.name}: {value.args[2].value}"  # type: ignore[attr-defined]
                 args = (*args[:2], self._context(text), *args[3:])
             if any(a is not c for a, c in zip(args, value.args)):
                 # An operator's result may now be described by the variable that holds its shape.
@@ -444,6 +443,15 @@ class _Lowering(RememberingRewriter):
         heap, *pairs = self._heap_and(*codes)
         name = "match_prim_value" if isinstance(m.info, PrimStructInfo) else "match_shape"
         out.append(discard(builtin(name, (m.value, heap, self._context(m.text), *pairs), VOID)))
+
+
+def _is_size_check(call: Call) -> bool:
+    """Whether it is a check by CallTIRRewrite, which does not know the function's name."""
+    args = call.args
+    known = getattr(call.op, "global_symbol", "") == "vm.builtin.match_shape"
+    if not known or len(args) < 3:
+        return False
+    return isinstance(args[0], ShapeExpr) and isinstance(args[2], StringImm)
 
 
 class _Match:
