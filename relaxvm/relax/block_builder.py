@@ -343,11 +343,14 @@ class BlockBuilder:
         Outside of a function it is written for its own sake, and forgotten.
         """
         if not self._frames or self._frames[-1].loose:
-            self._begin_loose(True)
+            frame = self._begin_loose(True)
+            depth = frame.loose
             try:
                 yield
             finally:
-                self._end_loose()
+                # A body that raised may have left others open.
+                while frame.loose >= depth:
+                    self._end_loose()
             return
         frame = self._frame("dataflow")
         depth = len(frame.normal.scopes)
@@ -371,8 +374,7 @@ class BlockBuilder:
         params  variables whose names and symbols are known in it
         """
         if not self._frames or self._frames[-1].loose:
-            self._begin_loose(False)
-            frame = self._frames[-1]
+            frame = self._begin_loose(False)
             for param in params or ():
                 symbols = definable_tir_vars_in_struct_info(param.struct_info)
                 frame.symbols.update(map(id, symbols))
@@ -415,17 +417,20 @@ class BlockBuilder:
         finally:
             self.end_scope()
 
-    def _begin_loose(self, dataflow: bool) -> None:
+    def _begin_loose(self, dataflow: bool) -> _Frame:
         """Open a block in no function, inside those that are open."""
         if not self._frames:
             frame = _Frame("a block outside of a function", (), None, False, True, nested=True)
             frame.normal.scopes.append(Scope())
             self._frames.append(frame)
         frame = self._frames[-1]
+        if frame.normal.scopes[-1].block.dataflow:
+            raise BuilderError("a dataflow block holds no other blocks; end it first")
         frame.loose += 1
         frame.normal.scopes.append(Scope())
         if dataflow:
             frame.normal.scopes[-1].begin(True)
+        return frame
 
     def _end_loose(self) -> Scope:
         frame = self._frames[-1]

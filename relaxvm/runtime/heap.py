@@ -132,12 +132,8 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
                 elif code == _ASSERT_LOAD and values[wanted] != size:
                     _load(heap, wanted, where)
                     _wrong_size(where, pairs, value, shape, heap)
-                elif code == _NOT_NEGATIVE and size < 0:
-                    first, line, rest = where.partition("\n")
-                    raise VMValueError(
-                        f"{first}: axis {tuple(shape).index(size)} would have the negative size "
-                        f"{size}{line}{rest}"
-                    )
+                elif code == _NOT_NEGATIVE and not (type(size) is int and size >= 0):
+                    _negative_size(where, shape, size)
         except IndexError:
             raise VMValueError(
                 f"{where}: slot {wanted} is outside a shape heap of {len(values)}"
@@ -149,6 +145,15 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
 def match_shape(value: Any, heap: ShapeHeap, context: object, *flat: Any) -> None:
     """Compare the sizes of a tensor or shape with constants or slots, or store them into slots."""
     match_shape_of(context, *flat)(value, heap)
+
+
+def _negative_size(where: str, shape: Any, size: Any) -> NoReturn:
+    if type(size) is not int:
+        raise VMTypeError(f"{where}: wanted sizes, got {got(shape)}")
+    # The place in the source, if it is known, comes last.
+    what, line, place = where.partition("\n")
+    axis = tuple(shape).index(size)
+    raise VMValueError(f"{what}: axis {axis} would have the negative size {size}{line}{place}")
 
 
 def _wrong_size(
@@ -188,6 +193,8 @@ def _load(heap: ShapeHeap, slot: int, what: str) -> int:
 def match_prim_of(context: object, code: Any, wanted: Any) -> Callable[[Any, ShapeHeap], None]:
     """See `match_prim`; the code is checked here."""
     _pairs((code, wanted), MatchCode, "match_prim_value")
+    if code == _NOT_NEGATIVE:
+        raise VMValueError("match_prim_value: a scalar may be negative")
     where = str(context)
 
     def match(value: Any, heap: ShapeHeap) -> None:

@@ -392,6 +392,8 @@ def test_blocks_can_be_written_outside_of_functions():
     assert [bind.var for bind in outer.bindings] == [first, last]
     with b.dataflow():
         assert isinstance(b.emit(f(x)), relax.DataflowVar)
+        with pytest.raises(VerifyError, match="holds no other blocks"):
+            b._begin_binding_block()
     with pytest.raises(VerifyError, match="no function is open"):
         b.emit(x)
     assert len(b.finalize()) == 0

@@ -56,6 +56,19 @@ def test_every_builtin_has_a_docstring_and_a_consistent_row():
 # Shape heap
 
 
+def test_match_shape_refuses_negative_sizes():
+    refuse = [4, 0, 2, 0, 4, 0]
+    call("match_shape", (1, -5, 0), None, "f gives y\n  at here", *refuse)
+    for shape, axis, size in (((-1, 2, 3), 0, -1), ((1, 2, -3), 2, -3)):
+        message = f"^f gives y: axis {axis} would have the negative size {size}\n  at here$"
+        with pytest.raises(VMValueError, match=message):
+            call("match_shape", shape, None, "f gives y\n  at here", *refuse)
+    with pytest.raises(VMTypeError, match="wanted sizes"):
+        call("match_shape", (1, 2, "x"), None, "f", *refuse)
+    with pytest.raises(VMValueError, match="a scalar may be negative"):
+        call("match_prim_value", 3, None, "f", 4, 0)
+
+
 def test_match_shape_stores_and_compares():
     slots = ShapeHeap(2)
     call("match_shape", tensor(3, 4), slots, CTX, 1, 0, 0, 4)

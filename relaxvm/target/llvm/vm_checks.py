@@ -152,6 +152,8 @@ def match_prim_value(body: Body) -> None:
     _, _, _, code, wanted = body.static()
     if code == _NO_OP:
         return
+    if code == _NOT_NEGATIVE:
+        body.leave("a scalar may be negative")
     number = body.integer(0)
     if code == _STORE:
         _store(body, _heap(body, 1), wanted, number)
