@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base import StructInfoError
-from ..ir.expr import PrimExpr
+from ..ir.expr import Let, PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.node import Map
 from ..ir.walk import substitute, walk
 from ..te import Tensor, create_prim_func, placeholder
-from ..tir import PrimFunc
-from .derive import substitute_struct_info
+from ..tir import Buffer, For, IterVar, LetStmt, PrimFunc
+from ..tir.copies import renew
 from .expr import DataTypeImm, PrimValue, StringImm, Tuple, TupleGetItem, Var
 from .struct_info import (
     Expr,
@@ -55,32 +55,42 @@ def call_te_inputs(
             raise StructInfoError(
                 f"emit_te: {name} gives a te.Tensor or a list of them, got {type(each).__name__}"
             )
-    scalars = list(inputs.scalars.values())
-    prim_func = create_prim_func([*inputs.tensors, *scalars, *outputs])
+    prim_func = create_prim_func([*inputs.tensors, *outputs], "int64")
     prim_func = prim_func.without_attr("global_symbol")
-    unbound = _unbound(prim_func, inputs, outputs)
-    if unbound:
-        prim_func = prim_func.replace(params=(*prim_func.params, *unbound))
-    back = {mine: theirs for theirs, mine in inputs.symbols.items()}
-    infos = [
-        substitute_struct_info(TensorStructInfo(tuple(t.shape), t.dtype), back) for t in outputs
-    ]
-    info = infos[0] if isinstance(result, Tensor) else TupleStructInfo(tuple(infos))
-    if isinstance(result, (list, tuple)) and len(infos) == 1:
-        info = infos[0]
-    exprs = [*inputs.exprs, *(PrimValue(v) for v in inputs.scalars)]
-    return prim_func, exprs, info, [back[v] for v in unbound]
+    prim_func, scalars, unbound = _with_symbols(prim_func, len(inputs.tensors))
+    infos = [TensorStructInfo(tuple(t.shape), t.dtype) for t in outputs]
+    info = infos[0] if len(infos) == 1 else TupleStructInfo(tuple(infos))
+    return prim_func, [*inputs.exprs, *map(PrimValue, scalars)], info, unbound
 
 
-def _unbound(prim_func: PrimFunc, inputs: _Inputs, outputs: list[Tensor]) -> list[TirVar]:
-    """The loop function's symbols that no buffer dimension is."""
-    bound = {id(d) for t in (*inputs.tensors, *outputs) for d in t.shape}
-    bound.update(map(id, inputs.scalars.values()))
-    mine = {id(v): v for v in inputs.symbols.values() if id(v) not in bound}
-    if not mine:
-        return []
-    used = {id(n) for n in walk(prim_func) if isinstance(n, TirVar)}
-    return [v for key, v in mine.items() if key in used]
+def _with_symbols(func: PrimFunc, inputs: int) -> tuple[PrimFunc, list[TirVar], list[TirVar]]:
+    """`func` with symbols of its own, and the graph's that it takes as parameters: scalars, after
+    the inputs, and integers, after the outputs.
+    """
+    bound = {d for b in func.buffers for d in b.shape if isinstance(d, TirVar)}
+    free = _used(func, bound)
+    scalars = [v for v in free if not v.dtype.is_int]
+    unbound = [v for v in free if v.dtype.is_int]
+    if free:
+        params = func.params
+        func = func.replace(params=(*params[:inputs], *scalars, *params[inputs:], *unbound))
+    return substitute(func, {v: renew(v) for v in (*bound, *free)}), scalars, unbound
+
+
+def _used(func: PrimFunc, bound: set[TirVar]) -> list[TirVar]:
+    """The variables in `func` that it does not define, `bound` left out."""
+    used: dict[TirVar, None] = {}
+    defined: set[Any] = {*bound, *func.params}
+    for n in walk(func):
+        if isinstance(n, TirVar):
+            used[n] = None
+        elif isinstance(n, (IterVar, LetStmt, Let)):
+            defined.add(n.var)
+        elif isinstance(n, For):
+            defined.add(n.loop_var)
+        elif isinstance(n, Buffer):
+            defined.add(n.data)
+    return [v for v in used if v not in defined]
 
 
 class _Inputs:
@@ -89,8 +99,6 @@ class _Inputs:
     def __init__(self) -> None:
         self.exprs: list[Expr] = []
         self.tensors: list[Tensor] = []
-        self.symbols: dict[TirVar, TirVar] = {}
-        self.scalars: dict[TirVar, TirVar] = {}
         self._names: dict[str, int] = {}
 
     def convert(self, value: Any, what: str) -> Any:
@@ -99,15 +107,15 @@ class _Inputs:
         if isinstance(value, (dict, Map)):
             return {k: self.convert(v, what) for k, v in value.items()}
         if isinstance(value, PrimExpr):
-            return self._scalar(value)
+            return value
         if not isinstance(value, Expr):
             return value
         if isinstance(value, (StringImm, DataTypeImm)):
             return value.value
         if isinstance(value, PrimValue):
-            return self._scalar(value.value)
+            return value.value
         if isinstance(value, ShapeExpr):
-            return [self._scalar(v) for v in value.values]
+            return list(value.values)
         if isinstance(value, Tuple):
             return [self.convert(f, what) for f in value.fields]
         return self._by_struct_info(value, value.struct_info, what)
@@ -118,9 +126,9 @@ class _Inputs:
         if isinstance(info, TupleStructInfo):
             return [self.convert(TupleGetItem(value, i), what) for i in range(len(info.fields))]
         if isinstance(info, ShapeStructInfo) and info.values is not None:
-            return [self._scalar(v) for v in info.values]
+            return list(info.values)
         if isinstance(info, PrimStructInfo) and info.value is not None:
-            return self._scalar(info.value)
+            return info.value
         raise StructInfoError(
             f"emit_te: {what}: wanted a tensor, or a shape or scalar that is known, got {info}"
         )
@@ -133,7 +141,7 @@ class _Inputs:
             )
         hint = value.name_hint if isinstance(value, Var) else "A"
         name = self._fresh(hint if hint.isidentifier() else "A")
-        tensor = placeholder([self._scalar(d) for d in info.dims], info.dtype, name)
+        tensor = placeholder(list(info.dims), info.dtype, name)
         self.exprs.append(value)
         self.tensors.append(tensor)
         return tensor
@@ -142,11 +150,3 @@ class _Inputs:
         count = self._names.get(hint, 0)
         self._names[hint] = count + 1
         return hint if count == 0 else f"{hint}_{count}"
-
-    def _scalar(self, value: PrimExpr) -> PrimExpr:
-        for n in walk(value):
-            if isinstance(n, TirVar) and n not in self.symbols:
-                mine = self.symbols[n] = type(n)(n.name, n.dtype)
-                if not n.dtype.is_int:
-                    self.scalars[n] = mine
-        return substitute(value, self.symbols)

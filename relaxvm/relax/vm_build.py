@@ -25,6 +25,7 @@ from ..runtime.kernel import KernelSection
 from ..target import Target, compile_program, cpu_model
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
+from ..tir.schedule.rules import WidenIndices
 from .analysis import all_global_vars, assert_well_formed
 from .expr import Function, Var, const
 from .transform import BindParams, Normalize, PackConstants
@@ -78,7 +79,7 @@ def build(
     schedule = None
     if tir_pipeline == "default":
         schedule = cpu_model(chosen)
-        mod = Sequential([PackConstants(cpu=schedule)], name="pack")(mod)
+        mod = Sequential([WidenIndices(), PackConstants(cpu=schedule)], name="pack")(mod)
     kernels = _reachable_kernels(mod)
     # Default schedules are made where kernels are compiled: those on disk need none.
     if isinstance(tir_pipeline, Pass):

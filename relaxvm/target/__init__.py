@@ -6,7 +6,7 @@ its description) and `runtime.Module`. Not done here: choosing loops (`tir/sched
 """
 
 from ..base import submodules
-from .build import build
+from .build import build, default_schedule
 from .cpu import cpu_model
 from .llvm import compile_kernels, compile_prim_funcs, compile_program, rebuild_kernels
 from .target import Target, TargetKind
@@ -21,5 +21,6 @@ __all__ = [
     "compile_prim_funcs",
     "compile_program",
     "cpu_model",
+    "default_schedule",
     "rebuild_kernels",
 ]

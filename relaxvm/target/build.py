@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base import CodegenError
+from ..base import CodegenError, ScheduleError
 from ..ir import IRModule
 from ..runtime import Module
 from ..tir import PrimFunc
+from ..tir.schedule.rules import SCHEDULED, DefaultSchedule, WidenIndices
+from ..tir.stmt import FORMULA
+from .cpu import cpu_model
 from .llvm import compile_kernels
 from .target import Target
 
-__all__ = ["build"]
+__all__ = ["build", "default_schedule"]
 
 
 def build(
@@ -20,6 +23,7 @@ def build(
     target_host: Any = None,
     name: str | None = None,
     pipeline: Any = None,
+    schedule: bool = True,
 ) -> Module:
     """Compile a loop function, or a module of them, for `target` (default: the current one, or
     this computer).
@@ -27,6 +31,9 @@ def build(
     mod       a PrimFunc (named by `name`, its "global_symbol", or "main") or an IRModule of
               PrimFuncs
     pipeline  a pass to run on the module first
+    schedule  whether functions whose loops nobody wrote (`te.create_prim_func` and operators made
+              them, and no `tir.Schedule` touched them) get default schedules. Loops that somebody
+              wrote are compiled as they are; `default_schedule` schedules those.
     returns   `rt` with `rt["mm"](a, b, c)`, `rt.time_evaluator`, `rt.get_source("llvm")`
 
     Raises VerifyError for functions that are not well formed, CodegenError for what the target has
@@ -51,9 +58,34 @@ def build(
     chosen = Target(target) if target is not None else Target.current() or Target("llvm")
     if target_host is not None:
         chosen = chosen.with_host(target_host)
-    kernels = compile_kernels(module, chosen)
+    schedule = schedule and any(fn.span is FORMULA for _, fn in module.items())
+    if schedule:
+        module = WidenIndices()(module.clone({gv: _as_written(fn) for gv, fn in module.items()}))
+    kernels = compile_kernels(module, chosen, cpu_model(chosen) if schedule else None)
     return Module(
         kernels.section,
         entry_name=entry if entry in kernels.section.names else None,
         sources=kernels.sources,
     )
+
+
+def _as_written(fn: Any) -> PrimFunc:
+    """`fn`; if somebody wrote its loops, with the mark that they stay."""
+    return fn if fn.span is FORMULA else fn.with_attr(SCHEDULED, True)
+
+
+def default_schedule(mod: Any, target: Any = None) -> Any:
+    """`mod` with the loops that a default schedule for `target` (default: the current one, or this
+    computer) gives it, as in `relax.build`.
+
+    mod  a PrimFunc, or an IRModule, whose other functions stay as they are
+
+    Functions that have a schedule stay too: loops that are not serial, annotations, or no blocks.
+    """
+    cpu = cpu_model(target)
+    if isinstance(mod, PrimFunc):
+        return DefaultSchedule(cpu=cpu)(IRModule({"main": mod}))["main"]
+    if not isinstance(mod, IRModule):
+        wanted = "a PrimFunc or an IRModule"
+        raise ScheduleError(f"default_schedule: wanted {wanted}, got {type(mod).__name__}")
+    return DefaultSchedule(cpu=cpu)(mod)

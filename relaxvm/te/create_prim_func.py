@@ -11,6 +11,7 @@ from ..ir import LE, IntImm, Map, Node, Or, PrimExpr, Range, Var, cast, const, s
 from ..ir.walk import transform
 from ..tir.analysis import get_block_access_region
 from ..tir.stmt import (
+    FORMULA,
     Block,
     BlockRealize,
     Buffer,
@@ -26,6 +27,7 @@ from ..tir.stmt import (
     decl_buffer,
     seq,
 )
+from ..tir.transform import with_index_dtype
 from .reducer import Reduce
 from .tensor import ComputeOp, PlaceholderOp, ProducerLoad, Tensor
 
@@ -39,26 +41,34 @@ def create_prim_func(
     placeholders.
 
     ops                   the parameters, in order: placeholders, results and scalar variables
-    index_dtype_override  integer dtype for all dimensions and loops
+    index_dtype_override  integer dtype for all dimensions, loops and indices; None: that of the
+                          dimensions, the widest where they differ
 
-    Intermediate tensors become local buffers. The function has ``tir.noalias`` and the global
-    symbol ``main``. Raises TIRError
-    if a placeholder that is read is not among `ops`.
+    Intermediate tensors become local buffers. Blocks are named by their computes, and numbered from
+    the second of a name on. The function has ``tir.noalias`` and the global symbol ``main``. Raises
+    TIRError if a placeholder that is read is not among `ops`.
     """
-    return _Builder(ops, index_dtype_override).build()
+    builder = _Builder(ops)
+    func = builder.build()
+    dtypes, chosen = builder.index_dtypes, index_dtype_override and as_dtype(index_dtype_override)
+    if dtypes <= {chosen or max(dtypes, key=lambda d: d.bits, default=None)}:
+        return func
+    # Formulas are about numbers: nobody counts on Python's ints wrapping at 32 bits.
+    return with_index_dtype(func, chosen, exact=False)
 
 
 class _Builder:
-    def __init__(self, ops: Sequence[Any], index_dtype: str | None) -> None:
+    def __init__(self, ops: Sequence[Any]) -> None:
         if not isinstance(ops, (list, tuple)):
             ops = [ops]
         self.args = list(ops)
-        self.index_dtype: DataType | None = as_dtype(index_dtype) if index_dtype else None
         self.buffers: dict[Tensor, Buffer] = {}
         self.blocks: list[Stmt] = []
         self.allocated: list[Buffer] = []
         self.names: dict[str, int] = {}
+        self.block_names: dict[str, int] = {"root": 1}
         self.memo: dict[int, tuple[Node, Node]] = {}
+        self.index_dtypes: set[DataType] = set()
 
     def build(self) -> PrimFunc:
         params: list[Var] = []
@@ -84,24 +94,14 @@ class _Builder:
         body = seq(*self.blocks)
         root = Block((), (), (), "root", body, alloc_buffers=tuple(self.allocated))
         attrs = {"global_symbol": "main", "tir.noalias": True}
-        return PrimFunc(
-            tuple(params), BlockRealize((), const(True), root), None, Map(buffer_map), Map(attrs)
-        )
-
-    def dim(self, e: PrimExpr) -> PrimExpr:
-        return cast(self.index_dtype, e) if self.index_dtype is not None else e
+        body = BlockRealize((), const(True), root)
+        return PrimFunc(tuple(params), body, None, Map(buffer_map), Map(attrs), FORMULA)
 
     def declare(self, tensor: Tensor) -> Buffer:
-        name = self.unique(tensor.name)
-        shape = tuple(self.dim(d) for d in tensor.shape)
-        buffer = decl_buffer(shape, tensor.dtype, name)
+        buffer = decl_buffer(tensor.shape, tensor.dtype, _unique(tensor.name, self.names))
         self.buffers[tensor] = buffer
+        self.index_dtypes |= {d.dtype for d in buffer.shape}
         return buffer
-
-    def unique(self, name: str) -> str:
-        count = self.names.get(name, 0)
-        self.names[name] = count + 1
-        return name if count == 0 else self.unique(f"{name}_{count}")
 
     def ordered(self) -> list[ComputeOp]:
         """The computes that the results need, producers first; of several producers, those that
@@ -144,7 +144,7 @@ class _Builder:
         for axis in (*op.axis, *op.reduce_axis):
             assert axis.dom is not None
             begin, extent = self.index(axis.dom.min), self.index(axis.dom.extent)
-            begin, extent = self.dim(begin), self.dim(extent)
+            self.index_dtypes |= {extent.dtype, axis.var.dtype}
             loop = Var(axis.var.name, extent.dtype)
             block_var = Var(f"v_{axis.var.name}", extent.dtype)
             loops.append((loop, Range.from_min_extent(begin, extent)))
@@ -156,7 +156,8 @@ class _Builder:
         empty = _may_be_empty(iter_vars[len(op.axis) :])
         if init is not None and empty is not None:
             self.blocks.append(self.fill(op, buffers, empty))
-        block = Block(tuple(iter_vars), (), (), op.name, body, init, annotations=op.attrs)
+        name = _unique(op.name, self.block_names)
+        block = Block(tuple(iter_vars), (), (), name, body, init, annotations=op.attrs)
         reads, writes, _ = get_block_access_region(
             block, {b.data: b for b in self.buffers.values()}
         )
@@ -175,14 +176,14 @@ class _Builder:
         for axis in op.axis:
             assert axis.dom is not None
             begin, extent = self.index(axis.dom.min), self.index(axis.dom.extent)
-            begin, extent = self.dim(begin), self.dim(extent)
             dom = Range.from_min_extent(begin, extent)
             loops.append((Var(axis.var.name, extent.dtype), dom))
             iter_vars.append(IterVar(dom, Var(f"v_{axis.var.name}", extent.dtype), "spatial"))
             mapping[axis.var] = cast(axis.var.dtype, iter_vars[-1].var)
         _, init = self.body(begun, buffers, iter_vars, mapping)
         assert init is not None
-        block = Block(tuple(iter_vars), (), (), begun.name, init, annotations=op.attrs)
+        name = _unique(begun.name, self.block_names)
+        block = Block(tuple(iter_vars), (), (), name, init, annotations=op.attrs)
         _, writes, _ = get_block_access_region(block, {b.data: b for b in self.buffers.values()})
         block = block.replace(writes=tuple(writes))
         stmt: Stmt = BlockRealize(tuple(v for v, _ in loops), empty, block)
@@ -254,6 +255,12 @@ def _may_be_empty(axes: list[IterVar]) -> PrimExpr | None:
         none = LE(extent, const(0, extent.dtype))
         found = none if found is None else Or(found, none)
     return found
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    count = taken.get(name, 0)
+    taken[name] = count + 1
+    return name if count == 0 else _unique(f"{name}_{count}", taken)
 
 
 def _reads(op: PlaceholderOp | ComputeOp) -> bool:

@@ -85,6 +85,11 @@ __all__ = [
 
 _HANDLE = as_dtype("handle")
 
+FORMULA = Span(name="a formula")
+"""The span of a loop function whose loops nobody wrote: `te.create_prim_func` made them. A build
+may give it a schedule unasked, until somebody else has (`tir.Schedule`).
+"""
+
 
 @node
 class Buffer(Node):

@@ -175,7 +175,7 @@ def test_much_work_is_shared_out_among_cores():
 
 @pytest.mark.parametrize("batch", [3, "b"])
 def test_a_batch_that_may_be_small_shares_out_what_is_inside_as_well(batch):
-    b = te.size_var(batch) if isinstance(batch, str) else batch
+    b = te.size_var(batch, "int64") if isinstance(batch, str) else batch
     a = te.placeholder((b, 48, 1024), "float32", name="A")
     fn = te.create_prim_func([a, te.compute(a.shape, lambda *i: tir.exp(a(*i)), name="C")])
     made = schedule_function(fn, dataclasses.replace(CPUS["this"], cores=4))

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ...arith import Analyzer
-from ...base import DTypeError, RelaxvmError, ScheduleError, TIRError
+from ...base import UNKNOWN, DTypeError, RelaxvmError, ScheduleError, TIRError
 from ...ir import GlobalVar, IntImm, IRModule, PrimExpr, Var, substitute
 from ...ir.expr import INT32, as_expr
 from ..analysis import verify_well_formed
-from ..stmt import Block, PrimFunc
+from ..stmt import FORMULA, Block, PrimFunc
 from . import (
     cache,
     cache_place,
@@ -101,6 +101,8 @@ class Schedule:
         self._states: dict[str, State] = {}
         for gv, fn in mod.functions.items():
             if isinstance(fn, PrimFunc):
+                # Whoever makes a schedule wants its loops, as they are at the end.
+                fn = fn.replace(span=UNKNOWN) if fn.span is FORMULA else fn
                 self._states[gv.name_hint] = start(fn)
         names = list(self._states)
         self._working: str | None = names[0] if len(names) == 1 else None

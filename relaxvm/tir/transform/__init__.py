@@ -16,6 +16,7 @@ from .filter import Filter
 from .flatten_buffer import FlattenBuffer
 from .guard_indices import GuardIndices
 from .hoist_if_then_else import HoistIfThenElse
+from .index_dtype import with_index_dtype
 from .instrument_bound_checkers import InstrumentBoundCheckers
 from .loop_partition import PARTITION_HINT, LoopPartition, linear_in
 from .lower_init_block import LowerInitBlock
@@ -62,4 +63,5 @@ __all__ = [
     "lower_module",
     "prim_func_pass",
     "size_bounds",
+    "with_index_dtype",
 ]

@@ -7,7 +7,9 @@ the primitives (`tir/schedule`), searching for better ones (`meta_schedule`).
 from .constant_blocks import ConstantBlocks
 from .contraction import Contraction, match_contraction, tile_shape
 from .default import (
+    SCHEDULED,
     DefaultSchedule,
+    WidenIndices,
     schedule_function,
     with_constant_blocks,
     with_constant_layouts,
@@ -17,6 +19,8 @@ __all__ = [
     "ConstantBlocks",
     "Contraction",
     "DefaultSchedule",
+    "SCHEDULED",
+    "WidenIndices",
     "match_contraction",
     "schedule_function",
     "tile_shape",

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ....base import CpuModel, ScheduleError, TIRError
+from ....base import UNKNOWN, CpuModel, ScheduleError, TIRError
 from ....ir import IntImm, IRModule, PassContext
-from ....ir.transform import module_pass
+from ....ir.transform import module_pass, prim_func_pass
 from ....ir.walk import walk
 from ...analysis import estimate_tir_flops
-from ...stmt import REASSOCIATE, Block, BufferStore, For, ForKind, PrimFunc, Stmt
+from ...stmt import FORMULA, REASSOCIATE, Block, BufferStore, For, ForKind, PrimFunc, Stmt
+from ...transform import with_index_dtype
 from ..regions import users_of
 from ..schedule import Schedule
 from .blocked import schedule_blocked
@@ -48,6 +49,8 @@ from .transpose import schedule_transpose
 
 __all__ = [
     "DefaultSchedule",
+    "SCHEDULED",
+    "WidenIndices",
     "schedule_function",
     "with_constant_blocks",
     "with_constant_layouts",
@@ -88,6 +91,14 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
     return new
 
 
+@prim_func_pass(opt_level=1)
+def WidenIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """The type of the indices of a graph, int64, in functions that have no schedule, as far as it
+    is worth the same there. Rules compare indices as they are written: one type is one way.
+    """
+    return fn if _is_scheduled(fn) else with_index_dtype(fn, "int64")
+
+
 def _is_scheduled(fn: PrimFunc) -> bool:
     if fn.get_attr(SCHEDULED, False):
         return True
@@ -103,7 +114,10 @@ def _is_scheduled(fn: PrimFunc) -> bool:
 
 
 def schedule_function(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
-    """`fn` with a default schedule; the same function if no rule fits."""
+    """`fn` with a default schedule; the same function if no rule fits and its indices are wide."""
+    fn = with_index_dtype(fn, "int64")
+    if fn.span is FORMULA:
+        fn = fn.replace(span=UNKNOWN)
     trimmed = without_empty(fn)
     if trimmed is not None:
         made = _scheduled(trimmed[0], cpu)
