@@ -38,11 +38,11 @@ def names(fn):
 
 
 def sizes(*which):
-    return [te.size_var(s) if isinstance(s, str) else s for s in which]
+    return [te.size_var(s, "int64") if isinstance(s, str) else s for s in which]
 
 
 def test_the_block_for_no_values_goes():
-    k = te.size_var("k")
+    k = te.size_var("k", "int64")
     fn = product(64, k, 32)
     assert "C_empty" in names(fn)
     trimmed, symbols = without_empty(fn)

@@ -41,7 +41,7 @@ from .injective import inline_producers, schedule_elementwise
 from .low_precision import schedule_low_precision
 from .nontemporal import store_past_caches
 from .pooling import schedule_pools
-from .queries import TYPICAL_SIZE, extent_of, reduces
+from .queries import TYPICAL_SIZE, extent_of, never_runs, reduces
 from .ragged import schedule_ragged
 from .reduction import schedule_reduction
 from .streaming import schedule_streaming
@@ -132,7 +132,8 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
         blocks = sch.get_child_blocks(sch.get_block("root"))
     except ScheduleError:
         return fn
-    left, sums = list(blocks), any(reduces(sch.get(rv)) for rv in blocks)
+    sums = any(reduces(sch.get(rv)) for rv in blocks)
+    left = [rv for rv in blocks if not never_runs(sch, rv)]
     for group_rule in GROUP_RULES:
         trial = sch.copy()
         try:
@@ -211,6 +212,8 @@ def with_constant_layouts(
         return fn, packs
     places = {fn.buffer_map[p]: k for k, p in enumerate(fn.params) if p in fn.buffer_map}
     for rv in blocks:
+        if never_runs(sch, rv):
+            continue
         for rule in LAYOUT_RULES:
             wanted = rule(sch, rv, cpu)
             k = None if wanted is None else places.get(wanted.buffer)

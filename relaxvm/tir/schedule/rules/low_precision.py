@@ -20,7 +20,6 @@ are blocks of their own, in front. Then a tile of rows x vectors is summed up in
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +32,7 @@ from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import free_variables
 from .contraction import partition_tails, tile_shape, unroll_short
-from .queries import TYPICAL_SIZE, extent_of, loops_inside, loops_of, reduces
+from .queries import extent_of, iterations, loops_inside, loops_of, reduces
 
 __all__ = ["Way", "finish_copy", "schedule_low_precision", "way_of"]
 
@@ -121,8 +120,8 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if columns is None or grouped is None or row is None or lanes < 4:
         return False
     rows = extent_of(sch, loops[row])
-    steps = math.prod(extent_of(sch, x) or TYPICAL_SIZE for x in loops.values())
-    if (rows is not None and rows < _LEAST_ROWS) or steps < _LEAST_STEPS:
+    few = rows is not None and rows < _LEAST_ROWS
+    if few or iterations(sch, list(loops.values())) < _LEAST_STEPS:
         return False
     height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
     positions = [a.var for a in block.iter_vars]

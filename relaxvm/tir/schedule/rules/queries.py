@@ -18,6 +18,7 @@ __all__ = [
     "iterations",
     "loops_inside",
     "loops_of",
+    "never_runs",
     "reduces",
 ]
 
@@ -47,6 +48,13 @@ def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
         extent = extent_of(sch, loop)
         steps *= TYPICAL_SIZE if extent is None else extent
     return steps
+
+
+def never_runs(sch: Schedule, rv: Any) -> bool:
+    """Whether a loop around a block is known to have no iteration. There is nothing to gain then,
+    and a cost by element or a share of the work would divide by zero.
+    """
+    return any(extent_of(sch, loop) == 0 for loop in sch.get_loops(rv))
 
 
 def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
