@@ -8,10 +8,11 @@ import threading
 import numpy as np
 import pytest
 
-from relaxvm import relax, te
+from relaxvm import relax, te, tir
 from relaxvm.base import StructInfoError, VerifyError
 from relaxvm.ir import IRModule, Op, Var, assert_structural_equal
 from relaxvm.relax.analysis import check_well_formed
+from relaxvm.runtime import cpu
 from relaxvm.tir import PrimFunc
 
 n, m = Var("n", "int64"), Var("m", "int64")
@@ -241,6 +242,24 @@ def test_emit_te_passes_symbols_that_no_buffer_determines():
     assert len(kernel.params) == 3
     assert kernel.params[2].dtype == "int64"
     check_well_formed(b.get())
+
+
+def test_a_formula_may_use_symbols_that_it_was_not_given():
+    b, x = relax.BlockBuilder(), param("x", Tensor((n,)))
+    y = param("y", Tensor((m,)))
+    f = tir.Var("f", "float32")
+    factor = relax.Var("factor", relax.PrimStructInfo(value=f))
+    with b.function("main", [x, y, factor]):
+        twice = b.emit_te(lambda a: te.compute((n + n,), lambda i: a[i % n] * f), x)
+        cut = b.emit_te(lambda a: te.compute((n,), lambda i: a[tir.min(i, m - 1)]), x)
+        b.emit_func_output(relax.Tuple([twice, cut]))
+    mod = b.get()
+    check_well_formed(mod)
+    vm = relax.VirtualMachine(relax.build(mod), cpu())
+    given = np.arange(5, dtype="float32")
+    first, second = vm["main"](given, given[:3], 2.0)
+    np.testing.assert_array_equal(first.numpy(), np.tile(given, 2) * 2)
+    np.testing.assert_array_equal(second.numpy(), [0, 1, 2, 2, 2])
 
 
 def test_emit_te_takes_lists_scalars_and_shapes_apart():

@@ -158,6 +158,51 @@ def test_index_dtype_can_be_chosen():
     np.testing.assert_array_equal(out, x.T)
 
 
+def index_dtypes(func):
+    found = {str(d.dtype) for n in walk(func) if isinstance(n, tir.Buffer) for d in n.shape}
+    return found | {str(n.loop_var.dtype) for n in walk(func) if isinstance(n, tir.For)}
+
+
+def test_indices_take_the_type_of_the_buffers():
+    def product(n):
+        a, b = te.placeholder((n, 6), name="A"), te.placeholder((6, 5), name="B")
+        r = te.reduce_axis((0, 6), "r")
+        c = te.compute((n, 5), lambda i, j: te.sum(a[i, r] * b[r, j], axis=r), name="C")
+        return [a, b, te.compute((n, 5), lambda i, j: c[i, 4 - j] + 1.0)]
+
+    assert index_dtypes(te.create_prim_func(product(4))) == {"int32"}
+    mixed = te.create_prim_func(product(te.var("n", "int64")))
+    assert index_dtypes(mixed) == {"int64"}
+    assert not any(isinstance(n, tir.Cast) for n in walk(mixed))
+    x, y, out = floats(4, 6), floats(6, 5), np.empty((4, 5), "float32")
+    run(mixed, x, y, out)
+    np.testing.assert_allclose(out, (x @ y)[:, ::-1] + 1, rtol=1e-5)
+    for dtype in ("int32", "int64"):
+        assert index_dtypes(te.create_prim_func(product(te.var("n")), dtype)) == {dtype}
+
+
+def test_values_of_indices_keep_their_types():
+    a = te.compute((4,), lambda i: i * 3, name="A")
+    func = te.create_prim_func([a], "int64")
+    assert a.dtype == func.buffers[0].dtype == "int32"
+    assert index_dtypes(func) == {"int64"}
+    out = np.empty(4, "int32")
+    run(func, out)
+    np.testing.assert_array_equal(out, np.arange(4) * 3)
+
+
+def test_each_block_has_a_name_of_its_own():
+    a = te.placeholder((4, 4), name="A")
+    b = te.compute((4, 4), lambda i, j: a[j, i] * 2.0)
+    c = te.compute((4, 4), lambda i, j: b[i, j] + 1.0)
+    d = te.compute((4, 4), lambda i, j: c[i, j] + b[i, j], name="compute_1")
+    e = te.compute((4, 4), lambda i, j: d[i, j], name="root")
+    sch = tir.Schedule(te.create_prim_func([a, e]))
+    names = [sch.get(r).name_hint for r in sch.get_child_blocks(sch.get_block("root"))]
+    assert names == ["compute", "compute_1", "compute_1_1", "root_1"]
+    assert all(sch.get(sch.get_block(name)).name_hint == name for name in names)
+
+
 def test_a_data_dependent_index_is_read_through():
     a = te.placeholder((6,), name="A")
     ids = te.placeholder((3,), "int32", name="ids")

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from relaxvm import tir
-from relaxvm.ir import Cast, assert_structural_equal, walk
+from relaxvm.base import TIRError
+from relaxvm.ir import Cast, IRModule, assert_structural_equal, walk
 from relaxvm.script import from_source
 from relaxvm.tir import Block, BufferLoad, For, interpret
 from relaxvm.tir.analysis import verify_well_formed
@@ -143,6 +144,18 @@ def main(A: T.Buffer((T.int64(8), T.int64(8)), "float32"), B: T.Buffer((8, 8), "
     interpret(fn, a, b)
     interpret(made, a, c)
     np.testing.assert_array_equal(b, c)
+
+
+def test_passes_narrow_where_it_fits_or_at_any_price():
+    mod = tir.transform.NarrowDataType(32)(IRModule({"main": from_source(MIXED.format(n="int64"))}))
+    assert dtypes(mod["main"]) == {"int32", "int64"}
+    mod = tir.transform.ForceNarrowIndexToInt32()(mod)
+    assert dtypes(mod["main"]) == {"int32"}
+    with pytest.raises(TIRError, match="32 or 64"):
+        tir.transform.NarrowDataType(16)(mod)
+    wide = from_source(MIXED.format(n="int64").replace("float32", "int64").replace("0.0", "0"))
+    with pytest.raises(TIRError, match="holds int64"):
+        tir.transform.ForceNarrowIndexToInt32()(IRModule({"main": wide}))
 
 
 # -- random functions ------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from .lower_init_block import LowerInitBlock
 from .lower_intrin import LowerIntrin, lower_intrinsics
 from .lower_match_buffer import LowerMatchBuffer
 from .lower_opaque_block import LowerOpaqueBlock
+from .narrow_data_type import ForceNarrowIndexToInt32, NarrowDataType
 from .pipeline import LOWER_TIR, lower_module
 from .plan_buffer_allocation import PlanAndUpdateBufferAllocationLocation
 from .remove_no_op import RemoveNoOp
@@ -41,6 +42,7 @@ __all__ = [
     "ConvertForLoopsToSerial",
     "Filter",
     "FlattenBuffer",
+    "ForceNarrowIndexToInt32",
     "GuardIndices",
     "HoistIfThenElse",
     "InstrumentBoundCheckers",
@@ -50,6 +52,7 @@ __all__ = [
     "LowerIntrin",
     "LowerMatchBuffer",
     "LowerOpaqueBlock",
+    "NarrowDataType",
     "PARTITION_HINT",
     "PlanAndUpdateBufferAllocationLocation",
     "RemoveNoOp",

@@ -264,8 +264,9 @@ class _IndexDtype(ScopedRewriter):
         if not self.exact or (n.dtype is self.to and kind is not Cast):
             return made  # type: ignore[no-any-return]
         bound = self.analyzer.const_int_bound(made)
-        ends = ConstIntBound.of_dtype(n.dtype)
-        return made if bound.within(ends) and bound.within(self.whole) else None
+        # Any number of the type: that is what the analyzer says of what may wrap as well.
+        fits = kind is Cast or bound != self.whole
+        return made if fits and bound.within(ConstIntBound.of_dtype(n.dtype)) else None
 
     def _range(self, r: Range) -> Range:
         return Range.from_min_extent(self.index(r.min), self.index(r.extent))
