@@ -19,6 +19,7 @@ from ..ir.walk import substitute, walk
 from ..te import Tensor, create_prim_func, placeholder
 from ..tir import Buffer, For, IterVar, LetStmt, PrimFunc
 from ..tir.copies import renew
+from .derive import substitute_struct_info
 from .expr import DataTypeImm, PrimValue, StringImm, Tuple, TupleGetItem, Var
 from .struct_info import (
     Expr,
@@ -34,10 +35,15 @@ __all__ = ["call_te_inputs"]
 
 
 def call_te_inputs(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    closed: bool = False,
 ) -> tuple[PrimFunc, list[Expr], StructInfo, list[TirVar]]:
     """The loop function of ``func(*args, **kwargs)``, and the inputs, result and `tir_vars` of its
     call.
+
+    closed  `func` is known to use no symbols but those of its arguments
 
     Raises StructInfoError if an argument has no known shape and dtype, or `func` gives something
     else than tensors.
@@ -55,32 +61,28 @@ def call_te_inputs(
             raise StructInfoError(
                 f"emit_te: {name} gives a te.Tensor or a list of them, got {type(each).__name__}"
             )
-    prim_func = create_prim_func([*inputs.tensors, *outputs], "int64")
+    prim_func = create_prim_func([*inputs.tensors, *inputs.scalars.values(), *outputs], "int64")
     prim_func = prim_func.without_attr("global_symbol")
-    prim_func, scalars, unbound = _with_symbols(prim_func, len(inputs.tensors))
-    infos = [TensorStructInfo(tuple(t.shape), t.dtype) for t in outputs]
-    info = infos[0] if len(infos) == 1 else TupleStructInfo(tuple(infos))
-    return prim_func, [*inputs.exprs, *map(PrimValue, scalars)], info, unbound
+    if not closed:
+        prim_func = _with_symbols_of_its_own(prim_func, inputs)
+    unbound = _unbound(prim_func, inputs)
+    if unbound:
+        prim_func = prim_func.replace(params=(*prim_func.params, *unbound))
+    back = {mine: theirs for theirs, mine in inputs.symbols.items()}
+    infos = [
+        substitute_struct_info(TensorStructInfo(tuple(t.shape), t.dtype), back) for t in outputs
+    ]
+    info = infos[0] if isinstance(result, Tensor) else TupleStructInfo(tuple(infos))
+    if isinstance(result, (list, tuple)) and len(infos) == 1:
+        info = infos[0]
+    exprs = [*inputs.exprs, *(PrimValue(v) for v in inputs.scalars)]
+    return prim_func, exprs, info, [back[v] for v in unbound]
 
 
-def _with_symbols(func: PrimFunc, inputs: int) -> tuple[PrimFunc, list[TirVar], list[TirVar]]:
-    """`func` with symbols of its own, and the graph's that it takes as parameters: scalars, after
-    the inputs, and integers, after the outputs.
-    """
-    bound = {d for b in func.buffers for d in b.shape if isinstance(d, TirVar)}
-    free = _used(func, bound)
-    scalars = [v for v in free if not v.dtype.is_int]
-    unbound = [v for v in free if v.dtype.is_int]
-    if free:
-        params = func.params
-        func = func.replace(params=(*params[:inputs], *scalars, *params[inputs:], *unbound))
-    return substitute(func, {v: renew(v) for v in (*bound, *free)}), scalars, unbound
-
-
-def _used(func: PrimFunc, bound: set[TirVar]) -> list[TirVar]:
-    """The variables in `func` that it does not define, `bound` left out."""
+def _with_symbols_of_its_own(func: PrimFunc, inputs: _Inputs) -> PrimFunc:
+    """`func` with symbols of its own for those of the graph that its formulas were written with."""
     used: dict[TirVar, None] = {}
-    defined: set[Any] = {*bound, *func.params}
+    defined: set[Any] = {*func.params, *inputs.symbols.values()}
     for n in walk(func):
         if isinstance(n, TirVar):
             used[n] = None
@@ -90,7 +92,24 @@ def _used(func: PrimFunc, bound: set[TirVar]) -> list[TirVar]:
             defined.add(n.loop_var)
         elif isinstance(n, Buffer):
             defined.add(n.data)
-    return [v for v in used if v not in defined]
+    outside = [v for v in used if v not in defined]
+    if not outside:
+        return func
+    at = len(inputs.tensors) + len(inputs.scalars)
+    more = [inputs.own(v) for v in outside if not v.dtype.is_int and v not in inputs.scalars]
+    params = (*func.params[:at], *more, *func.params[at:])
+    return substitute(func.replace(params=params), {v: inputs.own(v) for v in outside})
+
+
+def _unbound(prim_func: PrimFunc, inputs: _Inputs) -> list[TirVar]:
+    """The loop function's symbols that no buffer dimension is."""
+    bound = {id(d) for b in prim_func.buffers for d in b.shape}
+    bound.update(map(id, inputs.scalars.values()))
+    mine = {id(v): v for v in inputs.symbols.values() if id(v) not in bound}
+    if not mine:
+        return []
+    used = {id(n) for n in walk(prim_func) if isinstance(n, TirVar)}
+    return [v for key, v in mine.items() if key in used]
 
 
 class _Inputs:
@@ -99,6 +118,8 @@ class _Inputs:
     def __init__(self) -> None:
         self.exprs: list[Expr] = []
         self.tensors: list[Tensor] = []
+        self.symbols: dict[TirVar, TirVar] = {}
+        self.scalars: dict[TirVar, TirVar] = {}
         self._names: dict[str, int] = {}
 
     def convert(self, value: Any, what: str) -> Any:
@@ -107,15 +128,15 @@ class _Inputs:
         if isinstance(value, (dict, Map)):
             return {k: self.convert(v, what) for k, v in value.items()}
         if isinstance(value, PrimExpr):
-            return value
+            return self._scalar(value)
         if not isinstance(value, Expr):
             return value
         if isinstance(value, (StringImm, DataTypeImm)):
             return value.value
         if isinstance(value, PrimValue):
-            return value.value
+            return self._scalar(value.value)
         if isinstance(value, ShapeExpr):
-            return list(value.values)
+            return [self._scalar(v) for v in value.values]
         if isinstance(value, Tuple):
             return [self.convert(f, what) for f in value.fields]
         return self._by_struct_info(value, value.struct_info, what)
@@ -126,9 +147,9 @@ class _Inputs:
         if isinstance(info, TupleStructInfo):
             return [self.convert(TupleGetItem(value, i), what) for i in range(len(info.fields))]
         if isinstance(info, ShapeStructInfo) and info.values is not None:
-            return list(info.values)
+            return [self._scalar(v) for v in info.values]
         if isinstance(info, PrimStructInfo) and info.value is not None:
-            return info.value
+            return self._scalar(info.value)
         raise StructInfoError(
             f"emit_te: {what}: wanted a tensor, or a shape or scalar that is known, got {info}"
         )
@@ -141,7 +162,7 @@ class _Inputs:
             )
         hint = value.name_hint if isinstance(value, Var) else "A"
         name = self._fresh(hint if hint.isidentifier() else "A")
-        tensor = placeholder(list(info.dims), info.dtype, name)
+        tensor = placeholder([self._scalar(d) for d in info.dims], info.dtype, name)
         self.exprs.append(value)
         self.tensors.append(tensor)
         return tensor
@@ -150,3 +171,16 @@ class _Inputs:
         count = self._names.get(hint, 0)
         self._names[hint] = count + 1
         return hint if count == 0 else f"{hint}_{count}"
+
+    def _scalar(self, value: PrimExpr) -> PrimExpr:
+        symbols = {n: self.own(n) for n in walk(value) if isinstance(n, TirVar)}
+        return substitute(value, symbols)
+
+    def own(self, symbol: TirVar) -> TirVar:
+        """The loop function's symbol for one of the graph."""
+        mine = self.symbols.get(symbol)
+        if mine is None:
+            mine = self.symbols[symbol] = renew(symbol)
+            if not symbol.dtype.is_int:
+                self.scalars[symbol] = mine
+        return mine

@@ -188,7 +188,7 @@ def call_checked(
     **attrs: Any,
 ) -> Call:
     """As `call_te`, with the statement ``check(*input buffers)`` run before `fn`'s loops."""
-    func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
+    func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)
     guard = check(*func.buffers[: len(inputs)])
     if guard is not None:
         realize: Any = func.body

@@ -70,7 +70,7 @@ def call_te(
         gv, out_sinfo, tir_vars, scalars, _ = found
         inputs = [*(a for a in _laid_flat(args) if _is_tensor(a)), *scalars]
     else:
-        prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs)
+        prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)
         short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
         gv = builder.add_func(prim_func, te_name or short)
         if key is not None:

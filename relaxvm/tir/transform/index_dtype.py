@@ -42,6 +42,7 @@ from ...ir.expr import CompareExpr, binary, cast
 from ...ir.op import INTRINSICS
 from ..analysis.scope import post_order_expr
 from ..stmt import (
+    FORMULA,
     Block,
     BlockRealize,
     Buffer,
@@ -78,7 +79,10 @@ def with_index_dtype(fn: PrimFunc, dtype: Any = None, exact: bool = True) -> Pri
     if dtype is None and len(dtypes) < 2:
         return fn
     to = max(dtypes, key=lambda d: d.bits) if dtype is None else as_dtype(dtype)
-    if dtypes <= {to} and not any(_hides_index(n, to) for n in walk(fn.body)):
+    # Formulas have no other casts of indices than their dimensions ask for.
+    if dtypes <= {to} and (
+        fn.span is FORMULA or not any(_hides_index(n, to) for n in walk(fn.body))
+    ):
         return fn
     rewriter = _IndexDtype(fn, to, exact)
     made = rewriter.on_function(fn)

@@ -96,7 +96,8 @@ def WidenIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """The type of the indices of a graph, int64, in functions that have no schedule, as far as it
     is worth the same there. Rules compare indices as they are written: one type is one way.
     """
-    return fn if _is_scheduled(fn) else with_index_dtype(fn, "int64")
+    made = with_index_dtype(fn, "int64")
+    return fn if made is fn or _is_scheduled(fn) else made
 
 
 def _is_scheduled(fn: PrimFunc) -> bool:
