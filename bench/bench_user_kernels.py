@@ -141,7 +141,7 @@ def _softmax(x: Any) -> Any:
     m, n = x.shape
     k, r = te.reduce_axis((0, n), "k"), te.reduce_axis((0, n), "r")
     top = te.compute((m,), lambda i: te.max(x[i, k], axis=k))
-    # As the operator has it: a division for each element costs a fifth more, and is another formula.
+    # As the operator has it. A division for each element is another formula, a fifth slower.
     e = te.compute((m, n), lambda i, j: te.exp(tir.min(x[i, j] - top[i], 0.0)))
     total = te.compute((m,), lambda i: te.sum(e[i, r], axis=r))
     whole = te.compute((m,), lambda i: 1.0 / total[i])

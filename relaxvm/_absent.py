@@ -69,8 +69,8 @@ ABSENT: dict[str, dict[str, str]] = {
         "tir.functor": "*",
         "tir.ir_builder": "*",
         "tir.transform": """
-            NarrowDataType StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
-            ForceNarrowIndexToInt32 HoistExpression HoistedConditionals HoistedLetBindings
+            StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
+            HoistExpression HoistedConditionals HoistedLetBindings
             InjectDoubleBuffer InjectRollingBuffer InjectSoftwarePipeline
             ReduceBranchingThroughOvercompute RemoveAssume RemoveStoreUndef
             RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern RewriteUnsafeSelect
