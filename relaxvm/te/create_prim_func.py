@@ -8,6 +8,7 @@ from typing import Any
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
 from ..ir import LE, IntImm, Map, Node, Or, PrimExpr, Range, Var, cast, const, substitute
+from ..ir.expr import INT32
 from ..ir.walk import transform
 from ..tir.analysis import get_block_access_region
 from ..tir.stmt import (
@@ -49,12 +50,15 @@ def create_prim_func(
     TIRError if a placeholder that is read is not among `ops`.
     """
     builder = _Builder(ops)
-    func = builder.build()
-    dtypes, chosen = builder.index_dtypes, index_dtype_override and as_dtype(index_dtype_override)
-    if dtypes <= {chosen or max(dtypes, key=lambda d: d.bits, default=None)}:
-        return func
+    func, dtypes = builder.build(), builder.index_dtypes
+    if index_dtype_override is not None:
+        chosen = as_dtype(index_dtype_override)
+    else:
+        chosen = max(dtypes, key=lambda d: d.bits, default=INT32)
+    if chosen.kind != "int" or chosen.lanes != 1:
+        raise TIRError(f"create_prim_func: an index has a signed integer type, got {chosen}")
     # Formulas are about numbers: nobody counts on Python's ints wrapping at 32 bits.
-    return with_index_dtype(func, chosen, exact=False)
+    return func if dtypes <= {chosen} else with_index_dtype(func, chosen, exact=False)
 
 
 class _Builder:

@@ -179,6 +179,8 @@ def test_indices_take_the_type_of_the_buffers():
     np.testing.assert_allclose(out, (x @ y)[:, ::-1] + 1, rtol=1e-5)
     for dtype in ("int32", "int64"):
         assert index_dtypes(te.create_prim_func(product(te.var("n")), dtype)) == {dtype}
+    with pytest.raises(TIRError, match="signed integer type, got float32"):
+        te.create_prim_func(product(4), "float32")
 
 
 def test_values_of_indices_keep_their_types():

@@ -95,6 +95,20 @@ def test_a_function_of_one_type_in_which_something_may_wrap_stays():
     assert dtypes(with_index_dtype(fn, "int64", exact=False)) == {"int64"}
 
 
+def test_casts_there_and_back_go():
+    fn = from_source("""
+@T.prim_func
+def main(A: T.Buffer((T.int64(64),), "float32")):
+    for i in range(T.int64(64)):
+        with T.block("A"):
+            v = T.axis.spatial(T.int64(64), i)
+            A[T.Cast("int64", T.Cast("int32", v) * 2 // 2)] = 0.0
+""")
+    assert dtypes(fn) == {"int64"}
+    assert index_casts(fn)
+    assert not index_casts(with_index_dtype(fn, "int64"))
+
+
 def test_values_keep_their_types():
     fn = script("B[v] = T.Cast('float32', v * 3) + T.if_then_else(v < 5, 1.0, A[v])")
     made = with_index_dtype(fn, "int64")

@@ -65,20 +65,16 @@ __all__ = ["with_index_dtype"]
 _MARGIN = 1 << 16
 
 
-def with_index_dtype(fn: PrimFunc, dtype: Any = None, exact: bool = True) -> PrimFunc:
+def with_index_dtype(fn: PrimFunc, dtype: Any, exact: bool = True) -> PrimFunc:
     """`fn` with integers of one type for loops, axes, shapes and indices; the same function if it
     has no others.
 
-    dtype  None: the widest that it has
     exact  whether what may wrap keeps its type (see above). A function that is all of one type is
            left as it is then, if anything in it may wrap.
 
     Scalar parameters and values keep their types.
     """
-    dtypes = _index_dtypes(fn)
-    if dtype is None and len(dtypes) < 2:
-        return fn
-    to = max(dtypes, key=lambda d: d.bits) if dtype is None else as_dtype(dtype)
+    dtypes, to = _index_dtypes(fn), as_dtype(dtype)
     # Formulas have no other casts of indices than their dimensions ask for.
     if dtypes <= {to} and (
         fn.span is FORMULA or not any(_hides_index(n, to) for n in walk(fn.body))
@@ -118,7 +114,7 @@ class _Sides(NamedTuple):
     value  in the type it has
     index  in the type of indices; None: it has no such value
     data   whether it depends on what buffers hold
-    loop   whether it depends on what has another type now
+    loop   whether it depends on what has another type now, or may have
     kept   whether part of `index` is in the old type, because it may wrap
     """
 
@@ -156,10 +152,11 @@ class _IndexDtype(ScopedRewriter):
                 top = self._tops.get(e, self.whole.max_value)
                 if self.exact and top > self.whole.max_value:
                     continue
-                if self._renewed(e) and e in self._tops:
-                    if self.exact and e.dtype.bits < self.to.bits:
+                renewed = self._renewed(e)
+                if e in self._tops:
+                    if self.exact and renewed and e.dtype.bits < self.to.bits:
                         top = limits[e.name] = min(top, int(e.dtype.max_value) - _MARGIN)
-                    self.analyzer.update(self.new[e], ConstIntBound(0, top))
+                    self.analyzer.update(self.new.get(e, e), ConstIntBound(0, top))
         buffers = Map({p: self.buffer(b) for p, b in fn.buffer_map.items()})
         made = fn.replace(buffer_map=buffers, body=self.run(fn.body))
         return made.with_attr("tir_var_upper_bound", limits) if limits else made
@@ -225,6 +222,7 @@ class _IndexDtype(ScopedRewriter):
         if index is not None and n.dtype is self.to:
             return _Sides(index, index, data, loop, kept)
         value = n._map_children_(self._child)
+        loop = loop or index is not None
         if index is None:
             index, kept = self._as_index(value), loop and not data
         return _Sides(value, index, data, loop, kept)
