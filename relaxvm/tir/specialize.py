@@ -106,7 +106,10 @@ def _apply(func: PrimFunc, values: dict[Var, PrimExpr], buffers: dict[Any, Any])
     params = tuple(p for p in func.params if p not in gone)
     buffer_map = Map({p: changed(b) for p, b in func.buffer_map.items()})
     attrs = Map({k: changed(v) if isinstance(v, Node) else v for k, v in func.attrs.items()})
-    return func.replace(params=params, buffer_map=buffer_map, body=changed(func.body), attrs=attrs)
+    body = changed(func.body)
+    return func.replace(
+        params=params, buffer_map=buffer_map, body=body, attrs=attrs, span=func.span
+    )
 
 
 def _fold(n: Node) -> Node | None:

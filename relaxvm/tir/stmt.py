@@ -87,7 +87,8 @@ _HANDLE = as_dtype("handle")
 
 FORMULA = Span(name="a formula")
 """The span of a loop function whose loops nobody wrote: `te.create_prim_func` made them. A build
-may give it a schedule unasked, until somebody else has (`tir.Schedule`).
+may give it a schedule unasked, until somebody else has (`tir.Schedule`, a pass with loops of its
+own).
 """
 
 
@@ -832,6 +833,12 @@ class PrimFunc(BaseFunc):
             if handle not in set(variables):
                 raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
         return tuple(variables), body, ret_type, bindings, Map(attrs), span
+
+    def replace(self, **changes: Any) -> PrimFunc:
+        """A copy with some fields changed. A new body has loops that somebody wrote."""
+        if self.span is FORMULA and changes.get("body", self.body) is not self.body:
+            changes.setdefault("span", UNKNOWN)
+        return Node.replace(self, **changes)
 
     def with_body(self, new_body: Stmt, span: Span | None = None) -> PrimFunc:
         """A copy with another body."""

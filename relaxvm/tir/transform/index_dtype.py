@@ -158,7 +158,7 @@ class _IndexDtype(ScopedRewriter):
                         top = limits[e.name] = min(top, int(e.dtype.max_value) - _MARGIN)
                     self.analyzer.update(self.new.get(e, e), ConstIntBound(0, top))
         buffers = Map({p: self.buffer(b) for p, b in fn.buffer_map.items()})
-        made = fn.replace(buffer_map=buffers, body=self.run(fn.body))
+        made = fn.replace(buffer_map=buffers, body=self.run(fn.body), span=fn.span)
         return made.with_attr("tir_var_upper_bound", limits) if limits else made
 
     # -- variables ---------------------------------------------------------------------------------
