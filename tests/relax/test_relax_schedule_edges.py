@@ -127,21 +127,25 @@ def cases(names, count=1, symbols=False):
                 if any(sizes[a] == v for a, v in edges.items()):
                     continue
                 here = {**sizes, **edges}
-                dims = {a: a for a in sizes} if symbols else here
-                args = [T(*(dims[a] for a in s), low=-2, high=2) for s in shapes]
-                case = Case(
-                    op, *args, dtypes=dtypes, sizes=here, name=f"{name} {edges}",
-                    count=max(64, here.get("k", 64)), atol=5e-2 if count > 1 else None,
-                )  # fmt: skip
-                if _is_legal(case):
-                    made.append(case)
+                # A program is legal with symbols where it is with the sizes that they take.
+                ways = [here, {a: a for a in sizes}] if symbols else [here]
+                found = [
+                    Case(
+                        op, *(T(*(dims[a] for a in s), low=-2, high=2) for s in shapes),
+                        dtypes=dtypes, sizes=here, name=f"{name} {edges}",
+                        count=max(64, here.get("k", 64)), atol=5e-2 if count > 1 else None,
+                    )
+                    for dims in ways
+                ]  # fmt: skip
+                if all(map(_is_legal, found)):
+                    made.append(found[-1])
     return made
 
 
 def _is_legal(case):
     try:
         instances([case], case.dtypes[:1])
-    except (StructInfoError, TIRError, ValueError):
+    except (StructInfoError, TIRError, TypeError, ValueError):
         return False
     return True
 
