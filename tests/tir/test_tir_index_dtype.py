@@ -193,7 +193,9 @@ def random_index(rng, leaves, load, depth):
     kind = rng.choice(
         [tir.Add, tir.Sub, tir.Mul, tir.FloorDiv, tir.FloorMod, tir.Min, tir.Max, tir.Div, tir.Mod]
         + [lambda a, b: tir.Select(a < b, a, b), lambda a, b: tir.if_then_else(a <= b, b, a)]
-        + [tir.bitwise_and, tir.bitwise_xor, tir.shift_right]
+        + [tir.bitwise_and, tir.bitwise_xor]
+        # By constructor: constants shifted too far are refused elsewhere.
+        + [lambda a, b: tir.call_intrin(to, "shift_right", a, b)]
     )
     return kind(a, b)
 
