@@ -77,6 +77,14 @@ register_config(
     "the loosest numerics label a pass may have: exact, reassociates or approximate",
     lambda value: value in NUMERICS,
 )
+register_config(
+    "target.llvm_seconds",
+    float,
+    20.0,
+    "after this LLVM compiles a kernel again with fewer passes (large ones have more time); 0: "
+    "never",
+    lambda value: 0 <= value < 1e6,
+)
 
 
 class PassContext:
@@ -206,7 +214,8 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
         raise PassError(f"PassContext: config is a dictionary, got {type(config).__name__}")
     for key, value in config.items():
         option = _option(key)
-        if not isinstance(value, option.kind) or (isinstance(value, bool) and option.kind is int):
+        kinds = (float, int) if option.kind is float else option.kind
+        if not isinstance(value, kinds) or (isinstance(value, bool) and option.kind is not bool):
             raise PassError(
                 f"PassContext: config {key!r} is a {option.kind.__name__}, "
                 f"got {type(value).__name__}: {value!r}"

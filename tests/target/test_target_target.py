@@ -174,6 +174,6 @@ def test_a_host_within_a_host_within_a_host_is_refused():
 )
 def test_what_llvm_would_end_the_process_for_is_an_error(target, message):
     with pytest.raises(CodegenError, match=message):
-        machine_of(target).create()
+        machine_of(target).check()
     with pytest.raises(CodegenError, match=message):
         cpu_model(target)

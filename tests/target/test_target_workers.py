@@ -119,7 +119,7 @@ def test_where_no_thread_can_start_this_process_compiles(cache, two_jobs, monkey
 
 def test_another_program_is_not_started_as_a_worker(cache, two_jobs, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/usr/bin/some-program")
-    monkeypatch.setattr(workers, "_worker", lambda: pytest.fail("started"))
+    monkeypatch.setattr("subprocess.Popen", lambda *a, **k: pytest.fail("started"))
     run(compile_kernels(many(3)).section, "scale2", 2)
 
 

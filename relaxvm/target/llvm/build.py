@@ -32,6 +32,7 @@ from .machine import (
     producer,
 )
 from .module import ModuleText
+from .net import prepare as prepare_llvm
 from .portable import pack_portable, unpack_portable
 from .units import CompiledUnit, Settings, Unit, finish_unit, generate_module, prepare, split
 from .vm_program import compile_functions
@@ -254,6 +255,8 @@ def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> 
             if made is not None and (not here or made.runs_here()):
                 found[i] = made
     missing = [i for i in range(len(units)) if i not in found]
+    if missing:
+        prepare_llvm()
     for i, made in zip(missing, compile_units([units[i] for i in missing], settings)):
         found[i] = made
         if key is not None:

@@ -1,6 +1,4 @@
-"""LLVM itself, through llvmlite: machines, the pass pipeline, object code. Differences of versions
-end here.
-"""
+"""For which machines LLVM makes code, and the code of a module."""
 
 from __future__ import annotations
 
@@ -10,30 +8,34 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base import CodegenError, config
-from ...runtime.locks import lock
+from ...ir import PassContext
 from ...runtime.native import rest_while_forking
+from . import passes
+from .net import compile_safely
+from .passes import Recipe
 from .probe import assembly_of_probes
 
 __all__ = ["Machine", "compile_glue", "compile_text", "host_machine", "producer"]
 
-_lock = lock()
 # About sixty calls of kernels. Beyond, code is made fast rather than well.
 _LARGE_GLUE = 1 << 17
+# Of LLVM text: up to here a kernel has the usual time, and up to there LLVM's pipeline.
+_USUAL_LINES, _MOST_LINES = 20_000, 80_000
+# No passes at all.
+_PLAIN = Recipe(0, False, False, 0)
 
 
 @functools.lru_cache(maxsize=1)
 def llvm() -> Any:
     """The llvmlite binding with all its targets ready."""
     try:
-        import llvmlite.binding as binding
+        binding = passes.prepare()
     except ImportError as error:
         raise CodegenError(
             f"cannot compile: the code generator needs llvmlite: {error}; pip install llvmlite"
         ) from error
     if not hasattr(binding, "create_pass_builder"):
         raise CodegenError(f"llvmlite {_version()} is too old: wanted 0.44 or later")
-    for prepare in ("initialize_all_targets", "initialize_all_asmprinters"):
-        getattr(binding, prepare)()
     rest_while_forking(binding)
     return binding
 
@@ -68,15 +70,12 @@ class Machine:
             return "+f16c" in self.features.split(",")
         return architecture in ("aarch64", "arm64")
 
-    def create(self, quick: bool = False) -> Any:
-        """LLVM's object for it. Raises CodegenError for a triple that this LLVM has no generator
-        for, and for CPUs and features that it does not know.
-
-        quick  whether code is to be made fast rather than well
+    def check(self) -> None:
+        """Raise CodegenError for a triple that this LLVM has no generator for, and for a CPU and
+        features that it does not know.
         """
-        binding = llvm()
         try:
-            target = binding.Target.from_triple(self.triple)
+            llvm().Target.from_triple(self.triple)
         except RuntimeError as error:
             raise CodegenError(
                 f"no code generator for the triple {self.triple!r} in {producer()}: {error}"
@@ -85,13 +84,6 @@ class Machine:
         if (self.triple, self.cpu, self.features) != (here.triple, here.cpu, here.features):
             # LLVM would end the process for what it does not like.
             assembly_of_probes(self.triple, self.cpu, self.features, producer())
-        return target.create_target_machine(
-            cpu=self.cpu,
-            features=self.features,
-            opt=0 if quick else max(self.opt_level, 1),
-            reloc="pic",
-            codemodel="default",
-        )
 
 
 def canonical_features(features: Iterable[str]) -> str:
@@ -129,33 +121,37 @@ class Compiled:
 
 
 def compile_text(
-    text: str, machine: Machine, emit: Iterable[str] = ("object",), straight: str = ""
+    text: str,
+    machine: Machine,
+    emit: Iterable[str] = ("object",),
+    straight: str = "",
+    name: str = "a module",
 ) -> Compiled:
     """Object code (and, if asked for, optimised LLVM and assembly text) of LLVM assembly.
 
     emit      any of "object", "llvm", "asm"
     straight  a second module, linked with the first, that needs none of LLVM's passes
+    name      what it is called in a warning
     """
-    wanted = set(emit)
-    unknown = wanted - {"object", "llvm", "asm"}
+    wanted = tuple(dict.fromkeys(emit))
+    unknown = set(wanted) - {"object", "llvm", "asm"}
     if unknown:
         raise CodegenError(f"cannot emit {', '.join(sorted(unknown))}; wanted object, llvm or asm")
-    binding = llvm()
-    # One at a time: LLVM objects are not shared between threads, but the pass pipeline's options
-    # are global.
-    with _lock:
-        target = machine.create()
-        context = _new_context(binding)
-        module = _parsed(binding, context, text)
-        further = _parsed(binding, context, straight) if straight else None
-        _optimise(binding, module, target, machine.opt_level)
-        if further is not None:
-            module.link_in(further)
-        return Compiled(
-            target.emit_object(module) if "object" in wanted else b"",
-            str(module) if "llvm" in wanted else "",
-            target.emit_assembly(module) if "asm" in wanted else "",
-        )
+    level = machine.opt_level
+    if text.count("\n") > _MOST_LINES:
+        # Parts of every pipeline, and of the code generator, are not linear.
+        recipes = [_PLAIN]
+    else:
+        every = Recipe(level, level > 1, level > 1, max(level, 1))
+        recipes = [
+            every,
+            every._replace(slp=False),
+            every._replace(slp=False, loops=False),
+            Recipe(1, False, False, 1),
+            _PLAIN,
+        ]
+        recipes = list(dict.fromkeys(r for r in recipes if (r.level or 0) <= level))
+    return _compiled(text, machine, recipes, wanted, straight, name)
 
 
 def compile_glue(text: str, machine: Machine) -> bytes:
@@ -171,81 +167,30 @@ def compile_glue(text: str, machine: Machine) -> bytes:
         the same, quickly        4 +  3     4 +  4    1000 +  84      312    873
         two of them, quickly     2 +  2     3 +  3      27 +  53      311    880
     """
-    large = len(text) > _LARGE_GLUE
-    binding = llvm()
-    with _lock:
-        target = machine.create(quick=large)
-        module = _parsed(binding, _new_context(binding), text)
-        options = binding.create_pipeline_tuning_options(speed_level=1)
-        builder = binding.create_pass_builder(target, options)
-        passes = _glue_passes(binding, builder, large)
-        _run(binding, passes, module, builder)
-        return bytes(target.emit_object(module))
+    few = len(text) > _LARGE_GLUE
+    recipe = Recipe(None, False, False, 0 if few else max(machine.opt_level, 1))
+    return _compiled(text, machine, [recipe, _PLAIN], ("object",), "", "VM functions").object
 
 
-def _glue_passes(binding: Any, builder: Any, large: bool) -> Any:
-    passes = binding.create_new_module_pass_manager()
-    if not hasattr(passes, "add_sroa_pass"):
-        # llvmlite 0.44 has few passes by themselves.
-        return builder.getModulePassManager()
-    passes.add_always_inliner_pass()
-    passes.add_global_dead_code_eliminate_pass()
-    passes.add_sroa_pass()
-    passes.add_sccp_pass()
-    passes.add_simplify_cfg_pass()
-    if not large:
-        passes.add_instruction_combine_pass()
-        passes.add_simplify_cfg_pass()
-    return passes
-
-
-def _parsed(binding: Any, context: Any, text: str) -> Any:
-    """Raises CodegenError for what is no LLVM assembly."""
-    try:
-        module = binding.parse_assembly(text, context=context)
-        if config.checks_enabled():
-            module.verify()
-    except RuntimeError as error:
-        raise CodegenError(f"LLVM refuses the generated module: {error}") from None
-    return module
-
-
-def _new_context(binding: Any) -> Any:
-    """A context in which pointers have no element type: the default from llvmlite 0.45 on."""
-    import llvmlite
-
-    if getattr(llvmlite, "opaque_pointers_enabled", True):
-        return binding.create_context()
-    return binding.context.ContextRef(binding.ffi.lib.LLVMPY_ContextCreate(True))
-
-
-def _optimise(binding: Any, module: Any, target: Any, level: int) -> None:
-    """LLVM's own pipeline.
-
-    Measured on twelve kernels (GEMM, two convolutions, pooling, softmax, layer norm, gelu, take,
-    transpose, column sums, concat, GEMV; Zen 3, LLVM 22), processor time of LLVM and of the kernel
-    against level 2 with all three options:
-
-        without SLP                a tenth faster to compile; depthwise convolution 3.9 times slower
-        without unrolling          a tenth to a third; pooling 5.8, depthwise convolution 3.9
-        level 1, vectoriser only   a third to a half; the same two 5.8 and 3.4
-        level 3                    a twentieth slower to compile; no kernel faster beyond noise
-
-    So none of them goes: what loops nobody has scheduled need, scheduled ones pay little for.
-    """
-    options = binding.create_pipeline_tuning_options(speed_level=level)
-    options.loop_vectorization = level > 1
-    options.slp_vectorization = level > 1
-    options.loop_unrolling = level > 1
-    builder = binding.create_pass_builder(target, options)
-    _run(binding, builder.getModulePassManager(), module, builder)
-
-
-def _run(binding: Any, passes: Any, module: Any, builder: Any) -> None:
-    try:
-        passes.run(module, builder)
-    finally:
-        # llvmlite's own disposal is hidden behind one that does nothing: 90 KB a compilation.
-        if type(passes)._dispose is binding.ffi.ObjectRef._dispose:
-            binding.newpassmanagers.NewPassManager._dispose(passes)
-            passes.detach()
+def _compiled(
+    text: str,
+    machine: Machine,
+    recipes: list[Recipe],
+    emit: tuple[str, ...],
+    straight: str,
+    name: str,
+) -> Compiled:
+    machine.check()
+    request = {
+        "triple": machine.triple,
+        "cpu": machine.cpu,
+        "features": machine.features,
+        "text": text,
+        "straight": straight,
+        "emit": emit,
+        "verify": config.checks_enabled(),
+    }
+    seconds = PassContext.current().get("target.llvm_seconds")
+    seconds *= max(1.0, text.count("\n") / _USUAL_LINES)
+    code, llvm_text, assembly = compile_safely(request, recipes, name, seconds, llvm)
+    return Compiled(code, llvm_text.decode(), assembly.decode())

@@ -2,29 +2,26 @@
 
 Lists of CPUs grow old, and features given by hand may contradict each other; worse, LLVM ends the
 process for a CPU that does not fit the triple, and for an intrinsic of an instruction that the
-machine lacks. So LLVM is asked: a process of its own compiles a few lines for the machine, and the
-instructions in the assembly tell. The answer is kept on disk. Of this computer the features are
-known without.
+machine lacks. So LLVM is asked, in a process of its own (`net.py`): it compiles a few lines for the
+machine, and the instructions in the assembly tell. The answer is kept on disk. Of this computer the
+features are known without.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import pathlib
 import re
-import subprocess
-import sys
 
 from ...base import CodegenError
 from ...runtime.disk_cache import DiskCache
+from .net import WorkerLost, llvm_answer
+from .passes import Recipe
 
 __all__ = ["ARM", "X86", "assembly_of_probes"]
 
 X86 = ("x86_64", "amd64", "i686", "i386")
 ARM = ("aarch64", "arm64")
-_CHILD = pathlib.Path(__file__).with_name("probe_child.py")
-_SECONDS = 60
+_SECONDS = 60.0
 _answers = DiskCache("machines", 1 << 22)
 _UNKNOWN = re.compile(r"'([^'\n]*)' is not a recognized (processor|feature)")
 
@@ -131,25 +128,33 @@ def assembly_of_probes(triple: str, cpu: str, features: str, producer: str) -> s
 
 
 def _asked(triple: str, cpu: str, features: str, text: str) -> str:
-    request = {"path": sys.path, "triple": triple, "cpu": cpu, "features": features, "text": text}
     where = f"target {triple}" + (f" -mcpu={cpu}" if cpu else "")
     if "help" in (cpu, *(f.lstrip("+-") for f in features.split(","))):
         # To LLVM that is no name, but a wish for a list.
         raise CodegenError(f"{where}: 'help' names no CPU and no feature")
-    if not sys.executable:
-        raise CodegenError(f"{where}: cannot be checked, for this Python has no executable")
+    request = {
+        "triple": triple,
+        "cpu": cpu,
+        "features": features,
+        "text": text,
+        "straight": "",
+        "emit": ("object", "asm"),
+        "verify": False,
+        "recipe": tuple(Recipe(0, False, False, 1)),
+        "seconds": _SECONDS,
+    }
+    reason = None
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", str(_CHILD)],
-            input=json.dumps(request),
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        _, _, assembly, noise = llvm_answer(request, None)
+    except OSError as error:
         raise CodegenError(f"{where}: could not be checked: {error}") from None
-    unknown = _UNKNOWN.search(done.stderr)
+    except WorkerLost as lost:
+        noise = lost.noise
+        lines = [line for line in noise.splitlines() if line.strip()]
+        reason = next((x for x in lines if x.startswith("LLVM ERROR:")), (lines or [str(lost)])[-1])
+    except RuntimeError as error:
+        noise, reason = "", str(error)
+    unknown = _UNKNOWN.search(noise)
     if unknown is not None:
         name, what = unknown[1].lstrip("+-"), unknown[2]
         option = "-mcpu" if what == "processor" else "-mattr"
@@ -157,12 +162,10 @@ def _asked(triple: str, cpu: str, features: str, text: str) -> str:
             f"{where}: LLVM knows no {what} {name!r} for this architecture; correct {option}, or "
             "give the triple that it belongs to (-mtriple=aarch64-linux-gnu, ...)"
         )
-    if done.returncode != 0:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        reason = next((x for x in lines if x.startswith("LLVM ERROR:")), (lines or ["?"])[-1])
+    if reason is not None:
         raise CodegenError(
             f"{where}: LLVM has no code for this machine: "
             f"{reason.removeprefix('LLVM ERROR: ')[:300]}"
             + (f"\n  with the features {features[:500]}" if features else "")
         )
-    return done.stdout
+    return str(assembly.decode())

@@ -299,7 +299,8 @@ def finish_unit(
     generated = _generated(mine, list(unit.names), settings, stems, externs)
     inner = [generated.inner(gv) for gv in unit.names]
     inner_text, wrappers = generated.parts
-    code = compile_text(inner_text, settings.machine, straight=wrappers).object
+    name = next(iter(unit.names.values()))[0]
+    code = compile_text(inner_text, settings.machine, straight=wrappers, name=name).object
     return CompiledUnit(
         code,
         portable,
