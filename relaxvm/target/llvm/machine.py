@@ -15,7 +15,7 @@ from .net import compile_safely
 from .passes import Recipe
 from .probe import assembly_of_probes
 
-__all__ = ["Machine", "compile_glue", "compile_text", "host_machine", "producer"]
+__all__ = ["Machine", "compile_glue", "compile_text", "has_maximum", "host_machine", "producer"]
 
 # About sixty calls of kernels. Beyond, code is made fast rather than well.
 _LARGE_GLUE = 1 << 17
@@ -51,6 +51,14 @@ def producer() -> str:
     """Who makes the object code."""
     version = ".".join(map(str, llvm().llvm_version_info))
     return f"llvmlite {_version()}, LLVM {version}"
+
+
+@functools.lru_cache(maxsize=1)
+def has_maximum() -> bool:
+    """Whether there is code for `llvm.maximum` on every machine: LLVM 15, of llvmlite 0.44, ends
+    the process for it on x86.
+    """
+    return bool(llvm().llvm_version_info[0] >= 18)
 
 
 @dataclass(frozen=True)

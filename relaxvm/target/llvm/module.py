@@ -51,6 +51,7 @@ class ModuleText:
         self._constants: dict[str, str] = {}
         self._constant_bytes = 0
         self._functions: list[str] = []
+        self._scalar_loops = 0
 
     def call_function(self, g: Any, node: Any, parts: list[str]) -> str:
         """Emit a call of another function of the module. Only a whole module can."""
@@ -107,6 +108,11 @@ class ModuleText:
             number = self._failure_numbers[message] = len(self.failures)
         return number
 
+    def scalar_loop(self) -> str:
+        """What the branch of a loop carries that LLVM must not make vectors of."""
+        self._scalar_loops += 1
+        return f", !llvm.loop !{self._scalar_loops}"
+
     def add(self, function: str) -> None:
         """Append a definition."""
         self._functions.append(function)
@@ -122,4 +128,8 @@ class ModuleText:
             *(constant for each in every for constant in each._constants.values()),
             *(line for name, line in declared.items() if name not in defined),
         ]
+        loops = range(1, self._scalar_loops + 1)
+        functions += [f"!{i} = distinct !{{!{i}, !0}}" for i in loops]
+        if loops:
+            functions.append('!0 = !{!"llvm.loop.vectorize.enable", i1 false}')
         return "\n".join(parts) + "\n\n" + "\n\n".join(functions) + "\n"

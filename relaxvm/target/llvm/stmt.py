@@ -25,8 +25,6 @@ from ...ir import (
     Call,
     IntImm,
     Intrinsic,
-    Max,
-    Min,
     Mul,
     PrimExpr,
     StringImm,
@@ -57,7 +55,7 @@ from .expr import ExprEmitter, access_index
 from .module import ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
-from .streams import fence, is_streamed, past_caches
+from .streams import coefficients, fence, is_streamed, past_caches
 from .text import FunctionText, value_type
 
 __all__ = ["KernelEmitter", "constant_bytes"]
@@ -71,6 +69,9 @@ STACK_BYTES = 16384
 _ALIGN = 64
 _LOCAL = f" noalias align {_ALIGN}"
 _INT64 = DataType("int64")
+# Stores seven 64-bit elements apart become shuffles of 56 elements. Where those are read again, LLVM
+# 22 ends the process for machines with AVX-512.
+_NO_INTERLEAVING = 7
 _OUT_OF_MEMORY = "out of memory for a local buffer"
 
 
@@ -112,6 +113,7 @@ class KernelEmitter(ExprEmitter):
         self.threads = "%threads"
         self.uses_threads = False
         self.unfenced: list[FunctionText] = []
+        self._scalar_loops: set[Var] = set()
         self._slots: list[str] = []
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
@@ -206,7 +208,11 @@ class KernelEmitter(ExprEmitter):
     def store_element(self, stmt: BufferStore) -> Steps:
         if stmt.buffer.data in self._read_only:
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
-        index = self.evaluate(access_index(stmt.indices))
+        place = access_index(stmt.indices)
+        if stmt.value.dtype.bits == 64:
+            steps = coefficients(place).items()
+            self._scalar_loops |= {var for var, step in steps if abs(step) == _NO_INTERLEAVING}
+        index = self.evaluate(place)
         value = self._reduction_step(stmt) if self._reassociates else None
         if value is None:
             value = self.evaluate(stmt.value)
@@ -216,11 +222,11 @@ class KernelEmitter(ExprEmitter):
         yield from ()
 
     def _reduction_step(self, stmt: BufferStore) -> str | None:
-        """The value of ``X[i] = X[i] + e``, ``X[i] * e`` or ``max(X[i], e)``, whose order does not
-        matter: so LLVM may keep several partial results. None for other stores.
+        """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may keep
+        several partial results. None for other stores.
         """
         value, dtype = stmt.value, stmt.value.dtype
-        if type(value) not in (Add, Mul, Max, Min) or dtype.element not in ("float32", "float64"):
+        if type(value) not in (Add, Mul) or dtype.element not in ("float32", "float64"):
             return None
         old, step = value.a, value.b  # type: ignore[attr-defined]
         own = BufferLoad(stmt.buffer, stmt.indices)
@@ -229,11 +235,6 @@ class KernelEmitter(ExprEmitter):
         if old is not own:
             return None
         of = value_type(dtype)
-        if type(value) in (Max, Min):
-            name = "llvm.maximum" if type(value) is Max else "llvm.minimum"
-            args = (self.evaluate(old), self.evaluate(step))
-            # Which zero is taken depends on the order, which is free.
-            return self.intrinsic(name, of, *args, flags="nsz")
         # Vectors are partial results already: their order is the schedule's.
         flags = "contract" if dtype.lanes > 1 else "reassoc contract"
         if type(value) is Mul:
@@ -328,8 +329,9 @@ class KernelEmitter(ExprEmitter):
             )
             text.emit(f"  {following} = add nuw nsw i64 {counter}, 1")
             again = self.op("icmp ne", "i64", following, extent)
-            # No hints: LLVM warns on the user's stderr about each that it cannot follow.
-            text.branch(again, body, end)
+            # No other hints: LLVM warns on the user's stderr about each that it cannot follow.
+            hint = self.module.scalar_loop() if stmt.loop_var in self._scalar_loops else ""
+            text.branch(again, body, end + hint)
             text.start(end)
 
     @staticmethod

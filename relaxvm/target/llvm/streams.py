@@ -15,13 +15,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...ir import Add, IntImm, Mul, PrimExpr, Sub, Var, walk
+from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, walk
 from ...tir import NONTEMPORAL, BufferStore, For, ForKind
 
 if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
 
-__all__ = ["fence", "is_streamed", "nontemporal", "past_caches"]
+__all__ = ["coefficients", "fence", "is_streamed", "nontemporal", "past_caches"]
 
 # No vector is wider, nor a line of a cache narrower, on what we generate code for.
 _ALIGN = 64
@@ -107,3 +107,31 @@ def multiple_of(e: PrimExpr) -> int:
         else:
             made.append(1)
     return made[0]
+
+
+_MOST_TERMS = 64
+
+
+def coefficients(e: PrimExpr) -> dict[Var, int]:
+    """By which constant each variable is multiplied in a sum; those in other terms are left out, and
+    all in a long sum.
+    """
+    found: dict[Var, int] = {}
+    terms = [(e, 1)]
+    for _ in range(_MOST_TERMS):
+        if not terms:
+            return found
+        term, factor = terms.pop()
+        if isinstance(term, Var):
+            found[term] = found.get(term, 0) + factor
+        elif isinstance(term, Cast):
+            terms.append((term.value, factor))
+        elif isinstance(term, (Add, Sub)):
+            terms.append((term.a, factor))
+            terms.append((term.b, factor if isinstance(term, Add) else -factor))
+        elif isinstance(term, Mul):
+            for a, b in ((term.a, term.b), (term.b, term.a)):
+                if isinstance(b, IntImm):
+                    terms.append((a, factor * b.value))
+                    break
+    return {}

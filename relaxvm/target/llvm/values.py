@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ...base import FLOAT8_TYPES, CodegenError, DataType
 from ...ir.expr import wrap_int
+from .machine import has_maximum
 from .module import ModuleText
 from .text import (
     FunctionText,
@@ -98,6 +99,11 @@ class Values:
     def min_max(self, relation: str, dtype: DataType, a: str, b: str) -> str:
         """The lesser (`relation` lt) or greater (gt); NaN if either is NaN."""
         of = value_type(dtype)
+        if dtype.is_float and has_maximum():
+            # One use of each operand. Comparing and choosing takes three, and some of LLVM's
+            # passes follow all paths through a chain: 3 ** n for n values.
+            name = "llvm.maximum" if relation == "gt" else "llvm.minimum"
+            return self.intrinsic(name, of, a, b, flags="nsz")
         chosen = self.select(dtype.lanes, self.compare(relation, dtype, a, b), of, a, b)
         if not dtype.is_float:
             return chosen
