@@ -69,8 +69,8 @@ STACK_BYTES = 16384
 _ALIGN = 64
 _LOCAL = f" noalias align {_ALIGN}"
 _INT64 = DataType("int64")
-# Stores seven 64-bit elements apart become shuffles of 56 elements. Where those are read again, LLVM
-# 22 ends the process for machines with AVX-512.
+# Stores seven 64-bit elements apart become shuffles of 56 elements. Where those are read again,
+# LLVM 22 ends the process for machines with AVX-512.
 _NO_INTERLEAVING = 7
 _OUT_OF_MEMORY = "out of memory for a local buffer"
 
@@ -222,8 +222,8 @@ class KernelEmitter(ExprEmitter):
         yield from ()
 
     def _reduction_step(self, stmt: BufferStore) -> str | None:
-        """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may keep
-        several partial results. None for other stores.
+        """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may
+        keep several partial results. None for other stores.
         """
         value, dtype = stmt.value, stmt.value.dtype
         if type(value) not in (Add, Mul) or dtype.element not in ("float32", "float64"):

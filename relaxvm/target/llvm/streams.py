@@ -113,8 +113,8 @@ _MOST_TERMS = 64
 
 
 def coefficients(e: PrimExpr) -> dict[Var, int]:
-    """By which constant each variable is multiplied in a sum; those in other terms are left out, and
-    all in a long sum.
+    """By which constant each variable is multiplied in a sum; those in other terms are left out,
+    and all in a long sum.
     """
     found: dict[Var, int] = {}
     terms = [(e, 1)]

@@ -1,0 +1,352 @@
+"""No loop function ends the process in LLVM, or keeps it there: workers that die, hang or cannot
+be started; and what once made them.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from test_target_units import many, run
+
+import relaxvm
+from relaxvm import relax, te, tir
+from relaxvm.base import CodegenError
+from relaxvm.ir import IRModule, PassContext
+from relaxvm.target import build, compile_kernels
+from relaxvm.target.llvm import machine, net, passes, units
+from relaxvm.target.llvm.build import machine_of
+from relaxvm.target.llvm.machine import compile_text, host_machine
+
+TEXT = "define i32 @f(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}\n"
+
+# A worker in which LLVM has a fault of its own: it runs these lines before it compiles.
+FAULTY = """
+import importlib.util, os, sys, time
+sys.path[:] = sys.argv[1:]
+spec = importlib.util.spec_from_file_location("passes", {path!r})
+passes = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(passes)
+work = passes.work
+def faulty(binding, request):
+    recipe = passes.Recipe(*request["recipe"])
+    {fault}
+    return work(binding, request)
+passes.work = faulty
+passes.serve()
+"""
+
+
+@pytest.fixture
+def faulty(cache, tmp_path, monkeypatch):
+    """Makes workers that do as they are told."""
+
+    def use(fault):
+        program = tmp_path / "faulty.py"
+        program.write_text(FAULTY.format(path=str(passes.__file__), fault=fault or "pass"))
+        net._end()
+        monkeypatch.setattr(net, "_PROGRAM", program)
+
+    monkeypatch.setattr(net, "_here", False)
+    yield use
+    net._end()
+
+
+def maxima():
+    """out[i, j] = max over k in range(1) of a[j * 2 + 1]; rows[i] = sum over j of out[i, j]."""
+    a = te.placeholder((17,), "uint64", "a")
+    k, j = te.reduce_axis((0, 1), "k"), te.reduce_axis((0, 7), "j")
+    out = te.compute((8, 7), lambda i, j: te.max(a[j * 2 + 1], axis=k), "out")
+    rows = te.compute((8,), lambda i: te.sum(out[i, j], axis=j), "rows")
+    return IRModule({"main": te.create_prim_func([a, out, rows])})
+
+
+def copies(rows, dtype, step):
+    """The same without a reduction, and wider."""
+    a = te.placeholder((30,), dtype, "a")
+    out = te.compute((rows, 7), lambda i, j: a[j * step + 1], "out")
+    j = te.reduce_axis((0, 7), "j")
+    sums = te.compute((rows,), lambda i: te.sum(out[i, j], axis=j), "sums")
+    return IRModule({"main": te.create_prim_func([a, out, sums])})
+
+
+def split_maximum(dtype):
+    """out[y, i, j] = max over k of a[y + 2, k], k split by 3; then row sums."""
+    a = te.placeholder((5, 17), dtype, "a")
+    k, last = te.reduce_axis((0, 17), "k"), te.reduce_axis((0, 15), "j")
+    out = te.compute((3, 17, 15), lambda y, i, j: te.max(a[y + 2, k], axis=k), "out")
+    rows = te.compute((3, 17), lambda y, i: te.sum(out[y, i, last], axis=last), "rows")
+    schedule = tir.Schedule(IRModule({"main": te.create_prim_func([a, out, rows])}))
+    schedule.split(schedule.get_loops(schedule.get_block("out"))[-1], [None, 3])
+    return schedule.mod
+
+
+# -- the known cases, without the net --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cpu", ["znver4", "znver5", "sapphirerapids", "skylake-avx512", "haswell"])
+@pytest.mark.parametrize(
+    "mod", [maxima(), copies(16, "uint64", 2), copies(24, "float64", 2)], ids=["max", "16", "24"]
+)
+def test_stores_seven_apart_that_are_read_again_compile_for_every_cpu(cache, cpu, mod):
+    with warnings.catch_warnings(), PassContext(config={"target.llvm_seconds": 60.0}):
+        # A warning of the net would be an error.
+        warnings.simplefilter("error")
+        compile_kernels(mod, f"llvm -mtriple=x86_64-unknown-linux-gnu -mcpu={cpu}")
+
+
+def test_stores_seven_apart_give_what_numpy_gives():
+    a = np.arange(17, dtype="uint64") * 3
+    out, rows = np.zeros((8, 7), "uint64"), np.zeros(8, "uint64")
+    build(maxima())["main"](a, out, rows)
+    want = np.broadcast_to(a[np.arange(7) * 2 + 1], (8, 7))
+    np.testing.assert_array_equal(out, want)
+    np.testing.assert_array_equal(rows, want.sum(axis=1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_a_split_maximum_is_no_riddle_for_llvm(cache, dtype):
+    mod = split_maximum(dtype)
+    a = np.random.default_rng(0).integers(-9, 9, (5, 17)).astype(dtype)
+    out, rows = np.zeros((3, 17, 15), dtype), np.zeros((3, 17), dtype)
+    # It took 40 s; nothing warns, so a twentieth of that was enough.
+    with PassContext(config={"target.llvm_seconds": 20.0}):
+        build(mod)["main"](a, out, rows)
+    want = np.broadcast_to(a[2:].max(axis=1)[:, None, None], out.shape)
+    np.testing.assert_array_equal(out, want)
+    np.testing.assert_array_equal(rows, want.sum(axis=2))
+
+
+def test_a_chain_of_maxima_uses_each_value_once():
+    text = units.generate_module(split_maximum("float32"), units.Settings(machine_of(None))).text
+    assert "@llvm.maximum.f32" in text
+    assert "fcmp" not in text
+
+
+# -- workers that fail -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "tried", "instead"),
+    [
+        ("if recipe.slp: os.abort()", "level 2 it ended", "level 2 without SLP "),
+        ("if recipe.loops: os.abort()", "without SLP it ended", "vectorised loops and unrolling "),
+        ("if recipe.level == 2: os._exit(3)", "unrolling it ended", "with level 1 "),
+        ("if recipe.level: os.abort()", "with level 1 it ended", "with level 0 "),
+    ],
+)
+def test_a_kernel_that_llvm_dies_of_is_compiled_with_fewer_passes(faulty, fault, tried, instead):
+    faulty("sys.stderr.write('Node is not in map!'); sys.stderr.flush()\n    " + fault)
+    with pytest.warns(RuntimeWarning) as caught:
+        section = compile_kernels(many(1)).section
+    (message,) = (str(w.message) for w in caught)
+    assert message.startswith("scale0: LLVM failed")
+    assert tried in message
+    assert instead in message
+    file = pathlib.Path(message.split("attach ")[1].split(";")[0])
+    text = file.read_text()
+    assert "; kernel scale0\n; machine " in text
+    assert "; Node is not in map!" in text
+    assert "define hidden i32 @relaxvm_inner_scale" in text
+    run(section, "scale0", 0)
+
+
+def test_a_kernel_that_llvm_dies_of_whatever_it_does_is_an_error(faulty):
+    faulty("os.abort()")
+    with pytest.raises(CodegenError, match="scale0: LLVM failed.*level 0.*nothing safer"):
+        compile_kernels(many(1))
+    # The next is another matter.
+    faulty("")
+    run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+def test_a_kernel_that_keeps_llvm_busy_is_compiled_with_fewer_passes(faulty):
+    faulty("recipe.loops and time.sleep(1000)")
+    with (
+        PassContext(config={"target.llvm_seconds": 0.3}),
+        pytest.warns(RuntimeWarning, match=r"level 2 it took more than 0\.3 s.*unrolling instead"),
+    ):
+        section = compile_kernels(many(1)).section
+    run(section, "scale0", 0)
+
+
+def test_a_kernel_that_never_ends_is_an_error_that_names_the_limit(faulty):
+    faulty("time.sleep(1000)")
+    with (
+        PassContext(config={"target.llvm_seconds": 0.02}),
+        pytest.raises(CodegenError, match=r"scale0.*took more.*target\.llvm_seconds"),
+    ):
+        compile_kernels(many(1))
+
+
+def test_functions_of_the_virtual_machine_have_the_same_net(faulty):
+    x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
+    b = relax.BlockBuilder()
+    with b.function("main", [x]):
+        b.emit_func_output(b.emit(relax.op.add(x, x)))
+    faulty("if recipe.level is None: os.abort()")
+    with pytest.warns(RuntimeWarning, match=r"VM functions: LLVM failed.*level 0 instead"):
+        vm = relax.VirtualMachine(relax.build(b.get(), "llvm"), relaxvm.cpu())
+    np.testing.assert_array_equal(vm["main"](np.ones(4, "float32")).numpy(), 2 * np.ones(4))
+
+
+def test_what_llvm_refuses_is_refused_once(faulty):
+    faulty("")
+    with pytest.raises(CodegenError, match="LLVM refuses the generated module"):
+        compile_text("this is no module", host_machine())
+    assert compile_text(TEXT, host_machine()).object
+
+
+def test_a_worker_that_was_killed_while_it_waited_is_replaced_without_a_word(cache):
+    assert compile_text(TEXT, host_machine()).object
+    assert compile_text(TEXT, host_machine()).object
+    net._worker.kill()
+    net._worker._process.wait()
+    assert compile_text(TEXT, host_machine()).object
+
+
+def test_workers_serve_one_build_after_the_other(cache):
+    compile_text(TEXT, host_machine())
+    first = net._worker
+    compile_kernels(many(3))
+    assert net._worker is first
+    assert first.asked >= 4
+
+
+@pytest.mark.parametrize("fault", ["", "os._exit(1)", "print('hello' * 9, flush=True)"])
+def test_without_a_worker_llvm_runs_here(faulty, tmp_path, monkeypatch, fault):
+    faulty("")
+    # No such program; one that ends at once; one that says something else.
+    program = tmp_path / "broken.py"
+    if fault:
+        program.write_text(f"import os\n{fault}")
+    monkeypatch.setattr(net, "_PROGRAM", program)
+    run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+@pytest.mark.parametrize("error", [OSError(1, "not permitted"), BlockingIOError(), ValueError()])
+def test_where_no_process_can_be_started_llvm_runs_here(faulty, monkeypatch, error):
+    faulty("")
+
+    def refuse(*args, **options):
+        raise error
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+def test_within_another_program_llvm_runs_here(faulty, monkeypatch):
+    faulty("os.abort()")
+    monkeypatch.setattr(sys, "executable", "/usr/bin/some-program")
+    run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+def test_an_interrupt_ends_the_worker(faulty, monkeypatch):
+    faulty("time.sleep(1000)")
+    main = threading.main_thread().ident
+    timer = threading.Timer(1.0, lambda: signal.pthread_kill(main, signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        compile_kernels(many(1))
+    timer.join()
+    faulty("")
+    run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+def test_where_no_folder_can_be_written_the_warning_says_so(faulty, monkeypatch, tmp_path):
+    faulty("if recipe.slp: os.abort()")
+    nowhere = tmp_path / "file"
+    nowhere.write_text("")
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(nowhere / "cache"))
+    monkeypatch.setattr(net.tempfile, "gettempdir", lambda: str(nowhere))
+    with pytest.warns(RuntimeWarning, match="no folder"):
+        run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+# -- processes of every kind -----------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import test_target_units as t
+def work(i=0):
+    t.run(t.compile_kernels(t.many(i + 1)).section, f"scale{i}", i)
+"""
+KINDS = {
+    "closed stdin, stdout and stderr": "[os.close(fd) for fd in (0, 1, 2)]\nwork()",
+    "fork": (
+        "work()\npid = os.fork()\nwork(1)\nif pid == 0: os._exit(0)\n"
+        "assert os.waitpid(pid, 0)[1] == 0\nwork(2)"
+    ),
+    "a daemon of multiprocessing": (
+        "import multiprocessing\nwork()\n"
+        "p = multiprocessing.get_context('fork').Process(target=work, args=(1,), daemon=True)\n"
+        "p.start(); p.join(); assert p.exitcode == 0"
+    ),
+    # The worker does not import the program, which has no guard.
+    "spawn without a guard": "work()",
+    "children that nobody waits for": (
+        "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwork()"
+    ),
+    "no temporary folder": "import tempfile\ntempfile.tempdir = '/nonexistent'\nwork()",
+    "threads": (
+        "import threading\nfailed = []\n"
+        "threading.excepthook = lambda a: failed.append(a)\n"
+        "ts = [threading.Thread(target=work, args=(i,)) for i in range(4)]\n"
+        "[t.start() for t in ts]; [t.join() for t in ts]\nassert not failed"
+    ),
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_process_compiles_and_leaves_nobody_behind(kind, tmp_path):
+    program = tmp_path / "program.py"
+    show = "\nfrom relaxvm.target.llvm import net\nwith open(sys.argv[2], 'w') as file:\n"
+    show += "    file.write(str(net._worker._process.pid))\n"
+    program.write_text(textwrap.dedent(PROGRAM) + KINDS[kind] + show)
+    root = os.path.dirname(os.path.dirname(relaxvm.__file__))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program, os.path.dirname(__file__), tmp_path / "pid"],
+        env={**os.environ, "PYTHONPATH": root, "RELAXVM_CACHE": "0"},
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-900:]
+    assert done.stderr == b""
+    worker = int((tmp_path / "pid").read_text())
+    until = time.monotonic() + 20
+    while os.path.exists(f"/proc/{worker}") and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{worker}")
+
+
+# -- growth ----------------------------------------------------------------------------------------
+
+
+def test_recipes_get_safer():
+    seen = []
+
+    def record(request, recipes, *rest):
+        seen.extend(recipes)
+        return b"", b"", b""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "compile_safely", record)
+        compile_text(TEXT, host_machine())
+    assert [str(r) for r in seen] == [
+        "level 2",
+        "level 2 without SLP",
+        "level 2 without SLP, vectorised loops and unrolling",
+        "level 1",
+        "level 0",
+    ]
