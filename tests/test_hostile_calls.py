@@ -163,6 +163,8 @@ def test_without_llvmlite_kernels_say_what_to_install(rt, tmp_path):
 _COMPILE_OFTEN = """
     import resource
     from relaxvm.target.llvm.machine import compile_text, host_machine
+    from relaxvm.target.llvm.net import in_this_process
+    in_this_process()
     text = "define i32 @f(i32 %x) {\\n  %y = add i32 %x, 1\\n  ret i32 %y\\n}\\n"
     machine = host_machine()
     def used():

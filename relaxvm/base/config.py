@@ -4,7 +4,7 @@ RELAXVM_CACHE_DIR   where keys and compiled kernels are kept (default: the user'
                     "relaxvm")
 RELAXVM_CACHE       0 neither takes compiled kernels from there nor keeps them
 RELAXVM_BUILD_JOBS  most processes that compile kernels at once (default: one per core; 1: only the
-                    process that builds)
+                    process that builds, and LLVM's)
 RELAXVM_CHECKS      1 freezes IR nodes and verifies after every pass (all tests run so)
 """
 

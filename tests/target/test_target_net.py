@@ -21,11 +21,12 @@ from test_target_units import many, run
 import relaxvm
 from relaxvm import relax, te, tir
 from relaxvm.base import CodegenError
-from relaxvm.ir import IRModule, PassContext
+from relaxvm.ir import IRModule, PassContext, Var, const
 from relaxvm.target import build, compile_kernels
 from relaxvm.target.llvm import machine, net, passes, units
 from relaxvm.target.llvm.build import machine_of
 from relaxvm.target.llvm.machine import compile_text, host_machine
+from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer, seq
 
 TEXT = "define i32 @f(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}\n"
 
@@ -250,14 +251,20 @@ def test_within_another_program_llvm_runs_here(faulty, monkeypatch):
     run(compile_kernels(many(1)).section, "scale0", 0)
 
 
-def test_an_interrupt_ends_the_worker(faulty, monkeypatch):
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="sends a signal")
+def test_an_interrupt_ends_the_worker(faulty):
     faulty("time.sleep(1000)")
     main = threading.main_thread().ident
     timer = threading.Timer(1.0, lambda: signal.pthread_kill(main, signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        compile_kernels(many(1))
-    timer.join()
+    # What a shell starts in the background ignores it.
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            compile_kernels(many(1))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, former)
     faulty("")
     run(compile_kernels(many(1)).section, "scale0", 0)
 
@@ -333,20 +340,63 @@ def test_every_kind_of_process_compiles_and_leaves_nobody_behind(kind, tmp_path)
 # -- growth ----------------------------------------------------------------------------------------
 
 
-def test_recipes_get_safer():
-    seen = []
+def test_recipes_get_safer_and_large_kernels_begin_with_safe_ones():
+    def names(level, lines):
+        return [str(recipe) for recipe in machine._recipes(level, lines)]
 
-    def record(request, recipes, *rest):
-        seen.extend(recipes)
-        return b"", b"", b""
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "compile_safely", record)
-        compile_text(TEXT, host_machine())
-    assert [str(r) for r in seen] == [
+    every = [
         "level 2",
         "level 2 without SLP",
         "level 2 without SLP, vectorised loops and unrolling",
         "level 1",
         "level 0",
     ]
+    assert names(2, 10_000) == every
+    assert names(2, 30_000) == every[2:]
+    assert names(2, 50_000) == ["level 0"]
+    assert names(1, 10) == ["level 1", "level 0"]
+    assert names(0, 10)[-1] == "level 0"
+
+
+def statements(count):
+    """B[k] = A[(i + k) % 64] % A[(3 * i + k) % 64] for all k, over i."""
+    i = Var("i", "int64")
+    a, b = decl_buffer((64,), "int32", "A"), decl_buffer((count,), "int32", "B")
+    stores = [
+        BufferStore(b, tir.floormod(a[(i + k) % 64], a[(i * 3 + k) % 64]), (const(k, "int64"),))
+        for k in range(count)
+    ]
+    body = For(i, const(0, "int64"), const(64, "int64"), "serial", seq(*stores))
+    handles = [Var("A", "handle"), Var("B", "handle")]
+    attrs = {"global_symbol": "main", "tir.noalias": True}
+    return IRModule({"main": PrimFunc(handles, body, None, dict(zip(handles, (a, b))), attrs)})
+
+
+def test_llvm_gets_twice_the_lines_for_twice_the_statements():
+    settings = units.Settings(machine_of(None))
+    lines = [units.generate_module(statements(n), settings).text.count("\n") for n in (100, 200)]
+    assert lines[1] < 2.05 * lines[0]
+
+
+@pytest.mark.slow
+def test_a_kernel_of_many_statements_is_compiled(cache):
+    mod = statements(5000)
+    a, b = np.arange(3, 67, dtype="int32"), np.zeros(5000, "int32")
+    build(mod)["main"](a, b)
+    k = np.arange(5000)
+    np.testing.assert_array_equal(b, a[(63 + k) % 64] % a[(63 * 3 + k) % 64])
+
+
+def test_unrolling_has_a_budget_for_the_whole_function():
+    a = decl_buffer((1 << 20,), "int32", "A")
+    loops = []
+    for base in range(0, 40_000, 1000):
+        k = Var("k", "int64")
+        store = BufferStore(a, a[k * 3 + base] + 1, (k * 3 + base,))
+        loops.append(For(k, const(0, "int64"), const(400, "int64"), "unroll", store))
+    handle = Var("A", "handle")
+    fn = PrimFunc([handle], seq(*loops), None, {handle: a}, {"global_symbol": "main"})
+    text = units.generate_module(IRModule({"main": fn}), units.Settings(machine_of(None))).text
+    # 40 loops of 400 iterations are 16,000 stores.
+    assert text.count("store i32") < 8000
+    assert text.count("br i1") > 10

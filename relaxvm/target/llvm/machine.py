@@ -19,8 +19,9 @@ __all__ = ["Machine", "compile_glue", "compile_text", "has_maximum", "host_machi
 
 # About sixty calls of kernels. Beyond, code is made fast rather than well.
 _LARGE_GLUE = 1 << 17
-# Of LLVM text: up to here a kernel has the usual time, and up to there LLVM's pipeline.
-_USUAL_LINES, _MOST_LINES = 20_000, 80_000
+# Of LLVM text. Kernels of operators have up to 10,000 lines. Up to the first of these numbers LLVM
+# does all it can, up to the second it makes no vectors, beyond it only makes code.
+_USUAL_LINES, _MOST_LINES = 20_000, 40_000
 # No passes at all.
 _PLAIN = Recipe(0, False, False, 0)
 
@@ -145,21 +146,21 @@ def compile_text(
     unknown = set(wanted) - {"object", "llvm", "asm"}
     if unknown:
         raise CodegenError(f"cannot emit {', '.join(sorted(unknown))}; wanted object, llvm or asm")
-    level = machine.opt_level
-    if text.count("\n") > _MOST_LINES:
-        # Parts of every pipeline, and of the code generator, are not linear.
-        recipes = [_PLAIN]
-    else:
-        every = Recipe(level, level > 1, level > 1, max(level, 1))
-        recipes = [
-            every,
-            every._replace(slp=False),
-            every._replace(slp=False, loops=False),
-            Recipe(1, False, False, 1),
-            _PLAIN,
-        ]
-        recipes = list(dict.fromkeys(r for r in recipes if (r.level or 0) <= level))
+    recipes = _recipes(machine.opt_level, text.count("\n"))
     return _compiled(text, machine, recipes, wanted, straight, name)
+
+
+def _recipes(level: int, lines: int) -> list[Recipe]:
+    """How LLVM compiles a kernel of so many lines: the first that it survives counts."""
+    every = Recipe(level, level > 1, level > 1, max(level, 1))
+    no_loops = every._replace(slp=False, loops=False)
+    recipes = [every, every._replace(slp=False), no_loops, Recipe(1, False, False, 1), _PLAIN]
+    # Both vectorisers, and the code generator, take more than twice as long for twice the lines.
+    if lines > _USUAL_LINES:
+        recipes = recipes[2:]
+    if lines > _MOST_LINES:
+        recipes = [_PLAIN]
+    return list(dict.fromkeys(r for r in recipes if (r.level or 0) <= level))
 
 
 def compile_glue(text: str, machine: Machine) -> bytes:

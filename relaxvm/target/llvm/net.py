@@ -42,7 +42,7 @@ __all__ = [
 _PROGRAM = pathlib.Path(__file__).with_name("passes.py")
 _START_SECONDS = 60.0
 # The last recipe is nearly free of passes: what it needs for large functions, it gets.
-_LAST_FACTOR = 10
+_LAST_FACTOR = 3
 _MOST_NOISE = 4000
 
 
