@@ -307,9 +307,9 @@ KINDS = {
     "no temporary folder": "import tempfile\ntempfile.tempdir = '/nonexistent'\nwork()",
     "threads": (
         "import threading\nfailed = []\n"
-        "threading.excepthook = lambda a: failed.append(a)\n"
+        "threading.excepthook = lambda a: failed.append(repr(a.exc_value))\n"
         "ts = [threading.Thread(target=work, args=(i,)) for i in range(4)]\n"
-        "[t.start() for t in ts]; [t.join() for t in ts]\nassert not failed"
+        "[t.start() for t in ts]; [t.join() for t in ts]\nassert not failed, failed"
     ),
 }
 
