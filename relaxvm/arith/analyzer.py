@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..base import TIRError
+from ..base import DataType, TIRError
 from ..ir import (
     EQ,
     GE,
@@ -42,6 +42,7 @@ from ..ir import (
 )
 from ..ir.expr import CompareExpr
 from .bound import NEG_INF, POS_INF, ConstIntBound
+from .normal import Normal
 from .poly import Poly
 from .rules import BOUNDS, RULES
 from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order, summands
@@ -59,8 +60,9 @@ class Analyzer:
     wrap  whether integers wrap at their width (see above)
     """
 
-    def __init__(self, wrap: bool = True) -> None:
+    def __init__(self, wrap: bool | None = None) -> None:
         self.wrap = wrap
+        self.normal = Normal(self)
         self._ranges: dict[Var, tuple[PrimExpr, PrimExpr]] = {}  # var -> (least, greatest)
         self._bounds: dict[Var, ConstIntBound] = {}
         self._values: dict[Var, PrimExpr] = {}
@@ -155,8 +157,20 @@ class Analyzer:
         known = self._var_bound(left)
         self._bounds[left] = known.intersect(ConstIntBound.of(low, high))
 
+    def wraps(self, dtype: DataType) -> bool:
+        """Whether integers of `dtype` wrap."""
+        if self.wrap is None:
+            return dtype.kind != "int" or dtype.bits < 32
+        return self.wrap
+
+    def never_zero(self, divisor: PrimExpr) -> bool:
+        """Whether a divisor is known not to be 0, or taken to be so."""
+        low, high = self._bound_of(divisor)
+        return low > 0 or high < 0 or (self.wrap is None and not low == high == 0)
+
     def _forget(self) -> None:
         self._memo.clear()
+        self.normal = Normal(self)
         self._polys.clear()
         self._bound_memo.clear()
 
@@ -202,17 +216,22 @@ class Analyzer:
         found = rule(self, e) if rule is not None else whole
         if found.within(whole):
             return found
-        return whole if self.wrap else found
+        return whole if self.wraps(e.dtype) else found
 
     def _var_bound(self, var: Var) -> ConstIntBound:
         found = self._bounds.get(var)
         if found is None and var in self._values:
             found = self.const_int_bound(self._values[var])
         if found is None:
-            found = ConstIntBound.of_dtype(var.dtype) if self.wrap else ConstIntBound.everything()
+            found = self._values_of(var.dtype)
         if isinstance(var, SizeVar):
             found = found.intersect(ConstIntBound(0, POS_INF))
         return found
+
+    def _values_of(self, dtype: DataType) -> ConstIntBound:
+        if self.wrap is False or (self.wrap is None and dtype.bits >= 64 and dtype.kind == "int"):
+            return ConstIntBound.everything()
+        return ConstIntBound.of_dtype(dtype)
 
     def _bound_of(self, e: PrimExpr) -> ConstIntBound:
         memo = self._bound_memo.get(id(e))
@@ -236,7 +255,9 @@ class Analyzer:
 
     def _exact(self, poly: Poly, expr: PrimExpr) -> bool:
         """Whether `poly`, over mathematical integers, is what `expr` is worth (nothing wraps)."""
-        return not self.wrap or self._poly_bound(poly).within(ConstIntBound.of_dtype(expr.dtype))
+        return not self.wraps(expr.dtype) or self._poly_bound(poly).within(
+            ConstIntBound.of_dtype(expr.dtype)
+        )
 
     # -- simplification ----------------------------------------------------------------------------
 
@@ -378,8 +399,12 @@ class Analyzer:
         if any(fact is simple for fact in self._facts):
             return True
         if isinstance(simple, CompareExpr) and is_scalar_int(simple.a):
-            return self._prove_comparison(simple)
-        return False
+            if self._prove_comparison(simple):
+                return True
+        if not simple.dtype.is_bool or simple.dtype.lanes != 1:
+            return False
+        form = self.normal.of(simple)
+        return form is not None and form.is_const and form.const == 1
 
     def can_prove_equal(self, a: Any, b: Any) -> bool:
         """Whether two expressions are always worth the same."""
@@ -391,9 +416,16 @@ class Analyzer:
                 return False
             wide = a.dtype if a.dtype.bits >= b.dtype.bits else b.dtype
             a, b = cast(wide, a), cast(wide, b)
-        if a.dtype.is_int and a.dtype.lanes == 1:
-            difference = self.simplify(Sub(a, b))
-            return isinstance(difference, IntImm) and difference.value == 0
+        if a.dtype.lanes == 1 and (a.dtype.is_int or a.dtype.is_bool):
+            if a.dtype.is_int:
+                difference = self.simplify(Sub(a, b))
+                if isinstance(difference, IntImm):
+                    return difference.value == 0
+            x, y = self.simplify(a), self.simplify(b)
+            if x is y:
+                return True
+            form = self.normal.difference(x, y)
+            return form is not None and not form.wrapped(a.dtype).terms
         return self.simplify(a) is self.simplify(b)
 
     def can_prove_less(self, a: Any, b: Any) -> bool:

@@ -82,7 +82,7 @@ def _bound_cast(self: Analyzer, e: Cast) -> ConstIntBound:
     whole = ConstIntBound.of_dtype(e.dtype)
     if e.value.dtype.is_int or e.value.dtype.is_bool:
         inner = self._bound_of(e.value)
-        return inner if inner.within(whole) or not self.wrap else whole
+        return inner if inner.within(whole) or self.wrap is False else whole
     return whole
 
 

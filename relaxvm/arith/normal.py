@@ -1,0 +1,721 @@
+"""One form for all expressions that are worth the same, as far as that can be: for proofs.
+
+Over mathematical integers everything is a polynomial whose atoms are variables, values of buffers,
+quotients and least values:
+
+    x % c           x - c * (x // c)
+    (c*q + r) // c  q + r // c, with coefficients of r in 0 .. c - 1, and no common factor with c
+    (x // a) // b   x // (a * b)
+    max(a, b)       a + b - min(a, b)
+    min(a, b)       b + g * min((a - b) / g, 0), the sign of the difference chosen
+    select(c, a, b) b + [c] * (a - b), where [c] is 0 or 1, and [a and b] is [a] * [b]
+
+Two expressions are equal if their difference is no term at all. The form is longer than what a
+reader wants to see, so that `simplify` does not use it. A step that is right only if nothing
+overflows is taken where that is proved (or assumed: see `Analyzer`); elsewhere there is no form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from ..base import dtype as as_dtype
+from ..ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Call,
+    Cast,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Select,
+    Sub,
+    cast,
+    const,
+)
+from ..ir.op import Op
+from .bound import POS_INF, ConstIntBound
+from .poly import Monomial, Poly, build
+from .tree import NEGATED, scalar_post_order
+
+if TYPE_CHECKING:
+    from .analyzer import Analyzer
+
+__all__ = ["Normal"]
+
+_INT64 = as_dtype("int64")
+_ZERO, _ONE = const(0, "int64"), const(1, "int64")
+_MAX_NODES = 300  # of one expression; beyond it a proof costs more than it is worth
+_MAX_TERMS = 64
+_MAX_DEPTH = 12  # of quotients within quotients
+_MAX_MEMBERS = 6  # of one least value
+
+
+class NoForm(Exception):
+    """Something may overflow, or the expression is too large."""
+
+
+class Normal:
+    """Normal forms, under what one analyzer knows. Forms are remembered until it learns more."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self.known = analyzer
+        self._forms: dict[int, tuple[PrimExpr, Poly | None]] = {}
+        self._signs: dict[int, Any] = {}  # indicator -> (itself, is ==, terms, constant)
+        self._depth = 0
+
+    def of(self, expr: PrimExpr) -> Poly | None:
+        """The form of a simplified scalar integer or bool expression, or None."""
+        forms = self._forms
+        found = forms.get(id(expr))
+        if found is None:
+            for count, e in enumerate(scalar_post_order(expr, forms)):
+                form = None
+                if count < _MAX_NODES and e.dtype.lanes == 1:
+                    try:
+                        form = self._form(e)
+                    except NoForm:
+                        form = None
+                forms[id(e)] = (e, form)
+            found = forms[id(expr)]
+        return found[1]
+
+    def difference(self, a: PrimExpr, b: PrimExpr) -> Poly | None:
+        """The form of a - b over mathematical integers."""
+        x, y = self.of(a), self.of(b)
+        return None if x is None or y is None else x - y
+
+    # -- one node ----------------------------------------------------------------------------------
+
+    def _form(self, e: PrimExpr) -> Poly | None:
+        if isinstance(e, IntImm):
+            return Poly.constant(e.value)
+        if not (e.dtype.is_int or e.dtype.is_bool):
+            return None
+        rule = _FORMS.get(type(e))
+        if rule is None or (isinstance(e, Call) and e.op not in _CALLS):
+            return Poly.atom(e)
+        form = rule(self, e)
+        if form is None or len(form.terms) > _MAX_TERMS:
+            raise NoForm
+        return form
+
+    def part(self, e: PrimExpr) -> Poly:
+        """The form of an operand, which must be worth the same as the operand."""
+        found = self._forms.get(id(e))
+        form = self.of(e) if found is None else found[1]
+        if form is None:
+            raise NoForm
+        if e.dtype.is_int and not self.known._exact(form, e):
+            raise NoForm
+        return form
+
+    def times(self, a: Poly, b: Poly) -> Poly:
+        product = a.times(b, self.known._order)
+        if product is None:
+            raise NoForm
+        if all(len(m) < 2 for m in product.terms) or not self._signs:
+            return product
+        terms: dict[Monomial, int] = {}
+        for m, k in product.terms.items():
+            both = self._joined(m)
+            if both is not None:
+                Poly({both: k}).add_to(terms)
+        return Poly(terms)
+
+    def _joined(self, m: Monomial) -> Monomial | None:
+        """A product with indicators of one sum joined: the stricter counts. None: it is 0."""
+        kept: list[PrimExpr] = []
+        for f in m:
+            if not isinstance(f, Select):
+                kept.append(f)
+                continue
+            joined: PrimExpr | None = f
+            for g in [g for g in kept if isinstance(g, Select)]:
+                stricter = self._stricter(joined, g)
+                if stricter is False:
+                    return None
+                if stricter is not None:
+                    kept = [h for h in kept if h is not g]
+                    joined = stricter
+            kept.append(joined)
+        return tuple(sorted(kept, key=self.known._order))
+
+    def _stricter(self, f: Any, g: Any) -> Any:
+        """The one of two indicators that implies the other; False if they exclude each other."""
+        if f is g:
+            return f
+        a, b = self._signs.get(id(f)), self._signs.get(id(g))
+        if a is None or b is None or a[2] != b[2]:
+            return None
+        if a[1] and b[1]:
+            return False
+        if a[1] or b[1]:
+            point, limit = (a, b) if a[1] else (b, a)
+            return point[0] if limit[3] <= point[3] else False
+        return f if a[3] > b[3] else g
+
+    def write(self, poly: Poly) -> PrimExpr:
+        """A polynomial as an expression of int64, whatever its atoms are."""
+        terms: dict[Monomial, int] = {}
+        for monomial, c in poly.terms.items():
+            if abs(c) >= 1 << 62:
+                raise NoForm
+            terms[tuple(self._wide(f) for f in monomial)] = c
+        expr = build(Poly(terms), _INT64, self.known._order)
+        if not self.known._exact(poly, expr):
+            raise NoForm
+        self._forms.setdefault(id(expr), (expr, poly))
+        return expr
+
+    def _wide(self, atom: PrimExpr) -> PrimExpr:
+        if atom.dtype is _INT64:
+            return atom
+        if not self.known._bound_of(atom).within(ConstIntBound.of_dtype(_INT64)):
+            if atom.dtype.bits >= 64 and self.known.wraps(atom.dtype):
+                raise NoForm
+        wide = cast("int64", atom)
+        self._forms.setdefault(id(wide), (wide, Poly.atom(atom)))
+        return wide
+
+    def lead(self, poly: Poly) -> int:
+        """The coefficient of the first term that is no constant; 0 if there is none."""
+        order = self.known._order
+        best: Any = None
+        for monomial, c in poly.terms.items():
+            if monomial:
+                key = (-len(monomial), [order(f) for f in monomial])
+                if best is None or key < best[0]:
+                    best = (key, c)
+        return 0 if best is None else best[1]
+
+    # -- quotients ---------------------------------------------------------------------------------
+
+    def floordiv(self, a: Poly, b: Poly) -> Poly:
+        """a // b over mathematical integers, for a b that is not 0."""
+        if b.is_const:
+            c = b.const
+            return self._by_constant(a, c) if c > 0 else self._by_constant(a.scale(-1), -c)
+        quotient, rest = self._divide(a, b)
+        rest, b = self._cancel(rest, b)
+        if not rest.terms:
+            return quotient
+        if b.is_const:
+            return quotient + self.floordiv(rest, b)
+        if self.lead(b) < 0:
+            rest, b = rest.scale(-1), b.scale(-1)
+        known = self.known
+        if known._poly_bound(b).min_value > 0:
+            below = known._upper(rest - b) < 0
+            if below and known._upper(rest.scale(-1)) <= 0:
+                return quotient
+        return quotient + Poly.atom(FloorDiv(self.write(rest), self.write(b)))
+
+    def _by_constant(self, a: Poly, c: int) -> Poly:
+        self._depth += 1
+        try:
+            if self._depth > _MAX_DEPTH:
+                raise NoForm
+            return self._by_positive(a, c)
+        finally:
+            self._depth -= 1
+
+    def _by_positive(self, a: Poly, c: int) -> Poly:
+        quotient = Poly()
+        while True:
+            quotient += Poly({m: k // c for m, k in a.terms.items() if k // c})
+            a = Poly({m: k % c for m, k in a.terms.items() if k % c})
+            if not a.terms:
+                return quotient
+            whole = self._one_quotient(a, c)
+            if whole is not None:
+                return quotient + whole
+            inner = next((m for m, k in a.terms.items() if k == 1 and _by_const(m)), None)
+            if inner is not None:
+                # (x // p + s) // c is (x + p*s) // (p*c)
+                p = inner[0].b.value  # type: ignore[attr-defined]
+                x = self.part(inner[0].a)  # type: ignore[attr-defined]
+                a, c = x + (a - Poly.atom(inner[0])).scale(p), c * p
+                continue
+            shorter = self._without_low(a, c)
+            if shorter is None:
+                break
+            a, c = shorter
+        least = next((m for m, k in a.terms.items() if _is_least(m) and k in (1, c - 1)), None)
+        if least is not None:
+            # Division keeps the order: the least of the quotients.
+            d = self.part(least[0].a)  # type: ignore[attr-defined]
+            if a.terms[least] == 1:
+                rest = a - Poly.atom(least[0])
+                return quotient + self._least(
+                    [self._by_constant(d + rest, c), self._by_constant(rest, c)]
+                )
+            rest = Poly({m: k for m, k in a.terms.items() if m != least})
+            ends = [self._by_constant(rest - d, c), self._by_constant(rest, c)]
+            return quotient + Poly.atom(least[0]) + ends[0] + ends[1] - self._least(ends)
+        return quotient + Poly.atom(FloorDiv(self.write(a), const(c, "int64")))
+
+    def _one_quotient(self, a: Poly, c: int) -> Poly | None:
+        """The quotient where all values of `a` have the same one. Coefficients near c count as
+        negative ones, in the second try.
+        """
+        near = Poly({m: k - c if 2 * k > c else k for m, k in a.terms.items()})
+        for each in (a, near):
+            low, high = self.known._poly_bound(each)
+            if abs(low) < POS_INF and low // c == high // c:
+                outer = Poly({m: (a.terms[m] - k) // c for m, k in each.terms.items()})
+                outer.terms = {m: k for m, k in outer.terms.items() if k}
+                return outer + Poly.constant(low // c)
+        return None
+
+    def _without_low(self, a: Poly, c: int) -> tuple[Poly, int] | None:
+        """(g*h + low) // (g*d) is h // d, if 0 <= low < g."""
+        divisors = sorted({gcd(k, c) for m, k in a.terms.items() if m} - {1}, reverse=True)
+        for g in divisors:
+            high = Poly({m: k // g for m, k in a.terms.items() if not m or k % g == 0})
+            high.terms = {m: k for m, k in high.terms.items() if k}
+            low = a - high.scale(g)
+            bound = self.known._poly_bound(low)
+            if 0 <= bound.min_value and bound.max_value < g:
+                return high, c // g
+        return None
+
+    def _divide(self, a: Poly, b: Poly) -> tuple[Poly, Poly]:
+        """(q, r) with a == b * q + r, by the first term of b."""
+        order = self.known._order
+        first = min(
+            (m for m in b.terms if m), key=lambda m: (-len(m), [order(f) for f in m]), default=()
+        )
+        scale = b.terms[first]
+        quotient, rest, left = Poly(), Poly(), a
+        for _ in range(_MAX_TERMS):
+            step = next(
+                (
+                    (m, over)
+                    for m, k in left.terms.items()
+                    if k % scale == 0 and (over := without(m, first)) is not None
+                ),
+                None,
+            )
+            if step is None:
+                return quotient, left + rest
+            m, over = step
+            q = Poly({over: left.terms[m] // scale})
+            if len(b.terms) > 1 and self._divides_worse(left, b, q):
+                rest += Poly({m: left.terms[m]})
+                left = left - Poly({m: left.terms[m]})
+                continue
+            quotient, left = quotient + q, left - self.times(q, b)
+        return Poly(), a
+
+    def _divides_worse(self, left: Poly, b: Poly, q: Poly) -> bool:
+        return len((left - self.times(q, b)).terms) > len(left.terms)
+
+    def _cancel(self, a: Poly, b: Poly) -> tuple[Poly, Poly]:
+        """a and b without their common factor, which is not 0 where b is not."""
+        terms = [*a.terms.items(), *b.terms.items()]
+        if not a.terms:
+            return a, b
+        g = 0
+        common = list(terms[0][0])
+        for m, k in terms:
+            g = gcd(g, k)
+            common = [f for i, f in enumerate(common) if common[: i + 1].count(f) <= m.count(f)]
+        if g == 1 and not common:
+            return a, b
+        shared = tuple(common)
+
+        def reduced(p: Poly) -> Poly:
+            return Poly({without(m, shared) or (): k // g for m, k in p.terms.items()})
+
+        return reduced(a), reduced(b)
+
+    def truncdiv(self, a: Poly, b: Poly) -> Poly:
+        """C's a / b over mathematical integers, for a b that is not 0."""
+        known = self.known
+        positive = known._poly_bound(b).min_value > 0
+        if positive and known._poly_bound(a).min_value >= 0:
+            return self.floordiv(a, b)
+        quotient, rest = self._divide(a, b) if not b.is_const else a.split(abs(b.const))
+        if not rest.terms:
+            return quotient if not b.is_const or b.const > 0 else quotient.scale(-1)
+        a, b = self._cancel(a, b)
+        sign = 1
+        if (self.lead(b) or b.const) < 0:
+            b, sign = b.scale(-1), -sign
+        if self.lead(a) < 0:
+            a, sign = a.scale(-1), -sign
+        if b.is_const:
+            if b.const == 1:
+                return a.scale(sign)
+            ((m, k), *more) = a.terms.items()
+            if not more and k == 1 and len(m) == 1 and isinstance(m[0], Div) and _constant(m[0].b):
+                inner = Poly.constant(b.const * m[0].b.value)  # type: ignore[attr-defined]
+                return self.truncdiv(self.part(m[0].a), inner).scale(sign)
+            remainder = self._remainder(a, b.const)
+            if remainder is not None:
+                x, whole = remainder
+                # Dividend and its remainder have one sign, so that the parts divide alone.
+                k = Poly.constant(whole // b.const)
+                parts = self.truncdiv(x, b) - self.times(
+                    k, self.truncdiv(x, Poly.constant(whole))
+                )
+                return parts.scale(sign)
+        return Poly.atom(Div(self.write(a), self.write(b))).scale(sign)
+
+    def _remainder(self, a: Poly, c: int) -> tuple[Poly, int] | None:
+        """(x, m) if `a` is C's remainder of x by a multiple m of c: x - m * (x / m)."""
+        for monomial, k in a.terms.items():
+            div = monomial[0] if len(monomial) == 1 else None
+            if isinstance(div, Div) and isinstance(div.b, IntImm):
+                m = div.b.value
+                x = self.part(div.a)
+                if k == -m and m % c == 0 and (a + Poly.atom(div).scale(m) - x).terms == {}:
+                    return x, m
+        return None
+
+    # -- least values ------------------------------------------------------------------------------
+
+    def _least(self, members: list[Poly]) -> Poly:
+        """The least of some polynomials."""
+        flat: list[Poly] = []
+        work = list(members)
+        while work:
+            p = work.pop()
+            nested = next((m for m, k in p.terms.items() if k == 1 and _is_least(m)), None)
+            if nested is None:
+                flat.append(p)
+                continue
+            rest = p - Poly.atom(nested[0])
+            work += [rest + self.part(x) for x in _members(nested[0])]
+        kept = self._undominated(flat)
+        if len(kept) > _MAX_MEMBERS:
+            raise NoForm
+        if len(kept) == 1:
+            return kept[0]
+        if len(kept) == 2:
+            return self._lesser(*kept)
+        base, others = min(
+            ((p, self._sorted([q - p for q in kept if q is not p])) for p in kept),
+            key=lambda choice: [self._key(q) for q in choice[1]],
+        )
+        result: PrimExpr = _ZERO
+        for q in others:
+            result = Min(self.write(q), result)
+        return base + Poly.atom(result)
+
+    def _undominated(self, members: list[Poly]) -> list[Poly]:
+        kept: list[Poly] = []
+        for p in members:
+            bounds = [self.known._poly_bound(p - q) for q in kept]
+            if any(b.min_value >= 0 for b in bounds):
+                continue
+            kept = [q for q, b in zip(kept, bounds) if b.max_value > 0]
+            kept.append(p)
+        return kept
+
+    def _lesser(self, a: Poly, b: Poly) -> Poly:
+        difference = a - b
+        g = 0
+        for k in difference.terms.values():
+            g = gcd(g, k)
+        difference = Poly({m: k // g for m, k in difference.terms.items()})
+        if self.lead(difference) > 0:
+            return b + Poly.atom(Min(self.write(difference), _ZERO)).scale(g)
+        other = difference.scale(-1)  # min(-d, 0) is min(d, 0) - d
+        return b + (Poly.atom(Min(self.write(other), _ZERO)) - other).scale(g)
+
+    def _key(self, p: Poly) -> list[Any]:
+        order = self.known._order
+        return sorted(([order(f) for f in m], k) for m, k in p.terms.items())
+
+    def _sorted(self, polys: list[Poly]) -> list[Poly]:
+        return sorted(polys, key=self._key)
+
+    # -- conditions --------------------------------------------------------------------------------
+
+    def indicator(self, c: PrimExpr) -> Poly:
+        """1 where the condition holds, else 0."""
+        if isinstance(c, IntImm):
+            return Poly.constant(c.value)
+        if isinstance(c, Not):
+            return Poly.constant(1) - self.part(c.a)
+        if isinstance(c, And):
+            return self.times(self.part(c.a), self.part(c.b))
+        if isinstance(c, Or):
+            a, b = self.part(c.a), self.part(c.b)
+            return a + b - self.times(a, b)
+        if isinstance(c, (NE, GE, GT)) and c.a.dtype.is_int and c.a.dtype.lanes == 1:
+            return Poly.constant(1) - self.indicator(NEGATED[type(c)](c.a, c.b))
+        if isinstance(c, (EQ, LE, LT)) and c.a.dtype.is_int and c.a.dtype.lanes == 1:
+            return self._sign(c)
+        return Poly.atom(Select(c, _ONE, _ZERO))
+
+    def _sign(self, c: Any) -> Poly:
+        """The indicator of d == 0 or d <= 0, without common factors, in one of two directions."""
+        d = self.part(c.a) - self.part(c.b)
+        return self._is_zero(d) if isinstance(c, EQ) else self._at_most(
+            d + Poly.constant(1) if isinstance(c, LT) else d
+        )
+
+    def _is_zero(self, d: Poly) -> Poly:
+        low, high = self.known._poly_bound(self.folded(d))
+        if low > 0 or high < 0:
+            return Poly()
+        if low == 0:
+            return self._at_most(d)
+        if high == 0:
+            return self._at_most(d.scale(-1))
+        g = 0
+        for m, k in d.terms.items():
+            g = gcd(g, k if m else 0)
+        if d.const % g:
+            return Poly()
+        d = Poly({m: k // g for m, k in d.terms.items()})
+        for m, k in d.terms.items():
+            if abs(k) == 1 and _by_const(m):
+                # x // c == r is c*r <= x <= c*r + c - 1
+                f, by = m[0], m[0].b.value  # type: ignore[attr-defined]
+                rest = (d - Poly.atom(f).scale(k)).scale(-k * by)
+                over = self.part(f.a) - rest  # type: ignore[attr-defined]
+                upper = self._at_most(over - Poly.constant(by - 1))
+                return upper - self._at_most(over + Poly.constant(1))
+        return self._signed(EQ, d if self.lead(d) > 0 else d.scale(-1))
+
+    def _at_most(self, d: Poly) -> Poly:
+        """The indicator of d <= 0."""
+        low, high = self.known._poly_bound(self.folded(d))
+        if high <= 0 or low > 0:
+            return Poly.constant(int(high <= 0))
+        g = 0
+        for m, k in d.terms.items():
+            g = gcd(g, k if m else 0)
+        d = self._without_low_part(Poly({m: -(-k // g) for m, k in d.terms.items()}))
+        d = self._without_quotient(d)
+        if self.lead(d) > 0:
+            return self._signed(LE, d)
+        # d <= 0 unless -d <= -1
+        return Poly.constant(1) - self._signed(LE, d.scale(-1) + Poly.constant(1))
+
+    def _signed(self, relation: Any, d: Poly) -> Poly:
+        atom = Select(relation(self.write(d), _ZERO), _ONE, _ZERO)
+        sums = frozenset((m, k) for m, k in d.terms.items() if m)
+        self._signs[id(atom)] = (atom, relation is EQ, sums, d.const)
+        return Poly.atom(atom)
+
+    def folded(self, poly: Poly) -> Poly:
+        """A form with remainders again, whose bounds are narrower: x - c * (x // c) as x % c."""
+        for m, k in list(poly.terms.items()):
+            f = m[0] if len(m) == 1 else None
+            if not isinstance(f, (FloorDiv, Div)) or not _constant(f.b) or k % f.b.value:  # type: ignore[attr-defined]
+                continue
+            by = k // f.b.value  # type: ignore[attr-defined]
+            shorter = poly - Poly.atom(f).scale(k) + self.part(f.a).scale(by)
+            if len(shorter.terms) < len(poly.terms) or len(self.part(f.a).terms) == 1:
+                kind = FloorMod if isinstance(f, FloorDiv) else Mod
+                if len(shorter.terms) >= len(poly.terms):
+                    continue
+                poly = shorter - Poly.atom(kind(f.a, f.b)).scale(by)
+        return poly
+
+    def _without_low_part(self, d: Poly) -> Poly:
+        """g*h + low + k <= 0 is h + k / g <= 0 with the constant rounded, if 0 <= low < g."""
+        for g in sorted({abs(k) for m, k in d.terms.items() if m} - {1}, reverse=True):
+            high = Poly({m: k for m, k in d.terms.items() if m and k % g == 0})
+            low = Poly({m: k for m, k in d.terms.items() if m and k % g})
+            if not low.terms:
+                continue
+            bound = self.known._poly_bound(self.folded(low))
+            first, last = bound.min_value + d.const, bound.max_value + d.const
+            if abs(first) < POS_INF and -(-first // g) == -(-last // g):
+                return Poly({m: k // g for m, k in high.terms.items()}) + Poly.constant(-(-first // g))
+        return d
+
+    def _without_quotient(self, d: Poly) -> Poly:
+        """x // c + k <= 0 is x + c*k - c + 1 <= 0; its opposite likewise."""
+        while True:
+            ((m, k), *more) = ((m, k) for m, k in d.terms.items() if m)
+            if more or abs(k) != 1 or len(m) != 1 or not isinstance(m[0], (FloorDiv, Div)):
+                return d
+            q = m[0]
+            if not isinstance(q.b, IntImm) or q.b.value <= 0:
+                return d
+            c, x, n = q.b.value, self.part(q.a), d.const
+            if isinstance(q, Div):
+                # C's quotient is -n at most, or n at least: the negative side rounds the other way
+                limit = -n if k == 1 else n
+                up = (limit >= 0) if k == 1 else (limit > 0)
+                if k == 1:
+                    d = x - Poly.constant(c * limit + (c - 1 if up else 0))
+                else:
+                    d = Poly.constant(c * limit - (0 if up else c - 1)) - x
+            elif k == 1:
+                d = x + Poly.constant(c * n - c + 1)
+            else:
+                d = Poly.constant(c * n) - x
+            if not any(m for m in d.terms):
+                return d
+
+
+# -- by class --------------------------------------------------------------------------------------
+
+
+def _division(divide: str, cls: Any, remainder: bool) -> Callable[[Normal, Any], Poly]:
+    def form(self: Normal, e: Any) -> Poly:
+        x, y = e.args if isinstance(e, Call) else (e.a, e.b)
+        a, b = self.part(x), self.part(y)
+        if not b.terms:
+            return b
+        if not self.known.never_zero(y):
+            return Poly.atom(cls(self.write(a), self.write(b)))
+        quotient: Poly = getattr(self, divide)(a, b)
+        return a - self.times(b, quotient) if remainder else quotient
+
+    return form
+
+
+def _form_sum(self: Normal, e: Any) -> Poly:
+    # An overflow of the whole is for whoever uses it to judge.
+    a, b = self.of(e.a), self.of(e.b)
+    if a is None or b is None:
+        raise NoForm
+    return a + b if isinstance(e, Add) else a - b
+
+
+def _form_product(self: Normal, e: Mul) -> Poly:
+    a, b = self.of(e.a), self.of(e.b)
+    if a is None or b is None:
+        raise NoForm
+    return self.times(a, b)
+
+
+def _form_min(self: Normal, e: Min) -> Poly:
+    return self._least([self.part(e.a), self.part(e.b)])
+
+
+def _form_max(self: Normal, e: Max) -> Poly:
+    a, b = self.part(e.a), self.part(e.b)
+    return self._least([a.scale(-1), b.scale(-1)]).scale(-1)
+
+
+def _form_cast(self: Normal, e: Cast) -> Poly | None:
+    value = e.value
+    if value.dtype.is_bool and e.dtype.is_int:
+        return self.part(value)
+    if not value.dtype.is_int:
+        return Poly.atom(e)
+    form = self.part(value)
+    return form if self.known._exact(form, e) else Poly.atom(e)
+
+
+def _form_choice(self: Normal, e: Any) -> Poly:
+    condition, yes, no = e.args if isinstance(e, Call) else (e.condition, e.true_value, e.false_value)
+    if not e.dtype.is_int:
+        return Poly.atom(e)
+    a, b = self.part(yes), self.part(no)
+    return b + self.times(self.part(condition), a - b)
+
+
+def _form_condition(self: Normal, e: PrimExpr) -> Poly:
+    return self.indicator(e)
+
+
+def _form_shift(self: Normal, e: Call) -> Poly:
+    a, by = e.args
+    if not isinstance(by, IntImm) or not 0 <= by.value < e.dtype.bits:
+        return Poly.atom(e)
+    power = Poly.constant(1 << by.value)
+    if e.op is _SHIFT_LEFT:
+        return self.times(self.part(a), power)
+    return self.floordiv(self.part(a), power)
+
+
+def _form_mask(self: Normal, e: Call) -> Poly:
+    mask = e.args[1].value + 1 if isinstance(e.args[1], IntImm) else 0
+    if mask <= 0 or mask & (mask - 1):
+        return Poly.atom(e)
+    a, b = self.part(e.args[0]), Poly.constant(mask)
+    return a - self.floordiv(a, b).scale(mask)
+
+
+def _form_call(self: Normal, e: Call) -> Poly | None:
+    return _CALLS[e.op](self, e)  # type: ignore[index]
+
+
+_TRUNCDIV = _division("truncdiv", Div, False)
+_TRUNCMOD = _division("truncdiv", Mod, True)
+_SHIFT_LEFT = Op.get("tir.shift_left")
+_CALLS: dict[Any, Callable[[Normal, Any], Poly | None]] = {
+    Op.get("tir.if_then_else"): _form_choice,
+    Op.get("tir.truncdiv"): _TRUNCDIV,
+    Op.get("tir.truncmod"): _TRUNCMOD,
+    Op.get("tir.likely"): lambda self, e: self.part(e.args[0]),
+    _SHIFT_LEFT: _form_shift,
+    Op.get("tir.shift_right"): _form_shift,
+    Op.get("tir.bitwise_and"): _form_mask,
+}
+_FORMS: dict[type, Callable[[Normal, Any], Poly | None]] = {
+    Add: _form_sum,
+    Sub: _form_sum,
+    Mul: _form_product,
+    FloorDiv: _division("floordiv", FloorDiv, False),
+    FloorMod: _division("floordiv", FloorMod, True),
+    Div: _TRUNCDIV,
+    Mod: _TRUNCMOD,
+    Min: _form_min,
+    Max: _form_max,
+    Cast: _form_cast,
+    Select: _form_choice,
+    Call: _form_call,
+    **dict.fromkeys((EQ, NE, LT, LE, GT, GE, And, Or, Not), _form_condition),
+}
+
+
+def _constant(e: PrimExpr) -> bool:
+    return isinstance(e, IntImm) and e.value > 0
+
+
+def _by_const(m: Monomial) -> bool:
+    return len(m) == 1 and isinstance(m[0], FloorDiv) and _constant(m[0].b)
+
+
+def _is_least(m: Monomial) -> bool:
+    return len(m) == 1 and isinstance(m[0], Min) and _members(m[0])[-1] is _ZERO
+
+
+def _members(e: PrimExpr) -> list[PrimExpr]:
+    """The operands of a least value as `Normal` writes it."""
+    out = []
+    while isinstance(e, Min):
+        out.append(e.a)
+        e = e.b
+    return [*out, e]
+
+
+def without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    """The monomial divided by some factors, or None."""
+    rest = list(monomial)
+    for f in factors:
+        for i, g in enumerate(rest):
+            if g is f:
+                del rest[i]
+                break
+        else:
+            return None
+    return tuple(rest)
