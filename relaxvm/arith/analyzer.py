@@ -21,17 +21,23 @@ from ..ir import (
     GT,
     LE,
     LT,
+    NE,
     Add,
     And,
+    Broadcast,
+    Div,
     FloorDiv,
     FloorMod,
     IntImm,
     Let,
+    Max,
+    Min,
     Mul,
     Node,
     Or,
     PrimExpr,
     Range,
+    Select,
     SizeVar,
     Sub,
     Var,
@@ -42,7 +48,10 @@ from ..ir import (
 )
 from ..ir.expr import CompareExpr
 from .bound import NEG_INF, POS_INF, ConstIntBound
+from . import modular
+from .modular import ModularSet
 from .normal import Normal
+from .patterns import rewritten
 from .poly import Poly
 from .rules import BOUNDS, RULES
 from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order, summands
@@ -50,6 +59,8 @@ from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order
 __all__ = ["Analyzer", "can_prove", "prove_equal", "simplify"]
 
 _RING = (Add, Sub, Mul)
+_EXTREMES = (Min, Max)
+_CHOICES = (Select, *_EXTREMES)
 # From a OP b follows a - b <= -slack.
 _SLACK: dict[type, int] = {LT: 1, LE: 0, EQ: 0}
 
@@ -64,9 +75,13 @@ class Analyzer:
         self.wrap = wrap
         self.normal = Normal(self)
         self._ranges: dict[Var, tuple[PrimExpr, PrimExpr]] = {}  # var -> (least, greatest)
-        self._bounds: dict[Var, ConstIntBound] = {}
+        self._bounds: dict[PrimExpr, ConstIntBound] = {}
+        self._modular: dict[PrimExpr, ModularSet] = {}
         self._values: dict[Var, PrimExpr] = {}
         self._facts: list[PrimExpr] = []
+        self._fact_polys: list[Poly] | None = None
+        self.depth = 0  # of constraint scopes
+        self._bound_inside: list[tuple[Var, Any]] = []
         self._serial: dict[int, tuple[int, PrimExpr]] = {}
         self._memo: dict[int, tuple[PrimExpr, PrimExpr]] = {}
         self._polys: dict[int, tuple[PrimExpr, Poly]] = {}
@@ -84,9 +99,10 @@ class Analyzer:
         if not allow_override and (var in self._ranges or var in self._values):
             raise TIRError(f"bind: {var.name} is bound already; pass allow_override=True")
         self._forget_about(var)
+        self._bound_inside.append((var, value))
         if isinstance(value, Range):
-            low = self.simplify(cast(var.dtype, value.min))
-            high = self.simplify(low + cast(var.dtype, value.extent) - 1)
+            low = self.canonical_simplify(cast(var.dtype, value.min))
+            high = self.canonical_simplify(low + cast(var.dtype, value.extent) - 1)
             self._ranges[var] = (low, high)
             least, most = self.const_int_bound(low), self._range_top(low, value.extent, high)
             if least.min_value <= most:
@@ -94,7 +110,7 @@ class Analyzer:
                     ConstIntBound.of_dtype(var.dtype)
                 )
         else:
-            self._values[var] = self.simplify(as_expr(value))
+            self._values[var] = self.canonical_simplify(as_expr(value))
         self._forget_about(var)
 
     def _range_top(self, low: PrimExpr, extent: PrimExpr, high: PrimExpr) -> int:
@@ -112,9 +128,26 @@ class Analyzer:
             ConstIntBound(0, top)
         )
 
-    def update(self, var: Var, bound: ConstIntBound, override: bool = False) -> None:
-        """Set what is known about the constant bounds of `var`."""
+    def modular_set(self, expr: Any) -> ModularSet:
+        """``coeff * k + base``: all values that `expr` can have are of that form."""
+        return modular.modular_set(self, as_expr(expr))
+
+    def const_int_bound_is_bound(self, var: Var) -> bool:
+        """Whether something is known of `var` beyond its dtype."""
+        return var in self._bounds or var in self._values
+
+    def update(self, var: Var, bound: Any, override: bool = False) -> None:
+        """Set what is known about `var`: a `ConstIntBound`, a `ModularSet` or an `IntSet`. Without
+        `override` it is added to what is known already.
+        """
         self._forget()
+        if isinstance(bound, ModularSet):
+            old = self._modular.get(var)
+            self._modular[var] = bound if override or old is None else old.intersect(bound)
+            return
+        if not isinstance(bound, ConstIntBound) and hasattr(bound, "min_value"):
+            ends = self.const_int_bound(bound.min_value), self.const_int_bound(bound.max_value)
+            bound = ConstIntBound(ends[0].min_value, ends[1].max_value)
         known = self._bounds.get(var)
         bound = ConstIntBound(*bound)
         self._bounds[var] = bound if known is None or override else known.intersect(bound)
@@ -122,25 +155,37 @@ class Analyzer:
     @contextmanager
     def constraint_scope(self, condition: PrimExpr) -> Iterator[None]:
         """Take `condition` for true inside the `with`."""
-        saved = (dict(self._bounds), list(self._facts))
-        self._forget()
-        for fact in conjuncts(self.simplify(condition)):
+        known = (dict(self._bounds), list(self._facts), dict(self._modular))
+        remembered = (self._memo, self._polys, self._bound_memo, self.normal, self._fact_polys)
+        binds = len(self._bound_inside)
+        condition = self.canonical_simplify(condition)
+        self._forget(new=True)
+        self.depth += 1
+        for fact in conjuncts(condition):
             self._assume(fact)
         self._forget()
         try:
             yield
         finally:
-            self._bounds, self._facts = saved
-            self._forget()
+            self.depth -= 1
+            self._bounds, self._facts, self._modular = known
+            self._memo, self._polys, self._bound_memo, self.normal, self._fact_polys = remembered
+            if len(self._bound_inside) > binds:
+                # What was bound inside stays bound, to what it is without the condition.
+                self._forget()
+                for var, value in list(self._bound_inside[binds:]):
+                    self.bind(var, value, allow_override=True)
 
     def _assume(self, fact: PrimExpr) -> None:
         self._facts.append(fact)
         if isinstance(fact, CompareExpr):
             self._assume_bound(type(fact), fact.a, fact.b)
             self._assume_bound(SWAPPED[type(fact)], fact.b, fact.a)
+            if type(fact) is EQ and is_scalar_int(fact.a):
+                modular.assume(self, fact.a, fact.b)
 
     def _assume_bound(self, relation: type, left: PrimExpr, right: PrimExpr) -> None:
-        if not isinstance(left, Var) or not is_scalar_int(left):
+        if isinstance(left, IntImm) or not is_scalar_int(left):
             return
         low, high = self.const_int_bound(right)
         self._bound_memo.clear()
@@ -154,7 +199,8 @@ class Analyzer:
             high = POS_INF
         elif relation is not EQ:
             return
-        known = self._var_bound(left)
+        known = self.const_int_bound(left)
+        self._bound_memo.clear()
         self._bounds[left] = known.intersect(ConstIntBound.of(low, high))
 
     def wraps(self, dtype: DataType) -> bool:
@@ -168,9 +214,17 @@ class Analyzer:
         low, high = self._bound_of(divisor)
         return low > 0 or high < 0 or (self.wrap is None and not low == high == 0)
 
-    def _forget(self) -> None:
-        self._memo.clear()
+    def _forget(self, new: bool = False) -> None:
+        """Forget what followed from what was known.
+
+        new  keep the old memory as it is, for whoever holds it
+        """
         self.normal = Normal(self)
+        self._fact_polys = None
+        if new:
+            self._memo, self._polys, self._bound_memo = {}, {}, {}
+            return
+        self._memo.clear()
         self._polys.clear()
         self._bound_memo.clear()
 
@@ -209,11 +263,13 @@ class Analyzer:
             return ConstIntBound(0, 1)
         if not e.dtype.is_int:
             return ConstIntBound.everything()
-        whole = ConstIntBound.of_dtype(e.dtype)
         if isinstance(e, Var):
             return self._var_bound(e)
+        whole = ConstIntBound.of_dtype(e.dtype)
         rule = BOUNDS.get(type(e))
         found = rule(self, e) if rule is not None else whole
+        if self._bounds and e in self._bounds:
+            found = found.intersect(self._bounds[e])
         if found.within(whole):
             return found
         return whole if self.wraps(e.dtype) else found
@@ -251,7 +307,46 @@ class Analyzer:
                 if square:
                     part = part.intersect(ConstIntBound(0, POS_INF))
             total = total.add(part.scale(c))
+        if len(poly.terms) > 2 and any(len(m) > 1 for m in poly.terms):
+            return total.intersect(self._corner_bound(poly, 3))
         return total
+
+    def _corner_bound(self, poly: Poly, variables: int) -> ConstIntBound:
+        """The bound of a polynomial with products: it is extreme where a factor that occurs only
+        once in each product is at one of its ends.
+        """
+        factors = {f for m in poly.terms if len(m) > 1 for f in m}
+        shared = [f for f in factors if all(sum(g is f for g in m) < 2 for m in poly.terms)]
+        # One factor of each product is enough to make the rest linear.
+        shared = [f for f in shared if sum(f in m for m in poly.terms) > 1][:1]
+        if not shared or not variables:
+            return self._poly_bound(poly) if not factors else ConstIntBound.everything()
+        factor = shared[0]
+        slope: dict[Any, int] = {}
+        rest: dict[Any, int] = {}
+        for m, c in poly.terms.items():
+            if factor in m:
+                slope[tuple(f for f in m if f is not factor)] = c
+            else:
+                rest[m] = c
+        low, high = self._bound_of(factor)
+        results = []
+        rising = self._poly_bound(Poly(slope))
+        for end, other in ((low, high), (high, low)):
+            if abs(end) < POS_INF:
+                at_end = Poly(dict(rest))
+                at_end = at_end + Poly(slope).scale(end)
+                results.append(self._poly_bound(at_end))
+            elif abs(other) >= POS_INF:
+                return ConstIntBound.everything()
+        if len(results) == 2:
+            return results[0].union(results[1])
+        (one,) = results
+        up = rising.min_value >= 0 if high >= POS_INF else rising.max_value <= 0
+        down = rising.max_value <= 0 if high >= POS_INF else rising.min_value >= 0
+        return ConstIntBound(
+            one.min_value if up else NEG_INF, one.max_value if down else POS_INF
+        )
 
     def _exact(self, poly: Poly, expr: PrimExpr) -> bool:
         """Whether `poly`, over mathematical integers, is what `expr` is worth (nothing wraps)."""
@@ -262,11 +357,19 @@ class Analyzer:
     # -- simplification ----------------------------------------------------------------------------
 
     def simplify(self, expr: Any, steps: int = 2) -> PrimExpr:
-        """An equal expression in canonical form: constants folded, like terms collected, decided
-        comparisons replaced.
+        """An equal expression: constants folded, like terms collected, decided comparisons
+        replaced. Under TVM's assumptions (no `wrap`) the shorter of the canonical form and what is
+        read back from the form for proofs.
 
-        steps  accepted as in TVM; one pass reaches the canonical form here
+        steps  accepted as in TVM; one pass reaches the end here
         """
+        simple = self.canonical_simplify(expr)
+        return simple if self.wrap is not None else self.normal.shorter(simple)
+
+    rewrite_simplify = simplify
+
+    def canonical_simplify(self, expr: Any) -> PrimExpr:
+        """An equal expression in canonical form: sums of products in one order."""
         expr = as_expr(expr)
         if type(expr) is IntImm:
             return expr
@@ -284,11 +387,10 @@ class Analyzer:
                 stack.append((e, True))
                 stack.extend((p, False) for p in parts if id(p) not in memo)
                 continue
-            memo[id(e)] = (e, self._simplify_one(e))
+            simple = self._simplify_one(e)
+            memo[id(e)] = (e, simple)
+            memo.setdefault(id(simple), (simple, simple))
         return memo[id(expr)][1]
-
-    canonical_simplify = simplify
-    rewrite_simplify = simplify
 
     def __call__(self, expr: Any) -> PrimExpr:
         return self.simplify(expr)
@@ -298,6 +400,10 @@ class Analyzer:
 
     def _simplify_one(self, e: PrimExpr) -> PrimExpr:
         if isinstance(e, _RING) and is_scalar_int(e):
+            if type(e.a) in _CHOICES and (type(e.b) is not Add and type(e.b) is not Sub):
+                changed = rewritten(type(e)(self._done(e.a), self._done(e.b)))
+                if changed is not None:
+                    return self.canonical_simplify(changed)
             return self._from_poly(self._ring(e), e)
         binds = e.var if isinstance(e, Let) else None
         rebuilt = e._map_children_(
@@ -305,6 +411,9 @@ class Analyzer:
         )
         if not isinstance(rebuilt, type(e)):
             return rebuilt
+        changed = rewritten(rebuilt)
+        if changed is not None:
+            return self.canonical_simplify(changed)
         rule = RULES.get(type(rebuilt))
         if rule is None:
             return rebuilt
@@ -389,7 +498,7 @@ class Analyzer:
 
     def can_prove(self, condition: Any, strength: Any = None) -> bool:
         """Whether the bool expression always holds, as far as this analyzer can see."""
-        simple = self.simplify(condition)
+        simple = self.canonical_simplify(condition)
         if isinstance(simple, IntImm):
             return simple.value == 1
         if isinstance(simple, And):
@@ -418,15 +527,18 @@ class Analyzer:
             a, b = cast(wide, a), cast(wide, b)
         if a.dtype.lanes == 1 and (a.dtype.is_int or a.dtype.is_bool):
             if a.dtype.is_int:
-                difference = self.simplify(Sub(a, b))
+                difference = self.canonical_simplify(Sub(a, b))
                 if isinstance(difference, IntImm):
                     return difference.value == 0
-            x, y = self.simplify(a), self.simplify(b)
+            x, y = self.canonical_simplify(a), self.canonical_simplify(b)
             if x is y:
                 return True
             form = self.normal.difference(x, y)
             return form is not None and not form.wrapped(a.dtype).terms
-        return self.simplify(a) is self.simplify(b)
+        a, b = self.canonical_simplify(a), self.canonical_simplify(b)
+        if isinstance(a, Broadcast) and isinstance(b, Broadcast):
+            return self.can_prove_equal(a.value, b.value)
+        return a is b
 
     def can_prove_less(self, a: Any, b: Any) -> bool:
         """Whether a < b always."""
@@ -436,7 +548,16 @@ class Analyzer:
         """Whether a >= lower always."""
         return self.can_prove(as_expr(a) >= lower)
 
-    def _prove_comparison(self, e: CompareExpr) -> bool:
+    def _prove_comparison(self, e: CompareExpr, depth: int = 2) -> bool:
+        if depth and (type(e.a) in _EXTREMES or type(e.b) in _EXTREMES):
+            for one, other, kind in ((e.a, e.b, type(e)), (e.b, e.a, SWAPPED[type(e)])):
+                if isinstance(one, _EXTREMES) and kind not in (EQ, NE):
+                    # max(a, b) < c is a < c and b < c; min(a, b) < c follows from either.
+                    every = isinstance(one, Max) == (kind in (LT, LE))
+                    parts = (self._prove_comparison(kind(p, other), depth - 1)
+                             for p in (one.a, one.b))
+                    if all(parts) if every else any(parts):
+                        return True
         a, b = self._poly(e.a), self._poly(e.b)
         if not (self._exact(a, e.a) and self._exact(b, e.b)):
             # With symbolic ranges the sums may still be exact; only equality holds modulo a power
@@ -485,17 +606,17 @@ class Analyzer:
                 continue
             terms = dict(poly.terms)
             del terms[monomial]
-            self._poly(self.simplify(end)).add_to(terms, c)
+            self._poly(self.canonical_simplify(end)).add_to(terms, c)
             return Poly(terms)
         return None
 
     def _eliminate_quotient(self, poly: Poly) -> Poly | None:
         """Replace ``k * (x // c)``, k a multiple of c > 0, by what bounds it:
-        ``x - c + 1 <= c * (x // c) <= x``.
+        ``x - c + 1 <= c * (x // c) <= x``; C's quotient may be c - 1 above, too.
         """
         for monomial, k in poly.terms.items():
             q = monomial[0] if len(monomial) == 1 else None
-            if not isinstance(q, FloorDiv) or not isinstance(q.b, IntImm):
+            if not isinstance(q, (FloorDiv, Div)) or not isinstance(q.b, IntImm):
                 continue
             c = q.b.value
             if c <= 0 or k % c or any(q in m for m in poly.terms if len(m) > 1):
@@ -506,28 +627,40 @@ class Analyzer:
             terms = dict(poly.terms)
             del terms[monomial]
             x.add_to(terms, k // c)
-            if k < 0:
-                Poly.constant(c - 1).add_to(terms, -k // c)
+            if k < 0 or isinstance(q, Div):
+                Poly.constant(c - 1).add_to(terms, abs(k) // c)
             return Poly(terms)
         return None
 
-    def _upper_by_facts(self, poly: Poly) -> int:
-        """Use an assumed inequality ``p < q`` whose difference is `poly` up to a constant."""
+    def _upper_by_facts(self, poly: Poly, depth: int = 3) -> int:
+        """Add assumed inequalities ``p <= 0``, each of which makes `poly` greater, until nothing
+        but a constant or something bounded is left.
+        """
         best = POS_INF
-        for fact in self._facts:
-            if not isinstance(fact, CompareExpr) or not is_scalar_int(fact.a):
+        for fact in self._known_inequalities() if depth else ():
+            rest = poly - fact
+            if sum(map(bool, rest.terms)) > sum(map(bool, poly.terms)):
                 continue
-            a, b = self._poly(fact.a), self._poly(fact.b)
-            if not (self._exact(a, fact.a) and self._exact(b, fact.b)):
-                continue
-            for relation, low, high in ((type(fact), a, b), (SWAPPED[type(fact)], b, a)):
-                slack = _SLACK.get(relation)
-                if slack is None:
-                    continue
-                rest = poly - (low - high)
-                if rest.is_const:
-                    best = min(best, rest.const - slack)
+            best = min(best, self._poly_bound(rest).max_value)
+            if not rest.is_const:
+                best = min(best, self._upper_by_facts(rest, depth - 1))
         return best
+
+    def _known_inequalities(self) -> list[Poly]:
+        """What is assumed, as polynomials that are at most 0."""
+        if self._fact_polys is None:
+            self._fact_polys = []
+            for fact in self._facts:
+                if not isinstance(fact, CompareExpr) or not is_scalar_int(fact.a):
+                    continue
+                a, b = self._poly(fact.a), self._poly(fact.b)
+                if not (self._exact(a, fact.a) and self._exact(b, fact.b)):
+                    continue
+                for relation, low, high in ((type(fact), a, b), (SWAPPED[type(fact)], b, a)):
+                    slack = _SLACK.get(relation)
+                    if slack is not None:
+                        self._fact_polys.append(low - high + Poly.constant(slack))
+        return self._fact_polys
 
 
 # -- without an analyzer ---------------------------------------------------------------------------
@@ -535,7 +668,7 @@ class Analyzer:
 
 def simplify(expr: Any) -> PrimExpr:
     """`expr` in canonical form, knowing nothing about its variables; integers wrap."""
-    return Analyzer().simplify(expr)
+    return Analyzer(wrap=True).simplify(expr)
 
 
 def prove_equal(a: Any, b: Any) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
+from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
 from ..ir import (
     EQ,
@@ -48,7 +49,9 @@ from ..ir import (
     Sub,
     cast,
     const,
+    walk,
 )
+from ..ir.expr import CompareExpr
 from ..ir.op import Op
 from .bound import POS_INF, ConstIntBound
 from .poly import Monomial, Poly, build
@@ -239,8 +242,11 @@ class Normal:
     def _by_positive(self, a: Poly, c: int) -> Poly:
         quotient = Poly()
         while True:
-            quotient += Poly({m: k // c for m, k in a.terms.items() if k // c})
-            a = Poly({m: k % c for m, k in a.terms.items() if k % c})
+            rest = {m: r for m, k in a.terms.items() if (r := _residue(m, k, c))}
+            quotient += Poly(
+                {m: q for m, k in a.terms.items() if (q := (k - rest.get(m, 0)) // c)}
+            )
+            a = Poly(rest)
             if not a.terms:
                 return quotient
             whole = self._one_quotient(a, c)
@@ -257,18 +263,18 @@ class Normal:
             if shorter is None:
                 break
             a, c = shorter
-        least = next((m for m, k in a.terms.items() if _is_least(m) and k in (1, c - 1)), None)
+        least = next((m for m, k in a.terms.items() if _is_least(m) and abs(k) == 1), None)
         if least is not None:
-            # Division keeps the order: the least of the quotients.
-            d = self.part(least[0].a)  # type: ignore[attr-defined]
-            if a.terms[least] == 1:
-                rest = a - Poly.atom(least[0])
-                return quotient + self._least(
-                    [self._by_constant(d + rest, c), self._by_constant(rest, c)]
-                )
-            rest = Poly({m: k for m, k in a.terms.items() if m != least})
-            ends = [self._by_constant(rest - d, c), self._by_constant(rest, c)]
-            return quotient + Poly.atom(least[0]) + ends[0] + ends[1] - self._least(ends)
+            # Division keeps the order: the least of the quotients, or the greatest.
+            sign = a.terms[least]
+            rest = a - Poly.atom(least[0]).scale(sign)
+            ends = [rest + self.part(x).scale(sign) for x in _members(least[0])]
+            parts = [self._by_constant(x, c).scale(sign) for x in ends]
+            return quotient + self._least(parts).scale(sign)
+        if c == 2 and a.const == 1:
+            # Rounded up is what is left of the whole.
+            a = a - Poly.constant(1)
+            return quotient + a - self._by_constant(a, 2)
         return quotient + Poly.atom(FloorDiv(self.write(a), const(c, "int64")))
 
     def _one_quotient(self, a: Poly, c: int) -> Poly | None:
@@ -348,46 +354,52 @@ class Normal:
 
     def truncdiv(self, a: Poly, b: Poly) -> Poly:
         """C's a / b over mathematical integers, for a b that is not 0."""
-        known = self.known
-        positive = known._poly_bound(b).min_value > 0
-        if positive and known._poly_bound(a).min_value >= 0:
-            return self.floordiv(a, b)
-        quotient, rest = self._divide(a, b) if not b.is_const else a.split(abs(b.const))
-        if not rest.terms:
-            return quotient if not b.is_const or b.const > 0 else quotient.scale(-1)
+        known, sign = self.known, 1
         a, b = self._cancel(a, b)
-        sign = 1
         if (self.lead(b) or b.const) < 0:
             b, sign = b.scale(-1), -sign
-        if self.lead(a) < 0:
+        quotient, rest = self._divide(a, b)
+        if not rest.terms:
+            return quotient.scale(sign)
+        bound = known._poly_bound(self.folded(a))
+        if bound.max_value <= 0 or (bound.min_value < 0 and self.lead(a) < 0):
             a, sign = a.scale(-1), -sign
-        if b.is_const:
-            if b.const == 1:
-                return a.scale(sign)
-            ((m, k), *more) = a.terms.items()
-            if not more and k == 1 and len(m) == 1 and isinstance(m[0], Div) and _constant(m[0].b):
-                inner = Poly.constant(b.const * m[0].b.value)  # type: ignore[attr-defined]
-                return self.truncdiv(self.part(m[0].a), inner).scale(sign)
-            remainder = self._remainder(a, b.const)
-            if remainder is not None:
-                x, whole = remainder
-                # Dividend and its remainder have one sign, so that the parts divide alone.
-                k = Poly.constant(whole // b.const)
-                parts = self.truncdiv(x, b) - self.times(
-                    k, self.truncdiv(x, Poly.constant(whole))
-                )
-                return parts.scale(sign)
+            bound = bound.scale(-1)
+        if known._poly_bound(b).min_value > 0:
+            if bound.min_value >= 0:
+                return self.floordiv(a, b).scale(sign)
+            if b.is_const and max(-bound.min_value, bound.max_value) < b.const:
+                return Poly()
+        remainder = self._remainder(a, b.const) if b.is_const else None
+        if remainder is not None:
+            # The dividend and its remainder have one sign, so that the parts divide alone.
+            x, by, whole = remainder
+            inner = Poly.constant(by)
+            if whole == 0:
+                return self.truncdiv(x, inner).scale(sign)
+            k, parts = Poly.constant(whole), self.truncdiv(x, inner)
+            if whole % by == 0:
+                return (parts - self.truncdiv(x, k).scale(whole // by)).scale(sign)
+            a, b = x - self.truncdiv(x, k).scale(whole), inner
         return Poly.atom(Div(self.write(a), self.write(b))).scale(sign)
 
-    def _remainder(self, a: Poly, c: int) -> tuple[Poly, int] | None:
-        """(x, m) if `a` is C's remainder of x by a multiple m of c: x - m * (x / m)."""
-        for monomial, k in a.terms.items():
-            div = monomial[0] if len(monomial) == 1 else None
-            if isinstance(div, Div) and isinstance(div.b, IntImm):
-                m = div.b.value
-                x = self.part(div.a)
-                if k == -m and m % c == 0 and (a + Poly.atom(div).scale(m) - x).terms == {}:
-                    return x, m
+    def _remainder(self, a: Poly, c: int) -> tuple[Poly, int, int] | None:
+        """(x, p * c, m) if `a` is x / p, or C's remainder of x by m divided by p; m is 0, or no
+        remainder.
+        """
+        divs = [(m[0], k) for m, k in a.terms.items() if len(m) == 1 and isinstance(m[0], Div)]
+        for div, k in divs:
+            if not _constant(div.b):
+                continue
+            x, p = self.part(div.a), div.b.value  # type: ignore[attr-defined]
+            if k == 1 and len(a.terms) == 1:
+                return x, p * c, 0
+            if k == -p and p % c == 0 and not (a + Poly.atom(div).scale(p) - x).terms:
+                return x, c, p
+            for whole, factor in divs if k == 1 and len(a.terms) == 2 else ():
+                m = whole.b.value if _constant(whole.b) else 0  # type: ignore[attr-defined]
+                if whole.a is div.a and m and factor * p == -m:
+                    return x, p * c, m
         return None
 
     # -- least values ------------------------------------------------------------------------------
@@ -448,6 +460,115 @@ class Normal:
     def _sorted(self, polys: list[Poly]) -> list[Poly]:
         return sorted(polys, key=self._key)
 
+    # -- reading back ------------------------------------------------------------------------------
+
+    def shorter(self, expr: PrimExpr) -> PrimExpr:
+        """`expr` read back from its form, if that has fewer operations; else itself. Right where
+        nothing overflows.
+        """
+        if not isinstance(expr, _READ_BACK) or expr.dtype.lanes != 1:
+            return expr
+        form = self.of(expr)
+        if form is None:
+            return expr
+        try:
+            found = self._condition(form, expr) if expr.dtype.is_bool else self.read(form, expr.dtype)
+        except (NoForm, TIRError):
+            return expr
+        return found if _operations(found) < _operations(expr) else expr
+
+    def read(self, poly: Poly, dtype: DataType) -> PrimExpr:
+        """A form as a short expression of `dtype`."""
+        poly = self.folded(poly)
+        least = next((m for m, k in poly.terms.items() if _is_least(m)), None)
+        if least is not None:
+            return self._read_least(poly, least, dtype)
+        factor = self._common_factor(poly)
+        if factor is not None:
+            inner = {without(m, (factor,)): k for m, k in poly.terms.items() if _has(m, factor)}
+            rest = {m: k for m, k in poly.terms.items() if not _has(m, factor)}
+            product = self._atom(factor, dtype) * self.read(Poly(inner), dtype)  # type: ignore[arg-type]
+            if not rest:
+                return product
+            left = self.read(Poly(rest), dtype)
+            return left + product if isinstance(left, IntImm) else product + left
+        g = 0
+        for k in poly.terms.values():
+            g = gcd(g, k)
+        if g > 1 and len(poly.terms) > 1:
+            inner_poly = Poly({m: k // g for m, k in poly.terms.items()})
+            return self.read(inner_poly, dtype) * const(g, dtype)
+        terms: dict[Monomial, int] = {}
+        for m, k in poly.terms.items():
+            terms[tuple(self._atom(f, dtype) for f in m)] = k
+        return build(Poly(terms), dtype, self.known._order)
+
+    def _common_factor(self, poly: Poly) -> PrimExpr | None:
+        """What is worth writing once: a factor of several terms, one of them a product."""
+        counts: dict[int, list[Any]] = {}
+        for m in poly.terms:
+            for f in {id(f): f for f in m}.values():
+                entry = counts.setdefault(id(f), [0, False, f])
+                entry[0] += 1
+                entry[1] |= len(m) > 1
+        shared = [e for e in counts.values() if e[0] > 1 and e[1]]
+        return max(shared, key=lambda e: e[0])[2] if shared else None
+
+    def _read_least(self, poly: Poly, least: Monomial, dtype: DataType) -> PrimExpr:
+        """Terms move inside the least value where they cancel there."""
+        k = poly.terms[least]
+        scale = abs(k)
+        kind: Any = Min if k > 0 else Max
+        members = [self.part(x).scale(k // scale) for x in _members(least[0])]
+        outside = poly - Poly.atom(least[0]).scale(k)
+        for m, c in list(outside.terms.items()):
+            if c % scale == 0 and any(x.terms.get(m, 0) * c < 0 for x in members):
+                moved = Poly({m: c})
+                outside = outside - moved
+                members = [x + Poly({m: c // scale}) for x in members]
+        result = self.read(members[0], dtype)
+        for x in members[1:]:
+            result = kind(result, self.read(x, dtype))
+        if scale > 1:
+            result = result * const(scale, dtype)
+        if not outside.terms:
+            return result
+        rest = self.read(outside, dtype)
+        return rest - result if k < 0 and kind is Min else result + rest
+
+    def _atom(self, f: Any, dtype: DataType) -> PrimExpr:
+        if isinstance(f, (FloorDiv, FloorMod, Div, Mod)):
+            a, b = self.read(self.part(f.a), dtype), self.read(self.part(f.b), dtype)
+            return type(f)(a, b)
+        if isinstance(f, Min):
+            return self.read(Poly.atom(f), dtype)
+        if isinstance(f, Select):
+            raise NoForm
+        return cast(dtype, f.value if isinstance(f, Cast) and f.value.dtype is dtype else f)
+
+    def _condition(self, form: Poly, like: Any) -> PrimExpr:
+        """An indicator, or 1 less an indicator, as a comparison."""
+        if form.is_const:
+            return const(bool(form.const))
+        terms = {m: k for m, k in form.terms.items() if m}
+        sign = self._signs.get(id(next(iter(terms))[0]))
+        if len(terms) != 1 or sign is None or not isinstance(like, CompareExpr):
+            raise NoForm
+        atom, equal, _, _ = sign
+        d = self.folded(self.part(atom.condition.a))
+        holds = form.const == 0
+        left = Poly({m: k for m, k in d.terms.items() if m and k > 0})
+        right = Poly({m: -k for m, k in d.terms.items() if m and k < 0})
+        kind: Any = (EQ if holds else NE) if equal else (LE if holds else LT)
+        limit = Poly.constant(-d.const)
+        if left.terms and (right.terms or d.const <= 0 or not right.terms):
+            right = right + limit
+        else:
+            left, right = left - limit, right
+        dtype = like.a.dtype
+        a, b = self.read(left, dtype), self.read(right, dtype)
+        return kind(a, b) if holds or equal else kind(b, a)  # type: ignore[no-any-return]
+
     # -- conditions --------------------------------------------------------------------------------
 
     def indicator(self, c: PrimExpr) -> Poly:
@@ -488,6 +609,12 @@ class Normal:
         if d.const % g:
             return Poly()
         d = Poly({m: k // g for m, k in d.terms.items()})
+        if len(d.terms) == 1:
+            ((factors, _),) = d.terms.items()
+            if len(factors) > 1:
+                return self._any([self._is_zero(Poly.atom(f)) for f in factors])
+        if any(map(_is_least, d.terms)):
+            return self.times(self._at_most(d), self._at_most(d.scale(-1)))
         for m, k in d.terms.items():
             if abs(k) == 1 and _by_const(m):
                 # x // c == r is c*r <= x <= c*r + c - 1
@@ -506,12 +633,30 @@ class Normal:
         g = 0
         for m, k in d.terms.items():
             g = gcd(g, k if m else 0)
+        least = next((m for m in d.terms if _is_least(m)), None)
+        if least is not None:
+            k = d.terms[least]
+            rest = d - Poly.atom(least[0]).scale(k)
+            cases = [rest + self.part(x).scale(k) for x in _members(least[0])]
+            if k > 0:
+                return self._any([self._at_most(x) for x in cases])
+            result = Poly.constant(1)
+            for x in cases:
+                result = self.times(result, self._at_most(x))
+            return result
         d = self._without_low_part(Poly({m: -(-k // g) for m, k in d.terms.items()}))
         d = self._without_quotient(d)
         if self.lead(d) > 0:
             return self._signed(LE, d)
         # d <= 0 unless -d <= -1
         return Poly.constant(1) - self._signed(LE, d.scale(-1) + Poly.constant(1))
+
+    def _any(self, indicators: list[Poly]) -> Poly:
+        """1 where one of them is 1."""
+        none = Poly.constant(1)
+        for p in indicators:
+            none = self.times(none, Poly.constant(1) - p)
+        return Poly.constant(1) - none
 
     def _signed(self, relation: Any, d: Poly) -> Poly:
         atom = Select(relation(self.write(d), _ZERO), _ONE, _ZERO)
@@ -658,6 +803,7 @@ def _form_call(self: Normal, e: Call) -> Poly | None:
     return _CALLS[e.op](self, e)  # type: ignore[index]
 
 
+_READ_BACK = (Add, Sub, Mul, FloorDiv, FloorMod, Div, Mod, Min, Max, Call, CompareExpr)
 _TRUNCDIV = _division("truncdiv", Div, False)
 _TRUNCMOD = _division("truncdiv", Mod, True)
 _SHIFT_LEFT = Op.get("tir.shift_left")
@@ -685,6 +831,19 @@ _FORMS: dict[type, Callable[[Normal, Any], Poly | None]] = {
     Call: _form_call,
     **dict.fromkeys((EQ, NE, LT, LE, GT, GE, And, Or, Not), _form_condition),
 }
+
+
+def _has(m: Monomial, factor: PrimExpr) -> bool:
+    return any(f is factor for f in m)
+
+
+def _operations(e: PrimExpr) -> int:
+    return sum(bool(n._children_()) for n in walk(e))
+
+
+def _residue(m: Monomial, k: int, c: int) -> int:
+    """k modulo c; a least value once subtracted stays so."""
+    return -1 if k % c == c - 1 and k < 0 and _is_least(m) else k % c
 
 
 def _constant(e: PrimExpr) -> bool:

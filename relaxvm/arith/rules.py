@@ -23,9 +23,11 @@ from ..ir import (
     Call,
     Cast,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
+    Let,
     Max,
     Min,
     Mod,
@@ -36,14 +38,16 @@ from ..ir import (
     Ramp,
     Select,
     Sub,
+    Var,
     cast,
     const,
+    substitute,
 )
-from ..ir.expr import INT_MEANING, CompareExpr, fold_int
+from ..ir.expr import INT_MEANING, CompareExpr, fold_int, wrap_int
 from ..ir.op import Op
 from .bound import POS_INF, ConstIntBound
 from .poly import Poly
-from .tree import NEGATED, SWAPPED, is_scalar_int
+from .tree import NEGATED, SWAPPED, conjuncts, is_scalar_int
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
@@ -55,6 +59,7 @@ IF = Op.get("tir.if_then_else")
 LIKELY = Op.get("tir.likely")
 BOUND_CHECK = Op.get("tir.bound_check")
 AND_BITS = Op.get("tir.bitwise_and")
+_MAX_SCOPES = 4  # choices within choices whose conditions are used
 SHIFT_RIGHT = Op.get("tir.shift_right")
 TRUNCDIV = Op.get("tir.truncdiv")
 TRUNCMOD = Op.get("tir.truncmod")
@@ -150,7 +155,9 @@ def _fold(e: Any) -> PrimExpr | None:
 
 
 def _rule_floordiv(self: Analyzer, e: FloorDiv) -> PrimExpr | None:
-    if not is_scalar_int(e):
+    if e.dtype.lanes != 1:
+        return _rule_vector(self, e)
+    if not e.dtype.is_int:
         return None
     folded = _fold(e)
     if folded is not None:
@@ -245,7 +252,9 @@ def _remove(monomial: tuple[PrimExpr, ...], factors: tuple[PrimExpr, ...]) -> An
 
 
 def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
-    if not is_scalar_int(e):
+    if e.dtype.lanes != 1:
+        return _rule_vector(self, e)
+    if not e.dtype.is_int:
         return None
     folded = _fold(e)
     if folded is not None:
@@ -261,7 +270,7 @@ def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
                 if self._upper(a.scale(-1)) <= 0 and self._upper(a - self._poly(e.b)) < 0:
                     return e.a
             return None
-        return self.simplify(Sub(e.a, Mul(quotient, e.b)))
+        return self.canonical_simplify(Sub(e.a, Mul(quotient, e.b)))
     c = e.b.value
     if c in (0, 1, -1):
         return const(0, e.dtype)
@@ -273,6 +282,10 @@ def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
     if isinstance(e.a, FloorMod) and isinstance(e.a.b, IntImm) and e.a.b.value > 0:
         if e.a.b.value % c == 0:
             return _again(self, FloorMod(e.a.a, e.b))
+    if self._modular:
+        residue = self.modular_set(e.a)
+        if residue.coeff % c == 0:
+            return const(residue.base % c, e.dtype)
     if not self._exact(a, e):
         return None
     reduced = Poly({m: k % c for m, k in a.terms.items() if k % c})
@@ -310,7 +323,9 @@ def _again(self: Analyzer, e: PrimExpr) -> PrimExpr:
 
 
 def _rule_trunc(self: Analyzer, e: Any) -> PrimExpr | None:
-    if not is_scalar_int(e):
+    if e.dtype.lanes != 1:
+        return _rule_vector(self, e)
+    if not e.dtype.is_int:
         return None
     folded = _fold(e)
     if folded is not None:
@@ -318,11 +333,18 @@ def _rule_trunc(self: Analyzer, e: Any) -> PrimExpr | None:
     if self._bound_of(e.a).min_value >= 0 and self._bound_of(e.b).min_value >= 0:
         made = FloorDiv(e.a, e.b) if isinstance(e, Div) else FloorMod(e.a, e.b)
         return _again(self, made)
+    if isinstance(e.b, IntImm) and e.b.value > 0:
+        a = self._poly(e.a)
+        quotient, rest = a.split(e.b.value)
+        if not rest.terms and self._exact(a, e):
+            return self._from_poly(quotient, e) if isinstance(e, Div) else const(0, e.dtype)
     return None
 
 
 def _rule_extremum(self: Analyzer, e: Any) -> PrimExpr | None:
-    if not is_scalar_int(e):
+    if e.dtype.lanes != 1:
+        return _rule_vector(self, e)
+    if not e.dtype.is_int:
         return None
     folded = _fold(e)
     if folded is not None:
@@ -364,7 +386,9 @@ def _dividends(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
 
 
 def _rule_compare(self: Analyzer, e: Any) -> PrimExpr | None:
-    if e.a.dtype.lanes != 1 or not (e.a.dtype.is_int or e.a.dtype.is_bool):
+    if e.a.dtype.lanes != 1:
+        return _rule_vector(self, e)
+    if not (e.a.dtype.is_int or e.a.dtype.is_bool):
         return None
     folded = _fold(e)
     if folded is not None:
@@ -385,8 +409,25 @@ def _rule_compare(self: Analyzer, e: Any) -> PrimExpr | None:
             return const((reduced.const == 0) == isinstance(e, EQ))
     if isinstance(e.a, IntImm) and not isinstance(e.b, IntImm):
         return SWAPPED[type(e)](e.b, e.a)
+    for x, y, kind in ((e.a, e.b, type(e)), (e.b, e.a, SWAPPED[type(e)])):
+        if isinstance(x, (Min, Max)) and kind not in (EQ, NE):
+            decided = _compare_members(self, x, y, kind)
+            if decided is not None:
+                return decided
     if self._exact(a, e.a) and self._exact(b, e.b):
         return _cancel(self, e, difference)
+    return None
+
+
+def _compare_members(self: Analyzer, x: Any, y: PrimExpr, kind: Any) -> PrimExpr | None:
+    """min(a, b) < y is a < y or b < y: useful where one of these is decided."""
+    any_of = isinstance(x, Min) == (kind in (LT, LE))
+    for one, other in ((x.a, x.b), (x.b, x.a)):
+        first = self.canonical_simplify(kind(one, y))
+        if isinstance(first, IntImm):
+            return TRUE if any_of and first.value else (
+                FALSE if not any_of and not first.value else self.canonical_simplify(kind(other, y))
+            )
     return None
 
 
@@ -424,27 +465,80 @@ def _cancel(self: Analyzer, e: Any, difference: Poly) -> PrimExpr | None:
     return made if made is not e else None
 
 
-def _rule_and(self: Analyzer, e: And) -> PrimExpr | None:
-    if isinstance(e.a, IntImm):
-        return e.b if e.a.value else e.a
-    if isinstance(e.b, IntImm):
-        return e.a if e.b.value else e.b
+def _rule_logical(self: Analyzer, e: Any) -> PrimExpr | None:
+    conjunction = isinstance(e, And)
+    if isinstance(e.a, Broadcast) and isinstance(e.b, Broadcast):
+        return _rule_vector(self, e)
+    for x, y in ((e.a, e.b), (e.b, e.a)):
+        value = _truth(x)
+        if value is not None:
+            return y if value == conjunction else x
     if e.a is e.b:
-        return e.a
+        return e.a  # type: ignore[no-any-return]
     if _are_opposite(e.a, e.b):
-        return FALSE
+        return const(not conjunction)
+    if e.dtype.lanes != 1 or not isinstance(e.b, CompareExpr) or not e.b.a.dtype.is_int:
+        return None
+    parts = [e.a] if isinstance(e.a, CompareExpr) else conjuncts(e.a, type(e))
+    for part in parts if len(parts) <= 8 else ():
+        if isinstance(part, CompareExpr) and part.a.dtype.is_int:
+            found = _pair(self, part, e.b, conjunction)
+            if isinstance(found, IntImm):
+                return found
+            if found is part:
+                return e.a  # type: ignore[no-any-return]
+            if found is not None and e.a is part:
+                return found
     return None
 
 
-def _rule_or(self: Analyzer, e: Or) -> PrimExpr | None:
-    if isinstance(e.a, IntImm):
-        return e.a if e.a.value else e.b
-    if isinstance(e.b, IntImm):
-        return e.b if e.b.value else e.a
-    if e.a is e.b:
-        return e.a
-    if _are_opposite(e.a, e.b):
-        return TRUE
+def _truth(e: PrimExpr) -> bool | None:
+    if isinstance(e, Broadcast):
+        e = e.value
+    return bool(e.value) if isinstance(e, IntImm) else None
+
+
+def _pair(self: Analyzer, x: Any, y: Any, conjunction: bool) -> PrimExpr | None:
+    """What two comparisons of the same sum come to: one of them, a constant, or None."""
+    a, b = self.normal.of(x), self.normal.of(y)
+    if a is None or b is None or len(a.terms) > 4 or len(b.terms) > 4:
+        return None
+    both = self.normal.times(a, b)
+    if not conjunction:
+        if (a + b - both).terms == {(): 1}:
+            return TRUE
+        return y if both.terms == a.terms else x if both.terms == b.terms else None
+    if not both.terms:
+        return FALSE
+    if both.terms == a.terms or both.terms == b.terms:
+        return x if both.terms == a.terms else y  # type: ignore[no-any-return]
+    found = _digits(self, x, y)
+    return _digits(self, y, x) if found is None else found
+
+
+def _digits(self: Analyzer, x: Any, y: Any) -> PrimExpr | None:
+    """Conditions on a quotient or a remainder, used in one another."""
+    if not (isinstance(x.b, IntImm) and isinstance(y.b, IntImm) and isinstance(y.a, FloorMod)):
+        return None
+    u, c = y.a.a, y.a.b
+    if not isinstance(c, IntImm) or c.value <= 0 or not self._exact(self._poly(u), u):
+        return None
+    if isinstance(x, EQ) and isinstance(x.a, FloorDiv) and x.a.a is u and x.a.b is c:
+        # u // c == k makes u % c the difference u - c*k.
+        shift = c.value * x.b.value + y.b.value
+        if not ConstIntBound(shift, shift).within(ConstIntBound.of_dtype(c.dtype)):
+            return None
+        narrow = type(y)(u, const(shift, c.dtype))
+        if isinstance(y, EQ) and 0 <= y.b.value < c.value:
+            return narrow
+        return And(x, narrow)
+    if x.a is u and isinstance(x, (LT, LE)) and isinstance(y, (LT, LE)):
+        # The last u below the limit whose remainder is small enough.
+        limit = x.b.value - isinstance(x, LT)
+        room = y.b.value - isinstance(y, LT)
+        last = limit - max(0, limit % c.value - room)
+        if last < limit and room >= 0 and last > int(c.dtype.min_value):
+            return And(LT(u, const(last + 1, c.dtype)), y)
     return None
 
 
@@ -469,15 +563,36 @@ def _rule_not(self: Analyzer, e: Not) -> PrimExpr | None:
         return const(not inner.value)
     if isinstance(inner, Not):
         return inner.a
+    if isinstance(inner, (And, Or)):
+        return self.canonical_simplify((Or if isinstance(inner, And) else And)(Not(inner.a), Not(inner.b)))
     if isinstance(inner, CompareExpr) and (inner.a.dtype.is_int or isinstance(inner, (EQ, NE))):
         return _again(self, NEGATED[type(inner)](inner.a, inner.b))
     return None
 
 
 def _rule_select(self: Analyzer, e: Select) -> PrimExpr | None:
-    if isinstance(e.condition, IntImm):
-        return e.true_value if e.condition.value else e.false_value
-    return e.true_value if e.true_value is e.false_value else None
+    value = _truth(e.condition)
+    if value is not None:
+        return e.true_value if value else e.false_value
+    if e.true_value is e.false_value:
+        return e.true_value
+    branches = _branches(self, e.condition, e.true_value, e.false_value)
+    return None if branches is None else self.canonical_simplify(Select(e.condition, *branches))
+
+
+def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
+    """The branches of a choice, each simplified under its condition; None for no change. Only
+    where TVM's assumptions hold: passes ask about conditions themselves.
+    """
+    if self.wrap is not None or condition.dtype.lanes != 1 or self.depth >= _MAX_SCOPES:
+        return None
+    if not any(b._children_() for b in branches):
+        return None
+    found = []
+    for branch, holds in zip(branches, (condition, Not(condition))):
+        with self.constraint_scope(holds):
+            found.append(self.canonical_simplify(branch))
+    return None if all(f is b for f, b in zip(found, branches)) else found
 
 
 def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
@@ -485,13 +600,48 @@ def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
         condition, yes, no = e.args
         if isinstance(condition, IntImm):
             return yes if condition.value else no
-        return yes if yes is no else None
+        if yes is no:
+            return yes
+        branches = _branches(self, condition, yes, no)
+        if branches is None:
+            return None
+        return self.canonical_simplify(Call(e.dtype, e.op, (condition, *branches)))
+    folded = _folded_bits(e)
+    if folded is not None:
+        return folded
     if e.op is LIKELY and isinstance(e.args[0], IntImm):
         return e.args[0]
     if e.op in (TRUNCDIV, TRUNCMOD) and is_scalar_int(e):
         x, y = e.args
         made: Any = Div(x, y) if e.op is TRUNCDIV else Mod(x, y)
         return _rule_trunc(self, made)
+    if e.op in (TRUNCDIV, TRUNCMOD):
+        return _rule_vector(self, Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args))
+    return None
+
+
+def _folded_bits(e: Call) -> PrimExpr | None:
+    meaning = _BITS.get(e.op)
+    if meaning is None or not all(isinstance(a, IntImm) for a in e.args):
+        return None
+    bits, *values = e.args[0].dtype.bits, *(a.value for a in e.args)  # type: ignore[attr-defined]
+    return const(wrap_int(meaning(bits, *values), e.dtype), e.dtype)
+
+
+_BITS: dict[Any, Callable[..., int]] = {
+    AND_BITS: lambda bits, a, b: a & b,
+    Op.get("tir.bitwise_or"): lambda bits, a, b: a | b,
+    Op.get("tir.bitwise_xor"): lambda bits, a, b: a ^ b,
+    Op.get("tir.bitwise_not"): lambda bits, a: ~a,
+    Op.get("tir.clz"): lambda bits, a: bits - (a % (1 << bits)).bit_length(),
+    Op.get("tir.popcount"): lambda bits, a: (a % (1 << bits)).bit_count(),
+    Op.get("tir.shift_left"): lambda bits, a, b: a << b if 0 <= b < bits else 0,
+}
+
+
+def _rule_let(self: Analyzer, e: Let) -> PrimExpr | None:
+    if isinstance(e.value, (IntImm, Var)):
+        return self.canonical_simplify(substitute(e.body, {e.var: e.value}))
     return None
 
 
@@ -500,6 +650,8 @@ def _rule_cast(self: Analyzer, e: Cast) -> PrimExpr | None:
     if not isinstance(folded, Cast):
         return folded
     inner = e.value
+    if e.dtype.is_bool and is_scalar_int(inner):
+        return _again(self, NE(inner, const(0, inner.dtype)))
     if isinstance(inner, Cast) and inner.value.dtype is e.dtype and e.dtype.is_int:
         # There and back through a type that holds every value it can have.
         if inner.dtype.is_int and self._bound_of(inner.value).within(
@@ -511,32 +663,101 @@ def _rule_cast(self: Analyzer, e: Cast) -> PrimExpr | None:
 
 def _rule_vector(self: Analyzer, e: Any) -> PrimExpr | None:
     """Arithmetic of ramps and broadcasts is done on their scalars."""
-    if e.dtype.lanes == 1:
-        return None
     a, b, lanes = e.a, e.b, e.dtype.lanes
     if isinstance(a, Broadcast) and isinstance(b, Broadcast):
-        return Broadcast(self.simplify(type(e)(a.value, b.value)), lanes)
-    if not e.dtype.is_int:
+        return Broadcast(self.canonical_simplify(type(e)(a.value, b.value)), lanes)
+    if isinstance(e, (Min, Max)) and isinstance(a, type(e)) and isinstance(b, Broadcast):
+        for x, y in ((a.a, a.b), (a.b, a.a)):
+            if isinstance(y, Broadcast):
+                return type(e)(x, Broadcast(self.canonical_simplify(type(e)(y.value, b.value)), lanes))
+    if isinstance(e, Add) and not a.dtype.is_int:
+        # Adding 0 keeps what a cast integer is, which is never -0.0.
+        for x, y in ((a, b), (b, a)):
+            zero = isinstance(y, Broadcast) and isinstance(y.value, FloatImm) and not y.value.value
+            if zero and isinstance(x, Cast) and x.value.dtype.is_int:
+                return x
         return None
-    if isinstance(e, Mul):
-        if isinstance(a, Broadcast):
-            a, b = b, a
-        if isinstance(a, Ramp) and isinstance(b, Broadcast):
-            return Ramp(self.simplify(a.base * b.value), self.simplify(a.stride * b.value), lanes)
+    if not a.dtype.is_int or a.dtype.is_bool:
         return None
-    if (
-        isinstance(e, (Add, Sub))
-        and isinstance(a, (Ramp, Broadcast))
-        and isinstance(b, (Ramp, Broadcast))
-    ):
+    ramps = isinstance(a, (Ramp, Broadcast)) and isinstance(b, (Ramp, Broadcast))
+    if isinstance(e, (Add, Sub)) and ramps:
         base_a, step_a = _ramp_parts(a)
         base_b, step_b = _ramp_parts(b)
-        base = self.simplify(type(e)(base_a, base_b))
-        step = self.simplify(type(e)(step_a, step_b))
-        if isinstance(step, IntImm) and step.value == 0:
-            return Broadcast(base, lanes)
-        return Ramp(base, step, lanes)
+        return _ramp(
+            self.canonical_simplify(type(e)(base_a, base_b)), self.canonical_simplify(type(e)(step_a, step_b)), lanes
+        )
+    if isinstance(e, CompareExpr) and ramps:
+        # A comparison that holds at both ends holds between them.
+        ends = [_at_ends(x, lanes) for x in (a, b)]
+        if not all(self._exact(self._poly(self.canonical_simplify(x)), x) for pair in ends for x in pair):
+            return None
+        found = [self.canonical_simplify(type(e)(x, y)) for x, y in zip(*ends)]
+        decided = found[0] is found[1] and isinstance(found[0], IntImm)
+        if decided and (bool(found[0]) or not isinstance(e, EQ)) and not (
+            bool(found[0]) and isinstance(e, NE)
+        ):
+            return Broadcast(found[0], lanes)
+        return None
+    if isinstance(e, Mul) and isinstance(a, Broadcast):
+        a, b = b, a
+    if isinstance(a, Ramp) and isinstance(b, Broadcast) and isinstance(e, _ON_RAMPS):
+        if isinstance(e, Mul):
+            return _ramp(self.canonical_simplify(a.base * b.value), self.canonical_simplify(a.stride * b.value), lanes)
+        return _divide_ramp(self, type(e), a, b.value)
     return None
+
+
+_ON_RAMPS = (Mul, FloorDiv, FloorMod, Div, Mod)
+
+
+def _ramp(base: PrimExpr, step: PrimExpr, lanes: int) -> PrimExpr:
+    if isinstance(step, IntImm) and step.value == 0:
+        return Broadcast(base, lanes)
+    return Ramp(base, step, lanes)
+
+
+def _at_ends(e: Any, lanes: int) -> tuple[PrimExpr, PrimExpr]:
+    base, step = _ramp_parts(e)
+    return base, base + step * (lanes - 1)
+
+
+def _divide_ramp(self: Analyzer, kind: Any, a: Ramp, by: PrimExpr) -> PrimExpr | None:
+    """A ramp divided by one number: a ramp again if the stride is a multiple, all the same if the
+    first and the last lane have one quotient.
+    """
+    first, last = _at_ends(a, a.lanes)
+    if not isinstance(by, IntImm) or by.value <= 0:
+        return None
+    if not all(self._exact(self._poly(self.canonical_simplify(x)), x) for x in (first, last)):
+        return None
+    down = kind in (FloorDiv, FloorMod)
+    step = self.canonical_simplify(a.stride)
+    low = min(self.const_int_bound(x).min_value for x in (first, last))
+    divide, modulo = (FloorDiv, FloorMod) if down or low >= 0 else (Div, Mod)
+    base = self.canonical_simplify(modulo(a.base, by))
+    whole = isinstance(step, IntImm) and step.value % by.value == 0
+    if whole and (down or low >= 0 or (isinstance(base, IntImm) and base.value == 0)):
+        if kind in (FloorMod, Mod):
+            return Broadcast(base, a.lanes)
+        return _ramp(
+            self.canonical_simplify(divide(a.base, by)), self.canonical_simplify(divide(step, by)), a.lanes
+        )
+    quotients = [self.canonical_simplify(divide(x, by)) for x in (first, last)]
+    if quotients[0] is quotients[1] and (down or low >= 0):
+        if kind in (FloorMod, Mod):
+            return _ramp(base, step, a.lanes)
+        return Broadcast(quotients[0], a.lanes)
+    if kind in (FloorMod, Mod) and base is not a.base and (down or low >= 0):
+        rest = self._poly(self.canonical_simplify(a.base)).split(by.value)[1]
+        if self._exact(rest, a.base) and (down or self._poly_bound(rest).min_value >= 0):
+            start = self._from_poly(rest, a.base)
+            if start is not a.base and isinstance(start, IntImm):
+                return kind(Ramp(start, step, a.lanes), Broadcast(by, a.lanes))  # type: ignore[no-any-return]
+    return None
+
+
+def _rule_wide(self: Analyzer, e: Any) -> PrimExpr | None:
+    return _rule_vector(self, e) if e.dtype.lanes != 1 else None
 
 
 def _ramp_parts(e: Any) -> tuple[PrimExpr, PrimExpr]:
@@ -546,9 +767,9 @@ def _ramp_parts(e: Any) -> tuple[PrimExpr, PrimExpr]:
 
 
 RULES: dict[type, Callable[[Analyzer, Any], PrimExpr | None]] = {
-    Add: _rule_vector,
-    Sub: _rule_vector,
-    Mul: _rule_vector,
+    Add: _rule_wide,
+    Sub: _rule_wide,
+    Mul: _rule_wide,
     FloorDiv: _rule_floordiv,
     FloorMod: _rule_floormod,
     Div: _rule_trunc,
@@ -561,10 +782,11 @@ RULES: dict[type, Callable[[Analyzer, Any], PrimExpr | None]] = {
     LE: _rule_compare,
     GT: _rule_compare,
     GE: _rule_compare,
-    And: _rule_and,
-    Or: _rule_or,
+    And: _rule_logical,
+    Or: _rule_logical,
     Not: _rule_not,
     Select: _rule_select,
     Call: _rule_call,
+    Let: _rule_let,
     Cast: _rule_cast,
 }

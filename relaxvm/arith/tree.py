@@ -68,8 +68,8 @@ def scalar_post_order(root: PrimExpr, done: dict[int, Any]) -> Iterator[PrimExpr
             yield n
 
 
-def conjuncts(e: PrimExpr) -> list[PrimExpr]:
-    """The conditions that `e` joins by And, each once."""
+def conjuncts(e: PrimExpr, joined: type = And) -> list[PrimExpr]:
+    """The conditions that `e` joins by And (or by Or), each once."""
     out: list[PrimExpr] = []
     stack = [e]
     seen: set[int] = set()
@@ -78,8 +78,8 @@ def conjuncts(e: PrimExpr) -> list[PrimExpr]:
         if id(n) in seen:
             continue
         seen.add(id(n))
-        if isinstance(n, And):
-            stack.extend((n.b, n.a))
+        if isinstance(n, joined):
+            stack.extend((n.b, n.a))  # type: ignore[attr-defined]
         else:
             out.append(n)
     return out

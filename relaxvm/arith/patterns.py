@@ -1,0 +1,283 @@
+"""Rewrite rules as text: one identity a line, indexed by the classes at the top of its left side.
+
+A line is ``left -> right`` or ``left -> right if condition``. The names x, y, z, w stand for any
+expression, p and q for any condition, c and d for integer constants; a name that repeats stands for
+the same expression. Operands of min, max, both, either, +, * and the operators of bits may come in
+either order. "ints" lines hold for integers only (wrapping ones too), "all" lines for any dtype.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+from ..ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    Call,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Not,
+    Or,
+    PrimExpr,
+    Select,
+    Sub,
+    as_expr,
+)
+from ..ir.expr import match
+from ..ir.op import Op
+
+__all__ = ["rewritten"]
+
+_INTS = """
+min(max(x, y), x) -> x
+max(min(x, y), x) -> x
+min(max(x, y), max(x, z)) -> max(min(y, z), x)
+max(min(x, y), min(x, z)) -> min(max(y, z), x)
+min(x // c, y // c) -> min(x, y) // c if c > 0
+max(x // c, y // c) -> max(x, y) // c if c > 0
+min(x // c, y // c) -> max(x, y) // c if c < -1
+max(x // c, y // c) -> min(x, y) // c if c < -1
+min(tdiv(x, c), tdiv(y, c)) -> tdiv(min(x, y), c) if c > 0
+max(tdiv(x, c), tdiv(y, c)) -> tdiv(max(x, y), c) if c > 0
+min(tdiv(x, c), tdiv(y, c)) -> tdiv(max(x, y), c) if c < -1
+max(tdiv(x, c), tdiv(y, c)) -> tdiv(min(x, y), c) if c < -1
+min(x, y) * max(x, y) -> x * y
+select(p, x, y) + select(p, z, w) -> select(p, x + z, y + w)
+select(p, x, y) - select(p, z, w) -> select(p, x - z, y - w)
+select(p, x, y) - x -> select(p, 0, y - x)
+select(p, x, y) - y -> select(p, x - y, 0)
+min(select(p, x, y), select(p, z, w)) -> select(p, min(x, z), min(y, w))
+max(select(p, x, y), select(p, z, w)) -> select(p, max(x, z), max(y, w))
+select(x < y, x, y) -> min(x, y)
+select(x < y, y, x) -> max(x, y)
+select(x <= y, x, y) -> min(x, y)
+select(x <= y, y, x) -> max(x, y)
+select(x > y, x, y) -> max(x, y)
+select(x > y, y, x) -> min(x, y)
+select(x >= y, x, y) -> max(x, y)
+select(x >= y, y, x) -> min(x, y)
+x & x -> x
+x | x -> x
+x ^ x -> 0
+x & 0 -> 0
+x | 0 -> x
+x ^ 0 -> x
+"""
+_ALL = """
+select(no(p), x, y) -> select(p, y, x)
+select(p, select(p, x, y), z) -> select(p, x, z)
+select(p, x, select(p, y, z)) -> select(p, x, z)
+select(p, true, false) -> p
+when(p, when(q, x, y), y) -> when(both(p, q), x, y)
+when(p, when(p, x, y), z) -> when(p, x, z)
+both(p, both(p, q)) -> both(p, q)
+both(p, either(p, q)) -> p
+either(p, either(p, q)) -> either(p, q)
+either(p, both(p, q)) -> p
+no(no(p)) -> p
+"""
+
+_CALLS = {
+    "when": Op.get("tir.if_then_else"),
+    "tdiv": Op.get("tir.truncdiv"),
+    "&": Op.get("tir.bitwise_and"),
+    "|": Op.get("tir.bitwise_or"),
+    "^": Op.get("tir.bitwise_xor"),
+}
+_CLASSES: dict[str, Any] = {
+    "min": Min,
+    "max": Max,
+    "both": And,
+    "either": Or,
+    "no": Not,
+    "select": Select,
+}
+_OPERATORS: dict[type, Any] = {
+    ast.Add: Add,
+    ast.Sub: Sub,
+    ast.Mult: Mul,
+    ast.FloorDiv: FloorDiv,
+    ast.Mod: FloorMod,
+    ast.BitAnd: _CALLS["&"],
+    ast.BitOr: _CALLS["|"],
+    ast.BitXor: _CALLS["^"],
+    ast.Lt: LT,
+    ast.LtE: LE,
+    ast.Gt: GT,
+    ast.GtE: GE,
+    ast.Eq: EQ,
+    ast.NotEq: NE,
+}
+_COMMUTES = (Min, Max, And, Or, Add, Mul, _CALLS["&"], _CALLS["|"], _CALLS["^"])
+
+
+class _Shape(NamedTuple):
+    """An operation (a node class, or the `Op` of a call) on patterns: names, ints or shapes."""
+
+    head: Any
+    parts: tuple[Any, ...]
+
+
+class _Rule(NamedTuple):
+    left: _Shape
+    right: Any
+    condition: Callable[[dict[str, Any]], bool] | None
+    ints: bool
+
+
+def head_of(e: PrimExpr) -> Any:
+    """The class of an expression, or the operation that it calls."""
+    return e.op if isinstance(e, Call) else type(e)
+
+
+def operands_of(e: Any) -> tuple[PrimExpr, ...]:
+    """The operands that a pattern sees."""
+    if isinstance(e, Select):
+        return e.condition, e.true_value, e.false_value
+    return e.args if isinstance(e, Call) else (e.a,) if isinstance(e, Not) else (e.a, e.b)
+
+
+def rewritten(e: PrimExpr) -> PrimExpr | None:
+    """`e` by the first rule that fits, or None."""
+    rules = _table().get(head_of(e))
+    if rules is None:
+        return None
+    parts = operands_of(e)
+    for rule in rules.get(tuple(map(head_of, parts[:2])), ()):
+        found: dict[str, Any] = {}
+        if rule.ints and not (e.dtype.is_int and parts[-1].dtype.is_int):
+            continue
+        if _fits(rule.left, e, found) and (rule.condition is None or rule.condition(found)):
+            return _build(rule.right, found, e)
+    return None
+
+
+def _fits(pattern: Any, e: PrimExpr, found: dict[str, Any]) -> bool:
+    if isinstance(pattern, _Shape):
+        if head_of(e) is not pattern.head and not (
+            pattern.head is _CALLS["tdiv"] and isinstance(e, Div)
+        ):
+            return False
+        return all(_fits(p, part, found) for p, part in zip(pattern.parts, operands_of(e)))
+    if isinstance(pattern, (int, bool)):
+        return isinstance(e, IntImm) and e.value == pattern and e.dtype.lanes == 1
+    if pattern in ("c", "d") and not isinstance(e, IntImm):
+        return False
+    return found.setdefault(pattern, e) is e
+
+
+def _build(right: Any, found: dict[str, Any], like: PrimExpr) -> PrimExpr:
+    if isinstance(right, str):
+        whole: PrimExpr = found[right]
+        return whole
+    if not isinstance(right, _Shape):
+        return match(right, like)[0] if not isinstance(right, bool) else as_expr(right)
+    parts = [_build(p, found, like) if isinstance(p, _Shape) else p for p in right.parts]
+    exprs = [found[p] if isinstance(p, str) else p for p in parts]
+    typed = next((x for x in reversed(exprs) if isinstance(x, PrimExpr)), like)
+    exprs = [match(x, typed)[0] if isinstance(x, int) else x for x in exprs]
+    if isinstance(right.head, Op):
+        return Call(exprs[-1].dtype, right.head, tuple(exprs))
+    built: PrimExpr = right.head(*exprs)
+    return built
+
+
+# -- reading the text ------------------------------------------------------------------------------
+
+
+@cache
+def _table() -> dict[Any, dict[tuple[Any, ...], list[_Rule]]]:
+    """Rules by the head of the left side, then by the heads of its first two operands, where a
+    name fits all heads that occur.
+    """
+    rules = [*_rules(_INTS, True), *_rules(_ALL, False)]
+    table: dict[Any, Any] = {}
+    for rule in rules:
+        table.setdefault(rule.left.head, _Bucket()).rules.append(rule)
+    return table
+
+
+class _Bucket(dict[tuple[Any, ...], list[_Rule]]):
+    """The rules that can fit operands of the given heads, found once for each pair of heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules: list[_Rule] = []
+
+    def get(self, heads: tuple[Any, ...], default: Any = None) -> Any:
+        found = super().get(heads)
+        if found is None:
+            found = self[heads] = [
+                r for r in self.rules if all(map(_may_fit, r.left.parts, heads))
+            ]
+        return found
+
+
+def _may_fit(pattern: Any, head: Any) -> bool:
+    if isinstance(pattern, _Shape):
+        return pattern.head is head or (pattern.head is _CALLS["tdiv"] and head is Div)
+    return isinstance(pattern, str) or head is IntImm
+
+
+def _rules(text: str, ints: bool) -> Iterator[_Rule]:
+    for line in text.strip().splitlines():
+        body, _, condition = line.partition(" if ")
+        left, _, right = body.partition(" -> ")
+        test = _condition(condition) if condition else None
+        shapes = dict.fromkeys(_orders(_read(ast.parse(left, mode="eval").body)))
+        for shape in shapes:
+            yield _Rule(shape, _read(ast.parse(right.strip(), mode="eval").body), test, ints)
+
+
+def _condition(text: str) -> Callable[[dict[str, Any]], bool]:
+    code = compile(text, "<rule>", "eval")
+
+    def holds(found: dict[str, Any]) -> bool:
+        values = {k: v.value for k, v in found.items() if isinstance(v, IntImm)}
+        return bool(eval(code, {"__builtins__": {}}, values))
+
+    return holds
+
+
+def _read(n: ast.expr) -> Any:
+    if isinstance(n, ast.Name):
+        return {"true": True, "false": False}.get(n.id, n.id)
+    if isinstance(n, ast.Constant):
+        return n.value
+    if isinstance(n, ast.BinOp):
+        return _Shape(_OPERATORS[type(n.op)], (_read(n.left), _read(n.right)))
+    if isinstance(n, ast.Compare):
+        return _Shape(_OPERATORS[type(n.ops[0])], (_read(n.left), _read(n.comparators[0])))
+    assert isinstance(n, ast.Call)
+    assert isinstance(n.func, ast.Name)
+    head = _CLASSES.get(n.func.id) or _CALLS[n.func.id]
+    return _Shape(head, tuple(_read(a) for a in n.args))
+
+
+def _orders(pattern: Any) -> list[Any]:
+    """The pattern with the operands of what commutes in every order."""
+    if not isinstance(pattern, _Shape):
+        return [pattern]
+    found = []
+    for parts in itertools.product(*map(_orders, pattern.parts)):
+        found.append(_Shape(pattern.head, parts))
+        if pattern.head in _COMMUTES:
+            found.append(_Shape(pattern.head, parts[::-1]))
+    return found
+
+
