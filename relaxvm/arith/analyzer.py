@@ -80,6 +80,7 @@ class Analyzer:
         self._values: dict[Var, PrimExpr] = {}
         self._facts: list[PrimExpr] = []
         self._fact_polys: list[Poly] | None = None
+        self._bounded_exprs = False  # whether anything but variables is in _bounds
         self.depth = 0  # of constraint scopes
         self._bound_inside: list[tuple[Var, Any]] = []
         self._serial: dict[int, tuple[int, PrimExpr]] = {}
@@ -99,7 +100,8 @@ class Analyzer:
         if not allow_override and (var in self._ranges or var in self._values):
             raise TIRError(f"bind: {var.name} is bound already; pass allow_override=True")
         self._forget_about(var)
-        self._bound_inside.append((var, value))
+        if self.depth:
+            self._bound_inside.append((var, value))
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
             high = self.canonical_simplify(low + cast(var.dtype, value.extent) - 1)
@@ -173,7 +175,9 @@ class Analyzer:
             if len(self._bound_inside) > binds:
                 # What was bound inside stays bound, to what it is without the condition.
                 self._forget()
-                for var, value in list(self._bound_inside[binds:]):
+                inside = self._bound_inside[binds:]
+                del self._bound_inside[binds:]
+                for var, value in inside:
                     self.bind(var, value, allow_override=True)
 
     def _assume(self, fact: PrimExpr) -> None:
@@ -202,6 +206,7 @@ class Analyzer:
         known = self.const_int_bound(left)
         self._bound_memo.clear()
         self._bounds[left] = known.intersect(ConstIntBound.of(low, high))
+        self._bounded_exprs |= not isinstance(left, Var)
 
     def wraps(self, dtype: DataType) -> bool:
         """Whether integers of `dtype` wrap."""
@@ -268,7 +273,7 @@ class Analyzer:
         whole = ConstIntBound.of_dtype(e.dtype)
         rule = BOUNDS.get(type(e))
         found = rule(self, e) if rule is not None else whole
-        if self._bounds and e in self._bounds:
+        if self._bounded_exprs and e in self._bounds:
             found = found.intersect(self._bounds[e])
         if found.within(whole):
             return found
@@ -510,7 +515,7 @@ class Analyzer:
         if isinstance(simple, CompareExpr) and is_scalar_int(simple.a):
             if self._prove_comparison(simple):
                 return True
-        if not simple.dtype.is_bool or simple.dtype.lanes != 1:
+        if not simple.dtype.is_bool or simple.dtype.lanes != 1 or self._is_linear(simple):
             return False
         form = self.normal.of(simple)
         return form is not None and form.is_const and form.const == 1
@@ -530,6 +535,8 @@ class Analyzer:
                 difference = self.canonical_simplify(Sub(a, b))
                 if isinstance(difference, IntImm):
                     return difference.value == 0
+                if self._is_linear(difference):
+                    return False
             x, y = self.canonical_simplify(a), self.canonical_simplify(b)
             if x is y:
                 return True
@@ -540,6 +547,17 @@ class Analyzer:
             return self.can_prove_equal(a.value, b.value)
         return a is b
 
+    def _is_linear(self, e: PrimExpr) -> bool:
+        """Whether a simplified comparison or sum is one of plain variables: another form of it
+        says nothing new.
+        """
+        sides = (e.a, e.b) if isinstance(e, CompareExpr) else (e,)
+        return all(
+            is_scalar_int(side)
+            and all(len(m) < 2 and (not m or isinstance(m[0], Var)) for m in self._poly(side).terms)
+            for side in sides
+        )
+
     def can_prove_less(self, a: Any, b: Any) -> bool:
         """Whether a < b always."""
         return self.can_prove(as_expr(a) < b)
@@ -548,7 +566,7 @@ class Analyzer:
         """Whether a >= lower always."""
         return self.can_prove(as_expr(a) >= lower)
 
-    def _prove_comparison(self, e: CompareExpr, depth: int = 2) -> bool:
+    def _prove_comparison(self, e: CompareExpr, depth: int = 1) -> bool:
         if depth and (type(e.a) in _EXTREMES or type(e.b) in _EXTREMES):
             for one, other, kind in ((e.a, e.b, type(e)), (e.b, e.a, SWAPPED[type(e)])):
                 if isinstance(one, _EXTREMES) and kind not in (EQ, NE):

@@ -544,15 +544,17 @@ class Normal:
             return self.read(Poly.atom(f), dtype)
         if isinstance(f, Select):
             raise NoForm
-        return cast(dtype, f.value if isinstance(f, Cast) and f.value.dtype is dtype else f)
+        if isinstance(f, Cast) and f.dtype is _INT64 and f.value.dtype.is_int:
+            f = f.value  # widened here
+        return cast(dtype, f)
 
     def _condition(self, form: Poly, like: Any) -> PrimExpr:
         """An indicator, or 1 less an indicator, as a comparison."""
         if form.is_const:
             return const(bool(form.const))
-        terms = {m: k for m, k in form.terms.items() if m}
-        sign = self._signs.get(id(next(iter(terms))[0]))
-        if len(terms) != 1 or sign is None or not isinstance(like, CompareExpr):
+        (monomial, *more) = (m for m in form.terms if m)
+        sign = self._signs.get(id(monomial[0]))
+        if more or len(monomial) > 1 or sign is None or not isinstance(like, CompareExpr):
             raise NoForm
         atom, equal, _, _ = sign
         d = self.folded(self.part(atom.condition.a))

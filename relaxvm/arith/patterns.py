@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 from ..ir import (
@@ -154,7 +153,7 @@ def operands_of(e: Any) -> tuple[PrimExpr, ...]:
 
 def rewritten(e: PrimExpr) -> PrimExpr | None:
     """`e` by the first rule that fits, or None."""
-    rules = _table().get(head_of(e))
+    rules = (_TABLE or _table()).get(e.op if type(e) is Call else type(e))
     if rules is None:
         return None
     parts = operands_of(e)
@@ -175,7 +174,8 @@ def _fits(pattern: Any, e: PrimExpr, found: dict[str, Any]) -> bool:
             return False
         return all(_fits(p, part, found) for p, part in zip(pattern.parts, operands_of(e)))
     if isinstance(pattern, (int, bool)):
-        return isinstance(e, IntImm) and e.value == pattern and e.dtype.lanes == 1
+        same = isinstance(e, IntImm) and e.value == pattern
+        return same and e.dtype.is_bool == isinstance(pattern, bool)
     if pattern in ("c", "d") and not isinstance(e, IntImm):
         return False
     return found.setdefault(pattern, e) is e
@@ -200,7 +200,9 @@ def _build(right: Any, found: dict[str, Any], like: PrimExpr) -> PrimExpr:
 # -- reading the text ------------------------------------------------------------------------------
 
 
-@cache
+_TABLE: dict[Any, dict[tuple[Any, ...], list[_Rule]]] = {}
+
+
 def _table() -> dict[Any, dict[tuple[Any, ...], list[_Rule]]]:
     """Rules by the head of the left side, then by the heads of its first two operands, where a
     name fits all heads that occur.
@@ -209,7 +211,8 @@ def _table() -> dict[Any, dict[tuple[Any, ...], list[_Rule]]]:
     table: dict[Any, Any] = {}
     for rule in rules:
         table.setdefault(rule.left.head, _Bucket()).rules.append(rule)
-    return table
+    _TABLE.update(table)
+    return _TABLE
 
 
 class _Bucket(dict[tuple[Any, ...], list[_Rule]]):

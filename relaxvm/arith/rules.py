@@ -45,7 +45,7 @@ from ..ir import (
 )
 from ..ir.expr import INT_MEANING, CompareExpr, fold_int, wrap_int
 from ..ir.op import Op
-from .bound import POS_INF, ConstIntBound
+from .bound import NEG_INF, POS_INF, ConstIntBound
 from .poly import Poly
 from .tree import NEGATED, SWAPPED, conjuncts, is_scalar_int
 
@@ -500,20 +500,49 @@ def _truth(e: PrimExpr) -> bool | None:
 
 def _pair(self: Analyzer, x: Any, y: Any, conjunction: bool) -> PrimExpr | None:
     """What two comparisons of the same sum come to: one of them, a constant, or None."""
-    a, b = self.normal.of(x), self.normal.of(y)
-    if a is None or b is None or len(a.terms) > 4 or len(b.terms) > 4:
+    if conjunction and isinstance(x.b, IntImm) and isinstance(y.b, IntImm):
+        for p, q in ((x, y), (y, x)):
+            if isinstance(q.a, FloorMod):
+                found = _digits(self, p, q)
+                if found is not None:
+                    return found
+    p, q = (self._poly(c.a) - self._poly(c.b) for c in (x, y))
+    sign = next((1 if q.terms.get(m) == c else -1 for m, c in p.terms.items() if m), 0)
+    shift = p - q.scale(sign)
+    if not sign or not shift.is_const:
         return None
-    both = self.normal.times(a, b)
-    if not conjunction:
-        if (a + b - both).terms == {(): 1}:
-            return TRUE
-        return y if both.terms == a.terms else x if both.terms == b.terms else None
-    if not both.terms:
-        return FALSE
-    if both.terms == a.terms or both.terms == b.terms:
-        return x if both.terms == a.terms else y  # type: ignore[no-any-return]
-    found = _digits(self, x, y)
-    return _digits(self, y, x) if found is None else found
+    if not all(self._exact(self._poly(e), e) for e in (x.a, x.b, y.a, y.b)):
+        return None
+    # Both say in which ranges one sum lies.
+    first = _ranges(type(x), p.const)
+    second = _ranges(type(y) if sign > 0 else SWAPPED[type(y)], q.const * sign)
+    if conjunction:
+        both = [(max(a, c), min(b, d)) for a, b in first for c, d in second]
+        both = [(a, b) for a, b in both if a <= b]
+        if not both:
+            return FALSE
+        return x if both == first else y if both == second else None  # type: ignore[no-any-return]
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted(first + second):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    if joined == [(NEG_INF, POS_INF)]:
+        return TRUE
+    return x if joined == first else y if joined == second else None  # type: ignore[no-any-return]
+
+
+def _ranges(kind: type, k: int) -> list[tuple[int, int]]:
+    """Where a sum s lies if ``s + k`` is in the relation `kind` to 0."""
+    return {
+        LT: [(NEG_INF, -k - 1)],
+        LE: [(NEG_INF, -k)],
+        GT: [(1 - k, POS_INF)],
+        GE: [(-k, POS_INF)],
+        EQ: [(-k, -k)],
+        NE: [(NEG_INF, -k - 1), (1 - k, POS_INF)],
+    }[kind]
 
 
 def _digits(self: Analyzer, x: Any, y: Any) -> PrimExpr | None:

@@ -116,5 +116,5 @@ def _tidy(n: Node) -> Node | None:
     if isinstance(n, PrimValue):
         if isinstance(n.value, (IntImm, FloatImm, TirVar)):
             return None
-        return n.replace(value=Analyzer().simplify(n.value))
+        return n.replace(value=Analyzer(wrap=True).simplify(n.value))
     return simplify_dims(n)

@@ -224,7 +224,7 @@ def simplify_dims(n: Node) -> Node | None:
     if isinstance(n, PrimStructInfo) and n.value is not None:
         if isinstance(n.value, (IntImm, TirVar)):
             return None
-        return PrimStructInfo(value=Analyzer().simplify(n.value))
+        return PrimStructInfo(value=Analyzer(wrap=True).simplify(n.value))
     return None
 
 

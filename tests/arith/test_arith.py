@@ -122,7 +122,7 @@ class Random:
         return self.rng.choice([And, Or])(self.condition(depth - 1), self.condition(depth - 1))
 
     def analyzer(self):
-        a = Analyzer()
+        a = Analyzer(wrap=True)
         for v, (low, high) in zip(self.vars, self.spans):
             if low is not None:
                 a.bind(
@@ -207,7 +207,7 @@ def test_proofs_are_true_over_every_assignment():
 
 
 def loops(**extents):
-    a = Analyzer()
+    a = Analyzer(wrap=True)
     out = [a]
     for name, extent in extents.items():
         v = Var(name)
@@ -244,7 +244,7 @@ def test_wrapping_is_respected_where_bounds_are_unknown():
     x = Var("x")
     assert not can_be(simplify(x * 4 // 4), x)
     assert not isinstance(simplify(x + 1 > x), IntImm)
-    a = Analyzer()
+    a = Analyzer(wrap=True)
     a.bind(x, Range.from_min_extent(0, 100))
     assert a.simplify(x * 4 // 4) is x
     assert a.simplify(x + 1 > x).value == 1
@@ -326,14 +326,14 @@ def test_binding_twice_is_refused_unless_asked_for():
         a.bind(i, Range.from_min_extent(0, 4))
     a.bind(i, Range.from_min_extent(0, 4), allow_override=True)
     assert a.can_prove(i < 4)
-    b = Analyzer()
+    b = Analyzer(wrap=True)
     x = Var("x")
     b.bind(x, i * 2)
     assert b.simplify(x + 1) is b.simplify(i * 2 + 1)
 
 
 def test_sizes_are_not_negative_and_do_not_overflow():
-    a = Analyzer()
+    a = Analyzer(wrap=True)
     n, i = Var("n", "int64"), Var("i", "int64")
     a.bind_size(n)
     a.bind(i, Range.from_min_extent(0, n))
@@ -400,7 +400,7 @@ def test_quotients_are_bounded_by_what_they_divide(wrap):
 
 
 def test_a_rest_that_would_wrap_is_not_divided_alone():
-    a = Analyzer()
+    a = Analyzer(wrap=True)
     x = Var("x", "uint8")
     a.update(x, ConstIntBound(0, 3))
     expr = (const(4, "uint8") - x) // const(4, "uint8")
@@ -411,7 +411,7 @@ def test_a_rest_that_would_wrap_is_not_divided_alone():
 
 def test_a_let_keeps_its_variable_when_the_analyzer_knows_its_value():
     a, b = Var("a", "int8"), Var("b", "int8")
-    knows_bounds, knows_value = Analyzer(), Analyzer()
+    knows_bounds, knows_value = Analyzer(wrap=True), Analyzer(wrap=True)
     knows_bounds.update(a, ConstIntBound(-2, -2))
     knows_value.bind(a, IntImm("int8", -2))
     for analyzer in (knows_bounds, knows_value):
@@ -422,7 +422,7 @@ def test_a_let_keeps_its_variable_when_the_analyzer_knows_its_value():
 
 def test_quotients_by_the_same_number_are_in_the_order_of_what_is_divided():
     n = Var("n", "int64")
-    analyzer = Analyzer()
+    analyzer = Analyzer(wrap=True)
     analyzer.bind_size(n)
     for divide in (FloorDiv, Div):
         small, large = divide(n, const(6, "int64")), divide(n + 5, const(6, "int64"))
@@ -445,7 +445,7 @@ def test_what_was_asked_before_changes_no_answer(seed):
         return op(expression(depth - 1), right if right is not None else expression(depth - 1))
 
     questions = [expression(3) < expression(2) for _ in range(6)]
-    asked, silent = Analyzer(), Analyzer()
+    asked, silent = Analyzer(wrap=True), Analyzer(wrap=True)
     for _ in range(8):
         k = draw.randrange(len(xs))
         var = xs[k]

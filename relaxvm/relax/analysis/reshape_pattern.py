@@ -38,7 +38,7 @@ def has_reshape_pattern(func: PrimFunc) -> bool:
 
 def _in_step(a: _Side, b: _Side, axes: dict[Var, Range]) -> bool:
     """Whether both are at one place; the indices of `a` are the axes themselves."""
-    analyzer = Analyzer()
+    analyzer = Analyzer(wrap=True)
     for var, dom in axes.items():
         analyzer.bind(var, dom)
     if analyzer.can_prove_equal(_flat(*a), _flat(*b)):

@@ -297,7 +297,7 @@ def _counted(count: int) -> PrimExpr:
 
 
 def _not_negative(e: PrimExpr) -> PrimExpr:
-    return Analyzer().simplify(tir.max(e, const(0, "int64")))
+    return Analyzer(wrap=True).simplify(tir.max(e, const(0, "int64")))
 
 
 def _numbers(start: Any, end: Any, step: Any, *, dtype: DataType) -> np.ndarray:

@@ -40,7 +40,7 @@ def own_storage(b: Binding, call: Call) -> list[Binding]:
     """The two bindings that stand for `b`, which binds the ``builtin.alloc_tensor`` `call`."""
     size = size_bytes(call, b.var)
     if not isinstance(size, IntImm):
-        size = Analyzer().simplify(size)
+        size = Analyzer(wrap=True).simplify(size)
     storage = Var("storage", OBJECT, b.span)
     dtype = call.args[1]
     assert isinstance(dtype, DataTypeImm)

@@ -217,7 +217,7 @@ class _Planner:
         self.lifted: list[_Storage] = []
         self.owner: dict[int, Var] = {}
         self.pools: dict[tuple[Any, ...], _Pool] = {}
-        self.analyzer = Analyzer()
+        self.analyzer = Analyzer(wrap=True)
         self.bounded = _bind_bounds(fn, bounds, self.analyzer)
         self.sizes: dict[PrimExpr, PrimExpr] = {}
         self.representatives: list[PrimExpr] = []

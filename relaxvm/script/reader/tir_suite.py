@@ -97,7 +97,7 @@ def between(start: Any, stop: Any) -> tuple[PrimExpr, PrimExpr]:
     extent = high - low
     if not isinstance(extent, IntImm) and extent.dtype.is_int:
         # A[i * 4 + 2 : i * 4 + 4] has two elements.
-        simpler = Analyzer().simplify(extent)
+        simpler = Analyzer(wrap=True).simplify(extent)
         if isinstance(simpler, IntImm):
             return low, simpler
     return low, extent

@@ -65,7 +65,7 @@ def kernel_flops(fn: PrimFunc, signature: Signature) -> Dim | None:
 
 
 def _count(body: Stmt, signature: Signature) -> Dim | None:
-    analyzer = Analyzer()
+    analyzer = Analyzer(wrap=True)
     try:
         total = _statement(body, signature)
         if total is None:

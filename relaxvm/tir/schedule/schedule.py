@@ -254,7 +254,7 @@ class Schedule:
         self.check_known(set(free_variables(e)) - set(values), what)
         if not values:
             return e
-        return Analyzer().simplify(substitute(e, values))
+        return Analyzer(wrap=True).simplify(substitute(e, values))
 
     def check_known(self, variables: Iterable[Var], what: str) -> None:
         """Raise ScheduleError for variables that have no value where the function begins."""

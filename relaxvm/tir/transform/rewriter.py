@@ -210,7 +210,7 @@ class ScopedRewriter(StmtRewriter):
 
     def __init__(self, fn: PrimFunc | None = None) -> None:
         super().__init__()
-        self.analyzer = Analyzer()
+        self.analyzer = Analyzer(wrap=True)
         self.env: dict[int, Node] = {}
         self._memo: dict[int, tuple[Node, Node]] = {}
         self._buffers: dict[Buffer, Buffer] = {}

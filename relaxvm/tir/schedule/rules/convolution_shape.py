@@ -124,7 +124,7 @@ def _slides(
     places = [k for k, i in enumerate(indices) if axis in variables_of((i,))]
     if len(places) != 1:
         return None
-    terms = linear_in(Analyzer().simplify(indices[places[0]]), axis)
+    terms = linear_in(Analyzer(wrap=True).simplify(indices[places[0]]), axis)
     if terms is None or terms[0] < 1 or not variables_of((terms[1],)) & {*reduce}:
         return None
     return places[0], terms[0]
@@ -137,7 +137,7 @@ def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
         for n in walk(index):
             if isinstance(n, FloorDiv) and n.a is channel and isinstance(n.b, IntImm):
                 found = n.b.value
-    simple = [Analyzer().simplify(i) for i in indices]
+    simple = [Analyzer(wrap=True).simplify(i) for i in indices]
     uses = [i for i in simple if channel in variables_of((i,))]
     if not uses:
         return None

@@ -93,7 +93,7 @@ def match_pool(block: Block) -> Pool | None:
     if {*written} != {v for v, kind in kinds.items() if kind == "spatial"}:
         return None
     vector: Any = written[-1]
-    indices = [Analyzer().simplify(i) for i in loads[0].indices]
+    indices = [Analyzer(wrap=True).simplify(i) for i in loads[0].indices]
     used = [variables_of((i,)) for i in indices]
     sliding = [(u & {*reduce}, u & {*written}) for u in used]
     if not any(taps and axes for taps, axes in sliding) or any(len(t) > 1 for t, _ in sliding):
