@@ -1,16 +1,25 @@
 """The analyzer: what is known about variables, and what follows for expressions.
 
-Integers wrap at their width, so a rule that holds only for mathematical integers (cancelling under
-//, moving terms across a
-comparison) is used only where bounds show that nothing overflows. With ``Analyzer(wrap=False)``
-expressions are mathematical
-integers: right for shapes, whose sizes are bounded by memory.
+Integers wrap at their width when a program runs, so what holds for mathematical integers only
+(cancelling under //, moving terms across a comparison) needs a reason. `Analyzer` has three
+readings:
+
+    Analyzer()            TVM's: signed arithmetic of 32 bits and more does not overflow, and no
+                          divisor is 0; smaller and unsigned integers wrap
+    Analyzer(wrap=True)   what a compiled program does: a rule is used only where bounds show that
+                          nothing overflows and no divisor is 0
+    Analyzer(wrap=False)  mathematical integers, where x // 0 and x % 0 are 0: shapes, whose sizes
+                          are bounded by memory
+
+The first is for users, whose indices stay in their buffers. Nothing in this package uses it: a pass
+says `wrap=True` or `wrap=False` (a test reads all calls).
 """
 
 from __future__ import annotations
 
+import enum
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,8 +56,9 @@ from ..ir import (
     walk,
 )
 from ..ir.expr import CompareExpr
+from . import interval, modular
 from .bound import NEG_INF, POS_INF, ConstIntBound
-from . import modular
+from .interval import IntervalSet, IntSet
 from .modular import ModularSet
 from .normal import Normal
 from .patterns import rewritten
@@ -56,7 +66,7 @@ from .poly import Poly
 from .rules import BOUNDS, RULES
 from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order, summands
 
-__all__ = ["Analyzer", "can_prove", "prove_equal", "simplify"]
+__all__ = ["Analyzer", "Extension", "ProofStrength", "can_prove", "prove_equal", "simplify"]
 
 _RING = (Add, Sub, Mul)
 _EXTREMES = (Min, Max)
@@ -65,14 +75,35 @@ _CHOICES = (Select, *_EXTREMES)
 _SLACK: dict[type, int] = {LT: 1, LE: 0, EQ: 0}
 
 
+class ProofStrength(enum.IntEnum):
+    """How hard to try, in TVM. Here `Analyzer.can_prove` always does what SYMBOLIC_BOUND asks."""
+
+    DEFAULT = 0
+    SYMBOLIC_BOUND = 1
+
+
+class Extension(enum.Flag):
+    """What TVM's simplifier does on request. `Analyzer.enabled_extensions` keeps what is set;
+    here all of it is always done, as far as it makes the result shorter.
+    """
+
+    NoExtensions = 0
+    TransitivelyProveInequalities = 1
+    ConvertBooleanToAndOfOrs = 2
+    ApplyConstraintsToBooleanBranches = 4
+    ComparisonOfProductAndSum = 8
+
+
 class Analyzer:
     """Simplifies and proves, knowing the ranges of variables.
 
-    wrap  whether integers wrap at their width (see above)
+    wrap  which integers these are: None, as TVM assumes; True, as compiled; False, mathematical
+          ones (see the top of this file)
     """
 
     def __init__(self, wrap: bool | None = None) -> None:
         self.wrap = wrap
+        self.enabled_extensions = Extension.NoExtensions
         self.normal = Normal(self)
         self._ranges: dict[Var, tuple[PrimExpr, PrimExpr]] = {}  # var -> (least, greatest)
         self._bounds: dict[PrimExpr, ConstIntBound] = {}
@@ -133,6 +164,12 @@ class Analyzer:
     def modular_set(self, expr: Any) -> ModularSet:
         """``coeff * k + base``: all values that `expr` can have are of that form."""
         return modular.modular_set(self, as_expr(expr))
+
+    def int_set(self, expr: Any, dom_map: Mapping[Var, IntSet] | None = None) -> IntervalSet:
+        """An interval that covers `expr` while the variables in `dom_map` take all values of their
+        sets; without it, while those with a range do.
+        """
+        return interval.int_set(self, expr, dom_map)
 
     def const_int_bound_is_bound(self, var: Var) -> bool:
         """Whether something is known of `var` beyond its dtype."""
@@ -349,9 +386,7 @@ class Analyzer:
         (one,) = results
         up = rising.min_value >= 0 if high >= POS_INF else rising.max_value <= 0
         down = rising.max_value <= 0 if high >= POS_INF else rising.min_value >= 0
-        return ConstIntBound(
-            one.min_value if up else NEG_INF, one.max_value if down else POS_INF
-        )
+        return ConstIntBound(one.min_value if up else NEG_INF, one.max_value if down else POS_INF)
 
     def _exact(self, poly: Poly, expr: PrimExpr) -> bool:
         """Whether `poly`, over mathematical integers, is what `expr` is worth (nothing wraps)."""
@@ -502,7 +537,12 @@ class Analyzer:
     # -- proofs ------------------------------------------------------------------------------------
 
     def can_prove(self, condition: Any, strength: Any = None) -> bool:
-        """Whether the bool expression always holds, as far as this analyzer can see."""
+        """Whether the bool expression always holds, as far as this analyzer can see.
+
+        strength  accepted as in TVM (a `ProofStrength`); symbolic bounds are always used here
+        """
+        if not isinstance(condition, PrimExpr):
+            return bool(condition)
         simple = self.canonical_simplify(condition)
         if isinstance(simple, IntImm):
             return simple.value == 1
@@ -562,9 +602,17 @@ class Analyzer:
         """Whether a < b always."""
         return self.can_prove(as_expr(a) < b)
 
-    def can_prove_greater_equal(self, a: Any, lower: int) -> bool:
-        """Whether a >= lower always."""
-        return self.can_prove(as_expr(a) >= lower)
+    def can_prove_less_equal(self, a: Any, b: Any) -> bool:
+        """Whether a <= b always."""
+        return self.can_prove(as_expr(a) <= b)
+
+    def can_prove_greater(self, a: Any, b: Any) -> bool:
+        """Whether a > b always."""
+        return self.can_prove(as_expr(a) > b)
+
+    def can_prove_greater_equal(self, a: Any, b: Any) -> bool:
+        """Whether a >= b always."""
+        return self.can_prove(as_expr(a) >= b)
 
     def _prove_comparison(self, e: CompareExpr, depth: int = 1) -> bool:
         if depth and (type(e.a) in _EXTREMES or type(e.b) in _EXTREMES):
@@ -572,8 +620,9 @@ class Analyzer:
                 if isinstance(one, _EXTREMES) and kind not in (EQ, NE):
                     # max(a, b) < c is a < c and b < c; min(a, b) < c follows from either.
                     every = isinstance(one, Max) == (kind in (LT, LE))
-                    parts = (self._prove_comparison(kind(p, other), depth - 1)
-                             for p in (one.a, one.b))
+                    parts = (
+                        self._prove_comparison(kind(p, other), depth - 1) for p in (one.a, one.b)
+                    )
                     if all(parts) if every else any(parts):
                         return True
         a, b = self._poly(e.a), self._poly(e.b)

@@ -13,8 +13,11 @@ POS_INF = 1 << 400
 NEG_INF = -POS_INF
 
 
+_NEAR_INF = POS_INF >> 1  # infinity and something is infinity
+
+
 def _clamp(value: int) -> int:
-    return NEG_INF if value <= NEG_INF else POS_INF if value >= POS_INF else value
+    return NEG_INF if value <= -_NEAR_INF else POS_INF if value >= _NEAR_INF else value
 
 
 class ConstIntBound(NamedTuple):
@@ -22,6 +25,8 @@ class ConstIntBound(NamedTuple):
 
     min_value: int
     max_value: int
+
+    # ConstIntBound.NEG_INF and POS_INF are set below: a name in a NamedTuple would be a field.
 
     @staticmethod
     def of(low: int, high: int) -> ConstIntBound:
@@ -117,6 +122,9 @@ class ConstIntBound(NamedTuple):
         return ConstIntBound(
             max(self.min_value, other.min_value), max(self.max_value, other.max_value)
         )
+
+
+ConstIntBound.NEG_INF, ConstIntBound.POS_INF = NEG_INF, POS_INF  # type: ignore[attr-defined]
 
 
 def _divisors(bound: ConstIntBound) -> list[int]:

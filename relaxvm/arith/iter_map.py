@@ -29,6 +29,7 @@ from ..ir import (
     Var,
     as_expr,
     const,
+    walk,
 )
 from ..ir.expr import GE, GT, LE, LT, binary, cast
 from .analyzer import Analyzer
@@ -36,6 +37,7 @@ from .number import Number, Numbers, as_number, number_of
 from .tree import conjuncts
 
 __all__ = [
+    "IterMapExpr",
     "IterMapper",
     "IterMark",
     "IterSplitExpr",
@@ -47,16 +49,20 @@ __all__ = [
 
 
 class IterMark:
-    """A number that iterates over ``0 .. extent``: a variable (less its minimum), or a sum."""
+    """A number that iterates over ``0 .. extent``: a variable less its minimum, a sum, or any
+    other expression (from `detect_iter_map` never).
+    """
 
-    __slots__ = ("extent", "source")
+    __slots__ = ("extent", "min", "source")
 
-    def __init__(self, source: Var | IterSumExpr, extent: Number) -> None:
+    def __init__(self, source: Var | IterSumExpr | PrimExpr, extent: Any, min: Number = 0) -> None:
         self.source = source
-        self.extent = extent
+        condition = isinstance(extent, PrimExpr) and extent.dtype.is_bool
+        self.extent: Number = extent if condition else number_of(extent)
+        self.min = min
 
     def __repr__(self) -> str:
-        name = self.source.name if isinstance(self.source, Var) else repr(self.source)
+        name = str(self.source) if isinstance(self.source, PrimExpr) else repr(self.source)
         return f"IterMark({name}, {self.extent})"
 
 
@@ -74,6 +80,10 @@ class IterSumExpr(NamedTuple):
 
     args: tuple[IterSplitExpr, ...]
     base: Number
+
+
+# TVM's name for both.
+IterMapExpr = IterSplitExpr | IterSumExpr
 
 
 class IterMapper(Numbers):
@@ -105,7 +115,7 @@ class IterMapper(Numbers):
             if joined is None:
                 continue
             split, scale, base = joined
-            if isinstance(split.source.source, Var) or split.lower_factor != 1:
+            if not isinstance(split.source.source, IterSumExpr) or split.lower_factor != 1:
                 continue
             if not (self.equal(scale, 1) and self.equal(split.extent, split.source.extent)):
                 continue
@@ -189,8 +199,12 @@ class IterMapper(Numbers):
             return IterSumExpr((), low)
         mark = self._marks.get(v)
         if mark is None:
-            mark = self._marks[v] = IterMark(v, extent)
+            mark = self._marks[v] = IterMark(v, extent, low)
         return IterSumExpr((IterSplitExpr(mark, 1, extent, 1),), low)
+
+    def plus(self, a: IterSumExpr, b: IterSumExpr) -> IterSumExpr:
+        """The sum a + b."""
+        return self._plus(a, b, 1)
 
     def _plus(self, a: IterSumExpr, b: IterSumExpr, sign: int) -> IterSumExpr:
         terms: list[IterSplitExpr] = list(a.args)
@@ -217,10 +231,7 @@ class IterMapper(Numbers):
         if b.args:
             a, b = b, a
         factor = b.base
-        if factor == 0:
-            return IterSumExpr((), 0)
-        scaled = tuple(t._replace(scale=self.mul(t.scale, factor)) for t in a.args)
-        return IterSumExpr(scaled, self.mul(a.base, factor))
+        return self.times(a, factor)
 
     def _digit(self, a: IterSumExpr, divisor: Number, modulo: bool) -> IterSumExpr | None:
         """``a // divisor`` or ``a % divisor``."""
@@ -403,19 +414,76 @@ class IterMapper(Numbers):
             for low, high in itertools.pairwise(digits)
         )
 
-    def dense_extent(self, total: IterSumExpr) -> Number | None:
+    def dense_extent(self, total: IterSumExpr, width: Number = 1) -> Number | None:
         """How many consecutive values from `base` up the sum takes; None if it leaves gaps (or may
         do so).
+
+        width  how many values from each of the sum's on count
         """
         digits = self.digits(total)
         if digits is None:
             return None
-        reach: Number = 1
+        reach = width
         for d in digits:
             if not self.at_most(d.scale, reach):
                 return None
             reach = self.add(reach, self.mul(d.scale, self.sub(d.extent, 1)))
         return reach
+
+    def ends(self, total: IterSumExpr) -> tuple[Number, Number]:
+        """The least and greatest value of a sum, as if its terms moved on their own."""
+        low = high = total.base
+        for t in total.args:
+            reach = self.mul(t.scale, self.sub(t.extent, 1))
+            if isinstance(t.scale, int) and t.scale < 0:
+                low = self.add(low, reach)
+            else:
+                high = self.add(high, reach)
+        return low, high
+
+    def rising(self, total: IterSumExpr) -> IterSumExpr:
+        """A sum of the same values whose constant scales are positive: those terms run the other
+        way.
+        """
+        terms = [
+            t._replace(scale=-t.scale) if isinstance(t.scale, int) and t.scale < 0 else t
+            for t in total.args
+        ]
+        return IterSumExpr(tuple(terms), self.ends(total)[0])
+
+    def independent(self, totals: Sequence[IterSumExpr]) -> bool:
+        """Whether no two sums depend on the same digit of an iterator."""
+        seen: list[tuple[int, IterSplitExpr]] = []
+        for k, total in enumerate(totals):
+            for t in total.args:
+                for other, s in seen:
+                    if other == k:
+                        continue
+                    if s.source is not t.source:
+                        if self.mark_variables(s.source) & self.mark_variables(t.source):
+                            return False
+                        continue
+                    # Digits of one mark move on their own only if the mark is full.
+                    apart = any(
+                        self.at_most(self.mul(u.lower_factor, u.extent), v.lower_factor)
+                        for u, v in ((s, t), (t, s))
+                    ) and all(
+                        self.multiple(u.source.extent, self.mul(u.lower_factor, u.extent))
+                        for u in (s, t)
+                    )
+                    if not apart:
+                        return False
+            seen += [(k, t) for t in total.args]
+        return True
+
+    def minus(self, a: IterSumExpr, b: IterSumExpr) -> IterSumExpr:
+        """The sum a - b."""
+        return self._plus(a, b, -1)
+
+    def times(self, a: IterSumExpr, factor: Number) -> IterSumExpr:
+        """The sum a * factor."""
+        scaled = tuple(t._replace(scale=self.mul(t.scale, factor)) for t in a.args)
+        return IterSumExpr(scaled if factor != 0 else (), self.mul(a.base, factor))
 
     def variables(self, total: IterSumExpr) -> set[Var]:
         """The iterators that a sum depends on."""
@@ -433,8 +501,10 @@ class IterMapper(Numbers):
             mark = work.pop()
             if isinstance(mark.source, Var):
                 found.add(mark.source)
-            else:
+            elif isinstance(mark.source, IterSumExpr):
                 work.extend(t.source for t in mark.source.args)
+            else:
+                found |= {n for n in walk(mark.source) if isinstance(n, Var)}
         return found
 
     def to_expr(self, total: IterSumExpr, dtype: Any) -> PrimExpr:
@@ -451,10 +521,8 @@ class IterMapper(Numbers):
     def _split_expr(self, t: IterSplitExpr, dtype: Any) -> PrimExpr:
         mark = t.source
         whole: PrimExpr
-        if isinstance(mark.source, Var):
-            whole = binary(
-                Sub, cast(dtype, mark.source), as_number(self.iters[mark.source][0], dtype)
-            )
+        if isinstance(mark.source, PrimExpr):
+            whole = binary(Sub, cast(dtype, mark.source), as_number(mark.min, dtype))
         else:
             # As deep as marks are joined of marks: the number of splits, not of loops.
             whole = self.to_expr(mark.source, dtype)
@@ -483,6 +551,8 @@ class IterMapper(Numbers):
             done.add(mark)
             if isinstance(mark.source, Var):
                 found.add(mark.source)
+                continue
+            if isinstance(mark.source, PrimExpr):
                 continue
             for d in mark.source.args:
                 known.setdefault(d.source, []).append(d)
@@ -521,12 +591,21 @@ class IterMapResult(NamedTuple):
     errors: tuple[str, ...]
 
 
+def ranges_of(input_iters: Mapping[Var, Any]) -> dict[Var, tuple[Any, Any]]:
+    """variable -> (minimum, extent), from `Range`s or such pairs."""
+    return {
+        v: (r.min, r.extent) if isinstance(r, Range) else (r[0], r[1])
+        for v, r in input_iters.items()
+    }
+
+
 def detect_iter_map(
     indices: Sequence[Any],
     input_iters: Mapping[Var, Any],
     predicate: Any = True,
     check_level: str = "surjective",
     simplify_trivial_iterators: bool = True,
+    analyzer: Analyzer | None = None,
 ) -> IterMapResult:
     """`indices` as sums over the iterators, if different iterations give different indices.
 
@@ -534,11 +613,11 @@ def detect_iter_map(
     predicate    a condition that holds for the iterations that count
     check_level  "noCheck"; "injective": distinct; "surjective" or "bijective": distinct, and no
                  value between the least and the greatest is left out
+    simplify_trivial_iterators  accepted as in TVM; iterators of one iteration are always put in
+    analyzer     what is known about other variables
     """
-    ranges: dict[Var, tuple[Any, Any]] = {}
-    for v, r in input_iters.items():
-        ranges[v] = (r.min, r.extent) if isinstance(r, Range) else (r[0], r[1])
-    mapper = IterMapper(ranges)
+    ranges = ranges_of(input_iters)
+    mapper = IterMapper(ranges, analyzer)
     mapper.constrain(predicate)
     sums: list[IterSumExpr] = []
     for e in indices:

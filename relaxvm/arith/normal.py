@@ -243,9 +243,7 @@ class Normal:
         quotient = Poly()
         while True:
             rest = {m: r for m, k in a.terms.items() if (r := _residue(m, k, c))}
-            quotient += Poly(
-                {m: q for m, k in a.terms.items() if (q := (k - rest.get(m, 0)) // c)}
-            )
+            quotient += Poly({m: q for m, k in a.terms.items() if (q := (k - rest.get(m, 0)) // c)})
             a = Poly(rest)
             if not a.terms:
                 return quotient
@@ -472,7 +470,9 @@ class Normal:
         if form is None:
             return expr
         try:
-            found = self._condition(form, expr) if expr.dtype.is_bool else self.read(form, expr.dtype)
+            found = (
+                self._condition(form, expr) if expr.dtype.is_bool else self.read(form, expr.dtype)
+            )
         except (NoForm, TIRError):
             return expr
         return found if _operations(found) < _operations(expr) else expr
@@ -593,8 +593,10 @@ class Normal:
     def _sign(self, c: Any) -> Poly:
         """The indicator of d == 0 or d <= 0, without common factors, in one of two directions."""
         d = self.part(c.a) - self.part(c.b)
-        return self._is_zero(d) if isinstance(c, EQ) else self._at_most(
-            d + Poly.constant(1) if isinstance(c, LT) else d
+        return (
+            self._is_zero(d)
+            if isinstance(c, EQ)
+            else self._at_most(d + Poly.constant(1) if isinstance(c, LT) else d)
         )
 
     def _is_zero(self, d: Poly) -> Poly:
@@ -691,7 +693,9 @@ class Normal:
             bound = self.known._poly_bound(self.folded(low))
             first, last = bound.min_value + d.const, bound.max_value + d.const
             if abs(first) < POS_INF and -(-first // g) == -(-last // g):
-                return Poly({m: k // g for m, k in high.terms.items()}) + Poly.constant(-(-first // g))
+                return Poly({m: k // g for m, k in high.terms.items()}) + Poly.constant(
+                    -(-first // g)
+                )
         return d
 
     def _without_quotient(self, d: Poly) -> Poly:
@@ -772,7 +776,9 @@ def _form_cast(self: Normal, e: Cast) -> Poly | None:
 
 
 def _form_choice(self: Normal, e: Any) -> Poly:
-    condition, yes, no = e.args if isinstance(e, Call) else (e.condition, e.true_value, e.false_value)
+    condition, yes, no = (
+        e.args if isinstance(e, Call) else (e.condition, e.true_value, e.false_value)
+    )
     if not e.dtype.is_int:
         return Poly.atom(e)
     a, b = self.part(yes), self.part(no)

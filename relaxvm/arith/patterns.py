@@ -225,9 +225,7 @@ class _Bucket(dict[tuple[Any, ...], list[_Rule]]):
     def get(self, heads: tuple[Any, ...], default: Any = None) -> Any:
         found = super().get(heads)
         if found is None:
-            found = self[heads] = [
-                r for r in self.rules if all(map(_may_fit, r.left.parts, heads))
-            ]
+            found = self[heads] = [r for r in self.rules if all(map(_may_fit, r.left.parts, heads))]
         return found
 
 
@@ -282,5 +280,3 @@ def _orders(pattern: Any) -> list[Any]:
         if pattern.head in _COMMUTES:
             found.append(_Shape(pattern.head, parts[::-1]))
     return found
-
-

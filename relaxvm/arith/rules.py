@@ -425,8 +425,14 @@ def _compare_members(self: Analyzer, x: Any, y: PrimExpr, kind: Any) -> PrimExpr
     for one, other in ((x.a, x.b), (x.b, x.a)):
         first = self.canonical_simplify(kind(one, y))
         if isinstance(first, IntImm):
-            return TRUE if any_of and first.value else (
-                FALSE if not any_of and not first.value else self.canonical_simplify(kind(other, y))
+            return (
+                TRUE
+                if any_of and first.value
+                else (
+                    FALSE
+                    if not any_of and not first.value
+                    else self.canonical_simplify(kind(other, y))
+                )
             )
     return None
 
@@ -593,7 +599,9 @@ def _rule_not(self: Analyzer, e: Not) -> PrimExpr | None:
     if isinstance(inner, Not):
         return inner.a
     if isinstance(inner, (And, Or)):
-        return self.canonical_simplify((Or if isinstance(inner, And) else And)(Not(inner.a), Not(inner.b)))
+        return self.canonical_simplify(
+            (Or if isinstance(inner, And) else And)(Not(inner.a), Not(inner.b))
+        )
     if isinstance(inner, CompareExpr) and (inner.a.dtype.is_int or isinstance(inner, (EQ, NE))):
         return _again(self, NEGATED[type(inner)](inner.a, inner.b))
     return None
@@ -698,7 +706,9 @@ def _rule_vector(self: Analyzer, e: Any) -> PrimExpr | None:
     if isinstance(e, (Min, Max)) and isinstance(a, type(e)) and isinstance(b, Broadcast):
         for x, y in ((a.a, a.b), (a.b, a.a)):
             if isinstance(y, Broadcast):
-                return type(e)(x, Broadcast(self.canonical_simplify(type(e)(y.value, b.value)), lanes))
+                return type(e)(
+                    x, Broadcast(self.canonical_simplify(type(e)(y.value, b.value)), lanes)
+                )
     if isinstance(e, Add) and not a.dtype.is_int:
         # Adding 0 keeps what a cast integer is, which is never -0.0.
         for x, y in ((a, b), (b, a)):
@@ -713,17 +723,23 @@ def _rule_vector(self: Analyzer, e: Any) -> PrimExpr | None:
         base_a, step_a = _ramp_parts(a)
         base_b, step_b = _ramp_parts(b)
         return _ramp(
-            self.canonical_simplify(type(e)(base_a, base_b)), self.canonical_simplify(type(e)(step_a, step_b)), lanes
+            self.canonical_simplify(type(e)(base_a, base_b)),
+            self.canonical_simplify(type(e)(step_a, step_b)),
+            lanes,
         )
     if isinstance(e, CompareExpr) and ramps:
         # A comparison that holds at both ends holds between them.
         ends = [_at_ends(x, lanes) for x in (a, b)]
-        if not all(self._exact(self._poly(self.canonical_simplify(x)), x) for pair in ends for x in pair):
+        if not all(
+            self._exact(self._poly(self.canonical_simplify(x)), x) for pair in ends for x in pair
+        ):
             return None
         found = [self.canonical_simplify(type(e)(x, y)) for x, y in zip(*ends)]
         decided = found[0] is found[1] and isinstance(found[0], IntImm)
-        if decided and (bool(found[0]) or not isinstance(e, EQ)) and not (
-            bool(found[0]) and isinstance(e, NE)
+        if (
+            decided
+            and (bool(found[0]) or not isinstance(e, EQ))
+            and not (bool(found[0]) and isinstance(e, NE))
         ):
             return Broadcast(found[0], lanes)
         return None
@@ -731,7 +747,11 @@ def _rule_vector(self: Analyzer, e: Any) -> PrimExpr | None:
         a, b = b, a
     if isinstance(a, Ramp) and isinstance(b, Broadcast) and isinstance(e, _ON_RAMPS):
         if isinstance(e, Mul):
-            return _ramp(self.canonical_simplify(a.base * b.value), self.canonical_simplify(a.stride * b.value), lanes)
+            return _ramp(
+                self.canonical_simplify(a.base * b.value),
+                self.canonical_simplify(a.stride * b.value),
+                lanes,
+            )
         return _divide_ramp(self, type(e), a, b.value)
     return None
 
@@ -769,7 +789,9 @@ def _divide_ramp(self: Analyzer, kind: Any, a: Ramp, by: PrimExpr) -> PrimExpr |
         if kind in (FloorMod, Mod):
             return Broadcast(base, a.lanes)
         return _ramp(
-            self.canonical_simplify(divide(a.base, by)), self.canonical_simplify(divide(step, by)), a.lanes
+            self.canonical_simplify(divide(a.base, by)),
+            self.canonical_simplify(divide(step, by)),
+            a.lanes,
         )
     quotients = [self.canonical_simplify(divide(x, by)) for x in (first, last)]
     if quotients[0] is quotients[1] and (down or low >= 0):
