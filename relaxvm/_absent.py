@@ -35,15 +35,6 @@ PAGE = "docs/tvm_names.md"
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
     "being built": {
-        "arith": """
-            IntervalSet IntSet IterMapExpr ProofStrength Extension deduce_bound detect_clip_bound
-            detect_common_subexpr detect_linear_equation estimate_region_lower_bound
-            estimate_region_strict_bound estimate_region_upper_bound inverse_affine_iter_map
-            iter_map_simplify normalize_iter_map_to_expr normalize_to_iter_sum
-            solve_linear_equations solve_linear_inequalities subspace_divide
-        """,
-        "arith.int_set": "*",
-        "arith.ConstIntBound": "NEG_INF POS_INF",
         "ffi": "access_path",
         "ir": "EnvFunc",
         "relax": "ShapeType TensorType FuncType ObjectType TupleType PackedFuncType",

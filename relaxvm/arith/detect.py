@@ -51,7 +51,7 @@ def detect_linear_equation(expr: Any, var_list: Sequence[Var]) -> list[PrimExpr]
 
 def linear_parts(known: Analyzer, poly: Poly, var_list: Sequence[Var]) -> list[Poly] | None:
     """A polynomial as coefficients of variables and the rest, none of which mention them."""
-    place = {v: k for k, v in enumerate(var_list)}
+    place: dict[Any, int] = {v: k for k, v in enumerate(var_list)}
     parts = [Poly() for _ in range(len(var_list) + 1)]
     for monomial, c in poly.terms.items():
         mine = [f for f in monomial if f in place]
@@ -108,7 +108,7 @@ def _clip(known: Analyzer, e: CompareExpr, var_list: Sequence[Var]) -> Any:
     if len(used) != 1 or not used[0][1].is_const or not isinstance(e, (EQ, LT, LE, GT, GE)):
         return None
     var, c = used[0][0], used[0][1].const
-    kind = type(e) if c > 0 else SWAPPED[type(e)]
+    kind: Any = type(e) if c > 0 else SWAPPED[type(e)]
     # |c| * var OP limit
     limit = known._from_poly(parts[-1].scale(-1 if c > 0 else 1), var)
     by = const(abs(c), var.dtype)

@@ -148,7 +148,7 @@ def _limit(mapper: IterMapper, fact: PrimExpr, total: Any) -> tuple[Any, Any, in
         if mapper.minus(scaled, total).args:
             continue
         # sign * terms + base OP 0
-        kind = type(fact) if sign > 0 else SWAPPED[type(fact)]
+        kind: Any = type(fact) if sign > 0 else SWAPPED[type(fact)]
         point = mapper.mul(both.base, -sign)
         low = {GE: point, GT: mapper.add(point, 1), EQ: point}.get(kind)
         high = {LE: point, LT: mapper.sub(point, 1), EQ: point}.get(kind)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base import dtype as as_dtype
 from ..ir import (
     Add,
     Broadcast,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["IntSet", "IntervalSet", "int_set", "neg_inf", "pos_inf"]
 
-_NEG_INF, _POS_INF = Var("neg_inf", "handle"), Var("pos_inf", "handle")
+_NEG_INF, _POS_INF = (Var(name, as_dtype("handle")) for name in ("neg_inf", "pos_inf"))
 
 
 def neg_inf() -> Var:

@@ -511,8 +511,11 @@ class IterMapper(Numbers):
         """A sum as an expression of `dtype` again, digits written with // and %."""
         digits = self.digits(total)
         terms = total.args if digits is None else digits[::-1]
+        return self._sum_expr(IterSumExpr(tuple(terms), total.base), dtype)
+
+    def _sum_expr(self, total: IterSumExpr, dtype: Any) -> PrimExpr:
         result: PrimExpr = const(0, dtype)
-        for t in terms:
+        for t in total.args:
             result = binary(
                 Add, result, binary(Mul, self._split_expr(t, dtype), as_number(t.scale, dtype))
             )
@@ -525,7 +528,8 @@ class IterMapper(Numbers):
             whole = binary(Sub, cast(dtype, mark.source), as_number(mark.min, dtype))
         else:
             # As deep as marks are joined of marks: the number of splits, not of loops.
-            whole = self.to_expr(mark.source, dtype)
+            source = mark.source
+            whole = self._sum_expr(source._replace(args=source.args[::-1]), dtype)
         if not self.equal(t.lower_factor, 1):
             whole = binary(FloorDiv, whole, as_number(t.lower_factor, dtype))
         if not self.at_most(mark.extent, self.mul(t.lower_factor, t.extent)):

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base import TIRError
-from ..ir import And, IntImm, PrimExpr, Range, Var, as_expr, const, walk
-from ..ir.expr import FloorDiv as _FloorDiv
-from ..ir.expr import FloorMod as _FloorMod
-from ..ir.expr import binary, cast
+from ..ir import And, FloorDiv, FloorMod, IntImm, PrimExpr, Range, Var, as_expr, const, walk
+from ..ir.expr import CompareExpr, binary, cast
 from .analyzer import Analyzer
 from .iter_map import IterMapper, IterMark, IterSplitExpr, IterSumExpr, detect_iter_map, ranges_of
 from .number import as_number
@@ -176,12 +174,12 @@ def _digits_of(
     rest = value - as_number(total.base, value.dtype)
     found = []
     for low, high in zip(terms, [*terms[1:], None]):
-        step = binary(_FloorDiv, rest, as_number(low.scale, rest.dtype))
+        step = binary(FloorDiv, rest, as_number(low.scale, rest.dtype))
         if high is not None:
             whole = mapper.multiple(high.scale, low.scale)
             if whole is None or not mapper.at_most(low.extent, whole):
                 raise TIRError(f"inverse_affine_iter_map: the digits of {total} overlap")
-            step = binary(_FloorMod, step, as_number(whole, rest.dtype))
+            step = binary(FloorMod, step, as_number(whole, rest.dtype))
         found.append((low, mapper.analyzer.simplify(step)))
     return found
 
@@ -218,7 +216,7 @@ def subspace_divide(
         pairs.append(pair)
     conditions: list[PrimExpr] = [const(True), const(True)]
     for fact in conjuncts(as_expr(predicate)):
-        used = {n for n in walk(fact) if n in ranges}
+        fact, used = _condition(mapper, known, fact)
         if used & inside and used - inside:
             return []
         side = 1 if used & inside else 0
@@ -226,6 +224,20 @@ def subspace_divide(
         conditions[side] = fact if isinstance(old, IntImm) else And(old, fact)
     nothing = IterSumExpr((), 0)
     return [*pairs, [IterMark(nothing, c) for c in conditions]]
+
+
+def _condition(
+    mapper: IterMapper, known: Analyzer, fact: PrimExpr
+) -> tuple[PrimExpr, set[PrimExpr]]:
+    """A condition with its sides as sums, and the iterators that it depends on."""
+    if isinstance(fact, CompareExpr) and fact.a.dtype.is_int:
+        free = IterMapper(mapper.iters, known)  # a condition does not shorten itself
+        sums = [free.sum_of(e) for e in (fact.a, fact.b)]
+        if sums[0] is not None and sums[1] is not None:
+            sides = [known.simplify(free.to_expr(t, fact.a.dtype)) for t in sums if t is not None]
+            used: set[PrimExpr] = {v for t in sums if t is not None for v in free.variables(t)}
+            return type(fact)(*sides), used
+    return fact, {n for n in walk(fact) if isinstance(n, Var) and n in mapper.iters}
 
 
 def _divided(mapper: IterMapper, total: Any, inside: set[Var]) -> list[IterMark] | None:

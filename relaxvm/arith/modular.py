@@ -141,12 +141,12 @@ def _floormod(known: Analyzer, e: Any, of: Any) -> ModularSet:
     return ModularSet.of(coeff, a.base)
 
 
-def _operands(e: Any) -> tuple[PrimExpr, PrimExpr]:
+def _operands(e: Any) -> Any:
     return e.args if isinstance(e, Call) else (e.a, e.b)
 
 
 def _either(known: Analyzer, e: Any, of: Any) -> ModularSet:
-    return of(e.a).union(of(e.b))  # type: ignore[no-any-return]
+    return of(e.a).union(of(e.b))
 
 
 def _cast(known: Analyzer, e: Cast, of: Any) -> ModularSet:
@@ -161,7 +161,7 @@ def _cast(known: Analyzer, e: Cast, of: Any) -> ModularSet:
         value = value.value
         if not exact or not bound.within(type(bound).of_dtype(e.dtype)):
             return EVERYTHING
-        return of(value)  # type: ignore[no-any-return]
+        return of(value)
     if not (value.dtype.is_int and e.dtype.is_int):
         return EVERYTHING
     a: ModularSet = of(value)
@@ -173,7 +173,7 @@ def _cast(known: Analyzer, e: Cast, of: Any) -> ModularSet:
 
 def _select(known: Analyzer, e: Any, of: Any) -> ModularSet:
     yes, no = e.args[1:] if isinstance(e, Call) else (e.true_value, e.false_value)
-    return of(yes).union(of(no))  # type: ignore[no-any-return]
+    return of(yes).union(of(no))
 
 
 def _shift(known: Analyzer, e: Call, of: Any) -> ModularSet:

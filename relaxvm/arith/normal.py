@@ -149,7 +149,7 @@ class Normal:
             if not isinstance(f, Select):
                 kept.append(f)
                 continue
-            joined: PrimExpr | None = f
+            joined: Any = f
             for g in [g for g in kept if isinstance(g, Select)]:
                 stricter = self._stricter(joined, g)
                 if stricter is False:
@@ -265,8 +265,8 @@ class Normal:
         if least is not None:
             # Division keeps the order: the least of the quotients, or the greatest.
             sign = a.terms[least]
-            rest = a - Poly.atom(least[0]).scale(sign)
-            ends = [rest + self.part(x).scale(sign) for x in _members(least[0])]
+            others = a - Poly.atom(least[0]).scale(sign)
+            ends = [others + self.part(x).scale(sign) for x in _members(least[0])]
             parts = [self._by_constant(x, c).scale(sign) for x in ends]
             return quotient + self._least(parts).scale(sign)
         if c == 2 and a.const == 1:
@@ -569,7 +569,7 @@ class Normal:
             left, right = left - limit, right
         dtype = like.a.dtype
         a, b = self.read(left, dtype), self.read(right, dtype)
-        return kind(a, b) if holds or equal else kind(b, a)  # type: ignore[no-any-return]
+        return kind(a, b) if holds or equal else kind(b, a)
 
     # -- conditions --------------------------------------------------------------------------------
 
@@ -808,7 +808,7 @@ def _form_mask(self: Normal, e: Call) -> Poly:
 
 
 def _form_call(self: Normal, e: Call) -> Poly | None:
-    return _CALLS[e.op](self, e)  # type: ignore[index]
+    return _CALLS[e.op](self, e)
 
 
 _READ_BACK = (Add, Sub, Mul, FloorDiv, FloorMod, Div, Mod, Min, Max, Call, CompareExpr)

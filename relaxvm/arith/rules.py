@@ -480,7 +480,7 @@ def _rule_logical(self: Analyzer, e: Any) -> PrimExpr | None:
         if value is not None:
             return y if value == conjunction else x
     if e.a is e.b:
-        return e.a  # type: ignore[no-any-return]
+        return e.a
     if _are_opposite(e.a, e.b):
         return const(not conjunction)
     if e.dtype.lanes != 1 or not isinstance(e.b, CompareExpr) or not e.b.a.dtype.is_int:
@@ -492,7 +492,7 @@ def _rule_logical(self: Analyzer, e: Any) -> PrimExpr | None:
             if isinstance(found, IntImm):
                 return found
             if found is part:
-                return e.a  # type: ignore[no-any-return]
+                return e.a
             if found is not None and e.a is part:
                 return found
     return None
@@ -527,7 +527,7 @@ def _pair(self: Analyzer, x: Any, y: Any, conjunction: bool) -> PrimExpr | None:
         both = [(a, b) for a, b in both if a <= b]
         if not both:
             return FALSE
-        return x if both == first else y if both == second else None  # type: ignore[no-any-return]
+        return x if both == first else y if both == second else None
     joined: list[tuple[int, int]] = []
     for low, high in sorted(first + second):
         if joined and low <= joined[-1][1] + 1:
@@ -536,19 +536,20 @@ def _pair(self: Analyzer, x: Any, y: Any, conjunction: bool) -> PrimExpr | None:
             joined.append((low, high))
     if joined == [(NEG_INF, POS_INF)]:
         return TRUE
-    return x if joined == first else y if joined == second else None  # type: ignore[no-any-return]
+    return x if joined == first else y if joined == second else None
 
 
 def _ranges(kind: type, k: int) -> list[tuple[int, int]]:
     """Where a sum s lies if ``s + k`` is in the relation `kind` to 0."""
-    return {
+    ranges: dict[Any, list[tuple[int, int]]] = {
         LT: [(NEG_INF, -k - 1)],
         LE: [(NEG_INF, -k)],
         GT: [(1 - k, POS_INF)],
         GE: [(-k, POS_INF)],
         EQ: [(-k, -k)],
         NE: [(NEG_INF, -k - 1), (1 - k, POS_INF)],
-    }[kind]
+    }
+    return ranges[kind]
 
 
 def _digits(self: Analyzer, x: Any, y: Any) -> PrimExpr | None:
@@ -653,7 +654,8 @@ def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
         made: Any = Div(x, y) if e.op is TRUNCDIV else Mod(x, y)
         return _rule_trunc(self, made)
     if e.op in (TRUNCDIV, TRUNCMOD):
-        return _rule_vector(self, Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args))
+        made = Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args)  # type: ignore[arg-type]
+        return _rule_vector(self, made)
     return None
 
 
@@ -734,7 +736,8 @@ def _rule_vector(self: Analyzer, e: Any) -> PrimExpr | None:
             self._exact(self._poly(self.canonical_simplify(x)), x) for pair in ends for x in pair
         ):
             return None
-        found = [self.canonical_simplify(type(e)(x, y)) for x, y in zip(*ends)]
+        kind: Any = type(e)
+        found = [self.canonical_simplify(kind(x, y)) for x, y in zip(*ends)]
         decided = found[0] is found[1] and isinstance(found[0], IntImm)
         if (
             decided
@@ -803,7 +806,7 @@ def _divide_ramp(self: Analyzer, kind: Any, a: Ramp, by: PrimExpr) -> PrimExpr |
         if self._exact(rest, a.base) and (down or self._poly_bound(rest).min_value >= 0):
             start = self._from_poly(rest, a.base)
             if start is not a.base and isinstance(start, IntImm):
-                return kind(Ramp(start, step, a.lanes), Broadcast(by, a.lanes))  # type: ignore[no-any-return]
+                return kind(Ramp(start, step, a.lanes), Broadcast(by, a.lanes))
     return None
 
 

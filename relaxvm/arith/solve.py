@@ -334,7 +334,8 @@ def solve_linear_inequalities(
             found[v] = r
             one = isinstance(r.extent, IntImm) and r.extent.value == 1
             known.bind(v, r.min if one else r, allow_override=True)
-    relations += [_relation(known, v, c, p) for v, *both in bounds for side in both for c, p in side]
+    for v, lower, upper in bounds:
+        relations += [_relation(known, v, c, p) for c, p in (*lower, *upper)]
     left = [e for e in dict.fromkeys(relations) if not known.can_prove(e)]
     solution = IntConstraints(src.variables, found, tuple(left))
     return _deskewed(src, solution) if deskew_range else solution

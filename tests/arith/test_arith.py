@@ -1,12 +1,15 @@
 """The simplifier and the prover, against plain evaluation and brute force."""
 
+import ast
 import itertools
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import relaxvm
 from relaxvm.arith import Analyzer, ConstIntBound, can_prove, prove_equal, simplify
 from relaxvm.base import TIRError
 from relaxvm.ir import (
@@ -462,3 +465,14 @@ def test_what_was_asked_before_changes_no_answer(seed):
     for question in questions:
         assert asked.can_prove(question) == silent.can_prove(question)
         assert asked.const_int_bound(question.a) == silent.const_int_bound(question.a)
+
+
+def test_every_analyzer_in_the_package_says_which_integers_it_means():
+    # Analyzer() assumes what TVM does (see its docstring); compiled results must be exact.
+    silent = []
+    for path in Path(relaxvm.__file__).parent.rglob("*.py"):
+        for n in ast.walk(ast.parse(path.read_text())):
+            if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "Analyzer":
+                if not (n.keywords or n.args) and path.parent.name != "arith":
+                    silent.append(f"{path.name}:{n.lineno}")
+    assert not silent, "say wrap=True (as compiled) or wrap=False (shapes)"

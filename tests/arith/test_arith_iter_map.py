@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from relaxvm.arith import IterMapper, detect_iter_map
-from relaxvm.ir import Range, SizeVar, Var
+from relaxvm import arith
+from relaxvm.arith import IterMapper, IterMark, IterSplitExpr, IterSumExpr, detect_iter_map
+from relaxvm.ir import And, Range, SizeVar, Var
 from relaxvm.tir import evaluate_expr
 
 
@@ -136,3 +137,96 @@ def test_detect_iter_map_says_why_not():
     assert "leave out values" in detect_iter_map([i * 8 + j], ranges).errors[0]
     assert detect_iter_map([i * 8 + j], ranges, check_level="injective").indices
     assert "no sum" in detect_iter_map([i * j], ranges).errors[0]
+
+
+def int_loops(**extents):
+    return {Var(name): Range(0, n) for name, n in extents.items()}
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_what_is_rewritten_is_worth_the_same(seed):
+    rng = np.random.default_rng(seed)
+    iters = loops(i=int(rng.integers(1, 9)), j=int(rng.integers(1, 6)))
+    ranges = {v: Range(m, m + n) for v, (m, n) in iters.items()}
+    e = random_expr(rng, list(iters)) + int(rng.integers(-3, 4))
+    short = arith.iter_map_simplify([e], ranges)[0]
+    as_sum = arith.normalize_iter_map_to_expr(arith.normalize_to_iter_sum(e, ranges))
+    for env in points(iters):
+        want = evaluate_expr(e, env)
+        assert evaluate_expr(short, env) == want, (str(e), str(short), env)
+        assert evaluate_expr(as_sum, env) == want, (str(e), str(as_sum), env)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_inverse_gives_the_iterators_back(seed):
+    rng = np.random.default_rng(seed)
+    a, b = 2 ** int(rng.integers(1, 4)), 2 ** int(rng.integers(1, 4))
+    ranges = int_loops(i=a * 4, j=b * 2)
+    i, j = ranges
+    forms = [[i // a, i % a, j], [i % a * (2 * b) + j, i // a], [(i * 2 * b + j) // 4, j % 4]]
+    forms += [[j % b * 4 + i // a, j // b, i % a + 3], [(i * 2 * b + j) % 8, (i * 2 * b + j) // 8]]
+    indices = forms[seed % len(forms)]
+    found = detect_iter_map(indices, ranges, check_level="bijective")
+    if not found.indices:
+        return
+    outputs = [Var(f"o{k}") for k in range(len(indices))]
+    inverse = arith.inverse_affine_iter_map(found.indices, outputs)
+    for env in points({v: (0, int(r.extent)) for v, r in ranges.items()}):
+        values = {o: evaluate_expr(e, env) for o, e in zip(outputs, indices)}
+        for v in ranges:
+            assert evaluate_expr(inverse[v], values) == env[v]
+
+
+def test_symbolic_fusions_simplify_to_what_they_fuse():
+    x, y, n = Var("x", "int64"), Var("y", "int64"), SizeVar("n", "int64")
+
+    def short(e, **kw):
+        return str(arith.iter_map_simplify([e], **kw)[0])
+
+    def through(e):
+        return (e // (n * n) * n + e % (n * n) // n) * n + e % n
+
+    assert short(through(x), input_iters={x: Range(0, n * n * 32)}) == "x"
+    z = x * 32 + y
+    ranges = {x: Range(0, (n + 1) // 2), y: Range(0, 32)}
+    fused = z // n * n + z % n
+    assert short(fused, input_iters=ranges, predicate=z < n * 16) == "x * T.int64(32) + y"
+
+
+def divided(*args):
+    """The pairs of `subspace_divide` as text."""
+    found = arith.subspace_divide(*args)
+    as_text = arith.normalize_iter_map_to_expr
+    pairs = [tuple(str(as_text(p.source)) for p in pair) for pair in found[:-1]]
+    return pairs + [tuple(str(p.extent) for p in pair) for pair in found[-1:]]
+
+
+def test_a_space_is_divided_into_outer_and_inner_iterators():
+    ranges = int_loops(x=3, y=4, z=5)
+    x, y, z = ranges
+    c = SizeVar("c")
+    true = "T.bool(True)"
+    flat = z * 12 + y * 3 + x + c
+    assert divided([flat], ranges, [x]) == [("z * 4 + y", "x + c"), (true, true)]
+    condition = z * 4 + y < 18
+    assert divided([flat], ranges, [x], condition)[1] == ("z * 4 + y < 18", true)
+    assert divided([flat], ranges, [y]) == []
+    ranges = int_loops(i=4, j=8, k=2)
+    i, j, k = ranges
+    outer, inner = i * 2 + j // 4, j % 4 * 2 + k
+    assert divided([outer, inner], ranges, [k]) == [
+        ("i * 2 + j // 4", "0"),
+        ("j % 4", "k"),
+        (true, true),
+    ]
+    assert divided([outer, inner], ranges, [i, k]) == []
+    assert divided([outer, inner], ranges, [k], And(outer < 7, inner < 7)) == []
+
+
+def test_marks_and_splits_can_be_built():
+    x, y = Var("x"), Var("y")
+    split = IterSplitExpr(IterMark(x * y + 1, 1024), 1, 1024, 1)
+    assert isinstance(split, arith.IterMapExpr)
+    assert arith.normalize_iter_map_to_expr(split) is arith.Analyzer().simplify(x * y + 1)
+    low = IterSplitExpr(IterMark(x, 12), 1, 4, 3)
+    assert str(arith.normalize_iter_map_to_expr(IterSumExpr((low,), 5))) == "x % 4 * 3 + 5"

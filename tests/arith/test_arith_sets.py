@@ -81,8 +81,10 @@ def test_an_interval_and_residues_cover_every_value(seed):
         low, high = ends(found, {z: env[z], x: 0, y: 0})
         got = worth(e, env)
         assert low <= got <= high, (str(e), found, env)
-        assert (got - residues.base) % residues.coeff == 0 if residues.coeff else (
-            got == residues.base
+        assert (
+            (got - residues.base) % residues.coeff == 0
+            if residues.coeff
+            else (got == residues.base)
         )
 
 
@@ -162,7 +164,8 @@ def covered(region, dom, predicate):
     """The points of the region, and of its dimensions."""
     points = set()
     names = list(dom)
-    for values in itertools.product(*(range(*map(int, (r.min, r.min + r.extent))) for r in dom.values())):
+    spans = [range(int(r.min), int(r.min + r.extent)) for r in dom.values()]
+    for values in itertools.product(*spans):
         env = dict(zip(names, values))
         if evaluate_expr(predicate, env):
             spans = [
