@@ -42,7 +42,6 @@ from .modular import ModularSet
 from .solve import (
     IntConstraints,
     IntConstraintsTransform,
-    IntGroupBounds,
     solve_linear_equations,
     solve_linear_inequalities,
 )
@@ -55,7 +54,6 @@ __all__ = [
     "Extension",
     "IntConstraints",
     "IntConstraintsTransform",
-    "IntGroupBounds",
     "IntSet",
     "IntervalSet",
     "IterMapExpr",

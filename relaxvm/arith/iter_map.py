@@ -13,6 +13,7 @@ Numbers are Python ints where they are constant, else expressions.
 from __future__ import annotations
 
 import itertools
+from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -82,8 +83,12 @@ class IterSumExpr(NamedTuple):
     base: Number
 
 
-# TVM's name for both.
-IterMapExpr = IterSplitExpr | IterSumExpr
+class IterMapExpr(ABC):  # noqa: B024
+    """TVM's name for `IterSplitExpr` and `IterSumExpr`, to ask `isinstance`."""
+
+
+IterMapExpr.register(IterSplitExpr)
+IterMapExpr.register(IterSumExpr)
 
 
 class IterMapper(Numbers):

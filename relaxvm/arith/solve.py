@@ -34,7 +34,6 @@ from .tree import conjuncts
 __all__ = [
     "IntConstraints",
     "IntConstraintsTransform",
-    "IntGroupBounds",
     "solve_linear_equations",
     "solve_linear_inequalities",
 ]
@@ -55,41 +54,6 @@ class IntConstraintsTransform(NamedTuple):
     dst: IntConstraints
     src_to_dst: Mapping[Var, PrimExpr]
     dst_to_src: Mapping[Var, PrimExpr]
-
-
-class IntGroupBounds(NamedTuple):
-    """What is known of ``coef * v``: it is at least each of `lower`, at most each of `upper`, and
-    each of `equal`.
-    """
-
-    coef: Any
-    lower: tuple[Any, ...]
-    equal: tuple[Any, ...]
-    upper: tuple[Any, ...]
-
-    @staticmethod
-    def from_range(rng: Range) -> IntGroupBounds:
-        """The bounds of a variable with a range."""
-        last = Analyzer().simplify(rng.min + rng.extent - 1)
-        if last is rng.min:
-            return IntGroupBounds(const(1, last.dtype), (), (last,), ())
-        return IntGroupBounds(const(1, last.dtype), (rng.min,), (), (last,))
-
-    def find_best_range(self) -> Range | None:
-        """A range of v that holds all values allowed; None if an end is open."""
-        known = Analyzer()
-        low = [*self.lower, *self.equal]
-        high = [*self.upper, *self.equal]
-        if not low or not high:
-            return None
-        by = as_expr(self.coef)
-        first, last = low[0], high[0]
-        for x in low[1:]:
-            first = Max(first, x)
-        for x in high[1:]:
-            last = Min(last, x)
-        first, last = known.simplify((first + by - 1) // by), known.simplify(last // by)
-        return Range.from_min_extent(first, known.simplify(last - first + 1))
 
 
 def _given(equations: Any, variables: Any, ranges: Any) -> IntConstraints:
