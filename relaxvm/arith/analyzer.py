@@ -101,10 +101,11 @@ class Analyzer:
           ones (see the top of this file)
     """
 
+    enabled_extensions = Extension.NoExtensions
+
     def __init__(self, wrap: bool | None = None) -> None:
         self.wrap = wrap
-        self.enabled_extensions = Extension.NoExtensions
-        self.normal = Normal(self)
+        self._normal: Normal | None = None
         self._ranges: dict[Var, tuple[PrimExpr, PrimExpr]] = {}  # var -> (least, greatest)
         self._bounds: dict[PrimExpr, ConstIntBound] = {}
         self._modular: dict[PrimExpr, ModularSet] = {}
@@ -131,7 +132,7 @@ class Analyzer:
         if not allow_override and (var in self._ranges or var in self._values):
             raise TIRError(f"bind: {var.name} is bound already; pass allow_override=True")
         self._forget_about(var)
-        if self.depth:
+        if self.depth and self.wrap is None:
             self._bound_inside.append((var, value))
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
@@ -195,7 +196,7 @@ class Analyzer:
     def constraint_scope(self, condition: PrimExpr) -> Iterator[None]:
         """Take `condition` for true inside the `with`."""
         known = (dict(self._bounds), list(self._facts), dict(self._modular))
-        remembered = (self._memo, self._polys, self._bound_memo, self.normal, self._fact_polys)
+        remembered = (self._memo, self._polys, self._bound_memo, self._normal, self._fact_polys)
         binds = len(self._bound_inside)
         condition = self.canonical_simplify(condition)
         self._forget(new=True)
@@ -208,9 +209,10 @@ class Analyzer:
         finally:
             self.depth -= 1
             self._bounds, self._facts, self._modular = known
-            self._memo, self._polys, self._bound_memo, self.normal, self._fact_polys = remembered
+            self._memo, self._polys, self._bound_memo, self._normal, self._fact_polys = remembered
             if len(self._bound_inside) > binds:
-                # What was bound inside stays bound, to what it is without the condition.
+                # What was bound inside stays bound, as in TVM, to what it is without the condition.
+                # (A pass binds the loops of a branch there, whose variables end with it.)
                 self._forget()
                 inside = self._bound_inside[binds:]
                 del self._bound_inside[binds:]
@@ -245,6 +247,13 @@ class Analyzer:
         self._bounds[left] = known.intersect(ConstIntBound.of(low, high))
         self._bounded_exprs |= not isinstance(left, Var)
 
+    @property
+    def normal(self) -> Normal:
+        """The forms of expressions in which proofs are made, under what is known now."""
+        if self._normal is None:
+            self._normal = Normal(self)
+        return self._normal
+
     def wraps(self, dtype: DataType) -> bool:
         """Whether integers of `dtype` wrap."""
         if self.wrap is None:
@@ -261,7 +270,7 @@ class Analyzer:
 
         new  keep the old memory as it is, for whoever holds it
         """
-        self.normal = Normal(self)
+        self._normal = None
         self._fact_polys = None
         if new:
             self._memo, self._polys, self._bound_memo = {}, {}, {}

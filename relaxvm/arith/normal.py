@@ -93,7 +93,7 @@ class Normal:
                 if count < _MAX_NODES and e.dtype.lanes == 1:
                     try:
                         form = self._form(e)
-                    except NoForm:
+                    except (NoForm, TIRError):  # a constant beyond its dtype is none either
                         form = None
                 forms[id(e)] = (e, form)
             found = forms[id(expr)]

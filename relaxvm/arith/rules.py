@@ -7,6 +7,7 @@ expression, or None for no change.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,7 @@ from ..ir import (
     cast,
     const,
     substitute,
+    walk,
 )
 from ..ir.expr import INT_MEANING, CompareExpr, fold_int, wrap_int
 from ..ir.op import Op
@@ -59,7 +61,8 @@ IF = Op.get("tir.if_then_else")
 LIKELY = Op.get("tir.likely")
 BOUND_CHECK = Op.get("tir.bound_check")
 AND_BITS = Op.get("tir.bitwise_and")
-_MAX_SCOPES = 4  # choices within choices whose conditions are used
+_MAX_BRANCH = 40  # nodes in the branches of a choice that are simplified once more
+_MAX_SCOPES = 3  # choices within choices whose conditions are used
 SHIFT_RIGHT = Op.get("tir.shift_right")
 TRUNCDIV = Op.get("tir.truncdiv")
 TRUNCMOD = Op.get("tir.truncmod")
@@ -599,7 +602,7 @@ def _rule_not(self: Analyzer, e: Not) -> PrimExpr | None:
         return const(not inner.value)
     if isinstance(inner, Not):
         return inner.a
-    if isinstance(inner, (And, Or)):
+    if isinstance(inner, (And, Or)) and not isinstance(inner.a, (And, Or)):
         return self.canonical_simplify(
             (Or if isinstance(inner, And) else And)(Not(inner.a), Not(inner.b))
         )
@@ -625,6 +628,8 @@ def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
     if self.wrap is not None or condition.dtype.lanes != 1 or self.depth >= _MAX_SCOPES:
         return None
     if not any(b._children_() for b in branches):
+        return None
+    if sum(1 for b in branches for _ in islice(walk(b), _MAX_BRANCH)) >= _MAX_BRANCH:
         return None
     found = []
     for branch, holds in zip(branches, (condition, Not(condition))):

@@ -476,3 +476,28 @@ def test_every_analyzer_in_the_package_says_which_integers_it_means():
                 if not (n.keywords or n.args) and path.parent.name != "arith":
                     silent.append(f"{path.name}:{n.lineno}")
     assert not silent, "say wrap=True (as compiled) or wrap=False (shapes)"
+
+
+@pytest.mark.parametrize("wrap", [None, True, False])
+def test_deep_expressions_need_no_deep_recursion(wrap):
+    x, y = Var("x"), Var("y")
+    chains = {
+        "and": lambda e: And(e, Var("x") < y),
+        "not": lambda e: Not(And(e, Var("x") < y)),
+        "select": lambda e: Select(x < Var("y"), e, y),
+        "same select": lambda e: Select(x < y, e + 1, y),
+        "max": lambda e: Max(Min(e, Var("z")), y),
+        "quotient": lambda e: (e + Var("z")) // 3,
+    }
+    for name, step in chains.items():
+        e = x < y if name in ("and", "not") else x
+        for _ in range(150):
+            e = step(e)
+        a = Analyzer(wrap=wrap)
+        assert a.simplify(e).dtype is e.dtype, name
+        assert not a.can_prove(e if e.dtype.is_bool else e < y), name
+        assert not a.can_prove_equal(e, step(e)), name
+    two = [x, y]
+    for _ in range(150):
+        two = [Select(x < y, t, t + 1) for t in two]
+    Analyzer(wrap=wrap).simplify(Min(*two))
