@@ -83,7 +83,7 @@ class ConstIntBound(NamedTuple):
         """x // y; where y may be 0 the result may be 0 as well."""
         corners: list[int] = []
         for y in _divisors(other):
-            corners.extend(x if abs(x) >= POS_INF and abs(y) == 1 else x // y for x in self)
+            corners.extend(x * y if abs(y) == 1 else x // y for x in self)
             if abs(y) >= POS_INF:
                 corners.extend((0, -1))
         if other.min_value <= 0 <= other.max_value:

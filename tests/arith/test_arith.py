@@ -501,3 +501,9 @@ def test_deep_expressions_need_no_deep_recursion(wrap):
     for _ in range(150):
         two = [Select(x < y, t, t + 1) for t in two]
     Analyzer(wrap=wrap).simplify(Min(*two))
+
+
+def test_a_quotient_by_minus_one_of_something_unbounded_is_unbounded_below():
+    a, x = Analyzer(wrap=False), Var("x", "int64")
+    a.update(x, ConstIntBound(3, ConstIntBound.POS_INF))
+    assert a.const_int_bound(FloorDiv(x, const(-1, "int64"))) == (ConstIntBound.NEG_INF, -3)
