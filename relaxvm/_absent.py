@@ -42,14 +42,10 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.binding_rewrite": "*",
         "relax.utils": "*",
         "relax.transform": "RealizeVDevice UpdateVDevice",
-        "script.ir_builder": "*",
-        "script.relax": """
-            arg func_name func_ret_value func_ret_struct_info emit_with_sinfo emit_match_cast
-            emit_var_binding macro
-        """,
+        "script.relax": "macro",
         "script.tir": """
             comm_reducer index_map realize call_packed q_multiply_shift q_multiply_shift_per_axis
-            llvm_lookup_intrinsic_id If Then While Ptr break_loop continue_loop
+            llvm_lookup_intrinsic_id Ptr break_loop continue_loop
         """,
         "te": "extern extern_primfunc scan ScanOp",
         "tir": """
@@ -58,7 +54,6 @@ ABSENT: dict[str, dict[str, str]] = {
         """,
         "tir.Buffer": "READ WRITE",
         "tir.functor": "*",
-        "tir.ir_builder": "*",
         "tir.transform": """
             StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
             HoistExpression HoistedConditionals HoistedLetBindings
@@ -171,6 +166,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "script.printer.doc": "*",
         "script.printer.doc_printer": "*",
         "script.relax.entry": "*",
+        "script.relax.ir": "*",
     },
     "a helper of TVM's operator overloading; the nodes' common class is `tir.PrimExpr`": {
         "tir.expr": "ExprOp EqualOp",

@@ -34,7 +34,8 @@ CLASSES = {f"tvm.{m}" for m in "ir relax relax.expr tir tir.stmt tir.expr tir.fu
 VALUES = {"tvm.te.AXIS_SEPARATOR"}
 MODULES = """
     script script.ir script.relax script.tir script.parser script.parser.ir script.parser.relax
-    script.parser.tir ir ir.base ir.container ir.expr ir.instrument ir.module ir.op ir.transform
+    script.parser.tir script.ir_builder script.ir_builder.base script.ir_builder.ir
+    script.ir_builder.relax script.ir_builder.tir ir ir.base ir.container ir.expr ir.instrument ir.module ir.op ir.transform
     relax relax.analysis relax.block_builder relax.expr relax.expr_functor relax.frontend
     relax.frontend.nn relax.frontend.nn.core relax.frontend.nn.modules relax.frontend.nn.op
     relax.frontend.nn.spec relax.frontend.nn.visitor relax.op relax.pipeline

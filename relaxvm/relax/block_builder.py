@@ -26,7 +26,7 @@ from ..ir.expr import PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.module import BaseFunc, GlobalVar, IRModule
 from ..ir.op import Op
-from ..ir.walk import walk
+from ..ir.walk import substitute, walk
 from ..tir import PrimFunc
 from .analysis.purity import is_pure_call
 from .analysis.vars import free_vars
@@ -232,6 +232,11 @@ class BlockBuilder:
         finally:
             _builders.reset(token)
             del self._frames[self._frames.index(frame) :]
+
+    def add_params(self, *params: Var) -> None:
+        """More parameters of the function being written."""
+        frame = self._frame("add_params")
+        _set_params(frame, params)
 
     def finish_nested(self, output: Any) -> SeqExpr:
         """The body of the function begun by `nested_function`, with the value `output`."""
@@ -455,6 +460,29 @@ class BlockBuilder:
         if not frame.normal.scopes[-1].block.dataflow:
             raise BuilderError("emit_output: not in a dataflow block; use emit or emit_func_output")
         return self._bind(frame, output, name_hint, True)
+
+    def as_outputs(self, *variables: Var) -> tuple[Var, ...]:
+        """Let variables of the open dataflow block be used after it: those that now stand in the
+        place of `variables`.
+        """
+        frame = self._frame("as_outputs")
+        block = frame.normal.scopes[-1].block
+        outputs: dict[Var, Var] = {}
+        for var in variables:
+            if not block.dataflow or id(var) not in block.defined:
+                raise BuilderError(
+                    f"as_outputs: wanted variables of an open dataflow block, got {var}"
+                )
+            if isinstance(var, DataflowVar):
+                outputs.setdefault(var, Var(var.name_hint, var.struct_info, var.span))
+        bindings = block.bindings
+        block.bindings, block.defined, block.memo = [], set(), {}
+        for binding in bindings:
+            var = outputs.get(binding.var, binding.var)
+            new = binding.replace(var=var, value=substitute(binding.value, outputs))
+            block.append(new)
+            frame.var_of[id(var)] = (var, new.value)
+        return tuple(outputs.get(var, var) for var in variables)
 
     def _bind(self, frame: _Frame, expr: Any, name_hint: str, as_output: bool) -> Var:
         expr = as_relax(expr)
@@ -694,7 +722,7 @@ def _set_params(frame: _Frame, params: Any) -> None:
         frame.var_of[id(param)] = (param, None)
         frame.normal.names.reserve(param.name_hint)
         frame.symbols.update(map(id, definable_tir_vars_in_struct_info(param.struct_info)))
-    frame.params = items
+    frame.params = (*(frame.params or ()), *items)
 
 
 def _name_of_callee(call: Call) -> str:

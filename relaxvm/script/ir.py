@@ -9,10 +9,13 @@ from typing import Any
 from ..ir import DummyGlobalInfo, VDevice
 from ..ir import Range as _Range
 from .reader import decorate_class, records
+from .reader.records import Step, statement
 from .reader.tir_suite import between
 
 __all__ = [
     "Range",
+    "decl_function",
+    "def_function",
     "dummy_global_info",
     "ir_module",
     "module_attrs",
@@ -29,23 +32,45 @@ def ir_module(cls: Any = None, **options: Any) -> Any:
     Raises ParseError, pointing into the source, for text that is not in the language.
     """
     if cls is None:
-        return lambda c: decorate_class(c, sys._getframe(1), options)
+        return records.Definition("I.ir_module", _ir_module, options)
     return decorate_class(cls, sys._getframe(1), options)
+
+
+def _ir_module(cls: Any, options: Any) -> Any:
+    return decorate_class(cls, sys._getframe(2), options)
 
 
 ir_module.script_language = "module"  # type: ignore[attr-defined]
 
 
+@statement
 def module_attrs(attrs: Mapping[str, Any]) -> records.ModuleAttrs:
     """Attributes of the module."""
     return records.ModuleAttrs(attrs)
 
 
+@statement
 def module_global_infos(global_infos: Mapping[str, Any]) -> records.ModuleGlobalInfos:
     """What the module declares for its functions to refer to, such as ``{"vdevice":
     [I.vdevice("llvm")]}``.
     """
     return records.ModuleGlobalInfos(global_infos)
+
+
+@statement
+def decl_function(func_name: str, func_signature: Any) -> Step:
+    """A function of the module that is written later: gives the GlobalVar to call it by. An
+    IRBuilder's; in text the functions of a class know each other.
+
+    func_signature  a function with the right parameters and result
+    """
+    return Step("I.decl_function", "decl_function", (func_name, func_signature))
+
+
+@statement
+def def_function(func_name: str, func: Any) -> Step:
+    """`func` is the function of that name in the module (an IRBuilder's)."""
+    return Step("I.def_function", "def_function", (func_name, func))
 
 
 def vdevice(target: Any = None, vdevice_id: int = 0, memory_scope: str = "global") -> VDevice:

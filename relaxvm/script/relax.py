@@ -6,14 +6,16 @@ and those added later.
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 from ..base import submodules
-from ..ir import FloatImm, IntImm
+from ..ir import FloatImm, IntImm, Op
 from ..relax import (
+    Call,
     Constant,
     DataTypeImm,
     ExternFunc,
@@ -21,31 +23,44 @@ from ..relax import (
     ShapeExpr,
     StringImm,
     TupleGetItem,
+    as_relax,
     op,
 )
 from ..relax import Tuple as _Tuple
 from ..relax import const as _const
 from ..runtime import cpu, device
 from .reader import MAKERS, decorate_function, records
+from .reader.records import Step, statement
+from .reader.struct_info import as_struct_info
 
 __all__ = [
     "Callable",
+    "Else",
     "ExternFunc",
+    "If",
     "Object",
     "Prim",
     "Shape",
     "ShapeExpr",
     "Tensor",
+    "Then",
     "Tuple",
     "TupleGetItem",
+    "arg",
     "const",
     "cpu",
     "dataflow",
     "device",
     "dtype",
     "emit",
+    "emit_match_cast",
     "emit_te",
+    "emit_var_binding",
+    "emit_with_sinfo",
     "func_attr",
+    "func_name",
+    "func_ret_struct_info",
+    "func_ret_value",
     "function",
     "match_cast",
     "output",
@@ -72,33 +87,49 @@ def function(func: Any = None, **options: Any) -> Any:
     Raises ParseError, pointing into the source, for text that is not in the language.
     """
     if func is None:
-        return lambda f: decorate_function(f, sys._getframe(1), "relax", options)
+        return records.Definition("R.function", _function, options)
     return decorate_function(func, sys._getframe(1), "relax", options)
+
+
+def _function(func: Any, options: Any) -> Any:
+    return decorate_function(func, sys._getframe(2), "relax", options)
 
 
 function.script_language = "relax"  # type: ignore[attr-defined]
 
 
+@statement
 def func_attr(attrs: Mapping[Any, Any]) -> records.FuncAttr:
     """Attributes of the function."""
     return records.FuncAttr(attrs)
 
 
+@statement
 def dataflow() -> records.Dataflow:
     """``with R.dataflow():`` bindings without side effects or control flow."""
     return records.Dataflow()
 
 
+@statement
 def output(*values: Any) -> records.Output:
     """The variables of a dataflow block that are visible after it."""
     return records.Output(values)
 
 
-def emit(value: Any) -> Any:
-    """``y = R.emit(e)`` is ``y = e``."""
-    return value
+def emit(value: Any, annotate_struct_info: Any = None) -> Any:
+    """``y = R.emit(e)`` is ``y = e``. An IRBuilder binds `e` to a new variable, which it gives, of
+    the struct info `annotate_struct_info` if that is given.
+    """
+    step = _emit("R.emit", value, annotate_struct_info)
+    return value if isinstance(step, Step) else step
 
 
+@statement
+def _emit(shown: Any, *args: Any) -> Step:
+    return Step(shown, "emit", args)
+
+
+@statement
 def emit_te(func: Any, *args: Any, **keywords: Any) -> records.EmitTe:
     """A call of the loop function that the tensor expression ``func(*args, **keywords)`` describes;
     the loop function joins the module.
@@ -106,6 +137,72 @@ def emit_te(func: Any, *args: Any, **keywords: Any) -> records.EmitTe:
     return records.EmitTe(func, args, keywords)
 
 
+# What only an IRBuilder writes; text has Python's own statements for it.
+
+
+@statement
+def arg(name: Any, struct_info: Any) -> Step:
+    """A parameter."""
+    return Step("R.arg", "arg", (name, struct_info))
+
+
+@statement
+def func_name(name: Any) -> Step:
+    """The name of the function."""
+    return Step("R.func_name", "func_name", (name,))
+
+
+@statement
+def func_ret_struct_info(ret_sinfo: Any) -> Step:
+    """What the function is declared to return."""
+    return Step("R.func_ret_struct_info", "func_ret_struct_info", (ret_sinfo,))
+
+
+@statement
+def func_ret_value(value: Any) -> Step:
+    """What the function returns; its last statement."""
+    return Step("R.func_ret_value", "func_ret_value", (value,))
+
+
+def emit_with_sinfo(op: Any, args: Any, sinfo_args: Any = ()) -> Call:
+    """A call of the operator of that name ("relax.call_pure_packed") which says what it returns."""
+    infos = sinfo_args if isinstance(sinfo_args, (builtins.tuple, list)) else (sinfo_args,)
+    return Call(Op.get(op), [as_relax(a) for a in args], None, [as_struct_info(i) for i in infos])
+
+
+@statement
+def emit_match_cast(value: Any, struct_info: Any) -> Step:
+    """Bind `value`, checked when the program runs to be of `struct_info`."""
+    return Step("R.emit_match_cast", "emit_match_cast", (value, struct_info))
+
+
+@statement
+def emit_var_binding(binding: Any) -> Step:
+    """A binding made by hand; gives its variable."""
+    return Step("R.emit_var_binding", "emit_var_binding", (binding,))
+
+
+@statement
+def If(condition: Any) -> Step:
+    """``with R.If(condition) as i:``, and inside it `R.Then` and `R.Else`; `i.var` is the result,
+    bound as the last variable of both branches is.
+    """
+    return Step("R.If", "if_", (condition,))
+
+
+@statement
+def Then() -> Step:
+    """``with R.Then():`` what is computed if the condition of `R.If` holds."""
+    return Step("R.Then", "then")
+
+
+@statement
+def Else() -> Step:
+    """``with R.Else():`` what is computed if it does not."""
+    return Step("R.Else", "otherwise_")
+
+
+@statement
 def match_cast(value: Any, struct_info: Any) -> records.MatchCastSpec:
     """`value`, checked when the program runs to be of `struct_info`; symbols first met there are
     bound.

@@ -158,6 +158,7 @@ from .reader import (
     make_buffer,
     records,
 )
+from .reader.records import Step, statement
 from .reader.tir_suite import between, region_of
 
 # -- functions
@@ -171,8 +172,12 @@ def prim_func(func: Any = None, **options: Any) -> Any:
     Raises ParseError, pointing into the source, for text that is not in the language.
     """
     if func is None:
-        return lambda f: decorate_function(f, sys._getframe(1), "tir", options)
+        return records.Definition("T.prim_func", _prim_func, options)
     return decorate_function(func, sys._getframe(1), "tir", options)
+
+
+def _prim_func(func: Any, options: Any) -> Any:
+    return decorate_function(func, sys._getframe(2), "tir", options)
 
 
 prim_func.script_language = "tir"  # type: ignore[attr-defined]
@@ -191,6 +196,7 @@ def macro(func: Any = None, **options: Any) -> Any:
 macro.script_language = "macro"  # type: ignore[attr-defined]
 
 
+@statement
 def func_attr(attrs: Mapping[str, Any]) -> records.FuncAttr:
     """Attributes of the function."""
     return records.FuncAttr(attrs)
@@ -263,6 +269,7 @@ Buffer = BufferFunction()
 buffer = Buffer
 
 
+@statement
 def match_buffer(
     param: Any,
     shape: Any = None,
@@ -302,6 +309,7 @@ def match_buffer(
 match_buffer.takes_regions = True  # type: ignore[attr-defined]
 
 
+@statement
 def alloc_buffer(
     shape: Any,
     dtype: Any = "float32",
@@ -325,6 +333,7 @@ def alloc_buffer(
 sblock_alloc_buffer = alloc_buffer
 
 
+@statement
 def decl_buffer(
     shape: Any,
     dtype: Any = "float32",
@@ -345,6 +354,7 @@ def decl_buffer(
     return records.DeclBuffer(made, data is None)
 
 
+@statement
 def allocate(
     extents: Any,
     dtype: Any,
@@ -356,6 +366,7 @@ def allocate(
     return records.Allocate(extents, _dtype_of(dtype), scope, condition, annotations)
 
 
+@statement
 def allocate_const(
     data: Any, dtype: Any, extents: Any, annotations: Mapping[str, Any] | None = None
 ) -> records.AllocateConst:
@@ -363,6 +374,7 @@ def allocate_const(
     return records.AllocateConst(data, _dtype_of(dtype), extents, annotations)
 
 
+@statement
 def buffer_store(buffer: Any, value: Any, indices: Any) -> records.Store:
     """``buffer[indices] = value``"""
     return records.Store(buffer, value, indices)
@@ -375,6 +387,7 @@ def _dtype_of(dtype: Any) -> Any:
 # -- blocks
 
 
+@statement
 def block(name: str = "", no_realize: Any = False) -> records.BlockSpec:
     """A block: a unit of computation over axes."""
     return records.BlockSpec(name, no_realize)
@@ -383,21 +396,25 @@ def block(name: str = "", no_realize: Any = False) -> records.BlockSpec:
 sblock = block
 
 
+@statement
 def init() -> records.Init:
     """What a block does before the first iteration of its reduce axes."""
     return records.Init()
 
 
+@statement
 def where(predicate: Any) -> records.Where:
     """The block runs only where `predicate` holds."""
     return records.Where(predicate)
 
 
+@statement
 def reads(*regions: Any) -> records.Reads:
     """What the block reads."""
     return records.Reads(regions)
 
 
+@statement
 def writes(*regions: Any) -> records.Writes:
     """What the block writes."""
     return records.Writes(regions)
@@ -413,6 +430,7 @@ def target(config: Any, host: Any = None) -> _Target:
     return made if host is None else made.with_host(host)
 
 
+@statement
 def block_attr(attrs: Mapping[str, Any]) -> records.BlockAttr:
     """Annotations of the block."""
     return records.BlockAttr(attrs)
@@ -425,26 +443,31 @@ class _AxisFunctions:
     """``T.axis``: the iteration variables of a block."""
 
     @staticmethod
+    @statement
     def spatial(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
         """An axis whose iterations are independent, bound to `value`."""
         return records.Axis("spatial", dom, value, dtype)
 
     @staticmethod
+    @statement
     def reduce(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
         """An axis over which the block accumulates."""
         return records.Axis("reduce", dom, value, dtype)
 
     @staticmethod
+    @statement
     def scan(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
         """An axis that must run in order."""
         return records.Axis("ordered", dom, value, dtype)
 
     @staticmethod
+    @statement
     def opaque(dom: Any, value: Any = None, dtype: str | None = None) -> records.Axis:
         """An axis of which nothing is known."""
         return records.Axis("opaque", dom, value, dtype)
 
     @staticmethod
+    @statement
     def remap(kinds: str, bindings: Any, dtype: str | None = None) -> records.Remap:
         """Axes over whole loops: one of `kinds`, "S" or "R", per loop variable."""
         return records.Remap(kinds, bindings, dtype)
@@ -465,26 +488,31 @@ def _loops(start: Any, stop: Any, kind: str, annotations: Any, thread: str = "")
     return records.Loops((records.Loop(start, stop, kind, thread, annotations or {}),))
 
 
+@statement
 def serial(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
     """A loop in order."""
     return _loops(start, stop, "serial", annotations)
 
 
+@statement
 def parallel(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
     """A loop whose iterations are independent and may run at once."""
     return _loops(start, stop, "parallel", annotations)
 
 
+@statement
 def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
     """A loop of constant length that becomes vector operations."""
     return _loops(start, stop, "vectorized", annotations)
 
 
+@statement
 def unroll(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
     """A loop that is written out."""
     return _loops(start, stop, "unroll", annotations)
 
 
+@statement
 def thread_binding(
     start: Any, stop: Any = None, thread: str | None = None, *, annotations: Any = None
 ) -> records.Loops:
@@ -498,6 +526,7 @@ def thread_binding(
     return _loops(start, stop, "thread_binding", annotations, thread)
 
 
+@statement
 def grid(*extents: Any) -> records.Loops:
     """Nested loops, one per extent (or (begin, end))."""
     made = []
@@ -512,39 +541,91 @@ def grid(*extents: Any) -> records.Loops:
 # -- other statements
 
 
+@statement
 def Assert(condition: Any, message: Any) -> records.Assert:
     """Leave with `message` unless `condition` holds."""
     return records.Assert(condition, message)
 
 
+@statement
 def attr(node: Any, attr_key: str, value: Any) -> records.Attr:
     """A remark about `node` for the statements under it."""
     return records.Attr(node, attr_key, value)
 
 
+@statement
 def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> records.LetSpec:
     """A variable with that value."""
     return records.LetSpec(value, type_annotation if var is None else var)
 
 
+@statement
 def evaluate(value: Any) -> records.Eval:
     """Evaluate `value` for what it does."""
     return records.Eval(value)
 
 
+@statement
 def meta_var(value: Any) -> records.MetaVar:
     """``x = T.meta_var(e)``: x stands for the expression e itself, no variable is made."""
     return records.MetaVar(value)
 
 
+@statement
 def env_thread(thread_tag: str, dtype: str = "int32") -> records.EnvThread:
     """A thread of the device."""
     return records.EnvThread(thread_tag, dtype)
 
 
+@statement
 def launch_thread(thread: Any, extent: Any) -> records.LaunchThread:
     """Run what follows on `extent` threads."""
     return records.LaunchThread(thread, extent)
+
+
+# -- what only an IRBuilder writes; text has Python's own statements for it
+
+
+@statement
+def arg(name: str, obj: Any) -> Step:
+    """A parameter: ``A = T.arg("A", T.Buffer((16,), "float32"))``."""
+    return Step("T.arg", "arg", (name, obj))
+
+
+@statement
+def func_name(name: str) -> Step:
+    """The name of the function."""
+    return Step("T.func_name", "func_name", (name,))
+
+
+@statement
+def func_ret(ret_type: Any) -> Step:
+    """The dtype of what the function returns."""
+    return Step("T.func_ret", "func_ret", (ret_type,))
+
+
+@statement
+def While(condition: Any) -> Step:
+    """``with T.While(condition):`` a loop as long as `condition` holds."""
+    return Step("T.While", "while_", (condition,))
+
+
+@statement
+def If(condition: Any) -> Step:
+    """``with T.If(condition):``, and inside it `T.Then` and, if wanted, `T.Else`."""
+    return Step("T.If", "if_", (condition,))
+
+
+@statement
+def Then() -> Step:
+    """``with T.Then():`` what runs if the condition of `T.If` holds."""
+    return Step("T.Then", "then")
+
+
+@statement
+def Else() -> Step:
+    """``with T.Else():`` what runs if it does not."""
+    return Step("T.Else", "otherwise_")
 
 
 # -- expressions
@@ -612,11 +693,13 @@ __all__ = [
     "Cast",
     "Div",
     "EQ",
+    "Else",
     "FloatImm",
     "FloorDiv",
     "FloorMod",
     "GE",
     "GT",
+    "If",
     "IntImm",
     "IterVar",
     "LE",
@@ -637,7 +720,9 @@ __all__ = [
     "SizeVar",
     "StringImm",
     "Sub",
+    "Then",
     "Var",
+    "While",
     "abs",
     "acos",
     "acosh",
@@ -647,6 +732,7 @@ __all__ = [
     "allocate",
     "allocate_const",
     "any",
+    "arg",
     "asin",
     "asinh",
     "assume",
@@ -700,6 +786,8 @@ __all__ = [
     "fma",
     "fmod",
     "func_attr",
+    "func_name",
+    "func_ret",
     "grid",
     "handle",
     "gelu",

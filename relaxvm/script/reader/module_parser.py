@@ -13,7 +13,7 @@ from .evaluate import Evaluator
 from .guards import Guard
 from .outer import Outer
 from .proxies import Macro
-from .records import ModuleAttrs, ModuleGlobalInfos
+from .records import ModuleAttrs, ModuleGlobalInfos, only_describing
 from .relax_parser import RelaxParser
 from .source import Source
 from .statements import Decorated, ModuleNames, decoration
@@ -36,6 +36,7 @@ def parse_macro(
     return Macro(source, node, outer, guard, bool(options.get("hygienic", True)))
 
 
+@only_describing()
 def parse_definition(
     source: Source, node: ast.FunctionDef, outer: Outer, guard: Guard | None, decorated: Decorated
 ) -> BaseFunc:
@@ -57,6 +58,7 @@ def parse_definition(
     return function
 
 
+@only_describing()
 def parse_class(
     source: Source,
     node: ast.ClassDef,

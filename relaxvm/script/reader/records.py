@@ -1,16 +1,20 @@
 """What the functions of `T`, `R` and `I` give where they stand for a statement: plain descriptions.
 
 `T.block("b")` describes a block, `T.grid(4, 4)` two loops, `T.reads(A[0])` a declaration. The
-parsers hold one table each from the class of a record to what it builds; outside script text a
-record does nothing.
+parsers hold one table each from the class of a record to what it builds. Inside ``with
+IRBuilder():`` a record is carried out as soon as it is made; outside both it does nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ParamSpec
 
+from ...base import BuilderError
 from ...tir import Buffer
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "BlockSpec",
     "Dataflow",
     "DeclBuffer",
+    "Definition",
     "EnvThread",
     "Eval",
     "FuncAttr",
@@ -41,16 +46,90 @@ __all__ = [
     "Reads",
     "Record",
     "Remap",
+    "Step",
     "Store",
     "Where",
     "Writes",
+    "current_builder",
+    "only_describing",
+    "statement",
 ]
+
+P = ParamSpec("P")
+
+current_builder: contextvars.ContextVar[Any] = contextvars.ContextVar(
+    "relaxvm_ir_builder", default=None
+)
+
+
+def statement(describe: Callable[P, Any]) -> Callable[P, Any]:
+    """A function of `T`, `R` or `I` that gives a record; the record is carried out at once, and
+    the result given, while an IRBuilder is current.
+    """
+
+    @functools.wraps(describe)
+    def said(*args: P.args, **keywords: P.kwargs) -> Any:
+        record, builder = describe(*args, **keywords), current_builder.get()
+        return record if builder is None or not isinstance(record, Record) else builder.take(record)
+
+    return said
+
+
+@contextlib.contextmanager
+def only_describing() -> Iterator[None]:
+    """Inside, records are for a parser, even if an IRBuilder is current."""
+    token = current_builder.set(None)
+    try:
+        yield
+    finally:
+        current_builder.reset(token)
 
 
 class Record:
-    """A description of something script text may contain. `shown` is how it is called there."""
+    """A description of something script text may contain. `shown` is how it is called there.
+
+    Inside ``with IRBuilder():`` those that have a body are entered: ``with T.block("b"):``.
+    """
 
     shown = "this"
+
+    def __enter__(self) -> Any:
+        builder = current_builder.get()
+        if builder is None:
+            raise BuilderError(
+                f"with {self.shown}: stands in script text, or inside `with IRBuilder():`"
+            )
+        return builder.enter(self)
+
+    def __exit__(self, *error: Any) -> None:
+        builder = current_builder.get()
+        if builder is not None:
+            builder.leave(self, *error)
+
+
+class Definition(Record):
+    """``T.prim_func(...)`` and its kin with options: a decorator; inside ``with IRBuilder():`` what
+    the function is written under.
+    """
+
+    def __init__(
+        self, shown: str, decorate: Callable[[Any, dict[str, Any]], Any], options: dict[str, Any]
+    ) -> None:
+        self.shown = shown
+        self.options = options
+        self._decorate = decorate
+
+    def __call__(self, definition: Any) -> Any:
+        return self._decorate(definition, self.options)
+
+
+class Step(Record):
+    """What only an IRBuilder carries out: the method of its writer, and the arguments."""
+
+    def __init__(self, shown: str, method: str, args: tuple[Any, ...] = ()) -> None:
+        self.shown = shown
+        self.method = method
+        self.args = args
 
 
 @dataclass(eq=False)
@@ -272,9 +351,10 @@ class MetaVar(Record):
 
 
 class Dataflow(Record):
-    """``R.dataflow()``"""
+    """``R.dataflow()``; `output_vars` are the variables an IRBuilder has made its outputs."""
 
     shown = "R.dataflow"
+    output_vars: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)

@@ -45,7 +45,7 @@ from .statements import ModuleNames
 from .tir_expressions import TIRExpressions
 from .tir_suite import Frame, between, flat_numbers, region_of, vector_indices
 
-__all__ = ["NAMED", "TIRBindings"]
+__all__ = ["BINDINGS", "NAMED", "TIRBindings"]
 
 
 class TIRBindings(TIRExpressions):
@@ -89,7 +89,7 @@ class TIRBindings(TIRExpressions):
     def bind_name(self, name: str, value: Any, node: ast.AST) -> None:
         """Bind one name by what the value is."""
         self._refuse_shadowing(name, value, node)
-        handler = _BINDINGS.get(type(value))
+        handler = BINDINGS.get(type(value))
         if handler is not None:
             handler(self, name, value, node)
             return
@@ -440,7 +440,7 @@ class TIRBindings(TIRExpressions):
         return Range.from_min_extent(*between(self.operand(start), self.operand(stop)))
 
 
-_BINDINGS: dict[type, Callable[[TIRBindings, str, Any, ast.AST], None]] = {
+BINDINGS: dict[type, Callable[[TIRBindings, str, Any, ast.AST], None]] = {
     rec.MetaVar: TIRBindings._bind_meta,
     rec.MatchBuffer: TIRBindings._bind_match_buffer,
     rec.AllocBuffer: TIRBindings._bind_alloc_buffer,

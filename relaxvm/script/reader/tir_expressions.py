@@ -28,6 +28,7 @@ from ...tir import (
     Stmt,
 )
 from ...tir import op as tir_op
+from ...tir.stmt_writer import StmtWriter, Suite
 from . import records as rec
 from .guards import Guard
 from .outer import Outer
@@ -36,12 +37,12 @@ from .proxies import (
 )
 from .source import Source
 from .statements import FunctionParser, ModuleNames
-from .tir_suite import Frame, Suite, between, vector_indices
+from .tir_suite import Frame, between, vector_indices
 
 __all__ = ["TIRExpressions"]
 
 
-class TIRExpressions(FunctionParser):
+class TIRExpressions(FunctionParser, StmtWriter):
     """The state of one loop function being parsed, and the expressions in it."""
 
     language = "T"
@@ -68,14 +69,6 @@ class TIRExpressions(FunctionParser):
         self.macro_depth = 0
 
     # -- suites
-
-    @property
-    def suite(self) -> Suite:
-        return self.suites[-1]
-
-    def emit(self, stmt: Stmt) -> None:
-        """Add a statement."""
-        self.suite.add(stmt)
 
     def body(self, stmts: list[ast.stmt]) -> Stmt:
         """The statements of a nested suite, in a scope of their own."""

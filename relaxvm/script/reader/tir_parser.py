@@ -8,9 +8,11 @@ are found from the accesses.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from ...base import Span
 from ...ir import (
     Map,
     PrimExpr,
@@ -36,6 +38,7 @@ from ...tir import (
     ret,
 )
 from ...tir.analysis import get_block_read_write_region
+from ...tir.stmt_writer import Suite
 from . import records as rec
 from .proxies import (
     BufferFunction,
@@ -46,7 +49,7 @@ from .proxies import (
 )
 from .statements import Decorated
 from .tir_bindings import NAMED, TIRBindings
-from .tir_suite import Frame, Suite, between, region_of
+from .tir_suite import Frame, between, region_of
 
 __all__ = ["TIRParser"]
 
@@ -66,26 +69,35 @@ class TIRParser(TIRBindings):
             decorated, {"private": False, "check_well_formed": True, "s_tir": True}
         )
         self.check_signature()
+        self.begin()
+        for arg in self.parameters:
+            assert arg.annotation is not None
+            self.parameter(arg, arg.arg, self.eval(arg.annotation))
+        for stmt in self.body_without_docstring():
+            self.statement(stmt)
+        name = None if options["private"] else self.node.name
+        return self.finish(name, self.return_type())
+
+    def begin(self) -> None:
+        """Begin the function: what follows, up to `finish`, is its own."""
         self.frames.append(Frame(None, 0))
         self.suites.append(Suite())
-        with self.scope():
-            for arg in self.parameters:
-                self._parameter(arg)
-            for stmt in self.body_without_docstring():
-                self.statement(stmt)
+        self.scopes.append({})
+
+    def finish(self, name: str | None, ret: PrimType | None) -> PrimFunc:
+        """The function; without a `name` it is private."""
+        self.scopes.pop()
         body = self.suites.pop().close()
         frame = self.frames.pop()
         attrs = dict(frame.attrs or {})
-        if options["private"]:
-            if "global_symbol" in attrs:
-                self.fail(self.node, "a private function has no global_symbol; drop one of the two")
-        else:
-            attrs = {"global_symbol": self.node.name, **attrs}
-        body = self._with_root(body, frame.buffers)
+        if name is not None:
+            attrs = {"global_symbol": name, **attrs}
+        elif "global_symbol" in attrs:
+            self.fail(self.node, "a private function has no global_symbol; drop one of the two")
         return PrimFunc(
             tuple(self.params),
-            body,
-            self.return_type(),
+            self._with_root(body, frame.buffers),
+            ret,
             Map(self.buffer_map),
             Map(attrs),
             self.span(self.node),
@@ -102,12 +114,10 @@ class TIRParser(TIRBindings):
             self.fail(self.node.returns, "wanted a scalar type such as T.int32 as the return type")
         return PrimType(value.dtype)
 
-    def _parameter(self, arg: ast.arg) -> None:
-        assert arg.annotation is not None
-        value = self.eval(arg.annotation)
-        name = arg.arg
+    def parameter(self, node: ast.AST, name: str, value: Any) -> None:
+        """One more parameter, as its annotation says."""
         if isinstance(value, Buffer):
-            buffer = renamed_buffer(value, name, self.span(arg))
+            buffer = renamed_buffer(value, name, self.span(node))
             handle = Var(name, "handle")
             self.params.append(handle)
             self.buffer_map[handle] = buffer
@@ -118,10 +128,10 @@ class TIRParser(TIRBindings):
         elif isinstance(value, Var):
             var = renamed_var(value, name)
         elif isinstance(value, BufferFunction):
-            self.fail(arg.annotation, 'T.Buffer needs a shape, as in T.Buffer((16,), "float32")')
+            self.fail(node, 'T.Buffer needs a shape, as in T.Buffer((16,), "float32")')
         else:
             self.fail(
-                arg.annotation,
+                node,
                 f"parameter {name}: wanted T.Buffer(...), T.handle or a scalar such as T.int32",
             )
         self.params.append(var)
@@ -324,23 +334,31 @@ class TIRParser(TIRBindings):
             )
         if len(set(names)) != len(names):
             self.fail(node.target, "a loop variable appears twice")
-        self.suites.append(Suite())
-        made = []
-        with self.scope():
-            for name, loop in zip(names, loops):
-                made.append(self._loop(node.iter, name, loop))
+        with self.nest(node.iter, names, loops, self.span(node)):
             for stmt in node.body:
                 self.statement(stmt)
-        body = self.suites.pop().close()
-        span = self.span(node)
-        for var, loop in zip(reversed(made), reversed(loops)):
-            dom = self.loops.pop(var)
-            thread = None
-            if loop.kind == "thread_binding":
-                thread = IterVar(None, Var("", var.dtype), "thread", loop.thread)
-            annotations = self.attributes(node.iter, loop.annotations or {}, "annotations")
-            body = For(var, dom.min, dom.extent, loop.kind, body, thread, Map(annotations), span)
-        self.emit(body)
+
+    @contextlib.contextmanager
+    def nest(
+        self, node: ast.AST, names: Sequence[str], loops: Sequence[rec.Loop], span: Span
+    ) -> Iterator[list[Var]]:
+        """Loops around what is written inside; gives their variables."""
+
+        def wrap(body: Stmt) -> Stmt:
+            for var, loop in zip(reversed(made), reversed(loops)):
+                dom = self.loops.pop(var)
+                thread = None
+                if loop.kind == "thread_binding":
+                    thread = IterVar(None, Var("", var.dtype), "thread", loop.thread)
+                notes = Map(self.attributes(node, loop.annotations or {}, "annotations"))
+                body = For(var, dom.min, dom.extent, loop.kind, body, thread, notes, span)
+            return body
+
+        made: list[Var] = []
+        with self.under(wrap), self.scope():
+            for name, loop in zip(names, loops):
+                made.append(self._loop(node, name, loop))
+            yield made
 
     def _loops(self, node: ast.expr) -> tuple[rec.Loop, ...]:
         if isinstance(node, ast.Call):
@@ -387,14 +405,14 @@ class TIRParser(TIRBindings):
         item = node.items[at]
         value = self.eval(item.context_expr)
         if isinstance(value, rec.BlockSpec):
-            self._with_block(node, at, value)
+            self._no_target(item)
+            with self.block(item.context_expr, value, self.span(node)):
+                self._with_items(node, at + 1)
             return
         if isinstance(value, rec.Init):
-            frame = self._block(item.context_expr, "T.init")
-            if frame.init is not None:
-                self.fail(item.context_expr, "T.init is given twice in this block")
             self._no_target(item)
-            frame.init = self._inside(node, at)
+            with self.init(item.context_expr):
+                self._with_items(node, at + 1)
             return
         names = NAMED.get(type(value))
         if isinstance(value, rec.LaunchThread) and isinstance(value.thread, str):
@@ -402,18 +420,13 @@ class TIRParser(TIRBindings):
         if names is None:
             wrap = self.wrapper(item.context_expr, value)
             self._no_target(item)
-            self.emit(wrap(self._inside(node, at)))
+            with self.under(wrap), self.scope():
+                self._with_items(node, at + 1)
             return
         with self.scope():
             name = self._target_name(item)
-            wrap = names(self, name, value, item.context_expr)
-            self.emit(wrap(self._inside(node, at)))
-
-    def _inside(self, node: ast.With, at: int) -> Stmt:
-        self.suites.append(Suite())
-        with self.scope():
-            self._with_items(node, at + 1)
-        return self.suites.pop().close()
+            with self.under(names(self, name, value, item.context_expr)), self.scope():
+                self._with_items(node, at + 1)
 
     def _no_target(self, item: ast.withitem) -> None:
         if item.optional_vars is not None:
@@ -424,15 +437,28 @@ class TIRParser(TIRBindings):
             self.fail(item.context_expr, "wanted a name for this, as in `with ... as x:`")
         return item.optional_vars.id
 
-    def _with_block(self, node: ast.With, at: int, spec: rec.BlockSpec) -> None:
-        item = node.items[at]
-        self._no_target(item)
-        name = self.string(item.context_expr, spec.name, "T.block")
+    @contextlib.contextmanager
+    def init(self, node: ast.AST) -> Iterator[None]:
+        """What is written inside is what the block does first."""
+        frame = self._block(node, "T.init")
+        if frame.init is not None:
+            self.fail(node, "T.init is given twice in this block")
+        self.suites.append(Suite())
+        with self.scope():
+            yield
+        frame.init = self.suites.pop().close()
+
+    @contextlib.contextmanager
+    def block(self, node: ast.AST, spec: rec.BlockSpec, span: Span) -> Iterator[None]:
+        """A block of what is written inside."""
+        name = self.string(node, spec.name, "T.block")
         frame = Frame(spec, len(self.suites) + 1)
         self.frames.append(frame)
-        body = self._inside(node, at)
-        self.frames.pop()
-        span = self.span(node)
+        with self.under(lambda body: self._block_of(node, frame, name, body, span)), self.scope():
+            yield
+
+    def _block_of(self, node: ast.AST, frame: Frame, name: str, body: Stmt, span: Span) -> Stmt:
+        self.frames.remove(frame)
         block = Block(
             tuple(frame.iter_vars),
             frame.reads or (),
@@ -451,14 +477,13 @@ class TIRParser(TIRBindings):
                 reads=tuple(reads) if frame.reads is None else frame.reads,
                 writes=tuple(writes) if frame.writes is None else frame.writes,
             )
-        if spec.no_realize:
+        if frame.spec is not None and frame.spec.no_realize:
             if frame.iter_vars or frame.predicate is not None:
                 self.fail(node, "a block without realize has no axes and no T.where")
-            self.emit(block)
-            return
+            return block
         self.has_block = True
         predicate = const(True) if frame.predicate is None else frame.predicate
-        self.emit(BlockRealize(tuple(frame.iter_values), predicate, block, span))
+        return BlockRealize(tuple(frame.iter_values), predicate, block, span)
 
     # -- macros
 

@@ -1,8 +1,7 @@
-"""Parts of a loop function being parsed: statements being collected, blocks, regions and ranges."""
+"""Parts of a loop function being parsed: blocks, regions and ranges."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from ...arith import Analyzer
@@ -21,50 +20,13 @@ from ...tir import (
     Buffer,
     BufferLoad,
     BufferRegion,
-    Evaluate,
     IterVar,
     MatchBufferRegion,
-    SeqStmt,
     Stmt,
 )
 from . import records as rec
 
-__all__ = ["Frame", "Suite", "between", "flat_numbers", "region_of", "vector_indices"]
-
-
-class Suite:
-    """Statements being collected. `open` starts a statement whose body is all that follows."""
-
-    def __init__(self) -> None:
-        self.items: list[Stmt] = []
-        self._outer: list[tuple[list[Stmt], Callable[[Stmt], Stmt]]] = []
-
-    def add(self, stmt: Stmt) -> None:
-        self.items.append(stmt)
-
-    def open(self, wrap: Callable[[Stmt], Stmt]) -> None:
-        self._outer.append((self.items, wrap))
-        self.items = []
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.items and not self._outer
-
-    def close(self) -> Stmt:
-        """All of it as one statement."""
-        body = as_stmt(self.items)
-        while self._outer:
-            before, wrap = self._outer.pop()
-            before.append(wrap(body))
-            body = as_stmt(before)
-        self.items = []
-        return body
-
-
-def as_stmt(items: list[Stmt]) -> Stmt:
-    if not items:
-        return Evaluate(const(0))
-    return items[0] if len(items) == 1 else SeqStmt(tuple(items))
+__all__ = ["Frame", "between", "flat_numbers", "region_of", "vector_indices"]
 
 
 class Frame:
