@@ -37,10 +37,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "being built": {
         "ffi": "access_path",
         "ir": "EnvFunc",
-        "relax": "ShapeType TensorType FuncType ObjectType TupleType PackedFuncType",
-        "relax.analysis": "get_static_type",
-        "relax.binding_rewrite": "*",
-        "relax.utils": "*",
         "relax.transform": "RealizeVDevice UpdateVDevice",
         "script.relax": "macro",
         "script.tir": """
@@ -50,10 +46,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "te": "extern extern_primfunc scan ScanOp",
         "tir": """
             call_packed trace Reduce Layout BijectiveLayout layout bijective_layout
-            PyStmtExprVisitor PyStmtExprMutator
         """,
-        "tir.Buffer": "READ WRITE",
-        "tir.functor": "*",
         "tir.transform": """
             StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
             HoistExpression HoistedConditionals HoistedLetBindings

@@ -35,17 +35,17 @@ VALUES = {"tvm.te.AXIS_SEPARATOR"}
 MODULES = """
     script script.ir script.relax script.tir script.parser script.parser.ir script.parser.relax
     script.parser.tir script.ir_builder script.ir_builder.base script.ir_builder.ir
-    script.ir_builder.relax script.ir_builder.tir ir ir.base ir.container ir.expr ir.instrument ir.module ir.op ir.transform
-    relax relax.analysis relax.block_builder relax.expr relax.expr_functor relax.frontend
-    relax.frontend.nn relax.frontend.nn.core relax.frontend.nn.modules relax.frontend.nn.op
-    relax.frontend.nn.spec relax.frontend.nn.visitor relax.op relax.pipeline
-    relax.struct_info relax.transform relax.transform.transform relax.vm relax.vm_build tir
-    tir.analysis tir.buffer tir.expr tir.function tir.op tir.schedule tir.schedule.schedule
-    tir.schedule.trace tir.stmt tir.stmt_functor tir.transform s_tir.schedule s_tir.transform
-    tirx.schedule.schedule tir.transform.transform tirx s_tir te te.tensor arith arith.analyzer
-    target target.target testing error base ffi runtime runtime.container runtime.device
-    runtime.module runtime.ndarray runtime.vm runtime.relax_vm nd transform instrument container
-    driver
+    script.ir_builder.relax script.ir_builder.tir ir ir.base ir.container ir.expr ir.instrument
+    ir.module ir.op ir.transform relax relax.analysis relax.binding_rewrite relax.block_builder
+    relax.expr relax.expr_functor relax.frontend relax.frontend.nn relax.frontend.nn.core
+    relax.frontend.nn.modules relax.frontend.nn.op relax.frontend.nn.spec relax.frontend.nn.visitor
+    relax.op relax.pipeline relax.struct_info relax.transform relax.transform.transform relax.utils
+    relax.vm relax.vm_build tir tir.analysis tir.buffer tir.expr tir.function tir.functor
+    tir.ir_builder tir.op tir.schedule tir.schedule.schedule tir.schedule.trace tir.stmt
+    tir.stmt_functor tir.transform s_tir.schedule s_tir.transform tirx.schedule.schedule
+    tir.transform.transform tirx s_tir te te.tensor arith arith.analyzer target target.target
+    testing error base ffi runtime runtime.container runtime.device runtime.module runtime.ndarray
+    runtime.vm runtime.relax_vm nd transform instrument container driver
 """
 
 

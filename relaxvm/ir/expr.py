@@ -84,6 +84,7 @@ __all__ = [
     "StringImm",
     "Sub",
     "TupleType",
+    "Type",
     "Var",
     "as_expr",
     "cast",
@@ -265,8 +266,14 @@ class PrimExpr(Node):
         return self.script()
 
 
+class Type(Node):
+    """What older programs ask instead of struct info: dtype, rank and kind, no sizes. Interned."""
+
+    __slots__ = ()
+
+
 @node(interned=True)
-class PrimType(Node):
+class PrimType(Type):
     """The type of a scalar value."""
 
     dtype: DataType
@@ -277,7 +284,7 @@ class PrimType(Node):
 
 
 @node(interned=True)
-class PointerType(Node):
+class PointerType(Type):
     """The type of a pointer into memory of `storage_scope`."""
 
     element_type: PrimType
@@ -290,25 +297,25 @@ class PointerType(Node):
 
 
 @node(interned=True)
-class TupleType(Node):
+class TupleType(Type):
     """The type of a tuple."""
 
-    fields: tuple[Node, ...] = ()
+    fields: tuple[Type, ...] = ()
 
     @staticmethod
-    def _normalise_(fields: Any) -> tuple[tuple[Node, ...]]:
+    def _normalise_(fields: Any) -> tuple[tuple[Type, ...]]:
         return (tuple(fields),)
 
 
 @node(interned=True)
-class FuncType(Node):
+class FuncType(Type):
     """The type of a function."""
 
-    arg_types: tuple[Node, ...]
-    ret_type: Node
+    arg_types: tuple[Type, ...]
+    ret_type: Type
 
     @staticmethod
-    def _normalise_(arg_types: Any, ret_type: Any) -> tuple[tuple[Node, ...], Node]:
+    def _normalise_(arg_types: Any, ret_type: Any) -> tuple[tuple[Type, ...], Type]:
         return tuple(arg_types), ret_type
 
 

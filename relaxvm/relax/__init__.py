@@ -69,6 +69,7 @@ from .struct_info import (
 # These see rooms that the graph language itself must not import, or come late in the import order.
 _LAZY = {
     "BlockBuilder": ("relaxvm.relax.block_builder", "BlockBuilder"),
+    "ExprFunctor": ("relaxvm.relax.expr_functor", "ExprFunctor"),
     "PyExprMutator": ("relaxvm.relax.expr_functor", "PyExprMutator"),
     "PyExprVisitor": ("relaxvm.relax.expr_functor", "PyExprVisitor"),
     "ExecBuilder": ("relaxvm.runtime", "ExecBuilder"),
@@ -87,7 +88,10 @@ _LAZY = {
     "vm_build": ("relaxvm.relax.vm_build", None),
 }
 
-_submodule = submodules(__name__)
+_submodule = submodules(
+    __name__,
+    {"static_type": "FuncType ObjectType PackedFuncType ShapeType TensorType TupleType Type"},
+)
 
 
 def __getattr__(name: str) -> Any:

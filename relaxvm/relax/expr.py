@@ -116,6 +116,11 @@ class Var(Expr):
             )
         return str(name_hint), struct_info, span
 
+    @property
+    def vid(self) -> Var:
+        """TVM's identity of a variable: here the variable itself."""
+        return self
+
     def __call__(self, *args: Any) -> Call:
         return Call(self, args)
 

@@ -43,7 +43,7 @@ from .expr import (
 )
 from .struct_info import Expr, ShapeExpr, StructInfo
 
-__all__ = ["PyExprMutator", "PyExprVisitor", "mutator", "visitor"]
+__all__ = ["ExprFunctor", "PyExprMutator", "PyExprVisitor", "mutator", "visitor"]
 
 C = TypeVar("C", bound=type)
 
@@ -82,36 +82,42 @@ def _marked(cls: C, base: type) -> C:
     return cls
 
 
-class _Dispatch:
+class ExprFunctor:
+    """Chooses a method by the kind of expression, binding or block, and gives what it gives; the
+    methods (`visit_call_`, `visit_tuple_`, ...) are the subclass's.
+    """
+
     def visit_expr(self, expr: Any) -> Any:
         """Visit any expression by the method for its kind."""
-        method = _METHODS.get(type(expr))
-        if method is None:
-            method = "visit_op_" if isinstance(expr, Op) else None
-        if method is None:
+        name = _METHODS.get(type(expr), "visit_op_" if isinstance(expr, Op) else "")
+        if not name:
             raise VerifyError(f"{type(expr).__name__} is no expression of the graph language")
-        return getattr(self, method)(expr)
+        return self._visit(name, expr)
 
     def visit_binding(self, binding: Binding) -> Any:
         """Visit a binding by the method for its kind."""
-        if isinstance(binding, MatchCast):
-            return self.visit_match_cast_(binding)  # type: ignore[attr-defined]
-        return self.visit_var_binding_(binding)  # type: ignore[attr-defined]
+        is_cast = isinstance(binding, MatchCast)
+        return self._visit("visit_match_cast_" if is_cast else "visit_var_binding_", binding)
 
     def visit_binding_block(self, block: BindingBlock) -> Any:
         """Visit a block by the method for its kind."""
-        if isinstance(block, DataflowBlock):
-            return self.visit_dataflow_block_(block)  # type: ignore[attr-defined]
-        return self.visit_binding_block_(block)  # type: ignore[attr-defined]
+        is_dataflow = isinstance(block, DataflowBlock)
+        name = "visit_dataflow_block_" if is_dataflow else "visit_binding_block_"
+        return self._visit(name, block)
 
     def visit_var_def(self, var: Var) -> Any:
         """Visit a variable where it is bound."""
-        if isinstance(var, DataflowVar):
-            return self.visit_dataflow_var_def_(var)  # type: ignore[attr-defined]
-        return self.visit_var_def_(var)  # type: ignore[attr-defined]
+        is_dataflow = isinstance(var, DataflowVar)
+        return self._visit("visit_dataflow_var_def_" if is_dataflow else "visit_var_def_", var)
+
+    def _visit(self, name: str, n: Any) -> Any:
+        method = getattr(self, name, None)
+        if method is None:
+            raise VerifyError(f"{type(self).__name__} has no method {name}")
+        return method(n)
 
 
-class PyExprVisitor(_Dispatch):
+class PyExprVisitor(ExprFunctor):
     """Visits every expression, operands before what uses them. Override the methods of interest."""
 
     def _nothing(self, expr: Any) -> None:
@@ -165,7 +171,7 @@ class PyExprVisitor(_Dispatch):
         self.visit_var_def(binding.var)
 
 
-class PyExprMutator(_Dispatch):
+class PyExprMutator(ExprFunctor):
     """Rebuilds functions. Methods return the new expression; what they emit into `builder_` goes
     before it.
 

@@ -15,15 +15,20 @@ identical.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base import DataType, StructInfoError, TIRError
+from ..base import DataType, Deferred, StructInfoError, TIRError
 from ..base import dtype as as_dtype
 from ..ir.equal import structural_equal
-from ..ir.expr import INT64, IntImm, PrimExpr, as_expr, cast
+from ..ir.expr import INT64, IntImm, PrimExpr, Type, as_expr, cast
 from ..ir.module import VDevice
 from ..ir.node import Node, derive, derived, node
 from .operators import Operators
+
+if TYPE_CHECKING:
+    from . import static_type
+else:
+    static_type = Deferred("relaxvm.relax.static_type")
 
 __all__ = [
     "MAX_NESTING",
@@ -64,6 +69,11 @@ class Expr(Operators, Node):
     def struct_info_(self) -> StructInfo:
         """`struct_info`, as TVM's C++ field is called."""
         return self.struct_info
+
+    @property
+    def checked_type(self) -> Type:
+        """The static type: `struct_info` without sizes."""
+        return static_type.get_static_type(self.struct_info)
 
     def __str__(self) -> str:
         return self.script()

@@ -382,7 +382,7 @@ __all__ = [
 ]
 
 # Rooms inside this one that are large, or build on the rest of it: `transform`, `schedule`.
-_submodule = submodules(__name__)
+_submodule = submodules(__name__, {"functor": "PyStmtExprMutator PyStmtExprVisitor"})
 _OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
 
 

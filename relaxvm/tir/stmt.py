@@ -29,6 +29,7 @@ variables first met in the shapes and strides of `buffer_map` are bound by the c
 from __future__ import annotations
 
 import enum
+import math
 from typing import Any
 
 from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_floats
@@ -36,6 +37,7 @@ from ..base import dtype as as_dtype
 from ..ir.expr import (
     INT32,
     Broadcast,
+    Call,
     IntImm,
     PointerType,
     PrimExpr,
@@ -51,6 +53,7 @@ from ..ir.expr import (
 )
 from ..ir.module import BaseFunc
 from ..ir.node import Map, Node, derive, derived, node
+from ..ir.op import Op
 from .specialize import specialize
 
 __all__ = [
@@ -115,6 +118,9 @@ class Buffer(Node):
     axis_separators: tuple[int, ...] = ()
     span: Span = UNKNOWN
     _defs_ = ("data", "shape", "strides", "elem_offset")
+    # Masks of `access_ptr`.
+    READ = 1
+    WRITE = 2
 
     @staticmethod
     def _normalise_(*fields: Any) -> tuple[Any, ...]:
@@ -167,6 +173,34 @@ class Buffer(Node):
         *outer, last = [as_expr(b) for b in _sequence(begin)]
         lanes = value.dtype.lanes
         return BufferStore(self, value, (*outer, last if lanes == 1 else Ramp(last, 1, lanes)))
+
+    def access_ptr(
+        self,
+        access_mask: Any,
+        ptr_type: str = "handle",
+        content_lanes: int = 1,
+        offset: Any = 0,
+        extent: Any = None,
+    ) -> PrimExpr:
+        """The address of the element `offset` elements after the first, for an extern function.
+
+        access_mask    "r", "w" or "rw", or the sum of `Buffer.READ` and `Buffer.WRITE`
+        content_lanes  the function takes vectors of as many elements
+        extent         how many elements it may touch; default: all that follow
+        """
+        if isinstance(access_mask, str):
+            if not set(access_mask) <= set("rw"):
+                raise TIRError(f'access_ptr: wanted "r", "w" or "rw", got {access_mask!r}')
+            access_mask = sum({"r": Buffer.READ, "w": Buffer.WRITE}[c] for c in set(access_mask))
+        if ptr_type != "handle":
+            raise TIRError(f'access_ptr: the pointer is a "handle", got {ptr_type!r}')
+        if extent is None:
+            lengths = (self.strides[0] * self.shape[0],) if self.strides else self.shape
+            extent = math.prod(lengths, start=const(1, "int64")) - offset
+        element = const(0, self.dtype.with_lanes(content_lanes))
+        start = (self.elem_offset + offset) // content_lanes
+        args = element, self.data, start, as_expr(extent) // content_lanes, const(access_mask)
+        return Call("handle", Op.get("tir.tvm_access_ptr"), args)
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}: {self.dtype}, {self.ndim}-d)"

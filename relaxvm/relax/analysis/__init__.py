@@ -17,6 +17,7 @@ from ..derive import (
     tir_vars_in_struct_info,
 )
 from ..kernel_call import loop_result
+from ..static_type import get_static_type
 from .compile_time import computable_at_compile_time
 from .memory import MemoryEstimate, estimate_memory_usage, memory_estimates
 from .purity import contains_impure_call, is_pure_call
@@ -59,6 +60,7 @@ __all__ = [
     "estimate_memory_usage",
     "free_symbolic_vars",
     "free_vars",
+    "get_static_type",
     "get_var2val",
     "has_reshape_pattern",
     "is_base_of",

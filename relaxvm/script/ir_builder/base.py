@@ -168,7 +168,6 @@ class IRBuilder:
             raise BuilderError("a function does not stand inside another")
         writer.private = bool(options.get("private", options.get("is_private", False)))
         writer.pure = bool(options.get("pure", options.get("is_pure", True)))
-        writer.module = None
         writer.graphs = self._module.builder if self._module is not None else BlockBuilder()
         self._writers.append(writer)
         try:
