@@ -72,7 +72,6 @@ ABSENT: dict[str, dict[str, str]] = {
         "script.relax": "rewriter",
     },
     "comes with the conversion of layouts": {
-        "relax.analysis": "suggest_layout_transforms",
         "relax.transform": """
             AlterOpImpl AttachAttrLayoutFreeBuffers ConvertLayout OptimizeLayoutTransform
             SplitLayoutRewritePreproc

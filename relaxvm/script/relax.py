@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from ..base import submodules
+from ..base import StructInfoError, submodules
 from ..ir import FloatImm, IntImm, Op
 from ..relax import (
     Call,
@@ -121,7 +121,13 @@ def emit(value: Any, annotate_struct_info: Any = None) -> Any:
     the struct info `annotate_struct_info` if that is given.
     """
     step = _emit("R.emit", value, annotate_struct_info)
-    return value if isinstance(step, Step) else step
+    if not isinstance(step, Step):
+        return step
+    if annotate_struct_info is not None:
+        raise StructInfoError(
+            "R.emit: in text the annotation stands at the name, as in y: info = e"
+        )
+    return value
 
 
 @statement

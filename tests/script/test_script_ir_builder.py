@@ -435,6 +435,8 @@ def test_without_a_builder_the_names_only_describe():
     with pytest.raises(BuilderError, match="no IRBuilder is current"):
         IRBuilder.current()
     assert R.emit(3) == 3
+    with pytest.raises(ValueError, match="the annotation stands at the name"):
+        R.emit(3, R.Object())
     for text in (
         "@T.prim_func\ndef f():\n    T.If(1)\n",
         '@T.prim_func\ndef f():\n    T.arg("x", 1)\n',

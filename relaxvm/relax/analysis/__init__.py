@@ -38,7 +38,7 @@ from .vars import (
 from .well_formed import assert_well_formed, check_well_formed, well_formed
 from .written import maybe_written_vars
 
-__getattr__ = submodules(__name__)
+__getattr__ = submodules(__name__, {"layout_transforms": "suggest_layout_transforms"})
 
 __all__ = [
     "loop_result",

@@ -29,7 +29,7 @@ from ...tir import Buffer, IfThenElse, IterVar, Stmt, While
 from ...tir.stmt_writer import Suite
 from ..reader import records as rec
 from ..reader.checks import check_module
-from ..reader.outer import Outer
+from ..reader.outer import MISSING, Outer
 from ..reader.proxies import DTypeFunction
 from ..reader.source import Source
 from ..reader.struct_info import as_struct_info
@@ -82,7 +82,7 @@ class LoopWriter(TIRParser):
 
     def __init__(self, place: Place) -> None:
         node: Any = place
-        super().__init__(place.source, Outer(), False, node, None)
+        super().__init__(place.source, Outer(), None, node, None)
         self.name: str | None = None
         self.private = False
         self.ret: PrimType | None = None
@@ -98,8 +98,11 @@ class LoopWriter(TIRParser):
         self.function = self.finish(None if self.private else self.name, self.ret)
 
     def _fresh(self, hint: str) -> str:
-        count = self._names[hint] = self._names.get(hint, -1) + 1
-        return f"{hint}_{count}" if count else hint
+        while True:
+            count = self._names[hint] = self._names.get(hint, -1) + 1
+            name = f"{hint}_{count}" if count else hint
+            if self.find(name) is MISSING:
+                return name
 
     def take(self, record: rec.Record, place: Place) -> Any:
         """Write a statement, or bind what it gives."""
