@@ -411,6 +411,15 @@ def test_each_misuse_says_what_to_do():
             T.func_name("f")
             T.evaluate(T.Var("n", "int32") + 1)
 
+    for outside in (
+        lambda: T.alloc_buffer((4,)),
+        lambda: T.func_attr({"a": 1}),
+        lambda: T.func_name("f"),
+        lambda: T.func_ret("int32"),
+        lambda: T.arg("n", T.int32()),
+    ):
+        assert "`with T.prim_func():`" in said(outside)
+    assert "T.reads stands directly inside a block" in said(lambda: T.reads([]))
     assert "T.Then stands" in said(then_alone)
     assert "T.Else follows" in said(otherwise_first)
     assert "T.If holds" in said(no_arm)

@@ -10,7 +10,6 @@ from typing import Any
 
 from ...base import BuilderError
 from ...relax import BlockBuilder
-from ...tir.stmt_writer import Suite
 from ..reader import records as rec
 from ..reader.checks import check_function
 from ..reader.records import current_builder, only_describing
@@ -41,7 +40,7 @@ class IRBuilder:
 
     def __init__(self) -> None:
         self._module: ModuleWriter | None = None
-        self._writers: list[LoopWriter | GraphWriter] = []
+        self._writers: list[Any] = []
         self._entered: list[tuple[rec.Record, Entered]] = []
         # Descriptions that wait to be entered.
         self._waiting: dict[int, rec.Record] = {}
@@ -56,9 +55,7 @@ class IRBuilder:
     def __exit__(self, kind: Any, *error: Any) -> None:
         current_builder.reset(self._token)
         if kind is None and self._result is None and self._writers:
-            # Statements in no function.
-            writer = self._writers.pop()
-            self._result = writer.suites.pop().close()
+            self._result = self._writers.pop().loose_statement()
 
     def get(self) -> Any:
         """The module, function or statement written inside ``with IRBuilder()``."""
@@ -135,8 +132,9 @@ class IRBuilder:
         if not self._writers:
             if record.shown.startswith("R."):
                 raise BuilderError(f"{record.shown} stands inside `with R.function():`")
-            self._writers.append(LoopWriter(self._place()))
-            self._writers[-1].suites.append(Suite())
+            writer = LoopWriter(self._place())
+            writer.begin()
+            self._writers.append(writer)
         writer = self._writers[-1]
         if record.shown[:2] in ("T.", "R.") and record.shown[:2] != writer.letter:
             raise BuilderError(f"{record.shown} does not stand in a function of {writer.letter[0]}")

@@ -26,7 +26,6 @@ from ...relax import (
 from ...relax.analysis import is_base_of
 from ...relax.expr import joined_branches
 from ...tir import Buffer, IfThenElse, IterVar, Stmt, While
-from ...tir.stmt_writer import Suite
 from ..reader import records as rec
 from ..reader.checks import check_module
 from ..reader.outer import MISSING, Outer
@@ -86,6 +85,7 @@ class LoopWriter(TIRParser):
         self.name: str | None = None
         self.private = False
         self.ret: PrimType | None = None
+        self.in_function = False
         self._names: dict[str, int] = {}
         # The condition of the `T.If` being written, where its arms may stand; what they made last.
         self._test: Any = None
@@ -93,9 +93,25 @@ class LoopWriter(TIRParser):
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
+        self.in_function = True
         self.begin()
         yield
         self.function = self.finish(None if self.private else self.name, self.ret)
+
+    def loose_statement(self) -> Stmt:
+        """What has been written in no function."""
+        frame = self.frames[-1]
+        if (
+            frame.buffers
+            or frame.attrs is not None
+            or self.name is not None
+            or self.ret is not None
+        ):
+            raise BuilderError(
+                "T.alloc_buffer, T.func_attr, T.func_name and T.func_ret stand inside "
+                "`with T.prim_func():`, the first inside `with T.block(...):` too"
+            )
+        return self.suites.pop().close()
 
     def _fresh(self, hint: str) -> str:
         while True:
@@ -159,8 +175,8 @@ class LoopWriter(TIRParser):
     # -- what has no statement in text: the methods of `records.Step`
 
     def arg(self, place: Place, name: Any, value: Any) -> Any:
-        if len(self.frames) != 1:
-            self.fail(place, "T.arg stands at the top of the function")
+        if len(self.frames) != 1 or not self.in_function:
+            self.fail(place, "T.arg stands at the top of `with T.prim_func():`")
         self.parameter(place, self.string(place, name, "T.arg"), value)
         return self.find(name)
 
@@ -214,7 +230,6 @@ class GraphWriter:
     """A graph function, written by `BlockBuilder`."""
 
     letter = "R."
-    suites: list[Suite]
 
     def __init__(self, place: Place) -> None:
         self.name: str | None = None
