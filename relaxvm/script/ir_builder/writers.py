@@ -66,7 +66,7 @@ class Place(ast.Pass):
 
     def __init__(self, filename: str, line: int) -> None:
         super().__init__()
-        lines = [text.rstrip("\r\n") for text in linecache.getlines(filename)]
+        lines = linecache.getlines(filename)
         self.source = Source(filename, lines)
         text = lines[line - 1] if 0 < line <= len(lines) else ""
         self.lineno = self.end_lineno = line
