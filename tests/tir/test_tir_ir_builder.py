@@ -163,3 +163,23 @@ def test_a_scope_that_raises_leaves_nothing():
     with pytest.raises(KeyError):
         write()
     assert isinstance(ib.get(), tir.Evaluate)
+
+
+def test_access_ptr_is_the_address_of_an_element_and_how_much_may_be_touched():
+    def parts(call):
+        simplify = tvm.arith.Analyzer().simplify
+        return [simplify(call.args[k]).value for k in (2, 3, 4)]
+
+    a = tir.decl_buffer((4, 8), "float32", "a")
+    call = a.access_ptr("rw")
+    assert call.op.name == "tir.tvm_access_ptr" and call.args[1] is a.data
+    assert str(call.args[0].dtype) == "float32" and str(call.dtype) == "handle"
+    assert parts(call) == [0, 32, 3]
+    assert parts(a.access_ptr(tir.Buffer.READ, offset=8)) == [8, 24, 1]
+    assert parts(a.access_ptr("w", offset=8, extent=4)) == [8, 4, 2]
+    vectors = a.access_ptr("r", content_lanes=4, offset=8)
+    assert parts(vectors) == [2, 6, 1] and str(vectors.args[0].dtype) == "float32x4"
+    part = tir.decl_buffer((4, 8), "float32", "a", strides=(16, 1), elem_offset=32)
+    assert parts(part.access_ptr("r")) == [32, 64, 1]
+    with pytest.raises(TIRError, match='wanted "r", "w" or "rw"'):
+        a.access_ptr("x")
