@@ -4,6 +4,7 @@ import pytest
 from pass_cases import becomes, parse, stays
 
 from relaxvm import relax
+from relaxvm.base import DiagnosticError
 from relaxvm.ir import structural_equal
 from relaxvm.relax import transform
 from relaxvm.relax.analysis import assert_well_formed
@@ -242,18 +243,18 @@ def test_a_match_cast_that_may_fail_stays():
     )
 
 
-def test_sizes_that_cannot_agree_are_left_to_run_time():
-    stays(
-        run,
-        """
-        @R.function
-        def main(x: R.Tensor((16,), "float32"), y: R.Tensor((32,), "float32")):
-            m = T.int64()
-            a = R.match_cast(x, R.Tensor((m,), "float32"))
-            b = R.match_cast(y, R.Tensor((m,), "float32"))
-            return (a, b)
-        """,
-    )
+def test_sizes_that_cannot_agree_do_not_come_so_far():
+    with pytest.raises(DiagnosticError, match=r"the value can never be that\n.*where m = 16"):
+        parse(
+            """
+            @R.function
+            def main(x: R.Tensor((16,), "float32"), y: R.Tensor((32,), "float32")):
+                m = T.int64()
+                a = R.match_cast(x, R.Tensor((m,), "float32"))
+                b = R.match_cast(y, R.Tensor((m,), "float32"))
+                return (a, b)
+            """
+        )
 
 
 def test_a_symbol_of_two_branches_is_not_taken_for_one():

@@ -146,9 +146,12 @@ def machine() -> VirtualMachine:
     return build_interpreted(misfits())
 
 
+REFUSAL = r"wanted|gives gv: .*axis 2 would have the negative size -1"
+
+
 @pytest.mark.parametrize("name", MISFITS)
 def test_a_size_that_does_not_fit_stops_the_program(machine, name):
-    with pytest.raises(VMError, match=r"wanted"):
+    with pytest.raises(VMError, match=REFUSAL):
         machine[f"bad{list(MISFITS).index(name)}"](*MISFITS[name][1])
 
 
@@ -156,7 +159,7 @@ def test_a_size_that_does_not_fit_stops_the_program(machine, name):
 def test_a_size_that_does_not_fit_stops_the_compiled_program():
     vm = VirtualMachine(relax.build(misfits(), target="llvm"), cpu())
     for k, (_, arrays, *_) in enumerate(MISFITS.values()):
-        with pytest.raises(VMError, match=r"wanted"):
+        with pytest.raises(VMError, match=REFUSAL):
             vm[f"bad{k}"](*arrays)
 
 

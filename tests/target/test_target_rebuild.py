@@ -33,7 +33,6 @@ from relaxvm.tir import (
     call_extern,
     call_llvm_pure_intrin,
     decl_buffer,
-    ret,
     seq,
     tvm_access_ptr,
 )
@@ -279,7 +278,6 @@ REFUSED = {
     "an access pointer": Evaluate(tvm_access_ptr("float32", A.data, 100, 4, 3)),
     "a pointer variable": LetStmt(HANDLE, A.data, BufferStore(BEHIND, const(1.0), (8,))),
     "an unknown function": Evaluate(Call("int32", GlobalVar("nobody"), ())),
-    "a result that nobody takes": Evaluate(ret(const(5))),
     "an undefined variable": BufferStore(A, const(1.0), (Var("i"),)),
     "an undefined buffer": BufferStore(decl_buffer((4,), "float32", "B"), const(1.0), (0,)),
     "too many lanes": BufferStore(A, const(1.0), (Ramp(0, 1, 4096),)),
