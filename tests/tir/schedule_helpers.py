@@ -1,13 +1,17 @@
 """Kernels to schedule, random steps, and the comparison of a schedule with what it started from."""
 
+import json
+
 import numpy as np
 
 from relaxvm import te, tir
+from relaxvm.ir import assert_structural_equal
 from relaxvm.runtime import array
 from relaxvm.script import tir as T
 from relaxvm.target import build
 from relaxvm.tir import PrimFunc, Schedule
-from relaxvm.tir.schedule import IndexMap
+from relaxvm.tir.analysis import verify_well_formed
+from relaxvm.tir.schedule import IndexMap, Trace
 
 
 def placeholder(shape, name, dtype="float32"):
@@ -241,6 +245,32 @@ def by_machine(fn: PrimFunc, *arrays):
     lib["main"](*given)
     for mine, theirs in zip(arrays, given):
         mine[...] = theirs.numpy()
+
+
+def same(wanted, got):
+    for w, g in zip(wanted, got):
+        # What nobody had written before (NaN) may be anything now.
+        g[w != w] = w[w != w]
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4)
+
+
+def check(fn, sch, arguments, run=tir.interpret):
+    """The schedule computes what `fn` does, and its trace replays: as JSON, and as Python."""
+    after = sch.mod["main"]
+    verify_well_formed(after)
+    for arrays in arguments:
+        wanted, got = [a.copy() for a in arrays], [a.copy() for a in arrays]
+        tir.interpret(fn, *wanted)
+        run(after, *got)
+        same(wanted, got)
+    again = Schedule(fn)
+    Trace.apply_json_to_schedule(json.dumps(sch.trace.as_json()), again)
+    assert_structural_equal(again.mod["main"], after)
+    scope: dict = {}
+    exec(str(sch.trace), {"tir": tir}, scope)
+    again = Schedule(fn)
+    scope["apply_trace"](again)
+    assert_structural_equal(again.mod["main"], after)
 
 
 # -- random steps ----------------------------------------------------------------------------------

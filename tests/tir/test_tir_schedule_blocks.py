@@ -780,7 +780,7 @@ def main(A: T.Buffer((5,), "float32"), C: T.Buffer((8,), "float32")):
             C[vi] = T.if_then_else(vi < 5, B[vi], T.float32(0), dtype="float32")
 """)
     sch = Schedule(fn)
-    with pytest.raises(ScheduleError, match="runs over more of B than block B is shown to write"):
+    with pytest.raises(ScheduleError, match="block C reads more than block B is shown to write"):
         sch.reverse_compute_inline(sch.get_block("C"))
     sch.compute_inline(sch.get_block("B"))
     check_same(fn, sch.mod["main"])

@@ -5,47 +5,19 @@ import random
 
 import numpy as np
 import pytest
-from schedule_helpers import by_machine, chain, matmul, random_schedule
+from schedule_helpers import by_machine, chain, check, matmul, random_schedule
 from schedule_hostile import Writer, arrays_for
 from schedule_hostile_kernels import KERNELS
 
 from relaxvm import tir
-from relaxvm.ir import assert_structural_equal
 from relaxvm.script import from_source
 from relaxvm.tir import Schedule, ScheduleError
-from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.schedule import Trace
 
 
 def function(text):
     made = from_source(text)
     return made if isinstance(made, tir.PrimFunc) else made["main"]
-
-
-def same(wanted, got):
-    for w, g in zip(wanted, got):
-        # What nobody had written before (NaN) may be anything now.
-        g[w != w] = w[w != w]
-        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4)
-
-
-def check(fn, sch, arguments, run=tir.interpret):
-    """The schedule computes what `fn` does, and its trace replays: as JSON, and as Python."""
-    after = sch.mod["main"]
-    verify_well_formed(after)
-    for arrays in arguments:
-        wanted, got = [a.copy() for a in arrays], [a.copy() for a in arrays]
-        tir.interpret(fn, *wanted)
-        run(after, *got)
-        same(wanted, got)
-    again = Schedule(fn)
-    Trace.apply_json_to_schedule(json.dumps(sch.trace.as_json()), again)
-    assert_structural_equal(again.mod["main"], after)
-    scope: dict = {}
-    exec(str(sch.trace), {"tir": tir}, scope)
-    again = Schedule(fn)
-    scope["apply_trace"](again)
-    assert_structural_equal(again.mod["main"], after)
 
 
 def one(seed, steps=6, run=tir.interpret):

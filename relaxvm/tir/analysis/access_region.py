@@ -112,7 +112,8 @@ class _Finder:
         self.writes: dict[Buffer, _Box] = {}
         self.opaque: dict[Buffer, None] = {}
         self.inside: set[int] = set()
-        self.by_data: dict[int, Buffer] = {}
+        # What a block declares, it may use by way of pointers alone.
+        self.by_data = {id(r.buffer.data): r.buffer for r in (*block.reads, *block.writes)}
         self.sources: dict[Buffer, BufferRegion] = {}
         # The values of variables that move. One table is enough: a variable is defined before what
         # is in its scope is visited.

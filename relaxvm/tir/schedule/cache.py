@@ -63,6 +63,12 @@ def copy_block(
     )
 
 
+def _check_accesses(state: State, scope: Block, buffer: Buffer, what: str) -> None:
+    """Refuse uses of the buffer that may not go to a copy of its shape instead."""
+    compact = not buffer.strides and number_of(buffer.elem_offset) == 0
+    only_plain_accesses(state, scope, buffer, what, pointers=compact)
+
+
 def _region(state: State, users: Sequence[tuple[BlockRealize, Any]], inside: Stmt) -> Box | None:
     """What the accesses touch while all loops inside `inside` run."""
     total: Box | None = None
@@ -204,7 +210,7 @@ def cache_read(
         refuse(
             f"{len(writers)} blocks write {buffer.name}; only one may", *[w.block for w in writers]
         )
-    only_plain_accesses(state, scope, buffer, what)
+    _check_accesses(state, scope, buffer, what)
     readers = _chosen(state, consumer_blocks, [r for r in readers if r not in writers], buffer.name)
     if not any(r.block is block for r in readers):
         refuse(f"block {block.name_hint} writes {buffer.name} itself", block)
@@ -307,7 +313,7 @@ def cache_write(
     realize = state.realize(block)
     scope = state.scope(realize)
     users = state.child_realizes(scope)
-    only_plain_accesses(state, scope, buffer, f"cache_write of {buffer.name}")
+    _check_accesses(state, scope, buffer, f"cache_write of {buffer.name}")
     facts = facts_of(state, block)
     if not facts.idempotent:
         refuse(

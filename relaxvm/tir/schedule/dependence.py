@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...arith import IterMapper
 from ...arith.number import number_of
-from ...ir import Var, const
+from ...ir import IntImm, Var, const
 from ..stmt import (
     Block,
     BlockRealize,
@@ -70,13 +70,20 @@ def check_no_bare_statements(state: State, root: Stmt) -> None:
 
 
 def check_steady_bounds(state: State, root: Stmt) -> None:
-    """Refuse where how long a loop under `root` runs is read from what is written under it."""
+    """Refuse where how long a loop under `root` runs, or which iterations of a block are run, is
+    read from what is written under it.
+    """
     stack = [root]
-    bounds: list[tuple[For, BufferLoad]] = []
+    bounds: list[tuple[str, Stmt, BufferLoad]] = []
     while stack:
         s = stack.pop()
         if type(s) is For and s is not root:
-            bounds += [(s, n) for e in (s.min, s.extent) for n in loads_of(e)]
+            what = f"the range of loop {s.loop_var.name}"
+            bounds += [(what, s, n) for e in (s.min, s.extent) for n in loads_of(e)]
+        elif type(s) is BlockRealize:
+            what = f"which iterations of block {s.block.name_hint} are run"
+            parts = [e for e in (*s.iter_values, s.predicate) if not isinstance(e, (Var, IntImm))]
+            bounds += [(what, s.block, n) for e in parts for n in loads_of(e)]
         if type(s) not in (BlockRealize, Block) or s is root:
             stack.extend(statements_below(s))
     if not bounds:
@@ -84,9 +91,9 @@ def check_steady_bounds(state: State, root: Stmt) -> None:
     written = {
         data for r in state.child_realizes(root) for data in facts_of(state, r.block).write_data()
     }
-    for f, n in bounds:
+    for what, site, n in bounds:
         if n.buffer.data in written:
-            refuse(f"the range of loop {f.loop_var.name} is read from {n.buffer.name}", f)
+            refuse(f"{what} is read from {n.buffer.name}", site)
 
 
 def domain_box(state: State, block: Block, access: Access) -> Box:

@@ -11,7 +11,7 @@ opaque      none of these
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from ...arith import IterMapper
@@ -21,9 +21,11 @@ from ...ir import Call, IntImm, Let, PrimExpr, Var, const
 from ...ir.walk import walk
 from ..analysis import get_block_access_region
 from ..stmt import (
+    Allocate,
     AssertStmt,
     Block,
     BlockRealize,
+    Buffer,
     BufferLoad,
     BufferRegion,
     BufferStore,
@@ -118,6 +120,9 @@ class _Reader:
         if simple:
             for p in parts:
                 self._stores(p)
+            if self.pointers:
+                self.reads, self.writes = {}, {}
+                self._regions()
         elif not self._nested(parts):
             self._regions()
         written = {a.buffer.data for a in self.writes.values()}
@@ -267,26 +272,59 @@ class _Reader:
         except TIRError as error:
             self.strange = str(error)
             reads, writes, opaque = list(block.reads), list(block.writes), []
-        if opaque:
-            # What a call does behind a pointer is what the block declares.
-            declared = {r.buffer.data for r in (*block.reads, *block.writes)}
-            if not all(r.buffer.data in declared for r in opaque):
-                self.strange = f"the address of {opaque[0].buffer.name} is taken"
-            taken = {r.buffer.data for r in opaque}
+        # What a call does behind a pointer is what the block declares.
+        declared = {r.buffer.data for r in (*block.reads, *block.writes)}
+        taken = {r.buffer.data for r in opaque} | _pointers(block)
+        if taken:
             reads = [r for r in reads if r.buffer.data not in taken]
             writes = [r for r in writes if r.buffer.data not in taken]
             reads += [r for r in block.reads if r.buffer.data in taken]
             writes += [r for r in block.writes if r.buffer.data in taken]
+        for data in taken - declared:
+            self.strange = f"the address of {data.name} is taken, which it does not declare"
+            for b in _buffers_of(self.state):
+                if b.data is data:
+                    reads.append(BufferRegion.full_region(b))
+                    writes.append(BufferRegion.full_region(b))
         for region in reads:
             self._add(self.reads, Access(region.buffer, _box(region)))
         for region in writes:
             self._add(self.writes, Access(region.buffer, _box(region)))
         # A region is the hull of what is touched. Only a declaration says that all of it is.
-        taken_all = {r.buffer.data for r in opaque}
-        hulls = any(r.buffer.data not in taken_all for r in writes)
-        self.guarded = _has_guard(block) or (hulls and not block.match_buffers)
+        hulls = any(r.buffer.data not in taken and not self._filled(r.buffer) for r in writes)
+        self.guarded = _has_guard(block) or hulls
         if not self.strange and not writes:
             self.strange = "it writes nothing that is known"
+
+    def _filled(self, buffer: Buffer) -> bool:
+        """Whether the buffer is written by way of one view, of which every element is written."""
+        views = [m.buffer for m in self.block.match_buffers if m.source.buffer.data is buffer.data]
+        stores: list[tuple[BufferStore, list[For]]] = []
+        stack: list[tuple[Stmt, list[For]]] = [(self.block.body, [])]
+        while stack:
+            s, loops = stack.pop()
+            if isinstance(s, BufferStore):
+                stores.append((s, loops))
+            elif isinstance(s, (For, SeqStmt)):
+                inner = [*loops, s] if isinstance(s, For) else loops
+                stack.extend((c, inner) for c in statements_below(s))
+        if len(views) != 1 or any(s.buffer.data is buffer.data for s, _ in stores):
+            return False
+        whole = BlockRealize(tuple(a.var for a in self.block.iter_vars), const(True), self.block)
+        mapper = IterMapper({}, self.state.analyzer)
+        for s, loops in stores:
+            box = region_while(self.state, whole, Access(s.buffer, _point(s.indices)), loops)
+            sizes = (number_of(e) for e in s.buffer.shape)
+            if (
+                s.buffer is views[0]
+                and box.exact
+                and all(
+                    a and number_of(a[0]) == 0 and mapper.equal(a[1], n)
+                    for a, n in zip(box.axes, sizes)
+                )
+            ):
+                return True
+        return False
 
     # -- what kind of block it is ------------------------------------------------------------------
 
@@ -344,6 +382,28 @@ class _Reader:
                     f"different elements of {access.buffer.name}"
                 )
         return ""
+
+
+def _pointers(block: Block) -> set[Var]:
+    """The memory outside of the block that it uses by way of pointers."""
+    used: set[Var] = set()
+    own: set[Var] = set()
+    for n in walk(block):
+        if isinstance(n, Block):
+            own.update(b.data for b in n.alloc_buffers)
+            own.update(m.buffer.data for m in n.match_buffers)
+        elif isinstance(n, (Allocate, LetStmt)):
+            own.add(n.buffer_var if isinstance(n, Allocate) else n.var)
+        if not isinstance(n, (Block, Buffer, BufferLoad, BufferStore, BufferRegion)):
+            handles = (c for c in n._children_() if isinstance(c, Var))
+            used.update(v for v in handles if v.dtype.kind == "handle")
+    return used - own
+
+
+def _buffers_of(state: State) -> Iterator[Buffer]:
+    yield from state.fn.buffers
+    for block in (state.root(), *state.blocks()):
+        yield from block.alloc_buffers
 
 
 def _loop_used(state: State, parts: list[Stmt]) -> Var | None:

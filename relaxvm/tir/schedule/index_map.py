@@ -196,10 +196,12 @@ class IndexMap:
                 f"index map: {self} is not shown to be invertible for sizes ({sizes})"
                 + (f": it {why}" if why else "")
             )
-        return self._back(shape, analyzer)
+        return self.left_inverse(shape, analyzer)
 
-    def _back(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
-        """The inverse of an injective map, for the final indices that are the image of some."""
+    def left_inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
+        """The map that gives back the initial indices of those final ones that are the image of
+        some. Raises ScheduleError unless the map is shown to be injective.
+        """
         plain, extents, offsets = self._without_offsets(shape)
         mapper = plain.mapper(extents, analyzer)
         if not set(self.initial_indices) <= mapper.determined(plain.final_indices):
@@ -239,7 +241,7 @@ class IndexMap:
         ``lambda i: (i // 4, i % 4)`` for 14 indices: ``4 * axis0 + axis1``, and padding where that
         is at least 14.
         """
-        back = self._back(shape)
+        back = self.left_inverse(shape)
         if self.is_bijective(shape):
             return back, const(False)
         analyzer = Analyzer(wrap=False)

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from ...arith.number import Numbers, number_of
-from ...ir import LT, And, IntImm, PrimExpr, Var
+from ...arith.number import number_of
+from ...arith.tree import conjuncts
+from ...base import ScheduleError
+from ...ir import GE, LT, And, IntImm, PrimExpr, Range, Var, const
 from ...ir.expr import cast
 from ...ir.walk import substitute
-from ..stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore
-from .bindings import predicate_is_domain, runs_everywhere
-from .dependence import check_final, domain_box, loops_left
+from ..op import if_then_else
+from ..stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
+from .bindings import covers_domain, predicate_is_domain, runs_everywhere, stands_under
+from .dependence import check_final, loops_left
 from .facts import facts_of
+from .index_map import IndexMap
 from .primitive import BLOCK, primitive
 from .regions import (
     allocated_in,
     check_no_bare_stores,
     drop_buffer,
     only_plain_accesses,
+    reads_memory,
     refresh_around,
     replace_accesses,
     users_of,
     with_regions,
 )
-from .state import State, refuse
+from .state import State, loads_of, refuse
 
 __all__ = ["compute_inline", "reverse_compute_inline"]
 
@@ -44,28 +50,33 @@ def single_store(state: State, block: Block, what: str = "inlined") -> BufferSto
     return block.body
 
 
-def _axes_of_indices(block: Block, indices: Any, what: str) -> dict[int, Var]:
-    """dimension -> axis, for indices that are distinct axes (or 0 in a dimension of size 1)."""
-    own = {a.var for a in block.iter_vars}
-    found: dict[int, Var] = {}
-    for k, index in enumerate(indices):
-        if isinstance(index, Var) and index in own and index not in found.values():
-            found[k] = index
-        elif not isinstance(index, IntImm):
-            refuse(
-                f"block {block.name_hint} cannot be inlined: dimension {k} of {what} is indexed "
-                f"by {index}, which is not an axis of its own",
-                block,
-            )
-    for a in block.iter_vars:
-        unit = isinstance(a.dom.extent, IntImm) and a.dom.extent.value == 1  # type: ignore[union-attr]
-        if a.var not in found.values() and not unit:
-            refuse(
-                f"block {block.name_hint} cannot be inlined: its axis {a.var.name} does not index "
-                f"{what}",
-                block,
-            )
-    return found
+def _solved(
+    axes: Sequence[IterVar], indices: Sequence[PrimExpr], at: Sequence[PrimExpr], what: str
+) -> tuple[dict[Any, PrimExpr], list[PrimExpr]]:
+    """Where `indices` over the axes are `at`: (values of the axes, conditions under which there is
+    such a place in their domains). Refuses unless there is one at most.
+    """
+    shifted: dict[Any, PrimExpr] = {
+        a.var: a.var + a.dom.min  # type: ignore[union-attr]
+        for a in axes
+        if number_of(a.dom.min) != 0  # type: ignore[union-attr]
+    }
+    forth = IndexMap([a.var for a in axes], [substitute(i, shifted) for i in indices])
+    try:
+        back = forth.left_inverse([a.dom.extent for a in axes])  # type: ignore[union-attr]
+    except ScheduleError:
+        shown = ", ".join(map(str, indices))
+        refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
+    values: dict[Any, PrimExpr] = {}
+    conditions: list[PrimExpr] = []
+    for a, e in zip(axes, back.map_indices(at)):
+        assert a.dom is not None
+        value = cast(a.var.dtype, e)
+        values[a.var] = value + a.dom.min if a.var in shifted else value
+        conditions += [values[a.var] >= a.dom.min, values[a.var] < a.dom.min + a.dom.extent]
+    for i, wanted in zip(indices, at):
+        conditions.append(cast(wanted.dtype, substitute(i, values)).equal(wanted))
+    return values, conditions
 
 
 def _order(state: State) -> dict[int, int]:
@@ -113,8 +124,8 @@ def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> N
 def compute_inline(state: State, block: Block) -> tuple[State, None]:
     """Put the expression of a block into the blocks that read its result.
 
-    Raises ScheduleError unless the block is one store ``B[axes] = expression`` of a buffer that is
-    allocated in its scope, written by it alone, and indexed by distinct axes.
+    Raises ScheduleError unless the block is one store ``B[...] = expression`` of a buffer that is
+    allocated in its scope and written by it alone, at another place in each iteration.
 
         B[vi] = A[vi] * 2.0     →     C[vi] = A[vi] * 2.0 + 1.0
         C[vi] = B[vi] + 1.0
@@ -123,7 +134,8 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     name, buffer = block.name_hint, store.buffer
     scope = state.scope(state.realize(block))
     allocated_in(state, scope, buffer, f"block {name} cannot be inlined: it")
-    dims = _axes_of_indices(block, store.indices, buffer.name)
+    written = f"block {name} cannot be inlined: it writes {buffer.name}"
+    _solved(block.iter_vars, store.indices, store.indices, written)
     why = runs_everywhere(state, block)
     if why:
         refuse(f"block {name} cannot be inlined: {why}", block)
@@ -135,50 +147,49 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
             block,
             other,
         )
-    only_plain_accesses(state, scope, buffer, f"block {name} cannot be inlined")
+    only_plain_accesses(state, scope, buffer, f"block {name} cannot be inlined", predicates=True)
+    realizes = [state.realize(b) for b in state.blocks(scope)]
+    guards = [r for r in realizes if reads_memory(r.predicate, buffer.data)]
+    readers += [r.block for r in guards if r.block not in readers]
     order = _order(state)
     for r in readers:
         if order[id(r)] < order[id(block)]:
             refuse(f"block {r.name_hint} reads {buffer.name} before block {name} writes it", r)
         check_inputs_stay(state, block, r, "inlined")
-    check_no_loads_outside(state, readers, buffer)
+
+    analyzer = state.analyzer
+    plain = all(isinstance(i, (Var, IntImm)) for i in store.indices)
+
+    def simpler(n: BufferLoad) -> PrimExpr:
+        return BufferLoad(n.buffer, tuple(analyzer.simplify(i) for i in n.indices))
 
     def inlined(n: BufferLoad) -> PrimExpr | None:
         if n.buffer.data is not buffer.data:
             return None
-        values = {axis: cast(axis.dtype, n.indices[k]) for k, axis in dims.items()}
-        for a in block.iter_vars:
-            values.setdefault(a.var, a.dom.min)  # type: ignore[union-attr]
-        return substitute(store.value, values)
+        values, inside = _solved(block.iter_vars, store.indices, n.indices, written)
+        value = substitute(store.value, values)
+        if plain:
+            return value
+        value = replace_accesses(value, simpler)
+        for c in inside:
+            # What nobody wrote may be anything.
+            if not analyzer.can_prove(c):
+                value = if_then_else(c, value, const(0, value.dtype))
+        return value
 
+    for r in guards:
+        guarded = r.replace(predicate=replace_accesses(r.predicate, inlined))
+        state = state.replace(r, guarded)
     for r in readers:
+        for a in r.iter_vars:
+            analyzer.bind(a.var, a.dom, allow_override=True)  # type: ignore[arg-type]
         now = state.now(r)
-        made = replace_accesses(now.replace(reads=()), inlined)
+        kept = tuple(region for region in now.reads if region.buffer.data is not buffer.data)
+        made = replace_accesses(now.replace(reads=kept), inlined)
         made = with_regions(state, made)
-        state = refresh_after(state.replace(now, made), made)
+        state = refresh_around(state.replace(now, made), made)
     state = state.replace(state.realize(state.now(block)), None)
     return drop_buffer(state, buffer), None
-
-
-def refresh_after(state: State, block: Block) -> State:
-    """Bring the blocks around a changed block in step."""
-    return refresh_around(state, block)
-
-
-def check_no_loads_outside(state: State, blocks: list[Block], buffer: Buffer) -> None:
-    """Refuse where bindings, predicates or loop ranges read the buffer."""
-    for path in state.index.values():
-        s: Any = path.stmt
-        parts: tuple[Any, ...] = ()
-        if isinstance(s, BlockRealize):
-            parts = (*s.iter_values, s.predicate)
-        for e in parts:
-            stack = [e]
-            while stack:
-                n = stack.pop()
-                if isinstance(n, BufferLoad) and n.buffer.data is buffer.data:
-                    refuse(f"{buffer.name} is read in the binding of block {s.block.name_hint}", s)
-                stack.extend(n._children_())
 
 
 @primitive(block=BLOCK)
@@ -186,10 +197,12 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     """Put the expression of a block into the block whose result it reads.
 
     Raises ScheduleError unless the block is one store of an expression over one buffer that a
-    single complete block before it writes and nobody else reads, indexed by distinct axes.
+    single complete block before it writes and nobody else reads, always at the same indices:
+    another place in each iteration. Where the block leaves out some of what its producer writes,
+    or runs under a condition, the producer does so from then on.
 
-        B[vi] = A[vi] * 2.0     →     C[vi] = A[vi] * 2.0 + 1.0
-        C[vi] = B[vi] + 1.0
+        B[vi, vj] = A[vi, vj] * 2.0              →     C[vi * 8 + vj] = A[vi, vj] * 2.0 + 1.0
+        C[vk] = B[vk // 8, vk % 8] + 1.0
     """
     store = single_store(state, block)
     name = block.name_hint
@@ -198,18 +211,17 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     scope = state.scope(state.realize(block))
     allocated_in(state, scope, buffer, f"block {name} cannot be inlined: the block before it")
     only_plain_accesses(state, scope, buffer, f"block {name} cannot be inlined")
-    dims = _axes_of_indices(block, _load_indices(block, store, buffer), buffer.name)
-    for each in (producer, block):
-        why = runs_everywhere(state, each)
-        if why:
-            refuse(f"block {each.name_hint} cannot be inlined: {why}", each)
-    _check_all_written(state, block, producer, dims, buffer)
+    indices = _load_indices(block, store, buffer)
+    ours, theirs = (_condition(state, each) for each in (block, producer))
+    _check_all_written(state, block, indices, ours, producer, made_by.indices, theirs)
     _check_moves_up(state, block, producer)
-    values: dict[Var, PrimExpr] = {
-        axis: cast(axis.dtype, made_by.indices[k]) for k, axis in dims.items()
-    }
-    for a in block.iter_vars:
-        values.setdefault(a.var, a.dom.min)  # type: ignore[union-attr]
+    reads = f"block {name} cannot be inlined: it reads {buffer.name}"
+    values, inside = _solved(block.iter_vars, indices, made_by.indices, reads)
+    for a in producer.iter_vars:
+        state.analyzer.bind(a.var, a.dom, allow_override=True)  # type: ignore[arg-type]
+    simplify = state.analyzer.simplify
+    values = {axis: simplify(e) for axis, e in values.items()}
+    conditions = [simplify(c) for c in (*inside, substitute(ours, values))]
 
     def inlined(n: BufferLoad) -> PrimExpr | None:
         return made_by.value if n.buffer.data is buffer.data else None
@@ -217,10 +229,16 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     # The axes are replaced before the producer's value, which has axes of its own, is put in.
     moved = substitute(store, values)
     value = replace_accesses(moved.value, inlined)
-    new_store = BufferStore(moved.buffer, value, moved.indices, store.span)
-    made = with_regions(state, producer.replace(body=new_store, reads=(), writes=()))
+    places = tuple(simplify(i) for i in moved.indices)
+    new_store = BufferStore(moved.buffer, value, places, store.span)
+    axes = tuple(_narrowed(a, conditions) for a in producer.iter_vars)
+    made = producer.replace(iter_vars=axes, body=new_store, reads=(), writes=())
+    made = with_regions(state, made)
     realize = state.realize(producer)
-    predicate = _narrowed(state, realize, block, dims, made_by)
+    bound = {a.var: v for a, v in zip(axes, realize.iter_values)}
+    predicate = realize.predicate
+    for c in conditions:
+        predicate = _both(predicate, simplify(substitute(c, bound)))
     new = BlockRealize(realize.iter_values, predicate, made, realize.span)
     state = state.replace(realize, new, [(producer, made)])
     state = refresh_around(state, made)
@@ -228,32 +246,70 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     return drop_buffer(state, buffer), None
 
 
+def _both(a: PrimExpr, b: PrimExpr) -> PrimExpr:
+    if isinstance(a, IntImm) or b in conjuncts(a):
+        return b if isinstance(a, IntImm) and a.value else a
+    return a if isinstance(b, IntImm) and b.value else And(a, b)
+
+
+def _narrowed(axis: IterVar, conditions: Sequence[PrimExpr]) -> IterVar:
+    """The axis with a smaller domain, where a condition says that it has one."""
+    dom = axis.dom
+    for c in conditions:
+        if dom is None or not isinstance(c, (GE, LT)) or c.a is not axis.var:
+            continue
+        if isinstance(c.b, IntImm) and isinstance(c, LT):
+            dom = Range.from_min_extent(dom.min, c.b - dom.min)
+        elif isinstance(c.b, IntImm):
+            dom = Range.from_min_extent(c.b, dom.min + dom.extent - c.b)
+    return axis if dom is axis.dom else axis.replace(dom=dom)
+
+
+def _condition(state: State, block: Block) -> PrimExpr:
+    """The condition under which an iteration of the block is run, over its axes. Refuses where it
+    is not known.
+    """
+    realize = state.realize(block)
+    loops = state.loops_above(realize)
+    what = f"block {block.name_hint} cannot be inlined"
+    why = stands_under(state, realize) or covers_domain(state, realize, loops)
+    if why:
+        refuse(f"{what}: {why}", block)
+    if predicate_is_domain(state, realize, loops):
+        return const(True)
+    if loads_of(realize.predicate):
+        refuse(f"{what}: its predicate reads a buffer", block)
+    axes = [IterVar(Range.from_min_extent(f.min, f.extent), f.loop_var) for f in loops]
+    at = [a.var for a in block.iter_vars]
+    values, _ = _solved(axes, realize.iter_values, at, f"{what}: loops run its iterations")
+    return substitute(realize.predicate, values)
+
+
 def _check_all_written(
-    state: State, block: Block, producer: Block, dims: dict[int, Var], buffer: Buffer
+    state: State,
+    block: Block,
+    indices: Sequence[PrimExpr],
+    ours: PrimExpr,
+    producer: Block,
+    places: Sequence[PrimExpr],
+    theirs: PrimExpr,
 ) -> None:
-    """Refuse unless the producer writes an element for every iteration of the block."""
-    access = next(a for a in facts_of(state, producer).writes if a.buffer.data is buffer.data)
-    written = domain_box(state, producer, access)
-    domains = {a.var: a.dom for a in block.iter_vars}
-    numbers = Numbers(state.analyzer)
-    for k, axis in dims.items():
-        dom, found = domains[axis], written.axes[k]
-        assert dom is not None
-        first = None if found is None else numbers.sub(number_of(dom.min), number_of(found[0]))
-        inside = (
-            written.exact
-            and found is not None
-            and first is not None
-            and numbers.at_most(0, first)
-            and numbers.at_most(numbers.add(first, number_of(dom.extent)), found[1])
+    """Refuse unless the producer, which runs where `theirs` holds, writes what the block reads
+    where `ours` does.
+    """
+    what = f"block {producer.name_hint} writes"
+    values, inside = _solved(producer.iter_vars, places, indices, what)
+    analyzer = state.analyzer
+    for a in block.iter_vars:
+        analyzer.bind(a.var, a.dom, allow_override=True)  # type: ignore[arg-type]
+    with analyzer.constraint_scope(ours):
+        shown = all(analyzer.can_prove(c) for c in (*inside, substitute(theirs, values)))
+    if not shown:
+        refuse(
+            f"block {block.name_hint} reads more than block {producer.name_hint} is shown to write",
+            block,
+            producer,
         )
-        if not inside:
-            refuse(
-                f"block {block.name_hint} runs over more of {buffer.name} than block "
-                f"{producer.name_hint} is shown to write",
-                block,
-                producer,
-            )
 
 
 def _only_producer(state: State, block: Block) -> tuple[Block, Buffer]:
@@ -331,29 +387,3 @@ def _check_moves_up(state: State, block: Block, producer: Block) -> None:
     mine = facts_of(state, producer)
     if mine.read_data() & facts.write_data():
         refuse(f"block {producer.name_hint} reads what block {block.name_hint} writes", producer)
-
-
-def _narrowed(
-    state: State, realize: BlockRealize, block: Block, dims: dict[int, Var], made_by: BufferStore
-) -> PrimExpr:
-    """The producer's predicate, and where the consumer has a smaller domain, that as well."""
-    predicate = realize.predicate
-    bound = {a.var: v for a, v in zip(realize.block.iter_vars, realize.iter_values)}
-    ends = {a.var: a.dom for a in block.iter_vars}
-    for k, axis in dims.items():
-        dom = ends[axis]
-        assert dom is not None
-        whole = isinstance(dom.min, IntImm) and dom.min.value == 0
-        if whole and state.analyzer.can_prove_equal(dom.extent, made_by.buffer.shape[k]):
-            continue
-        value = cast(axis.dtype, substitute(made_by.indices[k], bound))
-        condition: PrimExpr = LT(value, dom.min + dom.extent)
-        if not whole:
-            condition = And(dom.min <= value, condition)
-        certain = isinstance(predicate, IntImm) and predicate.value
-        predicate = condition if certain else And(predicate, condition)
-    if predicate is not realize.predicate and not predicate_is_domain(
-        state, realize, state.loops_above(realize)
-    ):
-        refuse(f"block {realize.block.name_hint} runs under a condition", realize.block)
-    return predicate

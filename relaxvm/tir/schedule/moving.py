@@ -177,7 +177,9 @@ def _check_consumers(state: State, move: _Move) -> list[BlockRealize]:
     consumers: list[BlockRealize] = []
     for a in facts.writes:
         allocated_in(state, move.scope, a.buffer, f"block {name} cannot be moved: it")
-        only_plain_accesses(state, move.scope, a.buffer, f"block {name} cannot be moved")
+        only_plain_accesses(
+            state, move.scope, a.buffer, f"block {name} cannot be moved", pointers=True
+        )
         for r, _, writes in _touching(state, move.scope, a.buffer.data):
             if r is move.realize:
                 continue

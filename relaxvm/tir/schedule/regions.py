@@ -29,6 +29,7 @@ __all__ = [
     "check_no_bare_stores",
     "drop_buffer",
     "owner_of",
+    "reads_memory",
     "point_region",
     "refresh_around",
     "replace_accesses",
@@ -162,34 +163,48 @@ def replace_buffers(root: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
     return transform(root, lambda n: None, pre=pre)
 
 
+def reads_memory(e: PrimExpr, data: Var) -> bool:
+    """Whether an expression loads from the memory `data`."""
+    return any(n.buffer.data is data for n in loads_of(e))
+
+
 def only_plain_accesses(
-    state: State, root: Stmt, buffer: Buffer, what: str, outside: bool = False
+    state: State,
+    root: Stmt,
+    buffer: Buffer,
+    what: str,
+    outside: bool = False,
+    predicates: bool = False,
+    pointers: bool = False,
 ) -> None:
     """Refuse where the memory is used by way of views or pointers, or in the bindings of blocks.
 
-    outside  whether it may be used outside of blocks: by statements, by the ranges of loops
+    outside     whether it may be used outside of blocks: by statements, by the ranges of loops
+    predicates  whether the predicates of blocks may read it
+    pointers    whether blocks may use it by way of views and of pointers, if they declare so
     """
-    stack: list[tuple[Stmt, bool]] = [(root, False)]
+    stack: list[tuple[Stmt, bool, bool]] = [(root, False, False)]
     while stack:
-        s, in_block = stack.pop()
+        s, in_block, trusted = stack.pop()
         if not (outside or in_block):
             _check_outside(s, buffer, what)
         if isinstance(s, BlockRealize):
-            for e in (*s.iter_values, s.predicate):
-                if not isinstance(e, Var) and any(
-                    n.buffer.data is buffer.data for n in loads_of(e)
-                ):
+            for e in s.iter_values if predicates else (*s.iter_values, s.predicate):
+                if not isinstance(e, Var) and reads_memory(e, buffer.data):
                     refuse(f"{what}: {buffer.name} is read in the binding of a block", s)
         if isinstance(s, Block):
             facts = facts_of(state, s) if not state.child_realizes(s) else None
+            declared = any(r.buffer.data is buffer.data for r in (*s.reads, *s.writes))
+            trusted = pointers and declared
             if facts is not None and facts.simple:
-                _check_simple(facts, buffer, what)
+                _check_simple(facts, buffer, what, trusted)
                 continue
-            _check_views(s, buffer, what)
+            if not trusted:
+                _check_views(s, buffer, what)
             in_block = facts is not None
         elif type(s) not in (For, SeqStmt, BlockRealize):
-            _walk_for_pointers(s, buffer, what)
-        stack.extend((c, in_block) for c in statements_below(s))
+            _walk_for_pointers(s, buffer, what, in_block and trusted)
+        stack.extend((c, in_block, trusted) for c in statements_below(s))
 
 
 def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) -> None:
@@ -215,11 +230,11 @@ def _check_outside(s: Stmt, buffer: Buffer, what: str) -> None:
                 refuse(f"{what}: {buffer.name} is used outside of blocks")
 
 
-def _check_simple(facts: Facts, buffer: Buffer, what: str) -> None:
+def _check_simple(facts: Facts, buffer: Buffer, what: str, pointers: bool) -> None:
     for a in (*facts.reads, *facts.writes):
         if a.buffer.data is buffer.data and a.buffer is not buffer:
             refuse(f"{what}: {buffer.name} is also used under the name {a.buffer.name}")
-    if buffer.data in facts.pointers:
+    if buffer.data in facts.pointers and not pointers:
         refuse(f"{what}: the address of {buffer.name} is taken")
 
 
@@ -229,13 +244,17 @@ def _check_views(block: Block, buffer: Buffer, what: str) -> None:
             refuse(f"{what}: {buffer.name} is used by way of match_buffer {m.buffer.name}", block)
 
 
-def _walk_for_pointers(root: Stmt, buffer: Buffer, what: str) -> None:
+def _walk_for_pointers(root: Stmt, buffer: Buffer, what: str, pointers: bool) -> None:
     for n in walk(root):
-        if isinstance(n, MatchBufferRegion) and n.source.buffer.data is buffer.data:
+        if (
+            isinstance(n, MatchBufferRegion)
+            and not pointers
+            and n.source.buffer.data is buffer.data
+        ):
             refuse(f"{what}: {buffer.name} is used by way of match_buffer {n.buffer.name}")
         if isinstance(n, Buffer) and n is not buffer and n.data is buffer.data:
             refuse(f"{what}: {buffer.name} is also used under the name {n.name}")
         if isinstance(n, (BufferLoad, BufferStore, BufferRegion, Buffer, Block)):
             continue
-        if any(c is buffer.data for c in n._children_()):
+        if not pointers and any(c is buffer.data for c in n._children_()):
             refuse(f"{what}: the address of {buffer.name} is taken")
