@@ -1,4 +1,4 @@
-"""Inlining: of any places that differ from iteration to iteration, under conditions, past pointers."""
+"""Inlining: of places that differ from iteration to iteration, under conditions, past pointers."""
 
 import numpy as np
 import pytest
