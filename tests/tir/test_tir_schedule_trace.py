@@ -270,7 +270,7 @@ def test_a_refused_primitive_changes_nothing():
         lambda sch: sch.parallel(),
         lambda sch: sch.cache_read("C", 0),
         lambda sch: sch.transform_layout("C", "nothing", lambda i, j: (j, i)),
-        lambda sch: sch.transform_layout("C", ("write", 0), lambda *i: i),
+        lambda sch: sch.transform_layout("C", ("write", 0), lambda **i: i),
         lambda sch: sch.sample_categorical([1], [-1.0]),
         lambda sch: sch.sample_perfect_tile(sch.get_loops("C")[0], 0),
         lambda sch: sch.blockize(Schedule(matmul()).get_loops("C")[0]),

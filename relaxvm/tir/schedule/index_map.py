@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from operator import add, floordiv, mod, mul, sub
 from typing import Any
 
 from ...arith import Analyzer, IterMapper, IterSumExpr
@@ -17,6 +19,7 @@ from ...ir import (
     FloatImm,
     FloorDiv,
     FloorMod,
+    IntImm,
     Mul,
     Or,
     PrimExpr,
@@ -26,7 +29,8 @@ from ...ir import (
     const,
 )
 from ...ir.expr import binary, cast
-from ...ir.walk import substitute, walk
+from ...ir.walk import substitute, transform, walk
+from .plain import checked
 
 __all__ = ["AXIS_SEPARATOR", "IndexMap", "size_name"]
 
@@ -40,6 +44,8 @@ class IndexMap:
     initial_indices        the variables
     final_indices          expressions over them
     inverse_index_map      accepted as in TVM; the inverse is computed
+    axis_separators        positions among the final indices between which memory may be laid out in
+                           several physical dimensions
     """
 
     AXIS_SEPARATOR = AXIS_SEPARATOR
@@ -49,9 +55,11 @@ class IndexMap:
         initial_indices: Sequence[Var],
         final_indices: Sequence[Any],
         inverse_index_map: Any = None,
+        axis_separators: Sequence[int] = (),
     ) -> None:
         self.initial_indices = tuple(initial_indices)
         self.final_indices = tuple(as_expr(e) for e in final_indices)
+        self.axis_separators = tuple(axis_separators)
 
     @staticmethod
     def from_func(
@@ -82,21 +90,26 @@ class IndexMap:
     ) -> tuple[IndexMap, list[int]]:
         """As `from_func`; also the positions of `AXIS_SEPARATOR` among the results."""
         names: list[str] = []
-        for p in inspect.signature(mapping_function).parameters.values():
+        last: list[str] = []  # after ``*indices``
+        every = inspect.signature(mapping_function).parameters.values()
+        for p in every:
             if p.kind is p.VAR_POSITIONAL:
                 if ndim is None:
                     raise ScheduleError("index map: a function of *indices needs ndim")
-                names += [f"{p.name}_{k}" for k in range(ndim - len(names))]
-            elif p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD):
-                names.append(p.name)
+                more = sum(q.kind is q.KEYWORD_ONLY for q in every)
+                names += [f"{p.name}_{k}" for k in range(ndim - len(names) - more)]
+            elif p.kind is p.VAR_KEYWORD:
+                raise ScheduleError(f"index map: what **{p.name} takes has no order")
             else:
-                raise ScheduleError(f"index map: {p.name} must be given by position")
-        if ndim is not None and len(names) != ndim:
+                (last if p.kind is p.KEYWORD_ONLY else names).append(p.name)
+        if ndim is not None and len(names) + len(last) != ndim:
             raise ScheduleError(
-                f"index map: wanted {ndim} indices, the function takes {len(names)}"
+                f"index map: wanted {ndim} indices, the function takes {len(names) + len(last)}"
             )
-        variables = [Var(n, DataType(index_dtype)) for n in names]
-        result = mapping_function(*variables)
+        variables = [Var(n, DataType(index_dtype)) for n in (*names, *last)]
+        result = mapping_function(
+            *variables[: len(names)], **dict(zip(last, variables[len(names) :]))
+        )
         final: list[Any] = []
         separators: list[int] = []
         for e in result if isinstance(result, (tuple, list)) else (result,):
@@ -108,7 +121,30 @@ class IndexMap:
                 final.append(as_expr(e, index_dtype) if isinstance(e, int) else e)
             else:
                 raise ScheduleError(f"index map: wanted index expressions, got {e!r}")
-        return IndexMap(variables, final), separators
+        return IndexMap(variables, final, None, separators), separators
+
+    @staticmethod
+    def from_text(text: str) -> Callable[..., Any]:
+        """The function that a text such as ``lambda i, j: (i // 4, j, i % 4)`` stands for: one of
+        its variables, numbers, and + - * // %. Raises ScheduleError for any other.
+        """
+        return _read_lambda(text)
+
+    def widened(self, dtype: DataType) -> IndexMap:
+        """The map over variables of the wider of its own dtype and `dtype`."""
+        if all(v.dtype.bits >= dtype.bits for v in self.initial_indices):
+            return self
+        new = {v: Var(v.name, dtype) for v in self.initial_indices}
+
+        def wider(e: Any) -> Any:
+            if isinstance(e, Cast) and e.dtype.is_int:
+                return e.value if e.value.dtype is dtype else None
+            if isinstance(e, (Var, IntImm)) and e.dtype.is_int:
+                return cast(dtype, new.get(e, e))  # type: ignore[call-overload]
+            return None
+
+        final = [transform(e, wider) for e in self.final_indices]
+        return IndexMap(list(new.values()), final, None, self.axis_separators)
 
     def map_indices(self, indices: Sequence[Any]) -> tuple[PrimExpr, ...]:
         """The final indices for given initial ones."""
@@ -281,19 +317,29 @@ class IndexMap:
         """The map as Python text, from its data: what `from_func` reads."""
         data = self.to_data()
         names = ", ".join(f"i{k}" for k in range(data["ndim"]))
-        results = "".join(f"{_infix(e)}, " for e in data["map"]).rstrip()
+        parts = [_infix(e) for e in data["map"]]
+        for k in reversed(self.axis_separators):
+            parts.insert(k, "tir.IndexMap.AXIS_SEPARATOR")
+        results = "".join(f"{part}, " for part in parts).rstrip()
         text = f"lambda {names}: ({results})"
         other = next((d for d in data["dtypes"] if d != "int32"), None)
-        return text if other is None else f"tir.IndexMap.from_func({text}, index_dtype={other!r})"
+        if other is None:
+            return text
+        if not self.axis_separators:
+            return f"tir.IndexMap.from_func({text}, index_dtype={other!r})"
+        return f"tir.IndexMap.from_func_with_separators({text}, index_dtype={other!r})[0]"
 
     def to_data(self) -> dict[str, Any]:
         """The map as JSON data."""
         names = {v: f"i{k}" for k, v in enumerate(self.initial_indices)}
-        return {
+        data = {
             "ndim": len(names),
             "dtypes": [str(v.dtype) for v in self.initial_indices],
             "map": [_to_data(e, names) for e in self.final_indices],
         }
+        if self.axis_separators:
+            data["axis_separators"] = list(self.axis_separators)
+        return data
 
     @staticmethod
     def from_data(data: Any, size: Callable[[str], Any] | None = None) -> IndexMap:
@@ -301,7 +347,11 @@ class IndexMap:
 
         Raises ScheduleError if the data is no index map.
         """
-        fields = isinstance(data, dict) and set(data) == {"ndim", "dtypes", "map"}
+        fields = isinstance(data, dict) and set(data) - {"axis_separators"} == {
+            "ndim",
+            "dtypes",
+            "map",
+        }
         if not (fields and all(isinstance(data[k], list) for k in ("dtypes", "map"))):
             raise ScheduleError(f"not an index map: {data!r}")
         dtypes = data["dtypes"]
@@ -310,7 +360,8 @@ class IndexMap:
         variables = {f"i{k}": Var(f"i{k}", DataType(d)) for k, d in enumerate(dtypes)}
         dtype = DataType(dtypes[0] if dtypes else "int32")
         final = [_from_data(e, variables, dtype, size) for e in data["map"]]
-        return IndexMap(list(variables.values()), final)
+        separators = checked("Sequence[int]", data.get("axis_separators", []), "axis_separators")
+        return IndexMap(list(variables.values()), final, None, separators)
 
 
 _DTYPES = ("int32", "int64")
@@ -332,6 +383,48 @@ def _to_data(e: PrimExpr, names: dict[Var, str]) -> Any:
         b = _to_data(e.b, names)  # type: ignore[attr-defined]
         return ["+", _to_data(e.a, names), ["*", b, -1]]  # type: ignore[attr-defined]
     raise ScheduleError(f"index map: {e} cannot be recorded")
+
+
+_MOST_NODES = 1 << 8
+
+
+def _read_lambda(text: str) -> Callable[..., Any]:
+    """See `IndexMap.from_text`."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ScheduleError(f"index map: not Python text: {error}") from None
+    if not isinstance(tree, ast.Lambda) or sum(1 for _ in ast.walk(tree)) > _MOST_NODES:
+        raise ScheduleError(f"index map: wanted a short lambda of indices, got {text!r}")
+    a = tree.args
+    if a.vararg or a.kwarg or a.kwonlyargs or a.defaults:
+        raise ScheduleError(f"index map: the indices of {text!r} are not plain names")
+    names = [p.arg for p in (*a.posonlyargs, *a.args)]
+    symbols: dict[type, Any] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul}
+    symbols |= {ast.FloorDiv: floordiv, ast.Mod: mod}
+
+    def value(e: ast.expr, known: dict[str, Any]) -> Any:
+        if isinstance(e, ast.Name) and e.id in known:
+            return known[e.id]
+        if isinstance(e, ast.Constant) and type(e.value) is int:
+            return e.value
+        if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
+            return -value(e.operand, known)
+        if isinstance(e, ast.BinOp) and type(e.op) in symbols:
+            return symbols[type(e.op)](value(e.left, known), value(e.right, known))
+        raise ScheduleError(f"index map: {ast.unparse(e)} is neither an index nor + - * // %")
+
+    def mapping(*indices: Any) -> list[Any]:
+        if len(indices) != len(names):
+            raise ScheduleError(f"index map: {text!r} takes {len(names)} indices")
+        known = dict(zip(names, indices))
+        body = tree.body
+        parts = body.elts if isinstance(body, (ast.Tuple, ast.List)) else [body]
+        return [value(e, known) for e in parts]
+
+    parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
+    mapping.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return mapping
 
 
 def _infix(data: Any) -> str:

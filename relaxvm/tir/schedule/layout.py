@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ...arith.number import number_of
-from ...base import ScheduleError
-from ...ir import IntImm, Map, PrimExpr, Range, Var, const
-from ...ir.expr import cast
+from ...base import DataType, ScheduleError
+from ...ir import FloatImm, IntImm, PrimExpr, Range, Var, const
+from ...ir.expr import INT32, cast
 from ...ir.walk import substitute, transform
 from ..stmt import (
     Block,
@@ -19,14 +23,13 @@ from ..stmt import (
     For,
     ForKind,
     IterVar,
-    PrimFunc,
     Stmt,
 )
 from .bindings import predicate_is_domain, runs_everywhere
 from .dependence import check_no_bare_statements, domain_box
 from .facts import facts_of
 from .index_map import IndexMap
-from .marks import BUFFER, buffer_of
+from .marks import BUFFER, buffer_of, with_parameter
 from .places import insert_before
 from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from .regions import only_plain_accesses, owner_of, users_of, with_regions
@@ -41,21 +44,42 @@ __all__ = [
 
 
 class _IndexMapKind(Kind):
-    """An `IndexMap`, or a Python function that makes one."""
+    """An `IndexMap`, a Python function that makes one, or its text."""
 
     def given(self, host: Host, value: Any, what: str) -> Any:
-        if isinstance(value, IndexMap):
-            return value
-        if not callable(value):
+        if isinstance(value, str):
+            return IndexMap.from_text(value)
+        if not isinstance(value, IndexMap) and not callable(value):
             raise ScheduleError(f"{what}: wanted a function of indices, got {value!r}")
-        return IndexMap.from_func_with_separators(value)[0]
-
-    def resolve(self, host: Host, value: Any, what: str) -> Any:
-        if isinstance(value, IndexMap):
-            own = set(value.initial_indices)
-            used = {v for e in value.final_indices for v in free_variables(e)}
-            host.check_known(used - own, what)
         return value
+
+    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
+        index_map, dtypes = value, self._dtypes(host, given, what)
+        widest = max(dtypes, key=lambda d: d.bits, default=INT32)
+        if not isinstance(index_map, IndexMap):
+            kinds = [p.kind for p in inspect.signature(index_map).parameters.values()]
+            rank = len(dtypes) if inspect.Parameter.VAR_POSITIONAL in kinds else None
+            index_map, _ = IndexMap.from_func_with_separators(
+                index_map, rank, index_dtype=str(widest)
+            )
+        own = set(index_map.initial_indices)
+        final = []
+        for e in index_map.final_indices:
+            # Sampled numbers are recorded as what they are.
+            others = {v: host.resolve_expr(v, what) for v in free_variables(e) - own}
+            sampled = {v: n for v, n in others.items() if n is not v}
+            e = host.state_now().analyzer.simplify(substitute(e, sampled)) if sampled else e
+            final.append(e)
+        plain = IndexMap(index_map.initial_indices, final, None, index_map.axis_separators)
+        return plain.widened(widest)
+
+    def _dtypes(self, host: Host, given: Mapping[str, Any], what: str) -> list[DataType]:
+        """The dtypes of the indices: of a buffer, or of the axes of a block."""
+        block = host.resolve_block(given["block"], what)
+        if "buffer" in given:
+            _, buffer = buffer_of(host.state_now(), block, given["buffer"])
+            return [e.dtype for e in buffer.shape]
+        return [a.var.dtype for a in block.iter_vars]
 
     def encode(self, names: Names, value: Any) -> Any:
         return value.to_data()
@@ -68,13 +92,36 @@ class _PadKind(_IndexMapKind):
     """What padding holds: a number, or a value for each place, as an index map of one result."""
 
     def given(self, host: Host, value: Any, what: str) -> Any:
-        value = to_data(value)
+        if isinstance(value, (IntImm, FloatImm, np.generic)):
+            return value
         if value is None or isinstance(value, (bool, int, float)):
             return value
-        made = super().given(host, value, what)
+        return super().given(host, value, what)
+
+    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
+        dtype = getattr(value, "dtype", None)
+        if dtype is not None:
+            block = host.resolve_block(given["block"], what)
+            _, buffer = buffer_of(host.state_now(), block, given["buffer"])
+            if str(dtype) != str(buffer.dtype):
+                raise ScheduleError(
+                    f"{what}: {buffer.name} is {buffer.dtype}, the value is a {dtype}"
+                )
+            return to_data(value)
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
+        made = super().complete(host, value, given, what)
         if len(made.final_indices) != 1:
             raise ScheduleError(f"{what}: wanted one value, got {len(made.final_indices)}")
         return made
+
+    def _dtypes(self, host: Host, given: Mapping[str, Any], what: str) -> list[DataType]:
+        # Indices of the new layout.
+        old = super()._dtypes(host, given, what)
+        index_map = given["index_map"]
+        if not isinstance(index_map, IndexMap):
+            index_map = INDEX_MAP.complete(host, index_map, given, what)
+        return [max(old, key=lambda d: d.bits, default=INT32)] * len(index_map.final_indices)
 
     def encode(self, names: Names, value: Any) -> Any:
         return value.to_data() if isinstance(value, IndexMap) else value
@@ -105,9 +152,15 @@ def transform_layout(
     """Keep a buffer in another layout: every access goes through `index_map`.
 
     buffer       ("read" or "write", position), or a name
-    index_map    old indices -> new ones
-    pad_value    what elements that no old index maps to hold: a number, or a function of the new
-                 indices and of sizes, which reads no buffer; None: nothing in particular
+    index_map    old indices -> new ones: a function, its text (``"lambda i: (i // 4, i % 4)"``) or
+                 an `IndexMap`. `IndexMap.AXIS_SEPARATOR` among the results says where memory may be
+                 laid out in several physical dimensions, which means nothing on CPUs
+    pad_value    what elements that no old index maps to hold: a number that the buffer's dtype has,
+                 or a function of the new indices and of sizes, which reads no buffer; None: nothing
+                 in particular. Of an input it is what the callers promise
+    assume_injective_transform
+                 a parameter may have elements that no old index maps to, without a pad_value. That
+                 the map is injective is proved all the same
 
     The layout of a parameter changes for the callers, too: its shape is another. Raises
     ScheduleError unless the map is injective.
@@ -129,7 +182,7 @@ def transform_layout(
         )
     dense = index_map.is_bijective(old.shape, state.analyzer)
     owner = owner_of(state, old.data)
-    if not dense and owner is None and pad_value is None:
+    if not (dense or assume_injective_transform) and owner is None and pad_value is None:
         refuse(
             f"{index_map} leaves elements of the parameter {old.name} unused; give a pad_value",
             block,
@@ -138,15 +191,17 @@ def transform_layout(
         refuse(
             f"{old.name} has strides of its own; only a compact buffer can change its layout", block
         )
-    if not dense and pad_value is not None and owner is None:
-        _check_result(state, old)
+    # What the caller has in a parameter stays, unless all of it is written afresh.
+    unused = None
+    if not dense and pad_value is not None and owner is None and not _written_whole(state, old):
+        unused = index_map.non_surjective_inverse(old.shape)
     root = state.root() if owner is None else owner
     only_plain_accesses(state, root, old, "transform_layout", outside=True)
     shape = index_map.map_shape(old.shape, state.analyzer)
-    new = old.replace(shape=shape, axis_separators=())
+    new = old.replace(shape=shape, axis_separators=index_map.axis_separators)
     state = _moved(state, root, old, new, index_map, owner is None)
     if not dense and pad_value is not None:
-        state = _padded(state, new, pad_value)
+        state = _padded(state, new, pad_value, unused)
     return state, None
 
 
@@ -177,16 +232,7 @@ def _moved(
     made = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
     state = state.replace(root, made, paired_blocks(root, made)[1:])
     if parameter:
-        bindings = Map({p: (new if b is old else b) for p, b in state.fn.buffer_map.items()})
-        fn = PrimFunc(
-            state.fn.params,
-            state.fn.body,
-            state.fn.ret_type,
-            bindings,
-            state.fn.attrs,
-            state.fn.span,
-        )
-        state = state.with_fn(fn)
+        state = with_parameter(state, old, new)
     return _regions_anew(state, new.data)
 
 
@@ -201,34 +247,30 @@ def _regions_anew(state: State, data: Var) -> State:
     return state.rebuild(state.fn.body, anew)
 
 
-def _check_result(state: State, buffer: Buffer) -> None:
-    """Refuse to fill a parameter with a pad value where what the caller has in it matters."""
+def _written_whole(state: State, buffer: Buffer) -> bool:
+    """Whether one block is shown to write all of the buffer afresh, before anybody reads it."""
     readers, writers = users_of(state, buffer.data)
-    if not readers and not writers:
-        return
-    known = len(writers) == 1 and not readers and not runs_everywhere(state, writers[0])
-    facts = facts_of(state, writers[0]) if known else None
-    if facts is not None and facts.idempotent and not facts.guarded:
-        access = next(a for a in facts.writes if a.buffer.data is buffer.data)
-        box = domain_box(state, writers[0], access)
-        whole = box.exact and all(
-            axis is not None
-            and number_of(axis[0]) == 0
-            and state.analyzer.can_prove_equal(axis[1], size)  # type: ignore[arg-type]
-            for axis, size in zip(box.axes, buffer.shape)
-        )
-        if whole:
-            return
-    if writers:
-        refuse(
-            f"{buffer.name} is a parameter of which it is not shown that one block writes all of "
-            "it afresh, so that filling it with a pad_value would lose what the caller has in it",
-            writers[0],
-        )
+    if len(writers) != 1 or readers or runs_everywhere(state, writers[0]):
+        return False
+    facts = facts_of(state, writers[0])
+    if not facts.idempotent or facts.guarded:
+        return False
+    access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+    box = domain_box(state, writers[0], access)
+    return box.exact and all(
+        axis is not None
+        and number_of(axis[0]) == 0
+        and state.analyzer.can_prove_equal(axis[1], size)  # type: ignore[arg-type]
+        for axis, size in zip(box.axes, buffer.shape)
+    )
 
 
-def _padded(state: State, buffer: Buffer, value: Any) -> State:
-    """All of the buffer filled with the pad value, before the first block that writes it."""
+def _padded(
+    state: State, buffer: Buffer, value: Any, unused: tuple[IndexMap, PrimExpr] | None
+) -> State:
+    """All of the buffer filled with the pad value, before the first block that writes it; or what
+    is `unused` of it: (a map of its indices, the condition that nothing maps to them).
+    """
     if isinstance(value, IndexMap) and len(value.initial_indices) != buffer.ndim:
         refuse(
             f"{buffer.name} has {buffer.ndim} dimensions now, pad_value takes "
@@ -249,7 +291,14 @@ def _padded(state: State, buffer: Buffer, value: Any) -> State:
     else:
         fill = const(value, buffer.dtype)
     block = Block(tuple(axes), (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
-    made, _ = looped(with_regions(state, block))
+    block = with_regions(state, block)
+    made, loops = looped(block)
+    if unused is not None:
+        at = {v: cast(v.dtype, x) for v, x in zip(unused[0].initial_indices, loops)}
+        condition = substitute(unused[1], at)
+        made = transform(
+            made, lambda n: n.replace(predicate=condition) if isinstance(n, BlockRealize) else None
+        )
     return insert_before(state, start.body, made)
 
 

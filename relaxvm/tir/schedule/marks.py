@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base import DataType, ScheduleError
-from ...ir import PointerType, PrimType, Var
+from ...ir import Map, PointerType, PrimType, Var
 from ...ir.expr import cast
-from ..stmt import Block, Buffer, BufferLoad, BufferStore
+from ..stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from .plain import checked
 from .primitive import BLOCK, Host, Kind, primitive
 from .regions import (
@@ -100,15 +100,28 @@ def check_scope(storage_scope: str, *sites: Any) -> None:
         )
 
 
-def swap_buffer(state: State, old: Buffer, new: Buffer) -> State:
-    """The function with `new` in place of the allocated buffer `old`."""
+def swap_buffer(state: State, old: Buffer, new: Buffer, parameters: bool = False) -> State:
+    """The function with `new` in place of the allocated buffer `old`.
+
+    parameters  whether `old` may also be a parameter
+    """
     owner = owner_of(state, old.data)
-    if owner is None:
+    if owner is None and not parameters:
         refuse(
             f"{old.name} is a parameter of the function; only buffers allocated in it can change"
         )
-    made = replace_buffers(owner, {old: new})
-    return state.replace(owner, made, paired_blocks(owner, made)[1:])
+    root = state.root() if owner is None else owner
+    made = replace_buffers(root, {old: new})
+    state = state.replace(root, made, paired_blocks(root, made)[1:])
+    return state if owner is not None else with_parameter(state, old, new)
+
+
+def with_parameter(state: State, old: Buffer, new: Buffer) -> State:
+    """The function that declares a parameter to be `new` instead of `old`."""
+    fn = state.fn
+    bindings = Map({p: (new if b is old else b) for p, b in fn.buffer_map.items()})
+    made = PrimFunc(fn.params, fn.body, fn.ret_type, bindings, fn.attrs, fn.span)
+    return state.with_fn(made)
 
 
 @primitive(block=BLOCK)
@@ -178,7 +191,7 @@ def set_axis_separator(
             block,
         )
     new = old.replace(axis_separators=tuple(axis_separators))
-    return swap_buffer(state, old, new), None
+    return swap_buffer(state, old, new, parameters=True), None
 
 
 @primitive(block=BLOCK)

@@ -82,6 +82,7 @@ class Host(Protocol):
     def new_loop(self, loop: Var) -> LoopRV: ...
     def new_expr(self, value: int) -> Var: ...
     def block_given(self, value: Any) -> Any: ...
+    def state_now(self) -> Any: ...
 
 
 class Names(Protocol):
@@ -97,6 +98,10 @@ class Kind:
 
     def given(self, host: Host, value: Any, what: str) -> Any:
         """The argument as it is recorded: names of blocks become random variables."""
+        return value
+
+    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
+        """The argument as it is recorded, where that depends on the other ones in `given`."""
         return value
 
     def resolve(self, host: Host, value: Any, what: str) -> Any:

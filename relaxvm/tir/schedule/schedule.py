@@ -281,6 +281,9 @@ class Schedule:
         self._table[rv] = (self._current, int(value))
         return rv
 
+    def state_now(self) -> State:
+        return self._states[self._current]
+
     def block_given(self, value: Any) -> Any:
         return self.get_block(value) if isinstance(value, str) else value
 
@@ -315,6 +318,10 @@ class Schedule:
         function = self._current = self._function_of(given)
         state = self._states[function].fresh()
         try:
+            given = {
+                name: kind.kind(name).complete(self, value, given, f"{kind.name}: {name}")
+                for name, value in given.items()
+            }
             result, decision = self._perform(kind, given, state)
         except ScheduleError as error:
             raise self._rendered(kind, error, state, function) from None
