@@ -80,7 +80,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "comes with the tuner": {
         "meta_schedule": "*",
         "relax.transform": "MetaScheduleApplyDatabase MetaScheduleTuneIRMod",
-        "tir.schedule.analysis": "*",
     },
     "comes with the importer": {
         "relax.frontend.common": "*",
@@ -165,9 +164,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "bookkeeping of TVM's schedules; a schedule has `get_producers` and `get_consumers`": {
         "tir": "BlockDependenceInfo",
-        "tir.block_scope": "*",
-        "tir.schedule": "DepKind InstructionKind",
-        "tir.schedule.state": "CachedFlags ScheduleDebugMask",
+        "tir.schedule.state": "CachedFlags",
     },
     "`tir.DeclBuffer` and `tir.Allocate` say here what lowering has made of a buffer": {
         "tir": "BufferRealize",

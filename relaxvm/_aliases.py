@@ -48,6 +48,7 @@ MODULES = {
     "relaxvm.tir.buffer": "relaxvm.tir.stmt",
     "relaxvm.tir.expr": "relaxvm.ir.expr",
     "relaxvm.tir.function": "relaxvm.tir",
+    "relaxvm.tir.block_scope": "relaxvm.tir.schedule.scopes",
     "relaxvm.tir.schedule.instruction": "relaxvm.tir.schedule",
     "relaxvm.tir.transform.transform": "relaxvm.tir.transform",
     "relaxvm.tirx": "relaxvm.tir",

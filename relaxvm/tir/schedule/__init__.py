@@ -9,9 +9,11 @@ from ...base import ScheduleError, submodules
 from .index_map import IndexMap
 from .intrin import TensorIntrin, builtins_replaced
 from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV
+from .primitive import Primitive as InstructionKind
 from .schedule import Schedule
+from .scopes import BlockScope, Dependency, DepKind, ScheduleState
 from .state import Path as StmtSRef
-from .state import State as ScheduleState
+from .state import ScheduleDebugMask
 from .trace import Instruction, Trace
 
 SBlockRV = BlockRV
@@ -22,12 +24,17 @@ __getattr__ = submodules(__name__, {"relaxvm.target": "default_schedule"})
 __all__ = [
     "PRIMITIVES",
     "BlockRV",
+    "BlockScope",
+    "DepKind",
+    "Dependency",
     "ExprRV",
     "IndexMap",
     "Instruction",
+    "InstructionKind",
     "LoopRV",
     "SBlockRV",
     "Schedule",
+    "ScheduleDebugMask",
     "ScheduleError",
     "ScheduleState",
     "StmtSRef",

@@ -11,6 +11,7 @@ function takes, into JSON and back.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -333,6 +334,21 @@ class Primitive(NamedTuple):
     kinds: dict[str, Kind]
     gives: Kind | None
     random: bool
+
+    @staticmethod
+    def get(name: str) -> Primitive:
+        """The primitive of that name, as the method's ("get_loops") or as TVM's instruction is
+        called ("GetLoops"). Raises ScheduleError if there is none.
+        """
+        found = PRIMITIVES.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower())
+        if found is None:
+            raise ScheduleError(f"no schedule primitive is named {name!r}")
+        return found
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether it only looks, or draws a number."""
+        return self.random or self.name.startswith("get_")
 
     def kind(self, name: str) -> Kind:
         """The kind of an argument."""

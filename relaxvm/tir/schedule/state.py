@@ -8,6 +8,7 @@ Blocks are known by identity; `moved` says what became of those that were rebuil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import IntEnum
 from typing import Any, NoReturn
 
 from ...arith import Analyzer
@@ -29,7 +30,7 @@ from ..transform.rewriter import bind_sizes
 
 __getattr__ = submodules(__name__)
 
-__all__ = ["Path", "State", "refuse", "start"]
+__all__ = ["Path", "ScheduleDebugMask", "State", "refuse", "start"]
 
 
 def refuse(reason: str, *sites: Any) -> NoReturn:
@@ -37,6 +38,13 @@ def refuse(reason: str, *sites: Any) -> NoReturn:
     error = ScheduleError(reason)
     error.sites = sites  # type: ignore[attr-defined]
     raise error
+
+
+class ScheduleDebugMask(IntEnum):
+    """What `Schedule(debug_mask=...)` may be as a number; any but 0 verifies each step."""
+
+    VERIFY_SREF_TREE = 1
+    VERIFY_CACHED_FLAGS = 2
 
 
 class Path:
@@ -126,6 +134,10 @@ class State:
         return found[1]
 
     # -- places ------------------------------------------------------------------------------------
+
+    def get_sref(self, stmt: Stmt) -> Path:
+        """Where a block or loop is. Raises ScheduleError if it is not in the function."""
+        return self.path(stmt)
 
     @property
     def index(self) -> dict[int, Path]:

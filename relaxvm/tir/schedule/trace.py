@@ -16,19 +16,6 @@ from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
 
 __all__ = ["Instruction", "Trace"]
 
-# What may be dropped when nobody uses its outputs.
-_LOOKS = {
-    "get_block",
-    "get_loops",
-    "get_child_blocks",
-    "get_producers",
-    "get_consumers",
-    "get_output_blocks",
-    "sample_perfect_tile",
-    "sample_categorical",
-    "sample_compute_location",
-}
-
 
 class Instruction(NamedTuple):
     """One application of a primitive. `args` hold random variables; `outputs` are those it made."""
@@ -243,7 +230,7 @@ class Trace:
         kept: list[int] = []
         for k in range(len(source.insts) - 1, -1, -1):
             inst = source.insts[k]
-            if inst.name in _LOOKS and not any(id(o) in used for o in inst.outputs):
+            if inst.kind.is_pure and not any(id(o) in used for o in inst.outputs):
                 continue
             kept.append(k)
             used.update(id(v) for v in inst.inputs)
