@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from operator import add
 from typing import Any, NamedTuple
 
 from ...arith import Analyzer, IterMapper
 from ...arith.number import number_of
 from ...base import ScheduleError
-from ...ir import IntImm, PrimExpr, Range, Var, as_expr, const
+from ...ir import IntImm, PrimExpr, Var, as_expr, const
 from ...ir.expr import cast
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .bindings import loop_uses
@@ -90,13 +92,31 @@ def suggest_index_map(
     if not all(isinstance(n, int) for d in digits for n in (d.lower_factor, d.extent, d.scale)):
         return None
     axes = [Var(f"i{k}", "int32") for k in range(buffer.ndim)]
-    simplifier = Analyzer(wrap=False)
+    sizes = [int(number_of(e)) for e in buffer.shape]  # type: ignore[call-overload]
+    return IndexMap(axes, [_digit(axes, sizes, d) for d in sorted(digits, key=order)])
+
+
+def _digit(axes: Sequence[Var], sizes: Sequence[int], d: Any) -> PrimExpr:
+    """``place // d.scale % d.extent`` of the place in memory that indices have."""
+    low, high = d.scale, d.scale * d.extent
+    parts: list[PrimExpr] = []
     place: PrimExpr = const(0)
-    for v, size in zip(axes, buffer.shape):
-        simplifier.bind(v, Range.from_min_extent(const(0), cast("int32", size)))
-        place = place * cast("int32", size) + v
-    final = [place // d.scale % d.extent for d in sorted(digits, key=order)]
-    return IndexMap(axes, [simplifier.simplify(e) for e in final])
+    aligned = True
+    stride = 1
+    for v, size in reversed(list(zip(axes, sizes))):
+        # What the dimension has of the digit: from `first` to `last`.
+        first, last = max(low, stride), min(high, stride * size)
+        if first < last:
+            aligned = aligned and first % stride == first % low == last % first == 0
+            part: PrimExpr = v if first == stride else v // (first // stride)
+            if last < stride * size:
+                part = part % (last // first)
+            parts.insert(0, part if first == low else part * (first // low))
+        place = v if stride == 1 else v * stride + place
+        stride *= size
+    if not aligned:
+        return place // low % d.extent
+    return functools.reduce(add, parts, const(0)) if len(parts) != 1 else parts[0]
 
 
 # -- intrinsics ------------------------------------------------------------------------------------
