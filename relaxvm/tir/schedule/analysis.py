@@ -112,7 +112,7 @@ def _digit(axes: Sequence[Var], sizes: Sequence[int], d: Any) -> PrimExpr:
             if last < stride * size:
                 part = part % (last // first)
             parts.insert(0, part if first == low else part * (first // low))
-        place = v if stride == 1 else v * stride + place
+        place = v * stride + place
         stride *= size
     if not aligned:
         return place // low % d.extent

@@ -3,7 +3,9 @@
     sum   X + e     0            product  X * e    1
     max   max(X, e) least        min      min(X, e) greatest
     and   X and e   True         or       X or e   False
-    argmax, argmin: an index and a value, kept together (`Select` on a comparison of the values)
+    argmax, argmin: an index and a value, kept together (`Select` on a comparison of the values, and
+    of the indices where the values are equal)
+    several of the first six side by side, each with a buffer of its own
 
 Floating sums and products are taken for associative: a schedule may reorder them.
 """
@@ -15,7 +17,8 @@ from typing import Any, NamedTuple
 
 from ...base import DataType
 from ...ir import Add, And, Max, Min, Mul, Or, PrimExpr, Select, Var, const
-from ...ir.expr import GE, GT, LE, LT
+from ...ir.expr import EQ, GE, GT, LE, LT
+from ...ir.walk import substitute
 from ..op import max_value, min_value
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, Stmt
 
@@ -76,9 +79,10 @@ def match_reducer(block: Block) -> Reducer | None:
             return None
     if len(stores) == 1 and not lets:
         return _single(stores[0])
+    plain = [s.replace(value=_without_lets(s.value, lets)) for s in stores]
     if len(stores) == 2:
-        return _pair(stores[0], stores[1], lets)
-    return None
+        return _pair(*plain) or _ordered_pair(*plain) or _several(plain)
+    return _several(plain)
 
 
 def _reads(e: Any, buffer: Buffer) -> bool:
@@ -115,16 +119,96 @@ def _single(store: BufferStore) -> Reducer | None:
     return Reducer(name, combine, (identity(store.buffer.dtype),), (place,), (update,), True)
 
 
-def _inline_lets(e: PrimExpr, lets: dict[Var, PrimExpr]) -> PrimExpr:
-    for _ in range(len(lets) + 1):
-        if isinstance(e, Var) and e in lets:
-            e = lets[e]
+def _without_lets(e: PrimExpr, lets: dict[Var, PrimExpr]) -> PrimExpr:
+    for v in reversed(list(lets)):
+        e = substitute(e, {v: lets[v]})
     return e
 
 
-def _pair(first: BufferStore, second: BufferStore, lets: dict[Var, PrimExpr]) -> Reducer | None:
+def _several(stores: list[BufferStore]) -> Reducer | None:
+    """Reductions side by side, none of which reads what another keeps."""
+    parts = [_single(s) for s in stores]
+    found = [p for p in parts if p is not None]
+    memory = {s.buffer.data for s in stores}
+    if len(found) != len(stores) or len(memory) != len(stores):
+        return None
+    if any(_reads(p.updates[0], s.buffer) for p in found for s in stores):
+        return None
+
+    def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        return tuple(p.combine((o,), (n,))[0] for p, o, n in zip(found, old, new))
+
+    return Reducer(
+        " and ".join(p.name for p in found),
+        combine,
+        tuple(p.identity[0] for p in found),
+        tuple(p.buffers[0] for p in found),
+        tuple(p.updates[0] for p in found),
+        True,
+    )
+
+
+def _ordered_pair(first: BufferStore, second: BufferStore) -> Reducer | None:
+    """argmax or argmin that takes the least index of equal values, in whatever order they come:
+
+    value = Select(old > new, old, new)
+    index = Select(old > new or (old == new and old index < new index), old index, new index)
+    """
+    for index, value in ((first, second), (second, first)):
+        a, b = index.value, value.value
+        old_index, old_value = (BufferLoad(s.buffer, s.indices) for s in (index, value))
+        if not (isinstance(a, Select) and isinstance(b, Select)):
+            continue
+        beats = b.condition
+        if type(beats) not in (GT, LT) or beats.a is not old_value:
+            continue
+        new_index, new_value = a.false_value, b.false_value
+        tie = And(EQ(old_value, new_value), LT(old_index, new_index))
+        if (
+            a.true_value is not old_index
+            or b.true_value is not old_value
+            or beats.b is not new_value
+            or a.condition is not Or(beats, tie)
+            or any(_reads(e, s.buffer) for e in (new_index, new_value) for s in (first, second))
+        ):
+            continue
+        greater = type(beats) is GT
+        return _lexicographic(index, value, new_index, new_value, greater, index is first)
+    return None
+
+
+def _lexicographic(
+    index: BufferStore,
+    value: BufferStore,
+    new_index: PrimExpr,
+    new_value: PrimExpr,
+    greater: bool,
+    index_first: bool,
+) -> Reducer:
+    def in_order(i: Any, v: Any) -> tuple[Any, Any]:
+        return (i, v) if index_first else (v, i)
+
+    def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+        (i, v), (j, w) = in_order(*old), in_order(*new)
+        beats = GT(v, w) if greater else LT(v, w)
+        keeps = Or(beats, And(EQ(v, w), LT(i, j)))
+        return in_order(Select(keeps, i, j), Select(beats, v, w))
+
+    dtype = value.buffer.dtype
+    worst = _lowest(dtype) if greater else _highest(dtype)
+    return Reducer(
+        "argmax" if greater else "argmin",
+        combine,
+        in_order(max_value(index.buffer.dtype), worst),
+        in_order((index.buffer, index.indices), (value.buffer, value.indices)),
+        in_order(new_index, new_value),
+        True,
+    )
+
+
+def _pair(first: BufferStore, second: BufferStore) -> Reducer | None:
     """``index, value = Select(old < new, ...)``: argmax or argmin."""
-    a, b = _inline_lets(first.value, lets), _inline_lets(second.value, lets)
+    a, b = first.value, second.value
     if not (isinstance(a, Select) and isinstance(b, Select)):
         return None
     for value_store, picked in ((second, b), (first, a)):

@@ -72,8 +72,12 @@ def _check(
     if reducer is None:
         refuse(
             f"the reduction of block {name} is none of those that are known (sum, product, max, "
-            "min, and, or, argmax, argmin)",
+            "min, and, or, several of them, argmax, argmin)",
             block,
+        )
+    if len({b.ndim for b, _ in reducer.buffers}) != 1:
+        refuse(
+            f"block {name} keeps its results in buffers of different numbers of dimensions", block
         )
     reducing = [f for f in loops if "reduce" in loop_uses(realize, f.loop_var)]
     for f in (*reducing, target):
