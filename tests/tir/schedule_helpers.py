@@ -491,9 +491,21 @@ def double_impl(a: T.handle, b: T.handle):
 tir.TensorIntrin.register("schedule_helpers.double", double_desc, double_impl, override=True)
 
 
+def _join(sch, rng, block, loops):
+    blocks = _blocks(sch)
+    first = int(rng.integers(len(blocks)))
+    sch.blockize(blocks[first : first + 2], bool(rng.integers(2)))
+
+
+def _cache_index(sch, rng, block, loops):
+    sch.cache_index(block, "local", int(rng.integers(3)))
+
+
 def _sampled_split(sch, rng, block, loops):
     loop = loops[rng.integers(len(loops))]
-    if rng.integers(2):
+    if not rng.integers(3):
+        sch.split(loop, sch.sample_partitioned_tile(loop, 2, 1, int(rng.integers(1, 4))))
+    elif rng.integers(2):
         sch.split(loop, sch.sample_perfect_tile(loop, int(rng.integers(1, 4)), 4))
     else:
         sch.split(loop, [None, sch.sample_categorical([1, 2, 3], [0.2, 0.3, 0.5])])
@@ -536,6 +548,8 @@ STEPS = {
     "unsafe_set_dtype": _wider,
     "tensorize": _tensorize,
     "pack_contraction": _pack,
+    "join": _join,
+    "cache_index": _cache_index,
     "sampled_split": _sampled_split,
     "sampled_place": _sampled_place,
 }

@@ -40,6 +40,7 @@ __all__ = [
     "EXPR",
     "EXTRA",
     "LOOP",
+    "LOOP_OR_BLOCKS",
     "LOOP_OR_PLACE",
     "PLACES",
     "PRIMITIVES",
@@ -195,6 +196,27 @@ class _BlockOrLoop(_Block):
         return host.resolve_block(value, what)
 
 
+class _LoopOrBlocks(_Loop):
+    """A loop, or a list of blocks."""
+
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        return LIST_OF_BLOCKS.given(host, value, what) if _is_list(value) else value
+
+    def resolve(self, host: Host, value: Any, what: str) -> Any:
+        kind = LIST_OF_BLOCKS if _is_list(value) else LOOP
+        return kind.resolve(host, value, what)
+
+    def encode(self, names: Names, value: Any) -> Any:
+        return (LIST_OF_BLOCKS if _is_list(value) else LOOP).encode(names, value)
+
+    def decode(self, names: Names, data: Any) -> Any:
+        return (LIST_OF_BLOCKS if _is_list(data) else LOOP).decode(names, data)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
+
+
 _OPERATIONS: dict[str, Any] = {c.__name__: c for c in (Add, Sub, Mul, FloorDiv, FloorMod, Min, Max)}
 
 
@@ -314,6 +336,8 @@ LOOP: Kind = _Loop()
 BLOCK_OR_LOOP: Kind = _BlockOrLoop()
 EXPR: Kind = _Expr()
 LOOP_OR_PLACE: Kind = _LoopOrPlace()
+LOOP_OR_BLOCKS: Kind = _LoopOrBlocks()
+LIST_OF_BLOCKS: Kind = _List(BLOCK)
 EXTRA: Kind = _Extra()
 
 

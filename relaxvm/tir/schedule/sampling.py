@@ -15,6 +15,7 @@ from .state import State, refuse
 __all__ = [
     "sample_categorical",
     "sample_compute_location",
+    "sample_partitioned_tile",
     "sample_perfect_tile",
 ]
 
@@ -54,6 +55,8 @@ def divisors(n: int) -> list[int]:
 
 def _draw_tile(rng: random.Random, extent: int, n: int, largest: int) -> list[int]:
     """`n` factors with product `extent`, the last at most `largest`: prime factors dealt out."""
+    if n == 1:
+        return [extent]
     inner = rng.choice([d for d in divisors(extent) if d <= largest])
     left, factors = extent // inner, [1] * (n - 1)
     p = 2
@@ -104,11 +107,48 @@ def sample_perfect_tile(
                 left //= factors[k]
             inner = extent // left
         factors[0] = extent // inner
-    elif n == 1:
-        factors = [extent]
     else:
         factors = _draw_tile(rng, extent, n, max_innermost_factor)
     return state, factors, factors
+
+
+@primitive(loop=LOOP, gives=list_of(EXPR), random=True)
+def sample_partitioned_tile(
+    state: State,
+    loop: Var,
+    n: int,
+    partition_pos: int = 0,
+    innerpart_factor: int = 1,
+    decision: Sequence[int] | None = None,
+    *,
+    rng: random.Random,
+) -> tuple[State, list[int], list[int]]:
+    """`n` factors whose product is the extent of a loop, of which those from `partition_pos` on
+    have a product that `innerpart_factor` divides. Any factors, where the extent is not a multiple
+    of it.
+
+    decision  the factors to take instead of drawing, fitted to the extent
+    """
+    f = state.loop(loop)
+    if not 0 <= partition_pos <= n or innerpart_factor < 1:
+        refuse(
+            f"partition_pos is in 0..{n} and innerpart_factor at least 1, got {partition_pos} and "
+            f"{innerpart_factor}",
+            f,
+        )
+    if decision is not None or not isinstance(f.extent, IntImm) or n < 1:
+        return sample_perfect_tile(state, loop, n, decision=decision, rng=rng)
+    extent = max(f.extent.value, 1)
+    factor = innerpart_factor if extent % innerpart_factor == 0 else 1
+    outer, inner = partition_pos, n - partition_pos
+    if inner == 0 and factor > 1:
+        refuse(f"no factor is left for innerpart_factor {innerpart_factor}", f)
+    left = extent // factor
+    parts = divisors(left)
+    whole = left if outer == 0 else 1 if inner == 0 else rng.choice(parts)
+    first = _draw_tile(rng, left // whole, outer, left) if outer else []
+    second = _draw_tile(rng, whole * factor, inner, extent) if inner else []
+    return state, [*first, *second], [*first, *second]
 
 
 @primitive(block=BLOCK, gives=LOOP_OR_PLACE, random=True)

@@ -15,6 +15,7 @@ from ..analysis import verify_well_formed
 from ..stmt import FORMULA, Block, PrimFunc
 from . import (
     cache,
+    cache_index,
     cache_place,
     decompose,
     inline,
@@ -431,6 +432,7 @@ class Schedule:
 
     sample_categorical = face(sampling.sample_categorical)
     sample_perfect_tile = face(sampling.sample_perfect_tile)
+    sample_partitioned_tile = face(sampling.sample_partitioned_tile)
     sample_compute_location = face(sampling.sample_compute_location)
 
     split = face(loops.split)
@@ -456,6 +458,7 @@ class Schedule:
     cache_read = face(cache.cache_read)
     cache_write = face(cache.cache_write)
     cache_inplace = face(cache_place.cache_inplace)
+    cache_index = face(cache_index.cache_index)
     reindex = face(reindexing.reindex)
     reindex_cache_read = face(reindexing.reindex_cache_read)
     reindex_cache_write = face(reindexing.reindex_cache_write)

@@ -12,7 +12,7 @@ from ...arith.number import number_of
 from ...arith.tree import conjuncts
 from ...ir import Add, And, IntImm, Mul, PrimExpr, Range, Var, const
 from ...ir.expr import binary, cast
-from ...ir.walk import substitute
+from ...ir.walk import substitute, walk
 from ..copies import fresh_copy
 from ..stmt import (
     Block,
@@ -23,16 +23,20 @@ from ..stmt import (
     ForKind,
     IterVar,
     MatchBufferRegion,
+    SeqStmt,
     Stmt,
+    seq,
 )
-from .bindings import covers_domain
+from .bindings import covers_domain, loop_uses
 from .boxes import iters_of
+from .dependence import check_no_bare_statements
 from .facts import facts_of
 from .intrin import TensorIntrin
 from .matching import Match
-from .primitive import BLOCK, BLOCK_OR_LOOP, LOOP, primitive
+from .places import common_place, top_child
+from .primitive import BLOCK, BLOCK_OR_LOOP, LOOP_OR_BLOCKS, primitive
 from .regions import refresh_around, with_regions
-from .state import State, free_variables, refuse
+from .state import State, free_variables, loads_of, refuse, substitute_loops
 
 __all__ = ["blockize", "tensorize"]
 
@@ -113,14 +117,18 @@ def _split_predicate(
     return made[0], made[1]
 
 
-@primitive(target=LOOP, gives=BLOCK)
-def blockize(state: State, target: Var, preserve_unit_iters: bool = True) -> tuple[State, Block]:
+@primitive(target=LOOP_OR_BLOCKS, gives=BLOCK)
+def blockize(
+    state: State, target: Var | list[Block], preserve_unit_iters: bool = True
+) -> tuple[State, Block]:
     """Make a loop and all in it a block of its own, and return that block.
 
+    target               the loop; or a list of blocks that stand one after the other, which become
+                         one block, with an axis for each loop around them that they use
     preserve_unit_iters  False: axes that the outer loops do not move are left out of the new block
 
     Raises ScheduleError unless there is one block in the loop, each of whose axes is made of outer
-    loops times a step plus inner loops.
+    loops times a step plus inner loops; or if loops around several blocks move their reduce axes.
 
         for i_0, i_1 in T.grid(8, 4):     for i_0 in range(8):
             with T.block("B"):      →         with T.block("B_o"):
@@ -129,12 +137,73 @@ def blockize(state: State, target: Var, preserve_unit_iters: bool = True) -> tup
                                                       with T.block("B"):
                                                           vi = vi_o * 4 + i_1
     """
+    if isinstance(target, list):
+        return _joined(state, target, preserve_unit_iters)
     loop = state.loop(target)
     realize, inner_loops = _single_block(state, loop)
     outer_block, made, pairs = _blockized(state, realize, loop, inner_loops, preserve_unit_iters)
     state = state.replace(loop, made, pairs)
     state = refresh_around(state, outer_block)
     return state, state.now(outer_block)
+
+
+def _joined(
+    state: State, blocks: Sequence[Block], preserve_unit_iters: bool
+) -> tuple[State, Block]:
+    """`blocks`, with the loops that hold nothing else, as one block."""
+    if not blocks:
+        refuse("blockize wants at least one block")
+    realizes = [state.realize(b) for b in blocks]
+    scope = state.scope(realizes[0])
+    for r in realizes:
+        if state.scope(r) is not scope:
+            refuse(f"block {r.block.name_hint} is in another block than the others", r.block)
+    place = common_place(state, realizes, scope).stmt
+    parts = [top_child(state, r, place) for r in realizes]
+    parent = place.body if isinstance(place, Block) else place
+    children = list(parent.seq) if isinstance(parent, SeqStmt) else [parent]
+    if not isinstance(parent, SeqStmt):
+        parts = [parent]
+    rank = [k for k, c in enumerate(children) if any(c is p for p in parts)]
+    held = [r for k in rank for r in state.child_realizes(children[k])]
+    if rank != list(range(rank[0], rank[-1] + 1)) or len(held) != len(realizes):
+        refuse("the blocks do not stand one after the other, alone in their loops", *blocks)
+    body = seq(*(children[k] for k in rank))
+    check_no_bare_statements(state, body)
+    axes: list[IterVar] = []
+    values: list[PrimExpr] = []
+    names: dict[Var, PrimExpr] = {}
+    around = state.loops_above(children[rank[0]])
+    for f in (*around, *(n for n in walk(body) if isinstance(n, For))):
+        if any(loads_of(e) for e in (f.min, f.extent)):
+            refuse(f"the range of loop {f.loop_var.name} is read from memory", f)
+    for f in around:
+        uses = {u for r in realizes for u in loop_uses(r, f.loop_var)}
+        if uses - {"spatial"}:
+            refuse(
+                f"loop {f.loop_var.name} moves reduce axes; decompose_reduction first",
+                f,
+                *blocks,
+            )
+        unit = number_of(f.extent) == 1
+        if not any(n is f.loop_var for n in walk(body)):
+            continue
+        if unit and not preserve_unit_iters:
+            names[f.loop_var] = f.min
+            continue
+        axis = Var(f"v{f.loop_var.name}", f.loop_var.dtype)
+        zero = const(0, axis.dtype)
+        axes.append(IterVar(Range.from_min_extent(zero, f.extent), axis))
+        values.append(f.loop_var if number_of(f.min) == 0 else f.loop_var - f.min)
+        names[f.loop_var] = axis if number_of(f.min) == 0 else axis + f.min
+    inner, pairs = substitute_loops(body, names)
+    name = "_".join(["outer", *(b.name_hint for b in blocks), ""])
+    made = with_regions(state, Block(tuple(axes), (), (), name, inner))
+    realize = BlockRealize(tuple(values), const(True), made)
+    kept = [*children[: rank[0]], realize, *children[rank[-1] + 1 :]]
+    state = state.replace(parent, seq(*kept), pairs)
+    state = refresh_around(state, made)
+    return state, state.now(made)
 
 
 def _blockized(
