@@ -56,23 +56,26 @@ def _solved(
     """Where `indices` over the axes are `at`: (values of the axes, conditions under which there is
     such a place in their domains). Refuses unless there is one at most.
     """
-    shifted: dict[Any, PrimExpr] = {
-        a.var: a.var + a.dom.min  # type: ignore[union-attr]
-        for a in axes
-        if number_of(a.dom.min) != 0  # type: ignore[union-attr]
-    }
-    forth = IndexMap([a.var for a in axes], [substitute(i, shifted) for i in indices])
-    try:
-        back = forth.left_inverse([a.dom.extent for a in axes])  # type: ignore[union-attr]
-    except ScheduleError:
-        shown = ", ".join(map(str, indices))
-        refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
-    values: dict[Any, PrimExpr] = {}
+    values = _plainly_solved(axes, indices, at)
+    if values is None:
+        shifted: dict[Any, PrimExpr] = {
+            a.var: a.var + a.dom.min  # type: ignore[union-attr]
+            for a in axes
+            if number_of(a.dom.min) != 0  # type: ignore[union-attr]
+        }
+        forth = IndexMap([a.var for a in axes], [substitute(i, shifted) for i in indices])
+        try:
+            back = forth.left_inverse([a.dom.extent for a in axes])  # type: ignore[union-attr]
+        except ScheduleError:
+            shown = ", ".join(map(str, indices))
+            refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
+        found = zip(axes, back.map_indices(at))
+        plain = {a.var: cast(a.var.dtype, e) for a, e in found}
+        least = {a.var: a.dom.min for a in axes}  # type: ignore[union-attr]
+        values = {v: e + least[v] if v in shifted else e for v, e in plain.items()}
     conditions: list[PrimExpr] = []
-    for a, e in zip(axes, back.map_indices(at)):
+    for a in axes:
         assert a.dom is not None
-        value = cast(a.var.dtype, e)
-        values[a.var] = value + a.dom.min if a.var in shifted else value
         conditions += [values[a.var] >= a.dom.min, values[a.var] < a.dom.min + a.dom.extent]
     for i, wanted in zip(indices, at):
         conditions.append(cast(wanted.dtype, substitute(i, values)).equal(wanted))
@@ -120,6 +123,22 @@ def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> N
             )
 
 
+def _plainly_solved(
+    axes: Sequence[IterVar], indices: Sequence[PrimExpr], at: Sequence[PrimExpr]
+) -> dict[Any, PrimExpr] | None:
+    """The values of the axes where the indices are distinct axes and numbers; else None."""
+    own = {i: w for i, w in zip(indices, at) if isinstance(i, Var)}
+    numbers = sum(isinstance(i, IntImm) for i in indices)
+    if len(own) + numbers != len(indices) or not own.keys() <= {a.var for a in axes}:
+        return None
+    values: dict[Any, PrimExpr] = {}
+    for a in axes:
+        if a.var not in own and number_of(a.dom.extent) != 1:  # type: ignore[union-attr]
+            return None
+        values[a.var] = cast(a.var.dtype, own.get(a.var, a.dom.min))  # type: ignore[union-attr]
+    return values
+
+
 @primitive(block=BLOCK)
 def compute_inline(state: State, block: Block) -> tuple[State, None]:
     """Put the expression of a block into the blocks that read its result.
@@ -135,7 +154,8 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     scope = state.scope(state.realize(block))
     allocated_in(state, scope, buffer, f"block {name} cannot be inlined: it")
     written = f"block {name} cannot be inlined: it writes {buffer.name}"
-    _solved(block.iter_vars, store.indices, store.indices, written)
+    places = [Var(f"place{k}", i.dtype) for k, i in enumerate(store.indices)]
+    axis_values, inside = _solved(block.iter_vars, store.indices, places, written)
     why = runs_everywhere(state, block)
     if why:
         refuse(f"block {name} cannot be inlined: {why}", block)
@@ -166,15 +186,17 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     def inlined(n: BufferLoad) -> PrimExpr | None:
         if n.buffer.data is not buffer.data:
             return None
-        values, inside = _solved(block.iter_vars, store.indices, n.indices, written)
+        at: dict[Any, PrimExpr] = {p: cast(p.dtype, i) for p, i in zip(places, n.indices)}
+        values = {axis: substitute(e, at) for axis, e in axis_values.items()}
         value = substitute(store.value, values)
         if plain:
             return value
         value = replace_accesses(value, simpler)
         for c in inside:
             # What nobody wrote may be anything.
-            if not analyzer.can_prove(c):
-                value = if_then_else(c, value, const(0, value.dtype))
+            condition = substitute(c, at)
+            if not analyzer.can_prove(condition):
+                value = if_then_else(condition, value, const(0, value.dtype))
         return value
 
     for r in guards:

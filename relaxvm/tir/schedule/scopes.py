@@ -94,3 +94,5 @@ class ScheduleState(State):
     def get_block_scope(self, block_sref: Path) -> BlockScope:
         """The dependencies among the blocks directly in a block."""
         return BlockScope(self, self.path(block_sref.stmt))
+
+    get_sblock_scope = get_block_scope
