@@ -5,17 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ...ir import GlobalVar, Node
+from ...ir import GlobalVar, Node, walk
 from ...ir import Var as TirVar
 from ...relax import (
     Binding,
     BindingBlock,
     DataflowBlock,
     DataflowVar,
+    FuncStructInfo,
     Function,
     If,
     MatchCast,
     SeqExpr,
+    StructInfo,
     Var,
     VarBinding,
     is_leaf,
@@ -174,10 +176,18 @@ def _bind(p: Printer, n: Binding, name: str) -> list[Piece]:
         return _branch(p, value, name, n.var)
     inferred = getattr(value, "struct_info", None) is n.var.struct_info
     if has_declared_result(value, n.var.struct_info) or (
-        inferred and not p.options.show_all_struct_info
+        inferred and (not p.options.show_all_struct_info or _binds_symbols(n.var.struct_info))
     ):
         annotation = []
     return [NL, name, *annotation, " = ", (value, 0, 0)]
+
+
+def _binds_symbols(info: StructInfo) -> bool:
+    """Whether symbols of `info` are its own: written once more they would be others."""
+    return any(
+        isinstance(part, FuncStructInfo) and any(isinstance(n, TirVar) for n in walk(part))
+        for part in walk(info)
+    )
 
 
 @prints(MatchCast)

@@ -42,7 +42,7 @@ from ...relax import (
     Var,
 )
 from ...relax.operators import Axes, DtypeParts
-from ...runtime import NDArray
+from ...runtime import Device, NDArray
 from ...tir import Buffer, BufferLoad, BufferRegion, IterVar
 from .outer import MISSING
 from .proxies import BufferFunction, DTypeFunction
@@ -94,6 +94,7 @@ VALUES: dict[type, str] = {
     np.generic: "",
     np.ndarray: "",
     NDArray: "",
+    Device: "",
     # IR
     Node: "",
     PrimExpr: "dtype astype",
@@ -263,6 +264,14 @@ class Guard:
         self.charge(total)
         return items
 
+    def _held_deeply(self, items: Any) -> None:
+        """As `held`, for a container that was made elsewhere."""
+        self.held(items)
+        for each in (items, items.values()) if type(items) is dict else (items,):
+            for item in each:
+                if type(item) in (list, tuple, dict, set, frozenset):
+                    self._held_deeply(item)
+
     # -- what
 
     def check(self, value: Any) -> None:
@@ -356,7 +365,7 @@ class Guard:
             self.gives(made)
         if id(func) in self._granted and type(made) in (list, tuple, dict, set, frozenset):
             # What the caller's own function put in may be anything.
-            self.held(made)
+            self._held_deeply(made)
         return made
 
     def operands(self, op: type[ast.operator], left: Any, right: Any) -> None:
