@@ -35,17 +35,11 @@ PAGE = "docs/tvm_names.md"
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
     "being built": {
-        "ffi": "access_path",
         "ir": "EnvFunc",
         "relax.transform": "RealizeVDevice UpdateVDevice",
-        "script.relax": "macro",
-        "script.tir": """
-            comm_reducer index_map realize call_packed q_multiply_shift q_multiply_shift_per_axis
-            llvm_lookup_intrinsic_id Ptr break_loop continue_loop
-        """,
         "te": "extern extern_primfunc scan ScanOp",
         "tir": """
-            call_packed trace Reduce Layout BijectiveLayout layout bijective_layout
+            trace Reduce Layout BijectiveLayout layout bijective_layout
         """,
         "tir.transform": """
             StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
@@ -114,13 +108,13 @@ ABSENT: dict[str, dict[str, str]] = {
     "their entries": {
         "script.tir": """
             tvm_stack_make_array tvm_stack_make_shape tvm_stack_alloca tvm_struct_get tvm_struct_set
-            tvm_tuple call_cpacked call_packed_lowered tvm_call_packed tvm_call_cpacked
+            tvm_tuple call_packed call_cpacked call_packed_lowered tvm_call_packed tvm_call_cpacked
             tvm_call_packed_lowered anylist_getitem anylist_setitem_call_packed
             tvm_throw_last_error isnullptr TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir": """
-            isnullptr lookup_param tvm_struct_get tvm_struct_set tvm_tuple tvm_throw_last_error
-            TVMBackendAllocWorkspace TVMBackendFreeWorkspace
+            call_packed isnullptr lookup_param tvm_struct_get tvm_struct_set tvm_tuple
+            tvm_throw_last_error TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir.transform": """
             LowerTVMBuiltin MakePackedAPI MakeUnpackedAPI AnnotateEntryFunc CombineContextCall

@@ -5,7 +5,7 @@ There is no boundary to another language here: an Array is a tuple, a String a t
 
 from .base import DataType as dtype
 from .base import submodules
-from .ir import Array, Map
+from .ir import AccessPath, Array, Map, access_path
 from .runtime import (
     Device,
     Module,
@@ -25,6 +25,7 @@ from .runtime import (
 from .runtime import ShapeTuple as Shape
 
 __all__ = [
+    "AccessPath",
     "Array",
     "Device",
     "Function",
@@ -34,6 +35,7 @@ __all__ = [
     "Shape",
     "String",
     "Tensor",
+    "access_path",
     "convert",
     "device",
     "dtype",

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..base import submodules
 from . import instrument, transform
+from .access_path import AccessPath
 from .equal import (
     assert_structural_equal,
     get_first_structural_mismatch,
@@ -76,6 +77,7 @@ DictAttrs = Map
 __getattr__ = submodules(__name__)
 
 __all__ = [
+    "AccessPath",
     "EQ",
     "GE",
     "GT",

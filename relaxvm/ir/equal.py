@@ -11,6 +11,7 @@ import hashlib
 from typing import Any
 
 from ..base import RelaxvmError
+from .access_path import AccessPath
 from .expr import Var
 from .leaf import leaf_codec
 from .module import GlobalVar, IRModule
@@ -47,23 +48,6 @@ def _compared_fields(cls: type[Node]) -> tuple[str, ...]:
     return tuple(f for f in fields if f != "span")
 
 
-class _Path:
-    """Where we are, as a chain of steps; turned into text only for a message."""
-
-    __slots__ = ("parent", "step")
-
-    def __init__(self, parent: _Path | None, step: str) -> None:
-        self.parent, self.step = parent, step
-
-    def __str__(self) -> str:
-        steps: list[str] = []
-        at: _Path | None = self
-        while at is not None:
-            steps.append(at.step)
-            at = at.parent
-        return "".join(reversed(steps))
-
-
 class _Comparison:
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free_vars = map_free_vars
@@ -71,11 +55,11 @@ class _Comparison:
         self.right: dict[Any, Any] = {}
         self.renamed = False
         self.equal_pairs: set[tuple[int, int]] = set()
-        self.stack: list[tuple[Any, Any, int, _Path]] = []
+        self.stack: list[tuple[Any, Any, int, AccessPath]] = []
 
-    def run(self, a: Any, b: Any) -> tuple[_Path, Any, Any] | None:
+    def run(self, a: Any, b: Any) -> tuple[AccessPath, Any, Any] | None:
         """None if equal, else the place and the two values that differ there."""
-        self.stack.append((freeze(a), freeze(b), _USE, _Path(None, "")))
+        self.stack.append((freeze(a), freeze(b), _USE, AccessPath.root()))
         while self.stack:
             x, y, mode, path = self.stack.pop()
             if x is _NEW_SCOPE:
@@ -87,14 +71,14 @@ class _Comparison:
                 return path, x, y
         return None
 
-    def step(self, a: Any, b: Any, mode: int, path: _Path) -> bool:
+    def step(self, a: Any, b: Any, mode: int, path: AccessPath) -> bool:
         if isinstance(a, Node) and isinstance(b, Node):
             return self.nodes(a, b, mode, path)
         if type(a) is tuple and type(b) is tuple:
             if len(a) != len(b):
                 return False
             for i in range(len(a) - 1, -1, -1):
-                self.stack.append((a[i], b[i], mode, _Path(path, f"[{i}]")))
+                self.stack.append((a[i], b[i], mode, path.array_item(i)))
             return True
         if isinstance(a, Map) and isinstance(b, Map):
             return self.maps(a, b, mode, path)
@@ -107,7 +91,7 @@ class _Comparison:
             return False
         return bool(value_key(a) == value_key(b)) or (_is_nan(a) and _is_nan(b))
 
-    def nodes(self, a: Node, b: Node, mode: int, path: _Path) -> bool:
+    def nodes(self, a: Node, b: Node, mode: int, path: AccessPath) -> bool:
         if type(a) is not type(b):
             return False
         if _is_variable(a):
@@ -139,10 +123,10 @@ class _Comparison:
                 inner = _REBIND if isinstance(x, Var) else _DEFINE
             elif mode == _REBIND:
                 inner = _USE
-            self.stack.append((x, y, inner, _Path(path, f".{field}")))
+            self.stack.append((x, y, inner, path.attr(field)))
         return True
 
-    def variables(self, a: Any, b: Any, mode: int, path: _Path) -> bool:
+    def variables(self, a: Any, b: Any, mode: int, path: AccessPath) -> bool:
         if a in self.left or b in self.right:
             if self.left.get(a) is b and self.right.get(b) is a:
                 return True
@@ -159,10 +143,10 @@ class _Comparison:
         self.renamed = self.renamed or a is not b
         if isinstance(a, Var):
             return a.dtype is b.dtype and a.storage_scope == b.storage_scope
-        self.stack.append((a.struct_info, b.struct_info, _DEFINE, _Path(path, ".struct_info")))
+        self.stack.append((a.struct_info, b.struct_info, _DEFINE, path.attr("struct_info")))
         return True
 
-    def maps(self, a: Map, b: Map, mode: int, path: _Path) -> bool:
+    def maps(self, a: Map, b: Map, mode: int, path: AccessPath) -> bool:
         if len(a) != len(b):
             return False
         todo = []
@@ -171,18 +155,18 @@ class _Comparison:
             if other not in b:
                 return False
             shown = key if isinstance(key, str) else getattr(key, "name", "?")
-            todo.append((value, b[other], mode, _Path(path, f"[{shown!r}]")))
+            todo.append((value, b[other], mode, path.map_item(shown)))
         self.stack.extend(reversed(todo))
         return True
 
-    def modules(self, a: IRModule, b: IRModule, path: _Path) -> bool:
+    def modules(self, a: IRModule, b: IRModule, path: AccessPath) -> bool:
         theirs = {gv.name_hint: f for gv, f in b.items()}
         if {gv.name_hint for gv in a} != set(theirs):
             return False
-        self.stack.append((a.global_infos, b.global_infos, _USE, _Path(path, ".global_infos")))
-        self.stack.append((a.attrs, b.attrs, _USE, _Path(path, ".attrs")))
+        self.stack.append((a.global_infos, b.global_infos, _USE, path.attr("global_infos")))
+        self.stack.append((a.attrs, b.attrs, _USE, path.attr("attrs")))
         for gv, function in reversed(a.items()):
-            place = _Path(path, f".functions[{gv.name_hint!r}]")
+            place = path.attr("functions").map_item(gv.name_hint)
             self.stack.append((function, theirs[gv.name_hint], _USE, place))
             # Functions may share a buffer or a variable object without sharing its renaming.
             self.stack.append((_NEW_SCOPE, _NEW_SCOPE, _USE, place))
@@ -199,21 +183,20 @@ def structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> bool:
 
 def get_first_structural_mismatch(
     lhs: Any, rhs: Any, map_free_vars: bool = False
-) -> tuple[str, Any, Any] | None:
-    """None if both are equal, else (path, value on the left, value on the right) of the first
-    difference.
-    """
+) -> tuple[AccessPath, AccessPath] | None:
+    """None if both are equal, else where they differ first, on the left and on the right."""
     found = _Comparison(map_free_vars).run(lhs, rhs)
-    return None if found is None else (str(found[0]) or "the root", found[1], found[2])
+    return None if found is None else (found[0], found[0])
 
 
 def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
     """Raise a ValueError (and AssertionError) that says the first path at which the two differ."""
-    found = get_first_structural_mismatch(lhs, rhs, map_free_vars)
+    found = _Comparison(map_free_vars).run(lhs, rhs)
     if found is not None:
         path, a, b = found
+        place = str(path).removeprefix("<root>") or "the root"
         raise StructuralMismatch(
-            f"the two differ, first at {path}:\n  left:  {_describe(a)}\n  right: {_describe(b)}"
+            f"the two differ, first at {place}:\n  left:  {_describe(a)}\n  right: {_describe(b)}"
         )
 
 

@@ -49,25 +49,27 @@ _NAMES: Mapping[str, Any] = {
 def from_source(
     program: Any,
     extra_vars: Mapping[str, Any] | None = None,
+    check_well_formed: bool = True,
     *,
     metadata: Mapping[str, Any] | None = None,
     filename: str | None = None,
 ) -> Any:
     """The module or function that `program` defines.
 
-    program     script text with one class or function in it, or a Python class or function
-    extra_vars  names that the text may use besides I, T and R
-    metadata    the large constants the text refers to; by default those that stand after it
-    filename    what errors and spans call the text
+    program            script text with one class or function in it, or a Python class or function
+    extra_vars         names that the text may use besides I, T and R
+    check_well_formed  check what was read; decorators of the text may leave it out too
+    metadata           the large constants the text refers to; by default those that stand after it
+    filename           what errors and spans call the text
     Text may come from anyone: it cannot reach files, modules or private attributes, and what it may
     compute is bounded.
     Raises ParseError, pointing at the first mistake.
     """
     extra = dict(extra_vars or {})
     if not isinstance(program, str):
-        return parse_object(program, extra, sys._getframe(1))
+        return parse_object(program, extra, sys._getframe(1), check_well_formed)
     extra.setdefault("metadata", read_metadata(program) if metadata is None else metadata)
-    return parse_text(program, _NAMES, extra, filename)
+    return parse_text(program, _NAMES, extra, filename, check_well_formed)
 
 
 parse = from_source

@@ -29,7 +29,7 @@ from ..relax import (
 from ..relax import Tuple as _Tuple
 from ..relax import const as _const
 from ..runtime import cpu, device
-from .reader import MAKERS, decorate_function, records
+from .reader import MAKERS, decorate_function, decorate_macro, records
 from .reader.records import Step, statement
 from .reader.struct_info import as_struct_info
 
@@ -62,6 +62,7 @@ __all__ = [
     "func_ret_struct_info",
     "func_ret_value",
     "function",
+    "macro",
     "match_cast",
     "output",
     "prim_value",
@@ -96,6 +97,20 @@ def _function(func: Any, options: Any) -> Any:
 
 
 function.script_language = "relax"  # type: ignore[attr-defined]
+
+
+def macro(func: Any = None, **options: Any) -> Any:
+    """Make statements that are put in place wherever a graph function calls them; what the last one
+    returns is the value of the call.
+
+    hygienic  free names mean what they mean at the definition (default), not at the call
+    """
+    if func is None:
+        return lambda f: decorate_macro(f, options)
+    return decorate_macro(func, options)
+
+
+macro.script_language = "macro"  # type: ignore[attr-defined]
 
 
 @statement

@@ -7,10 +7,12 @@ What stands for a statement (``T.block``, ``T.grid``, ``T.reads``, ...) only des
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+from .. import target as _target
 from ..base import FLOAT8_TYPES, TIRError, submodules
 from ..base import dtype as as_dtype
 from ..ir import (
@@ -49,7 +51,9 @@ from ..ir import Call as _Call
 from ..ir import Let as _Let
 from ..ir import Range as _Range
 from ..ir import cast as _cast
+from ..relax.op.index_map import IndexMap
 from ..target import Target as _Target
+from ..te import CommReducer
 from ..tir import BufferLoad, BufferRegion, IterVar
 from ..tir.op import (
     abs,
@@ -125,6 +129,8 @@ from ..tir.op import (
     popcount,
     pow,
     power,
+    q_multiply_shift,
+    q_multiply_shift_per_axis,
     reinterpret,
     ret,
     round,
@@ -221,6 +227,7 @@ float32 = DTypeFunction("float32")
 float64 = DTypeFunction("float64")
 void = DTypeFunction("void")
 handle = HandleFunction("handle")
+Ptr = handle
 
 
 def ptr(dtype: Any, storage_scope: str = "", is_size_var: Any = False) -> Var:
@@ -375,9 +382,9 @@ def allocate_const(
 
 
 @statement
-def buffer_store(buffer: Any, value: Any, indices: Any) -> records.Store:
-    """``buffer[indices] = value``"""
-    return records.Store(buffer, value, indices)
+def buffer_store(buffer: Any, value: Any, indices: Any, predicate: Any = None) -> records.Store:
+    """``buffer[indices] = value``; of a vector only the lanes where `predicate` is true."""
+    return records.Store(buffer, value, indices, predicate)
 
 
 def _dtype_of(dtype: Any) -> Any:
@@ -482,34 +489,44 @@ VALUES[_AxisFunctions] = "spatial reduce scan opaque remap S R"
 # -- loops
 
 
-def _loops(start: Any, stop: Any, kind: str, annotations: Any, thread: str = "") -> records.Loops:
+def _loops(
+    start: Any, stop: Any, kind: str, annotations: Any, thread: str = "", step: Any = None
+) -> records.Loops:
     if stop is None:
         start, stop = 0, start
-    return records.Loops((records.Loop(start, stop, kind, thread, annotations or {}),))
+    return records.Loops((records.Loop(start, stop, kind, thread, step, annotations or {}),))
 
 
 @statement
-def serial(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+def serial(
+    start: Any, stop: Any = None, *, annotations: Any = None, step: Any = None
+) -> records.Loops:
     """A loop in order."""
-    return _loops(start, stop, "serial", annotations)
+    return _loops(start, stop, "serial", annotations, step=step)
 
 
 @statement
-def parallel(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+def parallel(
+    start: Any, stop: Any = None, *, annotations: Any = None, step: Any = None
+) -> records.Loops:
     """A loop whose iterations are independent and may run at once."""
-    return _loops(start, stop, "parallel", annotations)
+    return _loops(start, stop, "parallel", annotations, step=step)
 
 
 @statement
-def vectorized(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+def vectorized(
+    start: Any, stop: Any = None, *, annotations: Any = None, step: Any = None
+) -> records.Loops:
     """A loop of constant length that becomes vector operations."""
-    return _loops(start, stop, "vectorized", annotations)
+    return _loops(start, stop, "vectorized", annotations, step=step)
 
 
 @statement
-def unroll(start: Any, stop: Any = None, *, annotations: Any = None) -> records.Loops:
+def unroll(
+    start: Any, stop: Any = None, *, annotations: Any = None, step: Any = None
+) -> records.Loops:
     """A loop that is written out."""
-    return _loops(start, stop, "unroll", annotations)
+    return _loops(start, stop, "unroll", annotations, step=step)
 
 
 @statement
@@ -555,8 +572,33 @@ def attr(node: Any, attr_key: str, value: Any) -> records.Attr:
 
 @statement
 def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> records.LetSpec:
-    """A variable with that value."""
+    """A variable with that value: ``x = T.LetStmt(1)``, ``with T.LetStmt(1) as x:``, or the
+    variable `var` made before: ``with T.LetStmt(1, var=x):``, ``T.LetStmt(1, var=x)``.
+    """
     return records.LetSpec(value, type_annotation if var is None else var)
+
+
+@statement
+def realize(buffer_slice: Any, storage_scope: str = "", condition: Any = True) -> records.Realize:
+    """Memory for a buffer that has been declared, while what follows runs. All of the buffer gets
+    memory, whatever part of it is named.
+    """
+    return records.Realize(region_of(buffer_slice), storage_scope, condition)
+
+
+realize.takes_regions = True  # type: ignore[attr-defined]
+
+
+@statement
+def break_loop() -> records.Jump:
+    """Leave the loop, as ``break`` does."""
+    return records.Jump(True)
+
+
+@statement
+def continue_loop() -> records.Jump:
+    """Go on with the next iteration, as ``continue`` does."""
+    return records.Jump(False)
 
 
 @statement
@@ -659,6 +701,47 @@ def Call(dtype: Any, op: Any, args: Any) -> PrimExpr:
     return _Call(_dtype_of(dtype), op, tuple(args))
 
 
+def comm_reducer(combiner: Any, identity: Any) -> CommReducer:
+    """A reducer as a value of attributes, such as
+    ``T.comm_reducer(lambda x, y: x + y, [T.float32(0)])``.
+
+    combiner  takes the values on the left, then those on the right; gives the combined ones
+    identity  the value, or each of the values, to start from
+    """
+    starts = [as_expr(e) for e in (identity if isinstance(identity, (list, tuple)) else [identity])]
+    names = list(inspect.signature(combiner).parameters)
+    if len(names) != 2 * len(starts):
+        raise TIRError(
+            f"T.comm_reducer: {len(starts)} values need a combiner of {2 * len(starts)} arguments, "
+            f"got {len(names)}"
+        )
+    variables = [Var(name, start.dtype) for name, start in zip(names, [*starts, *starts])]
+    combined = combiner(*variables)
+    results = combined if isinstance(combined, (list, tuple)) else [combined]
+    left, right = variables[: len(starts)], variables[len(starts) :]
+    result = [as_expr(e, start.dtype) for e, start in zip(results, starts)]
+    if len(results) != len(starts) or [e.dtype for e in result] != [e.dtype for e in starts]:
+        raise TIRError("T.comm_reducer: the combiner gives one value for each to start from")
+    return CommReducer(tuple(left), tuple(right), tuple(result), tuple(starts))
+
+
+def llvm_lookup_intrinsic_id(name: str) -> int:
+    """See `target.codegen.llvm_lookup_intrinsic_id`."""
+    return _target.codegen.llvm_lookup_intrinsic_id(name)  # type: ignore[no-any-return]
+
+
+def index_map(
+    mapping: Any, *, inverse_index_map: Any = None, index_dtype: str = "int64"
+) -> IndexMap:
+    """A map of indices as a value: ``T.index_map(lambda i, j: (i // 4, j, i % 4))``.
+
+    inverse_index_map  accepted as TVM does; what undoes a map follows from it
+    """
+    if isinstance(mapping, IndexMap):
+        return mapping
+    return IndexMap.from_func(mapping, index_dtype=index_dtype)
+
+
 def Range(begin: Any, end: Any = None) -> _Range:
     """The integers from `begin` up to `end`; from 0 to `begin` if that is all."""
     return _Range.from_min_extent(*(between(0, begin) if end is None else between(begin, end)))
@@ -713,6 +796,7 @@ __all__ = [
     "NE",
     "Not",
     "Or",
+    "Ptr",
     "Ramp",
     "Range",
     "Select",
@@ -750,6 +834,7 @@ __all__ = [
     "block_attr",
     "bool",
     "boolean",
+    "break_loop",
     "broadcast",
     "buffer",
     "buffer_store",
@@ -762,6 +847,8 @@ __all__ = [
     "ceil",
     "ceildiv",
     "clz",
+    "comm_reducer",
+    "continue_loop",
     "copysign",
     "cos",
     "cosh",
@@ -794,6 +881,7 @@ __all__ = [
     "gelu_tanh",
     "hypot",
     "if_then_else",
+    "index_map",
     "ignore_loop_partition",
     "indexdiv",
     "indexmod",
@@ -810,6 +898,7 @@ __all__ = [
     "launch_thread",
     "ldexp",
     "likely",
+    "llvm_lookup_intrinsic_id",
     "log",
     "log10",
     "log1p",
@@ -833,9 +922,12 @@ __all__ = [
     "pow",
     "power",
     "prim_func",
+    "q_multiply_shift_per_axis",
+    "q_multiply_shift",
     "ptr",
     "ramp",
     "reads",
+    "realize",
     "reinterpret",
     "ret",
     "round",

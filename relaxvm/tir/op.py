@@ -113,6 +113,8 @@ __all__ = [
     "popcount",
     "pow",
     "power",
+    "q_multiply_shift",
+    "q_multiply_shift_per_axis",
     "reinterpret",
     "ret",
     "round",
@@ -638,6 +640,36 @@ def call_llvm_intrin(dtype: str, name: Any, *args: Any) -> PrimExpr:
 def call_llvm_pure_intrin(dtype: str, name: Any, *args: Any) -> PrimExpr:
     """A call of an LLVM intrinsic that only computes its result, such as "llvm.sqrt"."""
     return _call_named("call_llvm_pure_intrin", dtype, name, args)
+
+
+def q_multiply_shift(x: Any, y: Any, q: Any, s: Any) -> PrimExpr:
+    """x * y * 2**(s - q) of fixed-point numbers, rounded to nearest, half up: the int32 `x` and
+    `y`, of which y has `q` fractional bits, multiplied in int64.
+    """
+    x, s = as_expr(x), as_expr(s)
+    left, right = max(s, const(0, s.dtype)), max(-s, const(0, s.dtype))
+    return _fixed_point(x, y, left, right, q)
+
+
+def q_multiply_shift_per_axis(
+    x: Any, y: Any, ls: Any, rs: Any, q: Any, is_lshift_required: Any, is_rshift_required: Any
+) -> PrimExpr:
+    """As `q_multiply_shift`, with a shift to the left by `ls` and one to the right by `rs`, each
+    made only where it is required.
+    """
+    x, ls, rs = as_expr(x), as_expr(ls), as_expr(rs)
+    left = Select(as_condition(is_lshift_required), ls, const(0, ls.dtype))
+    right = Select(as_condition(is_rshift_required), rs, const(0, rs.dtype))
+    return _fixed_point(x, y, left, right, q)
+
+
+def _fixed_point(x: PrimExpr, y: Any, left: PrimExpr, right: PrimExpr, q: Any) -> PrimExpr:
+    wide = as_dtype("int64").with_lanes(x.dtype.lanes)
+    value, factor, up, down, bits = (cast(wide, as_expr(e)) for e in (x, y, left, right, q))
+    shift = down + bits
+    half = shift_left(const(1, wide), shift - const(1, wide))
+    product = shift_left(value, up) * factor + half
+    return cast(x.dtype, shift_right(product, shift))
 
 
 def address_of(place: Any) -> PrimExpr:

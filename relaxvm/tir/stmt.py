@@ -44,6 +44,7 @@ from ..ir.expr import (
     PrimType,
     Ramp,
     Range,
+    Shuffle,
     StringImm,
     Var,
     as_condition,
@@ -53,7 +54,7 @@ from ..ir.expr import (
 )
 from ..ir.module import BaseFunc
 from ..ir.node import Map, Node, derive, derived, node
-from ..ir.op import Op
+from ..ir.op import INTRINSICS, Op
 from .specialize import specialize
 
 __all__ = [
@@ -161,18 +162,61 @@ class Buffer(Node):
     # Without this, Python would iterate by indexing, for ever.
     __iter__ = None
 
-    def vload(self, begin: Any, dtype: str | None = None) -> PrimExpr:
-        """A load of `lanes(dtype)` consecutive elements along the last axis."""
+    def vload(
+        self, begin: Any, dtype: str | None = None, predicate: PrimExpr | None = None
+    ) -> PrimExpr:
+        """A load of `lanes(dtype)` consecutive elements along the last axis.
+
+        predicate  a vector of bools: elements where it is false are not read and count as 0
+        """
         lanes = as_dtype(dtype).lanes if dtype is not None else 1
         *outer, last = [as_expr(b) for b in _sequence(begin)]
-        return BufferLoad(self, (*outer, last if lanes == 1 else Ramp(last, 1, lanes)))
+        last = last if lanes == 1 or last.dtype.lanes > 1 else Ramp(last, 1, lanes)
+        if predicate is None:
+            return BufferLoad(self, (*outer, last))
+        zero = const(0, self.dtype)
+        read = [
+            Call(self.dtype, INTRINSICS["if_then_else"], (wanted, BufferLoad(self, place), zero))
+            for wanted, place in self._lanes(predicate, (*outer, last))
+        ]
+        return Shuffle(tuple(read), tuple(range(len(read))))
 
-    def vstore(self, begin: Any, value: Any) -> BufferStore:
-        """A store of the vector `value` along the last axis."""
+    def vstore(self, begin: Any, value: Any, predicate: PrimExpr | None = None) -> Stmt:
+        """A store of the vector `value` along the last axis.
+
+        predicate  a vector of bools: elements where it is false are not written
+        """
         value = as_expr(value)
         *outer, last = [as_expr(b) for b in _sequence(begin)]
         lanes = value.dtype.lanes
-        return BufferStore(self, value, (*outer, last if lanes == 1 else Ramp(last, 1, lanes)))
+        last = last if lanes == 1 or last.dtype.lanes > 1 else Ramp(last, 1, lanes)
+        if predicate is None:
+            return BufferStore(self, value, (*outer, last))
+        # What is stored may change what the value reads.
+        kept, mask = Var("value", value.dtype), Var("mask", predicate.dtype)
+        stores = [
+            IfThenElse(wanted, BufferStore(self, Shuffle((kept,), (k,)), place))
+            for k, (wanted, place) in enumerate(self._lanes(mask, (*outer, last)))
+        ]
+        return LetStmt(mask, predicate, LetStmt(kept, value, SeqStmt(tuple(stores))))
+
+    def _lanes(
+        self, predicate: PrimExpr, indices: tuple[PrimExpr, ...]
+    ) -> list[tuple[PrimExpr, tuple[PrimExpr, ...]]]:
+        """Each lane of a vector access: whether it is made, and its own indices."""
+        lanes = index_lanes(indices, f"access of {self.name}")
+        if not predicate.dtype.is_bool or predicate.dtype.lanes != lanes or lanes == 1:
+            raise TIRError(
+                f"predicate of an access to {self.name}: wanted {lanes} bools, the lanes of a "
+                f"vector, got {predicate.dtype}"
+            )
+        return [
+            (
+                Shuffle((predicate,), (k,)),
+                tuple(i if i.dtype.lanes == 1 else _lane_of(i, k) for i in indices),
+            )
+            for k in range(lanes)
+        ]
 
     def access_ptr(
         self,
@@ -204,6 +248,10 @@ class Buffer(Node):
 
     def __repr__(self) -> str:
         return f"Buffer({self.name}: {self.dtype}, {self.ndim}-d)"
+
+
+def _lane_of(e: PrimExpr, k: int) -> PrimExpr:
+    return e.base + e.stride * k if isinstance(e, Ramp) else Shuffle((e,), (k,))
 
 
 def _sequence(values: Any) -> tuple[Any, ...]:

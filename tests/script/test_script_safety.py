@@ -265,7 +265,7 @@ ATTEMPTS = [
     "T.Var | None",
     "T | R",
     "range(3).start.real",
-    "(lambda: 1)()",
+    "(lambda: open)()",
     "(y := 1)",
     "A.__class__",
     "A.replace(name='b')",

@@ -172,6 +172,9 @@ class LoopWriter(TIRParser):
             with self.under(wrap), self.scope():
                 yield value
 
+    def _jump(self, node: ast.AST, value: rec.Jump | None = None) -> None:
+        self.fail(node, "break and continue stand in script text; here, write T.While and T.If")
+
     # -- what has no statement in text: the methods of `records.Step`
 
     def arg(self, place: Place, name: Any, value: Any) -> Any:

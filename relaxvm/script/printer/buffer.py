@@ -86,7 +86,9 @@ def is_plain_buffer(buffer: Buffer) -> bool:
 
 def buffer_arguments(p: Printer, buffer: Buffer, data: str = "") -> list[Piece]:
     """``(shape), "dtype"`` and, where they are not the usual ones, the other properties."""
-    out: list[Piece] = [*parens([[(e, 0, FREE)] for e in buffer.shape]), f", {quote(buffer.dtype)}"]
+    out: list[Piece] = parens([[(e, 0, FREE)] for e in buffer.shape])
+    if buffer.dtype != p.options.buffer_dtype:
+        out.append(f", {quote(buffer.dtype)}")
     if data:
         out.append(f", data={data}")
     if buffer.strides:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .marks import Marks
 from .names import Names, identifier
 
 __all__ = ["ARG", "ATTR", "DIM", "FREE", "IN", "NL", "OUT", "Options", "Piece", "Printer", "prints"]
@@ -27,7 +28,7 @@ IN = _Mark("indent the lines that follow")
 OUT = _Mark("undo one IN")
 
 # How an integer constant may be written where it stands (second argument of scalar handlers).
-FREE = 0  # loop language: int32 is a plain literal
+FREE = 0  # loop language: int32 (or Options.int_dtype) is a plain literal
 DIM = 1  # a dimension of the graph language: int64 is a plain literal
 ARG = 2  # inside a call in a dimension: no plain literal
 ATTR = 3  # a value of an attribute map: no plain literal here, but below as in FREE
@@ -63,7 +64,10 @@ class Options:
     """What the caller of `print_script` chose."""
 
     __slots__ = (
+        "buffer_dtype",
+        "float_dtype",
         "indent_spaces",
+        "int_dtype",
         "ir_prefix",
         "module_alias",
         "name",
@@ -85,6 +89,9 @@ class Options:
         module_alias: str = "cls",
         indent_spaces: int = 4,
         show_all_struct_info: bool = True,
+        int_dtype: str = "int32",
+        float_dtype: str = "void",
+        buffer_dtype: str = "void",
     ) -> None:
         self.show_meta = show_meta
         self.name = name
@@ -95,6 +102,9 @@ class Options:
         self.module_alias = module_alias
         self.indent_spaces = indent_spaces
         self.show_all_struct_info = show_all_struct_info
+        self.int_dtype = int_dtype
+        self.float_dtype = float_dtype
+        self.buffer_dtype = buffer_dtype
 
 
 class Printer:
@@ -128,6 +138,8 @@ class Printer:
         # Symbols that have a line of their own, so that plain text may refer to them.
         self.declared: set[int] = set()
         self.vdevices: tuple[Any, ...] = ()
+        # What is underlined or annotated, if anything is.
+        self.marks: Marks | None = None
 
     def is_declared(self, symbol: Any) -> bool:
         """Whether a scalar variable may be named in plain text here."""
@@ -182,6 +194,8 @@ class Printer:
                 n, first, second = piece
                 handler = handlers.get(type(n)) or handler_of(type(n))
                 made = [_unknown(n)] if handler is None else handler(self, n, first, second)
+                if self.marks is not None:
+                    made = self.marks.around(self, n, made)
                 made.reverse()
                 stack.extend(made)
             elif kind is _Mark:
@@ -205,6 +219,10 @@ class Printer:
             return "".join(self.out)
         finally:
             self.out = saved
+
+    def marked(self, n: Any, pieces: list[Piece]) -> list[Piece]:
+        """`pieces`, which are how `n` is printed where no handler of it is asked."""
+        return pieces if self.marks is None else self.marks.around(self, n, pieces)
 
     def suite(self, pieces: list[Piece]) -> list[Piece]:
         """`pieces` indented, in a scope of names of their own."""

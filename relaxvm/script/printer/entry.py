@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...base import LoadError
-from ...ir import IRModule, Map, load_json, save_json
+from ...ir import AccessPath, IRModule, Map, PrimExpr, Var, load_json, save_json, walk
 from ...relax import Function, If, SeqExpr
-from ...tir import Buffer, PrimFunc, Stmt
+from ...tir import Buffer, BufferRegion, PrimFunc, Stmt
 
 # Each of these registers the handlers of its nodes.
 from . import function, graph, module, prim_func, scalar, stmt, struct_info  # noqa: F401
-from .buffer import buffer_arguments, define_buffer
-from .core import FREE, Options, Piece, Printer
+from .buffer import buffer_arguments, declare_buffer, declare_symbols, define_buffer
+from .core import FREE, NL, Options, Piece, Printer
 from .function import function_lines, result_lines
-from .prim_func import function_name
+from .marks import Marks, decorated
+from .prim_func import function_name, prim_func_lines
 
 __all__ = ["print_script", "read_metadata", "show_script"]
 
@@ -29,7 +30,7 @@ def print_script(
     what: Any,
     *,
     show_meta: bool = False,
-    name: str = "Module",
+    name: str | None = None,
     syntax_sugar: bool = True,
     ir_prefix: str = "I",
     tir_prefix: str = "T",
@@ -37,22 +38,44 @@ def print_script(
     module_alias: str = "cls",
     indent_spaces: int = 4,
     show_all_struct_info: bool = True,
+    int_dtype: str = "int32",
+    float_dtype: str = "void",
+    buffer_dtype: str = "void",
+    verbose_expr: bool = False,
+    print_line_numbers: bool = False,
+    num_context_lines: int = -1,
+    obj_to_underline: Iterable[Any] | None = None,
+    path_to_underline: Iterable[AccessPath] | None = None,
+    obj_to_annotate: Mapping[Any, str] | None = None,
+    path_to_annotate: Mapping[AccessPath, str] | None = None,
 ) -> str:
     """`what` (a module, function, statement, expression, struct info, buffer, ...) as script text.
 
     show_meta             end with the large constants that the text only refers to, as a comment
                           that `read_metadata` reads
-    name                  the class that a module is printed as
+    name                  the class that a module, the name that a function is printed as
     syntax_sugar          use the short forms: T.grid, T.axis.remap, T.Buffer parameters, ...
     *_prefix              what I, T and R are called
     module_alias          what the module is called inside its functions
     show_all_struct_info  annotate every binding, not only those whose value does not imply it
+    int_dtype             integers of that dtype are plain numbers in loop functions
+    float_dtype           floats of that dtype are plain numbers in loop functions; "void": none are
+    buffer_dtype          the dtype that is left out of buffers; "void": none is
+    verbose_expr          before an expression or statement, the variables and buffers in it
+    print_line_numbers    number the lines
+    obj_to_underline      nodes to put ^^^ under, wherever they stand
+    path_to_underline     places to put ^^^ under, as `get_first_structural_mismatch` gives them
+    num_context_lines     with underlines: print so many lines around them only
+    *_to_annotate         nodes or places -> comments for their lines
+
+    Text of another int_dtype, float_dtype or buffer_dtype than the usual one need not read back as
+    the same IR: these drop what the reader needs to know.
     Never raises because of what the IR holds; a variable that nothing defines prints by its name.
     """
     p = Printer(
         Options(
             show_meta=show_meta,
-            name=name,
+            name=name or "Module",
             syntax_sugar=syntax_sugar,
             ir_prefix=ir_prefix,
             tir_prefix=tir_prefix,
@@ -60,23 +83,78 @@ def print_script(
             module_alias=module_alias,
             indent_spaces=indent_spaces,
             show_all_struct_info=show_all_struct_info,
+            int_dtype=int_dtype,
+            float_dtype=float_dtype,
+            buffer_dtype=buffer_dtype,
         )
     )
-    p.run(_root(p, what))
-    text = "".join(p.out).lstrip("\n")
+    p.marks = _marks(
+        what,
+        [(each, None) for each in _several(obj_to_underline)],
+        [(each, None) for each in _several(path_to_underline)],
+        (obj_to_annotate or {}).items(),
+        (path_to_annotate or {}).items(),
+    )
+    if verbose_expr and isinstance(what, (PrimExpr, Stmt, BufferRegion)):
+        p.run(_definitions(p, what))
+        p.run([] if isinstance(what, Stmt) else [NL])
+    p.run(p.marked(what, _root(p, what, name)))
+    raw = "".join(p.out)
+    text = raw.lstrip("\n")
+    shift = len(text) - len(raw)
     if isinstance(what, (IRModule, PrimFunc, Function)):
-        text = f"{_header(p)}\n\n{text}"
+        header = f"{_header(p)}\n\n"
+        text, shift = header + text, shift + len(header)
     if p.metadata:
         text = f"{text}\n\n{_footer(p)}"
-    return text
+    return decorated(
+        text, p.out, shift, p.marks, line_numbers=print_line_numbers, context=num_context_lines
+    )
 
 
-def _root(p: Printer, what: Any) -> list[Piece]:
+def _several(given: Any) -> Iterable[Any]:
+    return given if isinstance(given, (list, tuple)) else () if given is None else (given,)
+
+
+def _marks(
+    root: Any, objects: Any, paths: Any, remarks: Iterable[Any], places: Iterable[Any]
+) -> Marks | None:
+    marks = Marks()
+    for each, note in (*objects, *remarks):
+        marks.add_object(each, note)
+    for path, note in (*paths, *places):
+        marks.add_path(root, path, note)
+    return marks if marks.is_wanted else None
+
+
+def _definitions(p: Printer, what: Any) -> list[Piece]:
+    """Lines that make the variables and buffers of an expression."""
+    inside: set[Any] = set()
+    free: dict[Any, None] = {}
+    for n in walk(what):
+        if isinstance(n, (Var, Buffer)):
+            free[n] = None
+        for field in type(n)._defs_:
+            if not isinstance(n, Buffer):
+                own = getattr(n, field)
+                inside.update(own if isinstance(own, tuple) else (own,))
+    buffers = [n for n in free if isinstance(n, Buffer) and n not in inside]
+    data = {b.data for b in buffers}
+    variables = [n for n in free if isinstance(n, Var) and n not in inside and n not in data]
+    out = declare_symbols(p, variables)
+    for buffer in buffers:
+        out += [lambda buffer=buffer: declare_buffer(p, buffer)]
+    return out
+
+
+def _root(p: Printer, what: Any, name: str | None) -> list[Piece]:
     """How a node is printed that stands alone."""
     if isinstance(what, Buffer):
         return [f"{define_buffer(p, what)}: {p.T}.Buffer(", *buffer_arguments(p, what), ")"]
     if isinstance(what, Function):
-        return function_lines(p, what, function_name(what))
+        return function_lines(p, what, name or function_name(what))
+    if isinstance(what, PrimFunc):
+        return prim_func_lines(p, what, name or function_name(what))
     if isinstance(what, Stmt):
         return [(what, 1, FREE)]
     if isinstance(what, (If, SeqExpr)):

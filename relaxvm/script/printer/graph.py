@@ -29,7 +29,8 @@ from ...relax import (
     Var,
 )
 from ...relax.op.index_map import IndexMap
-from .core import DIM, FREE, Piece, Printer, comma, parens, prints
+from ...te import CommReducer
+from .core import ATTR, DIM, FREE, Piece, Printer, comma, parens, prints
 from .literal import attr_value, python_float, quote
 from .scalar import ATOM
 from .struct_info import dims
@@ -253,4 +254,21 @@ def _function(p: Printer, n: Function, _: int, __: int) -> list[Piece]:
 
 @prints(IndexMap)
 def _index_map(p: Printer, n: IndexMap, first: int, second: int) -> list[Piece]:
-    return [quote(n.text())]
+    if second != ATTR:
+        return [quote(n.text())]
+    dtypes = {v.dtype for v in n.initial_indices}
+    other = [f", index_dtype={quote(d)}" for d in dtypes if d != "int64"]
+    return [f"{p.T}.index_map({n.text()}", *other, ")"]
+
+
+@prints(CommReducer)
+def _reducer(p: Printer, n: CommReducer, first: int, second: int) -> list[Piece]:
+    p.names.push()
+    names = ", ".join(p.names.define(v, v.name) for v in (*n.lhs, *n.rhs))
+    result = (
+        parens([[(e, 0, FREE)] for e in n.result])
+        if len(n.result) > 1
+        else [(n.result[0], 0, FREE)]
+    )
+    starts = comma([(e, 0, ATTR)] for e in n.identity_element)
+    return [f"{p.T}.comm_reducer(lambda {names}: ", *result, p.names.pop, ", [", *starts, "])"]

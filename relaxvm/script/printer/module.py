@@ -45,9 +45,11 @@ def _module(p: Printer, n: IRModule, _: int, __: int) -> list[Piece]:
 
 def _member(p: Printer, name: str, function: BaseFunc) -> Any:
     if isinstance(function, Function):
-        return lambda: function_lines(p, function, name, aliases=True)
+        return lambda: p.marked(function, function_lines(p, function, name, aliases=True))
     if isinstance(function, PrimFunc):
-        return lambda: prim_func_lines(p, function, name, aliases=uses_module(function))
+        return lambda: p.marked(
+            function, prim_func_lines(p, function, name, aliases=uses_module(function))
+        )
     return lambda: [NL, f"# {name}: ", (function, 0, FREE)]
 
 

@@ -7,6 +7,7 @@ Elsewhere the node's constructor is written.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -55,7 +56,7 @@ from ...ir import (
 from ...ir.expr import binary
 from ...tir import op as tir_op
 from .core import ARG, ATTR, DIM, FREE, Piece, Printer, comma, prints
-from .literal import float_text, quote
+from .literal import float_text, python_float, quote
 
 __all__ = ["ATOM", "dtype_name", "range_end", "range_ends", "var_annotation"]
 
@@ -81,15 +82,17 @@ _BINARY: dict[type, tuple[str, int, Any, int, int]] = {
 }
 
 
-def _is_plain(n: Any, how: int) -> bool:
+def _is_plain(p: Printer, n: Any, how: int) -> bool:
+    if type(n) is FloatImm:
+        return how == FREE and n.dtype == p.options.float_dtype and math.isfinite(n.value)
     return type(n) is IntImm and (
-        (how == FREE and n.dtype == "int32") or (how == DIM and n.dtype == "int64")
+        (how == FREE and n.dtype == p.options.int_dtype) or (how == DIM and n.dtype == "int64")
     )
 
 
-def _written(n: Any, how: int) -> Any:
+def _written(p: Printer, n: Any, how: int) -> Any:
     """What the parser has in hand for an operand: the number itself where it is written plainly."""
-    return n.value if _is_plain(n, how) else n
+    return n.value if _is_plain(p, n, how) else n
 
 
 def _gives_back(function: Any, n: PrimExpr, *args: Any) -> bool:
@@ -109,7 +112,7 @@ def dtype_name(p: Printer, dtype: Any) -> str:
 def _binary(p: Printer, n: BinaryExpr, need: int, how: int) -> list[Piece]:
     sign, precedence, op, left, right = _BINARY[type(n)]
     inner = _OPERAND[how]
-    a, b = _written(n.a, inner), _written(n.b, inner)
+    a, b = _written(p, n.a, inner), _written(p, n.b, inner)
     if _gives_back(op, n, a, b):
         pieces = [(n.a, left, inner), sign, (n.b, right, inner)]
         return ["(", *pieces, ")"] if precedence < need else pieces
@@ -141,7 +144,7 @@ def _named_or_constructor(
     p: Printer, n: BinaryExpr, name: str, function: Any, how: int
 ) -> list[Piece]:
     inner = _OPERAND[how]
-    if _gives_back(function, n, _written(n.a, inner), _written(n.b, inner)):
+    if _gives_back(function, n, _written(p, n.a, inner), _written(p, n.b, inner)):
         return [f"{p.T}.{name}(", (n.a, 0, inner), ", ", (n.b, 0, inner), ")"]
     return _constructor(p, type(n).__name__, (n.a, n.b), how)
 
@@ -166,7 +169,7 @@ def _not(p: Printer, n: Not, need: int, how: int) -> list[Piece]:
 
 @prints(IntImm)
 def _int(p: Printer, n: IntImm, need: int, how: int) -> list[Piece]:
-    if _is_plain(n, how):
+    if _is_plain(p, n, how):
         text = str(n.value)
         return [f"({text})" if n.value < 0 and need > UNARY else text]
     value = str(bool(n.value)) if n.dtype.is_bool else str(n.value)
@@ -175,6 +178,9 @@ def _int(p: Printer, n: IntImm, need: int, how: int) -> list[Piece]:
 
 @prints(FloatImm)
 def _float(p: Printer, n: FloatImm, need: int, how: int) -> list[Piece]:
+    if _is_plain(p, n, how):
+        text = python_float(n.value, n.dtype)
+        return [f"({text})" if text[0] == "-" and need > UNARY else text]
     return [f"{dtype_name(p, n.dtype)}({float_text(n.value, n.dtype)})"]
 
 
@@ -239,7 +245,7 @@ def _call(p: Printer, n: Call, need: int, how: int) -> list[Piece]:
         name = op.name.removeprefix("tir.")
         function = getattr(tir_op, name, None) if INTRINSICS.get(name) is op else None
         if function is not None:
-            written = [_written(a, inner) for a in n.args]
+            written = [_written(p, a, inner) for a in n.args]
             if _gives_back(function, n, *written):
                 return [f"{p.T}.{name}(", *args, ")"]
             if _gives_back(function, n, n.dtype, *written):

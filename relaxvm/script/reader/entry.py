@@ -92,7 +92,9 @@ def decorate_macro(function: Any, options: dict[str, Any]) -> Macro:
     return parse_macro(source, node, Outer.of_function(plain), None, options)
 
 
-def parse_object(program: Any, extra: Mapping[str, Any], frame: FrameType) -> Any:
+def parse_object(
+    program: Any, extra: Mapping[str, Any], frame: FrameType, check_well_formed: bool = True
+) -> Any:
     """Parse an undecorated or decorated Python class or function as its decorator would."""
     if isinstance(program, (IRModule, BaseFunc)):
         return program
@@ -104,6 +106,7 @@ def parse_object(program: Any, extra: Mapping[str, Any], frame: FrameType) -> An
         outer = Outer.of_frame(frame).inside(module_globals).inside(extra)
         closures = {n: closure(f) for n, f in vars(program).items() if isinstance(f, FunctionType)}
         found = decoration(Evaluator(source, outer, None), node) or Decorated("module")
+        found.skip_checks(not check_well_formed)
         return parse_class(source, node, outer, None, found, closures)
     if isinstance(program, FunctionType):
         source, definition, _ = function_source(program.__code__, program.__globals__)
@@ -113,6 +116,7 @@ def parse_object(program: Any, extra: Mapping[str, Any], frame: FrameType) -> An
             raise source.error(
                 definition, "wanted a function decorated with @T.prim_func or @R.function"
             )
+        found.skip_checks(not check_well_formed)
         return parse_definition(source, definition, outer, None, found)
     raise DiagnosticError(
         f"wanted script text, a class or a function, got {type(program).__name__}: {program!r}"
@@ -135,7 +139,11 @@ def _frame_of(cls: type, frame: FrameType) -> FrameType:
 
 
 def parse_text(
-    text: str, names: Mapping[str, Any], extra: Mapping[str, Any], filename: str | None
+    text: str,
+    names: Mapping[str, Any],
+    extra: Mapping[str, Any],
+    filename: str | None,
+    check_well_formed: bool = True,
 ) -> Any:
     """The one module or function that `text` defines. Raises ParseError for anything else.
 
@@ -149,7 +157,8 @@ def parse_text(
     evaluator = Evaluator(source, Outer(known), guard)
     made: list[Any] = []
     for stmt in tree.body:
-        evaluator.at(stmt, partial(_top_level, evaluator, source, stmt, known, made))
+        read = partial(_top_level, evaluator, source, stmt, known, made, not check_well_formed)
+        evaluator.at(stmt, read)
     if len(made) != 1:
         where = tree.body[0] if tree.body else ast.Pass(lineno=1, col_offset=0)
         raise source.error(where, f"wanted one module or function, the text defines {len(made)}")
@@ -157,7 +166,12 @@ def parse_text(
 
 
 def _top_level(
-    evaluator: Evaluator, source: Source, stmt: ast.stmt, known: dict[str, Any], made: list[Any]
+    evaluator: Evaluator,
+    source: Source,
+    stmt: ast.stmt,
+    known: dict[str, Any],
+    made: list[Any],
+    unchecked: bool,
 ) -> None:
     if isinstance(stmt, (ast.Import, ast.ImportFrom)):
         _import(evaluator, stmt, known)
@@ -170,6 +184,8 @@ def _top_level(
             "wanted a class or a function decorated with @I.ir_module, @T.prim_func or @R.function",
         )
     found = decoration(evaluator, stmt)
+    if found is not None and found.language != "macro":
+        found.skip_checks(unchecked)
     outer = Outer(known)
     if isinstance(stmt, ast.ClassDef):
         if found is None or found.language != "module":

@@ -23,13 +23,15 @@ from ...base import InternalError, ParseError, Span
 from ...ir import EQ, NE, And, BaseFunc, GlobalInfo, Map, Node, Not, Or, PrimExpr, Range, Var, walk
 from ...ir.expr import binary
 from ...relax import Expr, StructInfo
+from ...relax.op.index_map import IndexMap
 from ...target import Target
+from ...te import CommReducer
 from ...tir import Buffer, BufferRegion, IterVar, if_then_else
 from ...tir import max as tir_max
 from ...tir import min as tir_min
 from .guards import UNCOUNTED, Guard, is_decorator
 from .outer import MISSING, Outer
-from .proxies import DTypeFunction
+from .proxies import DTypeFunction, Lambda, signature_of
 from .source import Source
 
 __all__ = ["Evaluator", "Hidden", "nearest"]
@@ -80,7 +82,6 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 _WHAT = {
-    ast.Lambda: "a lambda (define a function outside and call it)",
     ast.NamedExpr: "an assignment inside an expression",
     ast.Await: "await",
     ast.Yield: "yield",
@@ -420,6 +421,24 @@ class Evaluator:
             condition, self.operand(self.eval(node.body)), self.operand(self.eval(node.orelse))
         )
 
+    def _lambda(self, node: ast.Lambda) -> Lambda:
+        former = (self.source, self.outer, [*self.scopes], self.guard)
+        steps = sum(1 for _ in ast.walk(node.body))
+
+        def evaluate(values: Mapping[str, Any]) -> Any:
+            if self.guard is not None:
+                self.guard.charge(steps)
+                self.guard.visit()
+            now = (self.source, self.outer, self.scopes, self.guard)
+            self.source, self.outer, scopes, self.guard = former
+            self.scopes = [*scopes, dict(values)]
+            try:
+                return self.eval(node.body)
+            finally:
+                self.source, self.outer, self.scopes, self.guard = now
+
+        return Lambda(signature_of(node.args, self.eval), evaluate)
+
     # -- text and comprehensions
 
     def _joined(self, node: ast.JoinedStr) -> str:
@@ -547,7 +566,13 @@ class Evaluator:
 
     def _check_symbols(self, node: ast.AST, value: Node, what: str) -> None:
         """Refuse scalar variables that no name of the script leads to: text cannot say which."""
-        free = {v: None for v in walk(value) if isinstance(v, Var)}
+        nodes = list(walk(value))
+        free = {v: None for v in nodes if isinstance(v, Var)}
+        for n in nodes:
+            if isinstance(n, (CommReducer, IndexMap)):
+                for own in (getattr(n, field) for field in n._defs_):
+                    for v in own:
+                        free.pop(v, None)
         if free:
             for scope in self.scopes:
                 for known in scope.values():
@@ -560,7 +585,10 @@ class Evaluator:
 
 
 # IR that the text form can write as the value of an attribute.
-_REMARKS = (PrimExpr, Range, IterVar, Buffer, BufferRegion, Target, GlobalInfo, StructInfo, Expr)
+_REMARKS = (
+    PrimExpr, Range, IterVar, Buffer, BufferRegion, Target, GlobalInfo, StructInfo, Expr,
+    CommReducer, IndexMap,
+)  # fmt: skip
 
 _TABLE: dict[type[ast.AST], Callable[[Evaluator, Any], Any]] = {
     ast.Constant: Evaluator._constant,
@@ -578,6 +606,7 @@ _TABLE: dict[type[ast.AST], Callable[[Evaluator, Any], Any]] = {
     ast.BoolOp: Evaluator._logical,
     ast.Compare: Evaluator._compare,
     ast.IfExp: Evaluator._if_expression,
+    ast.Lambda: Evaluator._lambda,
     ast.JoinedStr: Evaluator._joined,
     ast.FormattedValue: Evaluator._formatted,
     ast.ListComp: Evaluator._comprehension,

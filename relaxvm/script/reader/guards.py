@@ -45,7 +45,7 @@ from ...relax.operators import Axes, DtypeParts
 from ...runtime import Device, NDArray
 from ...tir import Buffer, BufferLoad, BufferRegion, IterVar
 from .outer import MISSING
-from .proxies import BufferFunction, DTypeFunction
+from .proxies import BufferFunction, DTypeFunction, Lambda
 from .records import Record
 
 __all__ = ["SAFE_BUILTINS", "VALUES", "Guard", "is_decorator", "is_value", "offered"]
@@ -121,6 +121,7 @@ VALUES: dict[type, str] = {
     Record: "",
     DTypeFunction: "dtype",
     BufferFunction: "",
+    Lambda: "",
 }
 
 _CONTAINERS = frozenset((tuple, list, dict, set, frozenset, str, bytes))

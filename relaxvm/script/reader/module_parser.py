@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...ir import BaseFunc, GlobalVar, IRModule
-from ...relax import ObjectStructInfo
+from ...relax import ExternFunc, ObjectStructInfo
 from .checks import check_function, check_module
 from .evaluate import Evaluator
 from .guards import Guard
 from .outer import Outer
-from .proxies import Macro
+from .proxies import Macro, signature_of
 from .records import ModuleAttrs, ModuleGlobalInfos, only_describing
 from .relax_parser import RelaxParser
 from .source import Source
@@ -33,7 +33,8 @@ def parse_macro(
     unknown = options.keys() - {"hygienic"}
     if unknown:
         raise source.error(node, f"T.macro has no option {', '.join(unknown)}; it has hygienic")
-    return Macro(source, node, outer, guard, bool(options.get("hygienic", True)))
+    signature = signature_of(node.args, Evaluator(source, outer, guard).eval)
+    return Macro(source, node, outer, guard, bool(options.get("hygienic", True)), signature)
 
 
 @only_describing()
@@ -131,10 +132,16 @@ class _ModuleParser(Evaluator):
         if isinstance(stmt, ast.Expr):
             self._declaration(stmt)
             return
+        if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
+            value = self.eval(stmt.value)
+            if isinstance(value, ExternFunc) and len(stmt.targets) == 1:
+                self.names.externs[stmt.targets[0].id] = value
+                self.define(stmt.targets[0].id, value)
+                return
         self.fail(
             stmt,
             "a module class holds functions decorated with @T.prim_func or @R.function, "
-            "I.module_attrs and I.module_global_infos",
+            "I.module_attrs, I.module_global_infos and names of R.ExternFunc",
         )
 
     def _definition(self, node: ast.FunctionDef) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import copy
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...base import DataType, TIRError
@@ -14,10 +18,13 @@ __all__ = [
     "BufferFunction",
     "DTypeFunction",
     "HandleFunction",
+    "Lambda",
     "Macro",
+    "bound_arguments",
     "make_buffer",
     "renamed_buffer",
     "renamed_var",
+    "signature_of",
 ]
 
 # The name of a buffer or variable that script text has not named yet.
@@ -73,6 +80,9 @@ class HandleFunction(DTypeFunction):
         if isinstance(dtype, DTypeFunction):
             dtype = dtype.dtype
         return Var(UNNAMED["var"], PointerType(PrimType(as_dtype(dtype)), storage_scope))
+
+    def __getitem__(self, keys: Any) -> Var:
+        return self(*keys) if isinstance(keys, tuple) else self(keys)
 
 
 def make_buffer(
@@ -178,18 +188,84 @@ class BufferFunction:
         return "T.Buffer"
 
 
+class Lambda:
+    """A lambda of script text; the evaluator it stands in evaluates it, with the names it saw."""
+
+    def __init__(
+        self, signature: inspect.Signature, evaluate: Callable[[Mapping[str, Any]], Any]
+    ) -> None:
+        self.__signature__ = signature
+        self._evaluate = evaluate
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        """The value of its body."""
+        return self._evaluate(bound_arguments(self.__signature__, args, keywords))
+
+    def __repr__(self) -> str:
+        return f"lambda {str(self.__signature__)[1:-1]}: ..."
+
+
 class Macro:
     """Statements under a name, put in place where script text calls them. Made by ``T.macro``.
 
     guard  what they may do: that of the text they stand in
     """
 
-    def __init__(self, source: Any, node: Any, outer: Any, guard: Any, hygienic: bool) -> None:
+    def __init__(
+        self,
+        source: Any,
+        node: Any,
+        outer: Any,
+        guard: Any,
+        hygienic: bool,
+        signature: inspect.Signature,
+    ) -> None:
         self.source = source
         self.node = node
         self.outer = outer
         self.guard = guard
         self.hygienic = hygienic
+        self.signature = signature
+        # The object whose method it is, if it is one.
+        self.first: tuple[Any, ...] = ()
+
+    def __get__(self, owner: Any, cls: Any = None) -> Any:
+        """As a method: the macro with its first argument given."""
+        if owner is None:
+            return self
+        bound = copy.copy(self)
+        bound.first = (owner,)
+        return bound
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        raise TIRError(f"macro {self.node.name} can be called only as a statement of a T.prim_func")
+        raise TIRError(f"macro {self.node.name} can be called only inside a script function")
+
+
+def signature_of(a: ast.arguments, evaluate: Callable[[ast.expr], Any]) -> inspect.Signature:
+    """The parameters that a definition or a lambda declares; defaults are evaluated once, here."""
+    kinds = inspect.Parameter
+    plain = [*a.posonlyargs, *a.args]
+    defaults = [None] * (len(plain) - len(a.defaults)) + list(a.defaults)
+    made: list[inspect.Parameter] = []
+
+    def add(arg: ast.arg, kind: Any, default: ast.expr | None = None) -> None:
+        value = kinds.empty if default is None else evaluate(default)
+        made.append(kinds(arg.arg, kind, default=value))
+
+    for i, (arg, default) in enumerate(zip(plain, defaults)):
+        only = i < len(a.posonlyargs)
+        add(arg, kinds.POSITIONAL_ONLY if only else kinds.POSITIONAL_OR_KEYWORD, default)
+    if a.vararg is not None:
+        add(a.vararg, kinds.VAR_POSITIONAL)
+    for arg, default in zip(a.kwonlyargs, a.kw_defaults):
+        add(arg, kinds.KEYWORD_ONLY, default)
+    if a.kwarg is not None:
+        add(a.kwarg, kinds.VAR_KEYWORD)
+    return inspect.Signature(made)
+
+
+def bound_arguments(signature: inspect.Signature, args: Any, keywords: Any) -> dict[str, Any]:
+    """Each parameter's value. Raises TypeError if the arguments do not fit."""
+    bound = signature.bind(*args, **keywords)
+    bound.apply_defaults()
+    return dict(bound.arguments)

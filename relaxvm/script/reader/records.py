@@ -33,6 +33,7 @@ __all__ = [
     "Eval",
     "FuncAttr",
     "Init",
+    "Jump",
     "LaunchThread",
     "LetSpec",
     "Loop",
@@ -44,6 +45,7 @@ __all__ = [
     "ModuleGlobalInfos",
     "Output",
     "Reads",
+    "Realize",
     "Record",
     "Remap",
     "Step",
@@ -140,6 +142,7 @@ class Loop(Record):
     stop: Any
     kind: str
     thread: str = ""
+    step: Any = None
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -307,6 +310,24 @@ class LetSpec(Record):
 
 
 @dataclass(eq=False)
+class Realize(Record):
+    """``T.realize(region, scope, condition)``"""
+
+    shown = "T.realize"
+    region: Any
+    scope: str
+    condition: Any
+
+
+@dataclass(eq=False)
+class Jump(Record):
+    """``T.break_loop()``, ``T.continue_loop()``"""
+
+    shown = "a jump"
+    leaves: bool
+
+
+@dataclass(eq=False)
 class Eval(Record):
     """``T.evaluate(value)``"""
 
@@ -322,6 +343,7 @@ class Store(Record):
     buffer: Any
     value: Any
     indices: Any
+    predicate: Any = None
 
 
 @dataclass(eq=False)

@@ -36,7 +36,7 @@ from ...relax.expr import joined_branches
 from . import records as rec
 from .evaluate import Hidden
 from .outer import MISSING
-from .proxies import UNNAMED, renamed_var
+from .proxies import UNNAMED, Lambda, renamed_var
 from .relax_values import Body, FunctionSymbols, RelaxValues, called_name
 from .statements import Decorated, ModuleNames, decoration
 from .struct_info import as_struct_info
@@ -148,10 +148,10 @@ class RelaxParser(RelaxValues):
         if not isinstance(target, ast.Name):
             self.fail(target, "wanted a name or a tuple of names on the left")
         name = target.id
-        if isinstance(value, ModuleNames):
+        if isinstance(value, (ModuleNames, Lambda)):
             self.define(name, value)
             return
-        if isinstance(value, TirVar) and value.name == UNNAMED["var"]:
+        if isinstance(value, TirVar) and (value.name == UNNAMED["var"] or _is_new_symbol(node)):
             self.define(name, self._declared_symbol(target, value))
             return
         if isinstance(value, rec.MatchCastSpec):
@@ -445,6 +445,12 @@ def _bound_names(stmt: ast.stmt) -> list[str]:
     return [n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
 
 
+def _is_new_symbol(node: ast.stmt) -> bool:
+    """Whether a statement is ``n = T.Var("n", "int64")``."""
+    value = getattr(node, "value", None)
+    return isinstance(value, ast.Call) and called_name(value) in ("Var", "SizeVar")
+
+
 def _mentions(function: Function, var: Var) -> bool:
     return any(n is var for n in walk(function.body))
 
@@ -457,5 +463,7 @@ RelaxParser.statements = {
     ast.With: RelaxParser._with,
     ast.Return: RelaxParser._return,
     ast.Pass: RelaxParser._pass,
+    ast.Nonlocal: RelaxParser.captured,
+    ast.Global: RelaxParser.captured,
     ast.FunctionDef: RelaxParser._nested,
 }

@@ -45,7 +45,7 @@ from . import records as rec
 from .evaluate import Evaluator
 from .guards import Guard, is_value, offered
 from .outer import MISSING, Outer
-from .proxies import DTypeFunction
+from .proxies import DTypeFunction, Macro
 from .source import Source
 from .statements import FunctionParser, ModuleNames
 from .struct_info import Maker, Symbols, as_struct_info, dimension_text
@@ -126,19 +126,27 @@ class _OnlyValues(Outer):
 
 
 def declared_symbols(function: ast.AST) -> dict[str, str]:
-    """The names that are bound by ``n = T.int64()`` in a function, and the dtypes."""
+    """The names that are bound by ``n = T.int64()`` or ``n = T.Var("n", "int64")`` in a function,
+    and the dtypes.
+    """
     found: dict[str, str] = {}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
         func = node.value.func
-        if not isinstance(func, ast.Attribute) or node.value.args or node.value.keywords:
+        if not isinstance(func, ast.Attribute):
             continue
-        if not _SCALAR_DTYPE.fullmatch(func.attr):
+        dtype = func.attr
+        if dtype in ("Var", "SizeVar"):
+            given = [*node.value.args[1:], *(k.value for k in node.value.keywords)]
+            dtype = getattr(given[-1], "value", None) if given else "int32"
+        elif node.value.args or node.value.keywords:
+            continue
+        if not isinstance(dtype, str) or not _SCALAR_DTYPE.fullmatch(dtype):
             continue
         for target in node.targets:
             if isinstance(target, ast.Name):
-                found[target.id] = func.attr
+                found[target.id] = dtype
     return found
 
 
@@ -266,6 +274,8 @@ class RelaxValues(FunctionParser):
             if self.guard is None:
                 return build(*args, **keywords)
             return self.guard.call(build, args, keywords)
+        if isinstance(func, Macro):
+            return self.expand(node, func, args, keywords)
         args = [_widest(a) for a in args]
         keywords = {k: _widest(v) for k, v in keywords.items()}
         if isinstance(func, GlobalVar):

@@ -15,22 +15,25 @@ from ...relax import BlockBuilder
 from .evaluate import Evaluator, nearest
 from .guards import Guard
 from .outer import MISSING, Outer
+from .proxies import Macro, bound_arguments
 from .records import MetaVar, Record
 from .source import Source
 
 __all__ = ["Decorated", "FunctionParser", "ModuleNames", "decoration"]
 
+# Macros put in place by one function, nested or not; a macro that calls itself stops here.
+_MOST_MACROS = 10_000
+_DEEPEST_MACRO = 40
+
 _UNSUPPORTED = {
     ast.Try: "try",
     ast.ClassDef: "a class inside a function",
     ast.Delete: "del",
-    ast.Global: "global",
-    ast.Nonlocal: "nonlocal",
     ast.Import: "import",
     ast.ImportFrom: "import",
     ast.Raise: "raise (use assert)",
-    ast.Break: "break (use a condition)",
-    ast.Continue: "continue (use a condition)",
+    ast.Break: "break",
+    ast.Continue: "continue",
     ast.AsyncFor: "async for",
     ast.AsyncWith: "async with",
     ast.AsyncFunctionDef: "async def",
@@ -49,6 +52,11 @@ class Decorated:
     language: str
     options: dict[str, Any] = field(default_factory=dict)
     node: ast.expr | None = None
+
+    def skip_checks(self, skip: bool) -> None:
+        """What is made is not checked, whatever the decorator says."""
+        if skip:
+            self.options["check_well_formed"] = False
 
 
 def decoration(
@@ -80,6 +88,8 @@ class ModuleNames:
         # What a call of a loop function gives, by name.
         self.return_dtypes: dict[str, Any] = {}
         self.global_infos: dict[str, Any] = {}
+        # Packed functions that have a name in the class.
+        self.externs: dict[str, Any] = {}
         # Loop functions that the text of graph functions adds to the module.
         self.added: BlockBuilder | None = None
 
@@ -118,6 +128,8 @@ class FunctionParser(Evaluator):
         super().__init__(source, outer, guard)
         self.node = node
         self.module = module
+        self._macros = 0
+        self._macro_depth = 0
         if module is not None:
             self.scopes[0].update(module.global_vars)
             self.scopes[0]["cls"] = module
@@ -181,8 +193,48 @@ class FunctionParser(Evaluator):
     def attribute(self, value: Any, name: str) -> Any:
         """``value.name``; of the module, only its functions."""
         if isinstance(value, ModuleNames):
-            return value.global_vars.get(name, MISSING)
+            return value.global_vars.get(name, value.externs.get(name, MISSING))
         return super().attribute(value, name)
+
+    def captured(self, node: ast.Nonlocal | ast.Global) -> None:
+        """``nonlocal x`` makes Python keep x for annotations; here x is visible anyway."""
+        for name in node.names:
+            self.eval(ast.copy_location(ast.Name(name, ast.Load()), node))
+
+    def expand(
+        self, node: ast.Call, macro: Macro, args: list[Any], keywords: dict[str, Any]
+    ) -> Any:
+        """Put the statements of a macro in place. Gives what its last statement returns, if that is
+        a return of the graph language.
+        """
+        self._macros += 1
+        if self._macros > _MOST_MACROS or self._macro_depth >= _DEEPEST_MACRO:
+            self.fail(
+                node, f"macro {macro.node.name} is put in place too often; does it call itself?"
+            )
+        try:
+            values = bound_arguments(macro.signature, [*macro.first, *args], keywords)
+        except TypeError as error:
+            self.fail(node, f"macro {macro.node.name}: {error}")
+        former = (self.source, self.outer, self.scopes, self.guard)
+        self._macro_depth += 1
+        self.source, self.guard = macro.source, macro.guard
+        if macro.hygienic:
+            self.outer, self.scopes = macro.outer, [dict(self.scopes[0])]
+        try:
+            with self.scope():
+                for name, value in values.items():
+                    self.define(name, value)
+                *most, last = macro.node.body
+                for stmt in most:
+                    self.statement(stmt)
+                if isinstance(last, ast.Return) and self.language == "R":
+                    return None if last.value is None else self.eval(last.value)
+                self.statement(last)
+        finally:
+            self.source, self.outer, self.scopes, self.guard = former
+            self._macro_depth -= 1
+        return None
 
     def misplaced(self, node: ast.AST, record: Any) -> NoReturn:
         """Refuse a record where it means nothing."""

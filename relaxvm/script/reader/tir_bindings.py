@@ -38,12 +38,13 @@ from . import records as rec
 from .proxies import (
     UNNAMED,
     DTypeFunction,
+    Lambda,
     renamed_buffer,
     renamed_var,
 )
 from .statements import ModuleNames
 from .tir_expressions import TIRExpressions
-from .tir_suite import Frame, between, flat_numbers, region_of, vector_indices
+from .tir_suite import Frame, between, flat_numbers, region_of, vector_indices, with_memory
 
 __all__ = ["BINDINGS", "NAMED", "TIRBindings"]
 
@@ -101,7 +102,7 @@ class TIRBindings(TIRExpressions):
             self.define(name, renamed_var(value, name))
         elif isinstance(value, Var) and not self.is_bound(value):
             self.define(name, value)
-        elif isinstance(value, (str, ModuleNames)):
+        elif isinstance(value, (str, ModuleNames, Lambda)):
             self.define(name, value)
         elif isinstance(value, (PrimExpr, int, float, BufferRegion, IterVar)) or hasattr(
             value, "__prim_expr__"
@@ -285,12 +286,9 @@ class TIRBindings(TIRExpressions):
         self.define(name, buffer)
 
         def wrap(body: Stmt) -> Stmt:
-            declared = DeclBuffer(buffer, body, span)
-            if not value.allocates:
-                return declared
-            return Allocate(
-                buffer.data, buffer.dtype, buffer.shape, const(True), declared, Map(), span
-            )
+            if value.allocates:
+                return with_memory(buffer, body, span)
+            return DeclBuffer(buffer, body, span)
 
         return wrap
 
@@ -343,6 +341,15 @@ class TIRBindings(TIRExpressions):
         expr = self.expression(node, value.value, var.dtype)
         self.define(name, var)
         return lambda body: LetStmt(var, expr, body, span)
+
+    def _let_unnamed(self, value: rec.LetSpec, node: ast.AST) -> Callable[[Stmt], Stmt]:
+        """The value of a variable that has been made before, or of one that nothing names."""
+        if isinstance(value.var, Var) and value.var.name != UNNAMED["var"]:
+            var, span = value.var, self.span(node)
+            expr = self.expression(node, value.value, var.dtype)
+            return lambda body: LetStmt(var, expr, body, span)
+        with self.scope():
+            return self._let_spec("v", value, node)
 
     def _bind_env_thread(self, name: str, value: rec.EnvThread, node: ast.AST) -> None:
         self.define(name, IterVar(None, Var(name, value.dtype), "thread", value.tag))

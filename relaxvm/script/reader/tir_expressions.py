@@ -37,7 +37,7 @@ from .proxies import (
 )
 from .source import Source
 from .statements import FunctionParser, ModuleNames
-from .tir_suite import Frame, between, vector_indices
+from .tir_suite import Frame, Jumps, between, vector_indices
 
 __all__ = ["TIRExpressions"]
 
@@ -63,10 +63,10 @@ class TIRExpressions(FunctionParser, StmtWriter):
         self.loops: dict[Var, Range] = {}
         # Views of pointers made by T.allocate, for programs that index the pointer itself.
         self.views: dict[Var, Buffer] = {}
+        # Loops around the place.
+        self.jumps: list[Jumps] = []
         self._seen: dict[int, Any] = {}
         self.has_block = False
-        self.macros = 0
-        self.macro_depth = 0
 
     # -- suites
 

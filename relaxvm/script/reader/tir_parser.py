@@ -14,6 +14,7 @@ from typing import Any
 
 from ...base import Span
 from ...ir import (
+    IntImm,
     Map,
     PrimExpr,
     PrimType,
@@ -21,21 +22,30 @@ from ...ir import (
     StringImm,
     Var,
     const,
+    walk,
 )
 from ...tir import (
+    Allocate,
     AssertStmt,
     AttrStmt,
     Block,
     BlockRealize,
     Buffer,
+    BufferStore,
+    DeclBuffer,
     Evaluate,
     For,
     IfThenElse,
     IterVar,
+    LetStmt,
     PrimFunc,
     Stmt,
     While,
+    ceildiv,
+    decl_buffer,
+    if_then_else,
     ret,
+    seq,
 )
 from ...tir.analysis import get_block_read_write_region
 from ...tir.stmt_writer import Suite
@@ -49,13 +59,9 @@ from .proxies import (
 )
 from .statements import Decorated
 from .tir_bindings import NAMED, TIRBindings
-from .tir_suite import Frame, between, region_of
+from .tir_suite import Frame, Jumps, between, region_of, with_memory
 
 __all__ = ["TIRParser"]
-
-# Macros put in place by one function, nested or not; a macro that calls itself stops here.
-_MOST_MACROS = 10_000
-_DEEPEST_MACRO = 40
 
 
 class TIRParser(TIRBindings):
@@ -151,11 +157,31 @@ class TIRParser(TIRBindings):
 
     # -- statements
 
+    def statement(self, node: ast.stmt) -> None:
+        """Parse one statement; what follows a jump runs only if the jump was not made."""
+        jumps = self.jumps[-1] if self.jumps else None
+        before = 0 if jumps is None else jumps.count
+        super().statement(node)
+        if jumps is not None and jumps.count != before:
+            self.suite.open(jumps.guarded)
+
+    def _jump(self, node: ast.AST, value: rec.Jump | None = None) -> None:
+        leaves = isinstance(node, ast.Break) if value is None else value.leaves
+        what = "break" if leaves else "continue"
+        if not self.jumps:
+            self.fail(node, f"{what} stands inside a loop")
+        jumps = self.jumps[-1]
+        if jumps.frames != len(self.frames):
+            self.fail(node, f"{what} does not leave a block; put the loop inside the block")
+        jumps.count += 1
+        jumps.leaves = jumps.leaves or leaves
+        self.emit(jumps.set(Jumps.LEAVE if leaves else Jumps.NEXT, self.span(node)))
+
     def _expression_statement(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Call):
             func = self.eval(node.value.func)
             if isinstance(func, Macro):
-                self._expand(node.value, func)
+                self.expand(node.value, func, *self.arguments(node.value))
                 return
             args, keywords = self.arguments(node.value)
             value = self.apply(node.value, func, args, keywords)
@@ -219,6 +245,11 @@ class TIRParser(TIRBindings):
         if not isinstance(value.buffer, Buffer):
             self.fail(node, f"T.buffer_store: wanted a buffer, got {type(value.buffer).__name__}")
         indices = value.indices if isinstance(value.indices, (tuple, list)) else (value.indices,)
+        if value.predicate is not None:
+            stored = self.expression(node, value.value, value.buffer.dtype)
+            mask = self.expression(node, value.predicate)
+            self.emit(value.buffer.vstore(indices, stored, mask).replace(span=self.span(node)))
+            return
         self._emit_store(node, value.buffer, tuple(indices), value.value)
 
     def _do_wrap(self, node: ast.AST, value: rec.Attr | rec.Assert | rec.LaunchThread) -> None:
@@ -238,8 +269,25 @@ class TIRParser(TIRBindings):
                 self._message(node, value.message),
             )
             return lambda body: AssertStmt(condition, message, body, span)
-        if isinstance(value, rec.LaunchThread) and isinstance(value.thread, IterVar):
-            return self._launched(value.thread, self.expression(node, value.extent), node)
+        if isinstance(value, rec.LaunchThread):
+            thread, extent = value.thread, self.expression(node, value.extent)
+            if isinstance(thread, str):
+                thread = IterVar(
+                    None, Var(thread.replace(".", "_"), extent.dtype), "thread", thread
+                )
+            if isinstance(thread, IterVar):
+                return self._launched(thread, extent, node)
+        if isinstance(value, rec.LetSpec):
+            return self._let_unnamed(value, node)
+        if isinstance(value, rec.Realize):
+            buffer, given = value.region.buffer, value.condition
+            condition = const(given) if isinstance(given, bool) else self._condition(node, given)
+            if value.scope not in ("", buffer.scope()):
+                self.fail(node, f"buffer {buffer.name} is declared in scope {buffer.scope()!r}")
+            return lambda body: Allocate(
+                buffer.data, buffer.dtype, buffer.shape, condition, DeclBuffer(buffer, body, span),
+                Map(), span,
+            )  # fmt: skip
         self.misplaced(node, value)
 
     def _condition(self, node: ast.AST, value: Any) -> PrimExpr:
@@ -260,11 +308,12 @@ class TIRParser(TIRBindings):
         self.suite.open(lambda body: AssertStmt(condition, message, body, span))
 
     def _return(self, node: ast.Return) -> None:
-        if node.value is None:
-            self.fail(node, "return needs a value; a loop function that ends gives none")
-        self.emit(
-            Evaluate(ret(self.expression(node.value, self.eval(node.value))), self.span(node))
-        )
+        value: PrimExpr = const(0)
+        if node.value is not None:
+            value = self.expression(node.value, self.eval(node.value))
+        elif self.node.returns is not None and self.return_type() is not None:
+            self.fail(node, "return needs a value: the function is declared to give one")
+        self.emit(Evaluate(ret(value), self.span(node)))
 
     def _pass(self, node: ast.Pass) -> None:
         """Nothing."""
@@ -312,39 +361,47 @@ class TIRParser(TIRBindings):
         if node.orelse:
             self.fail(node.orelse[0], "else after while is not in the language")
         condition = self._condition(node.test, self.eval(node.test))
-        self.emit(While(condition, self.body(node.body), self.span(node)))
+        span, jumps = self.span(node), Jumps(len(self.frames))
+
+        def wrap(body: Stmt) -> Stmt:
+            if not jumps.count:
+                return While(condition, body, span)
+            body = jumps.iteration(body)
+            if not jumps.leaves:
+                return While(condition, with_memory(jumps.state, body, span), span)
+            # The condition is not looked at any more once the loop has been left.
+            holds = if_then_else(jumps.goes_on(), condition, const(False))
+            loop = seq(jumps.set(Jumps.GO_ON), While(holds, body, span))
+            return with_memory(jumps.state, loop, span)
+
+        with self.under(wrap), self.scope(), self.jumping(jumps):
+            for stmt in node.body:
+                self.statement(stmt)
 
     def _for(self, node: ast.For) -> None:
         if node.orelse:
             self.fail(node.orelse[0], "else after for is not in the language")
         loops = self._loops(node.iter)
-        targets = (
-            list(node.target.elts)
-            if isinstance(node.target, (ast.Tuple, ast.List))
-            else [node.target]
-        )
-        names = []
-        for target in targets:
-            if not isinstance(target, ast.Name):
-                self.fail(target, "a loop variable is a name")
-            names.append(target.id)
-        if len(names) != len(loops):
-            self.fail(
-                node.target, f"{len(loops)} loops need {len(loops)} variables, got {len(names)}"
-            )
-        if len(set(names)) != len(names):
-            self.fail(node.target, "a loop variable appears twice")
-        with self.nest(node.iter, names, loops, self.span(node)):
+        names = self._loop_names(node.target, len(loops))
+        with self.nest(node.iter, names, loops, self.span(node)) as values:
+            self._name_parts(node.target, values, self._name_loop)
             for stmt in node.body:
                 self.statement(stmt)
 
     @contextlib.contextmanager
     def nest(
         self, node: ast.AST, names: Sequence[str], loops: Sequence[rec.Loop], span: Span
-    ) -> Iterator[list[Var]]:
-        """Loops around what is written inside; gives their variables."""
+    ) -> Iterator[list[PrimExpr]]:
+        """Loops around what is written inside; gives what their names stand for."""
+        made: list[Var] = []
+        values: list[PrimExpr] = []
+        jumps = Jumps(len(self.frames))
 
         def wrap(body: Stmt) -> Stmt:
+            if jumps.leaves:
+                return self._left_early(node, loops, made, jumps.iteration(body), jumps, span)
+            if jumps.count:
+                body = with_memory(jumps.state, jumps.iteration(body), span)
             for var, loop in zip(reversed(made), reversed(loops)):
                 dom = self.loops.pop(var)
                 thread = None
@@ -354,21 +411,87 @@ class TIRParser(TIRBindings):
                 body = For(var, dom.min, dom.extent, loop.kind, body, thread, notes, span)
             return body
 
-        made: list[Var] = []
-        with self.under(wrap), self.scope():
+        with self.under(wrap), self.scope(), self.jumping(jumps):
             for name, loop in zip(names, loops):
-                made.append(self._loop(node, name, loop))
-            yield made
+                var, value = self._loop(node, name, loop)
+                made.append(var)
+                values.append(value)
+            yield values
+
+    @contextlib.contextmanager
+    def jumping(self, jumps: Jumps) -> Iterator[None]:
+        """Inside, ``break`` and ``continue`` are of that loop."""
+        self.jumps.append(jumps)
+        try:
+            yield
+        finally:
+            self.jumps.pop()
+
+    def _left_early(
+        self,
+        node: ast.AST,
+        loops: Sequence[rec.Loop],
+        variables: list[Var],
+        body: Stmt,
+        jumps: Jumps,
+        span: Span,
+    ) -> Stmt:
+        """A loop with ``break``: how far it has come is kept in memory."""
+        doms = [self.loops.pop(var) for var in variables]
+        if len(loops) != 1 or loops[0].kind != "serial" or loops[0].annotations:
+            self.fail(node, "break leaves one serial loop: use range(...), and T.grid loop by loop")
+        (var,), (dom,) = variables, doms
+        if any(isinstance(n, Block) for n in walk(body)):
+            self.fail(node, "a loop around blocks runs to its end: no break")
+        done = decl_buffer((1,), var.dtype, f"{var.name}_done")
+        step = BufferStore(done, done[0] + const(1, var.dtype), (0,), span)
+        once = LetStmt(var, dom.min + done[0], body, span)
+        start = BufferStore(done, const(0, var.dtype), (0,), span)
+        holds = if_then_else(jumps.goes_on(), done[0] < dom.extent, const(False))
+        loop = seq(jumps.set(Jumps.GO_ON), start, While(holds, seq(once, step), span))
+        return with_memory(jumps.state, with_memory(done, loop, span), span)
+
+    def _loop_names(self, target: ast.expr, count: int) -> list[str]:
+        """What the variables of nested loops are called: one name for all of them stands for the
+        tuple.
+        """
+        names = [""] * count
+
+        def note(name: ast.Name, at: Any) -> None:
+            for k, i in enumerate(at if isinstance(at, list) else [at]):
+                names[i] = f"{name.id}_{k}" if isinstance(at, list) else name.id
+
+        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+        for part in parts:
+            inner = part.value if isinstance(part, ast.Starred) else part
+            if not isinstance(inner, ast.Name):
+                self.fail(part, "a loop variable is a name")
+        if len(parts) != count and parts[0] is not target:
+            if not any(isinstance(part, ast.Starred) for part in parts):
+                self.fail(target, f"{count} loops need {count} variables, got {len(parts)}")
+        self._name_parts(target, list(range(count)), note)
+        if len(set(names)) != len(names):
+            self.fail(target, "a loop variable appears twice")
+        return names
+
+    def _name_loop(self, name: ast.Name, value: Any) -> None:
+        self.define(name.id, tuple(value) if isinstance(value, list) else value)
+
+    def _name_parts(
+        self, target: ast.expr, values: list[Any], bind: Callable[[ast.Name, Any], None]
+    ) -> None:
+        one = isinstance(target, ast.Name) and len(values) == 1
+        self.unpack(target, values[0] if one else values, bind)
 
     def _loops(self, node: ast.expr) -> tuple[rec.Loop, ...]:
         if isinstance(node, ast.Call):
             func = self.eval(node.func)
             args, keywords = self.arguments(node)
             if func is range:
-                if keywords or not 1 <= len(args) <= 2:
-                    self.fail(node, "a loop is range(end) or range(begin, end)")
-                start, stop = (0, args[0]) if len(args) == 1 else args
-                return (rec.Loop(start, stop, "serial"),)
+                if keywords or not 1 <= len(args) <= 3:
+                    self.fail(node, "a loop is range(end), range(begin, end) or with a step")
+                start, stop, *step = (0, args[0]) if len(args) == 1 else args
+                return (rec.Loop(start, stop, "serial", step=step[0] if step else None),)
             value = self.apply(node, func, args, keywords)
         else:
             value = self.eval(node)
@@ -380,17 +503,29 @@ class TIRParser(TIRBindings):
             )
         return value.loops
 
-    def _loop(self, node: ast.AST, name: str, loop: rec.Loop) -> Var:
+    def _loop(self, node: ast.AST, name: str, loop: rec.Loop) -> tuple[Var, PrimExpr]:
+        """A loop's variable, and what its name stands for."""
         start, stop = self.operand(loop.start), self.operand(loop.stop)
         for end in (start, stop):
             expr = self.expression(node, end)
             if not expr.dtype.is_int or expr.dtype.lanes != 1:
                 self.fail(node, f"the bounds of a loop are integers, got {expr.dtype}")
         low, extent = between(start, stop)
+        step = 1 if loop.step is None else loop.step
+        step = step.value if isinstance(step, IntImm) else step
+        if not isinstance(step, int) or isinstance(step, bool) or step == 0:
+            self.fail(node, "the step of a loop is a constant number other than 0")
+        if step != 1:
+            # So many steps from the beginning; the name stands for where that is.
+            count = ceildiv(extent, step) if step > 0 else ceildiv(-extent, -step)
+            var = Var(name, extent.dtype)
+            self.loops[var] = Range.from_min_extent(const(0, var.dtype), count)
+            self.define(name, var)
+            return var, low + var * step
         var = Var(name, extent.dtype)
         self.loops[var] = Range.from_min_extent(low, extent)
         self.define(name, var)
-        return var
+        return var, var
 
     # -- with
 
@@ -417,6 +552,8 @@ class TIRParser(TIRBindings):
         names = NAMED.get(type(value))
         if isinstance(value, rec.LaunchThread) and isinstance(value.thread, str):
             names = TIRBindings._launched_as
+        if isinstance(value, (rec.LaunchThread, rec.LetSpec)) and item.optional_vars is None:
+            names = None
         if names is None:
             wrap = self.wrapper(item.context_expr, value)
             self._no_target(item)
@@ -485,57 +622,6 @@ class TIRParser(TIRBindings):
         predicate = const(True) if frame.predicate is None else frame.predicate
         return BlockRealize(tuple(frame.iter_values), predicate, block, span)
 
-    # -- macros
-
-    def _expand(self, node: ast.Call, macro: Macro) -> None:
-        self.macros += 1
-        if self.macros > _MOST_MACROS or self.macro_depth >= _DEEPEST_MACRO:
-            self.fail(
-                node, f"macro {macro.node.name} is put in place too often; does it call itself?"
-            )
-        args, keywords = self.arguments(node)
-        values = _bind_arguments(self, node, macro.node, args, keywords)
-        former = (self.source, self.outer, self.scopes, self.guard)
-        self.macro_depth += 1
-        self.source, self.guard = macro.source, macro.guard
-        if macro.hygienic:
-            self.outer, self.scopes = macro.outer, [dict(self.scopes[0])]
-        try:
-            with self.scope():
-                for name, value in values.items():
-                    self.define(name, value)
-                for stmt in macro.node.body:
-                    self.statement(stmt)
-        finally:
-            self.source, self.outer, self.scopes, self.guard = former
-            self.macro_depth -= 1
-
-
-def _bind_arguments(
-    parser: TIRParser,
-    node: ast.Call,
-    definition: ast.FunctionDef,
-    args: list[Any],
-    keywords: dict[str, Any],
-) -> dict[str, Any]:
-    a = definition.args
-    if a.vararg or a.kwarg or a.kwonlyargs or a.kw_defaults:
-        parser.fail(
-            node, f"macro {definition.name}: parameters are plain names, no *, ** or defaults"
-        )
-    names = [each.arg for each in (*a.posonlyargs, *a.args)]
-    if len(args) > len(names):
-        parser.fail(node, f"macro {definition.name} takes {len(names)} arguments, got {len(args)}")
-    values = dict(zip(names, args))
-    for name, value in keywords.items():
-        if name not in names or name in values:
-            parser.fail(node, f"macro {definition.name}: unexpected argument {name}")
-        values[name] = value
-    missing = [name for name in names if name not in values]
-    if missing:
-        parser.fail(node, f"macro {definition.name}: {', '.join(missing)} not given")
-    return values
-
 
 _EFFECTS: dict[type, Callable[[TIRParser, Any, Any], None]] = {
     rec.Reads: TIRParser._do_reads,
@@ -548,6 +634,9 @@ _EFFECTS: dict[type, Callable[[TIRParser, Any, Any], None]] = {
     rec.Attr: TIRParser._do_wrap,
     rec.Assert: TIRParser._do_wrap,
     rec.LaunchThread: TIRParser._do_wrap,
+    rec.LetSpec: TIRParser._do_wrap,
+    rec.Jump: TIRParser._jump,
+    rec.Realize: TIRParser._do_wrap,
 }
 
 TIRParser.statements = {
@@ -562,5 +651,9 @@ TIRParser.statements = {
     ast.Assert: TIRParser._assert,
     ast.Return: TIRParser._return,
     ast.Pass: TIRParser._pass,
+    ast.Break: TIRParser._jump,
+    ast.Continue: TIRParser._jump,
+    ast.Nonlocal: TIRParser.captured,
+    ast.Global: TIRParser.captured,
     ast.FunctionDef: TIRParser._macro_definition,
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
-from ...base import TIRError
+from ...base import UNKNOWN, TIRError
 from ...ir import (
+    EQ,
     Add,
     FloatImm,
     IntImm,
+    Map,
     PrimExpr,
     Ramp,
     Range,
@@ -17,16 +19,71 @@ from ...ir import (
 )
 from ...ir.expr import match
 from ...tir import (
+    Allocate,
     Buffer,
     BufferLoad,
     BufferRegion,
+    BufferStore,
+    DeclBuffer,
+    IfThenElse,
     IterVar,
     MatchBufferRegion,
     Stmt,
+    decl_buffer,
+    seq,
 )
+from ...tir.stmt import is_no_op
 from . import records as rec
 
-__all__ = ["Frame", "between", "flat_numbers", "region_of", "vector_indices"]
+__all__ = [
+    "Frame",
+    "Jumps",
+    "between",
+    "flat_numbers",
+    "region_of",
+    "vector_indices",
+    "with_memory",
+]
+
+
+class Jumps:
+    """How a loop being parsed is left early: ``break`` and ``continue`` set a number in memory,
+    what stands after them runs only while it is 0.
+
+    frames  blocks around the loop
+    """
+
+    GO_ON, NEXT, LEAVE = 0, 1, 2
+
+    def __init__(self, frames: int) -> None:
+        self.frames = frames
+        self.count = 0
+        self.leaves = False
+        self.state = decl_buffer((1,), "int32", "jump")
+
+    def set(self, number: int, span: Any = UNKNOWN) -> Stmt:
+        """The statement that says how to go on."""
+        return BufferStore(self.state, const(number), (0,), span)
+
+    def guarded(self, body: Stmt) -> Stmt:
+        """`body`, which stands after a jump."""
+        if is_no_op(body):
+            return body
+        return IfThenElse(EQ(self.state[0], const(self.GO_ON)), body)
+
+    def iteration(self, body: Stmt) -> Stmt:
+        """One iteration, from its beginning."""
+        return seq(self.set(self.GO_ON), body)
+
+    def goes_on(self) -> PrimExpr:
+        """Whether the loop has not been left."""
+        return self.state[0] < self.LEAVE
+
+
+def with_memory(buffer: Buffer, body: Stmt, span: Any) -> Stmt:
+    """`body` with memory for `buffer`."""
+    declared = DeclBuffer(buffer, body, span)
+    return Allocate(buffer.data, buffer.dtype, buffer.shape, const(True), declared, Map(), span)
 
 
 class Frame:
