@@ -18,7 +18,8 @@ REMARKS = [
     "{'a': {'b': [1, None]}}", "T.float32(0.1)", "T.int64(-1)", "T.bool(True)", "T.uint8(255)",
     "T.float16('nan')", "T.int32", "R.Object",
     "R.Tensor((3,), 'int8')", "R.Tuple(R.Shape, R.Prim('int64'))", "T.target('llvm')",
-    "T.Range(0, 4)", "I.vdevice('llvm', 1)",
+    "T.Range(0, 4)", "T.index_map(lambda i, j: (j % 4, i * 2 + 1))",
+    "T.comm_reducer(lambda x, y: T.max(x, y), [T.float32('-inf')])", "I.vdevice('llvm', 1)",
     "I.dummy_global_info()", "R.const([1, 2], 'int8')", "f'{1 + 1:03}'",
     "[i * i for i in range(3)]", "{str(i): i for i in range(2)}", "dict(a=1)", "T.StringImm('s')",
 ]  # fmt: skip
@@ -83,6 +84,24 @@ def loop_function(rng: random.Random, name: str, decorator: str = "@T.prim_func"
         [f"    with T.attr({rng.choice(REMARKS)}, 'k', {n}):", f"        {a}[0, 0] = T.float32(1)"],
         [f"    T.evaluate(T.call_extern('int32', {rng.choice(NAMES)!r}, {a}.data, {n}))"],
         [f"    while {a}[0, 0] < T.float32(1):", f"        {a}[0, 0] += T.float32(1)"],
+        [
+            f"    for {i} in range({rng.randint(0, 3)}, 8, {rng.choice([1, 2, 3, -1])}):",
+            f"        if {a}[{i}, 0] < T.float32({number}):",
+            f"            {rng.choice(['break', 'continue', 'T.break_loop()', 'return'])}",
+            f"        {a}[{i}, 1] = {a}[{i}, 0]",
+        ],
+        [
+            f"    for {i} in T.grid(8, 4):",
+            f"        {b}[{i}] = {a}[{i}[0], {i}[1]]",
+            f"    {m} = lambda {j}, {v}=2: {j} * {v}",
+            f"    T.evaluate({m}({n}))",
+            f"    T.attr(T.comm_reducer(lambda {i}, {j}: {i} + {j}, [T.int32(0)]), 'k', {n})",
+            f"    T.evaluate({n})",
+        ],
+        [
+            f"    {b}.vstore([0, T.Ramp(0, 1, 4)], {a}.vload([0, T.Ramp(0, 1, 4)]),",
+            f"        predicate=T.Ramp(0, 1, 4) < T.Broadcast({n}, 4))",
+        ],
         [f"    assert {n} < 4, {rng.choice(NAMES)!r}", f"    T.evaluate({n})"],
     ]
     for part in rng.sample(body, rng.randint(1, 4)):
@@ -207,7 +226,7 @@ TOKENS = [
     *NAMES, *NUMBERS, *REMARKS, "T", "R", "I", "(", ")", "[",
     "]", ",", ".", ":", "=", "**", "<<", "\n", "    ",
     "10 ** 40", "T.exp", "R.function", "I.ir_module",
-    ".data", ".shape", ".__class__", "lambda: 1", "R.Callable",
+    ".data", ".shape", ".__class__", "lambda: 1", "lambda i: ", "break", "continue", "R.Callable",
 ]  # fmt: skip
 
 

@@ -111,6 +111,16 @@ def test_prefixes_other_than_usual_read_back():
     assert_structural_equal(from_source(text, {"X": T}), f)
 
 
+def test_options_are_taken_in_tvm_s_other_way():
+    f = from_source(
+        "@R.function\ndef f(x: R.Tensor((2,), 'int8')):\n    y = R.add(x, x)\n    return y"
+    )
+    short = f.script(extra_config={"relax.show_all_struct_info": False})
+    assert short == f.script(show_all_struct_info=False) and "y = R.add" in short
+    with pytest.raises(tvm.base.TIRError, match="extra_config"):
+        f.script(extra_config={"no": 1})
+
+
 def test_the_variables_of_an_expression_are_shown_if_asked():
     f = from_source(TEXT)
     text = f.body.seq[1].script(verbose_expr=True)

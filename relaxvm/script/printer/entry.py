@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...base import LoadError
+from ...base import LoadError, TIRError
 from ...ir import AccessPath, IRModule, Map, PrimExpr, Var, load_json, save_json, walk
 from ...relax import Function, If, SeqExpr
 from ...tir import Buffer, BufferRegion, PrimFunc, Stmt
@@ -48,6 +48,7 @@ def print_script(
     path_to_underline: Iterable[AccessPath] | None = None,
     obj_to_annotate: Mapping[Any, str] | None = None,
     path_to_annotate: Mapping[AccessPath, str] | None = None,
+    extra_config: Mapping[str, Any] | None = None,
 ) -> str:
     """`what` (a module, function, statement, expression, struct info, buffer, ...) as script text.
 
@@ -67,11 +68,17 @@ def print_script(
     path_to_underline     places to put ^^^ under, as `get_first_structural_mismatch` gives them
     num_context_lines     with underlines: print so many lines around them only
     *_to_annotate         nodes or places -> comments for their lines
+    extra_config          TVM's other way to give options: {"relax.show_all_struct_info": False}
 
     Text of another int_dtype, float_dtype or buffer_dtype than the usual one need not read back as
     the same IR: these drop what the reader needs to know.
     Never raises because of what the IR holds; a variable that nothing defines prints by its name.
+    Raises TIRError for an option of `extra_config` that there is not.
     """
+    for key, value in (extra_config or {}).items():
+        if key != "relax.show_all_struct_info":
+            raise TIRError(f"extra_config: wanted relax.show_all_struct_info, got {key!r}")
+        show_all_struct_info = bool(value)
     p = Printer(
         Options(
             show_meta=show_meta,
