@@ -18,6 +18,7 @@ MODULES = {
     "relaxvm._ffi": "relaxvm.ffi",
     "relaxvm.container": "relaxvm.ir",
     "relaxvm.error": "relaxvm.base.errors",
+    "relaxvm.ffi.access_path": "relaxvm.ir.access_path",
     "relaxvm.ffi.base": "relaxvm.base.errors",
     "relaxvm.ffi.container": "relaxvm.ffi",
     "relaxvm.ffi.core": "relaxvm.ffi",

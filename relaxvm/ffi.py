@@ -5,7 +5,7 @@ There is no boundary to another language here: an Array is a tuple, a String a t
 
 from .base import DataType as dtype
 from .base import submodules
-from .ir import AccessPath, Array, Map, access_path
+from .ir import AccessPath, Array, Map
 from .runtime import (
     Device,
     Module,
@@ -35,7 +35,6 @@ __all__ = [
     "Shape",
     "String",
     "Tensor",
-    "access_path",
     "convert",
     "device",
     "dtype",
