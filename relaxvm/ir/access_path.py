@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["AccessPath"]
@@ -81,8 +82,8 @@ class AccessPath:
         for each in self.to_steps():
             at = found[-1]
             try:
-                at = getattr(at, each.step) if each.kind == "attr" else at[each.step]
-            except (AttributeError, LookupError, TypeError, ValueError):
+                at = getattr(at, each.step) if each.kind == "attr" else _item(at, each.step)
+            except (AttributeError, LookupError, StopIteration, TypeError, ValueError):
                 return None
             found.append(at)
         return found
@@ -95,6 +96,13 @@ class AccessPath:
 
     def __repr__(self) -> str:
         return "<root>" + "".join(_SHOWN[s.kind].format(s.step) for s in self.to_steps())
+
+
+def _item(values: Any, key: Any) -> Any:
+    if not isinstance(key, str) or not isinstance(values, Mapping) or key in values:
+        return values[key]
+    # Functions and variables as keys go by their names.
+    return next(v for k, v in values.items() if getattr(k, "name_hint", None) == key)
 
 
 def _plain(path: AccessPath) -> list[tuple[str, Any]]:

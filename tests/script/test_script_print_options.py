@@ -55,6 +55,49 @@ def test_both_sides_of_a_mismatch_are_shown_where_they_differ():
     assert get_first_structural_mismatch(f, f) is None
 
 
+MODULE = """
+@I.ir_module
+class M:
+    @T.prim_func
+    def k(A: T.Buffer((4,), "float32")):
+        for i in range(4):
+            with T.block("b"):
+                vi = T.axis.spatial(4, i)
+                A[vi] = T.float32(1)
+
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        with R.dataflow():
+            y = R.add(x, x)
+            z = R.nn.softmax(y, axis=0)
+            w = R.multiply(z, x)
+            R.output(w)
+        return w
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "under"),
+    [
+        ("multiply(z, x)", "multiply(z, z)", "R.multiply(z, z)", "z"),
+        ("multiply(z, x)", "divide(z, x)", "R.divide(z, x)", "R.divide"),
+        ("axis=0", "axis=-1", "R.nn.softmax(y, axis=-1)", "R.nn.softmax(y, axis=-1)"),
+        ("T.float32(1)", "T.float32(2)", "A[vi] = T.float32(2)", "T.float32(2)"),
+        ("A: T.Buffer((4,)", "A: T.Buffer((5,)", "def k(A: T.Buffer((5,)", "5"),
+    ],
+)
+def test_differences_of_modules_are_shown_or_what_they_are_a_part_of(old, new, line, under):
+    module = from_source(MODULE.replace(old, new))
+    _, path = get_first_structural_mismatch(from_source(MODULE), module)
+    lines = module.script(path_to_underline=[path]).split("\n")
+    at = next(i for i, text in enumerate(lines) if line in text)
+    signs = lines[at + 1]
+    assert set(signs) == {" ", "^"} and signs.count("^") == len(under)
+    begin = signs.index("^")
+    assert lines[at][begin : begin + len(under)] == under
+    assert sum("^" in text for text in lines) == 1
+
+
 def test_lines_far_from_what_is_underlined_are_counted():
     f = from_source(TEXT)
     text = f.script(obj_to_underline=[f.body.seq[1].then_case], num_context_lines=1)

@@ -25,17 +25,34 @@ class _Frame:
         self.met: dict[int, int] = {}
 
 
+class _Chain:
+    """The nodes that lead to a place, and the text of the nearest to it that was printed.
+
+    steps  by identity of the nodes: which one it is, and which of those in its parent that are the
+           same object
+    """
+
+    __slots__ = ("level", "note", "span", "steps")
+
+    def __init__(self, note: str | None) -> None:
+        self.note = note
+        self.steps: dict[int, tuple[int, int]] = {}
+        self.level = -1
+        self.span: tuple[int, int] | None = None
+
+
 class Marks:
     """What is looked for while a text is printed, and the spans of the text where it was.
 
     A span is (first, last, note), two numbers of pieces of the text; without a note it is
-    underlined.
+    underlined. What has no text of its own at the end of a path counts as what it is a part of.
     """
 
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int, str | None]] = []
+        self._spans: list[tuple[int, int, str | None]] = []
+        self._chains: list[_Chain] = []
         self._objects: dict[int, list[tuple[Any, str | None]]] = {}
-        self._places: dict[int, list[tuple[_Chain, str | None]]] = {}
+        self._places: dict[int, list[_Chain]] = {}
         self._open: list[_Frame] = []
 
     @property
@@ -56,11 +73,17 @@ class Marks:
         nodes = [at for at, each in enumerate(found) if isinstance(each, (Node, IRModule))]
         if nodes:
             steps = [each.step for each in path.to_steps()]
-            chain: _Chain = {}
+            chain = _Chain(note)
             for at, parent in zip(nodes, [None, *nodes]):
                 nth = 0 if parent is None else _earlier(found[parent], found[at], steps[parent:at])
-                chain[id(found[at])] = (len(chain), nth)
-            self._places.setdefault(id(found[nodes[-1]]), []).append((chain, note))
+                chain.steps[id(found[at])] = (len(chain.steps), nth)
+                self._places.setdefault(id(found[at]), []).append(chain)
+            self._chains.append(chain)
+
+    def spans(self) -> list[tuple[int, int, str | None]]:
+        """What has been found."""
+        places = [(*each.span, each.note) for each in self._chains if each.span is not None]
+        return [*self._spans, *places]
 
     def around(self, p: Printer, n: Any, pieces: list[Any]) -> list[Any]:
         """`pieces`, which print `n`, with what notes where they begin and end."""
@@ -68,19 +91,24 @@ class Marks:
         self._open.append(_Frame(n, met.get(id(n), 0)))
         met[id(n)] = met.get(id(n), 0) + 1
         notes = [note for what, note in self._objects.get(id(n), ()) if what is n]
-        notes += [note for chain, note in self._places.get(id(n), ()) if self._is_at(chain)]
+        chains = [each for each in self._places.get(id(n), ()) if self._is_at(each.steps)]
         out, first = p.out, len(p.out)
 
         def close() -> None:
             self._open.pop()
             # Text that is put together apart has no place yet.
-            if p.out is out:
-                self.spans.extend((first, len(out), note) for note in notes)
+            if p.out is not out:
+                return
+            self._spans.extend((first, len(out), note) for note in notes)
+            for chain in chains:
+                level, _ = chain.steps[id(n)]
+                if level > chain.level:
+                    chain.level, chain.span = level, (first, len(out))
 
         return [*pieces, close]
 
-    def _is_at(self, chain: _Chain) -> bool:
-        """Whether what is being printed stands where the chain ends."""
+    def _is_at(self, chain: dict[int, tuple[int, int]]) -> bool:
+        """Whether what is being printed stands on the way that the chain goes."""
         above = -1
         for frame in self._open:
             level, nth = chain.get(id(frame.node), (-1, 0))
@@ -88,11 +116,6 @@ class Marks:
                 return False
             above = level
         return True
-
-
-# The nodes of a path, by identity: which step, and which one it is where its parent has it several
-# times.
-_Chain = dict[int, tuple[int, int]]
 
 
 def _earlier(parent: Any, child: Any, steps: list[Any]) -> int:
@@ -163,7 +186,7 @@ def _in_text(
 ) -> Iterable[tuple[int, int, str | None]]:
     if marks is not None:
         at = [0, *accumulate(map(len, pieces))]
-        for first, last, note in marks.spans:
+        for first, last, note in marks.spans():
             begin, end = at[first] + shift, at[last] + shift
             yield begin, end, note
 
