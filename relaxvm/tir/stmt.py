@@ -177,7 +177,7 @@ class Buffer(Node):
         zero = const(0, self.dtype)
         read = [
             Call(self.dtype, INTRINSICS["if_then_else"], (wanted, BufferLoad(self, place), zero))
-            for wanted, place in self._lanes(predicate, (*outer, last))
+            for wanted, place in self._lanes(as_expr(predicate), (*outer, last))
         ]
         return Shuffle(tuple(read), tuple(range(len(read))))
 
@@ -192,6 +192,7 @@ class Buffer(Node):
         last = last if lanes == 1 or last.dtype.lanes > 1 else Ramp(last, 1, lanes)
         if predicate is None:
             return BufferStore(self, value, (*outer, last))
+        predicate = as_expr(predicate)
         # What is stored may change what the value reads.
         kept, mask = Var("value", value.dtype), Var("mask", predicate.dtype)
         stores = [
@@ -206,9 +207,9 @@ class Buffer(Node):
         """Each lane of a vector access: whether it is made, and its own indices."""
         lanes = index_lanes(indices, f"access of {self.name}")
         if not predicate.dtype.is_bool or predicate.dtype.lanes != lanes or lanes == 1:
+            what = f"{lanes} bools" if lanes > 1 else "the access of a vector"
             raise TIRError(
-                f"predicate of an access to {self.name}: wanted {lanes} bools, the lanes of a "
-                f"vector, got {predicate.dtype}"
+                f"predicate of an access to {self.name}: wanted {what}, got {predicate.dtype}"
             )
         return [
             (

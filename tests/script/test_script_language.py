@@ -608,3 +608,26 @@ def test_a_module_names_packed_functions():
     read_back(Module)
     vm = tvm.relax.VirtualMachine(tvm.relax.build(Module, "llvm"), tvm.cpu())
     assert vm["main"](np.ones(2, "float32")).numpy().tolist() == [3, 3]
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("T.realize(A[0:4])", "defined a second time"),
+        ("T.realize(A[0:4], 'shared')", "declared in scope 'global'"),
+        ("T.LetStmt(3, var=A)", "var is a variable, got Buffer"),
+        ("T.LetStmt(3, var=n)", "defined a second time"),
+        ("A.vstore([0], 3, predicate=True)", "wanted the access of a vector"),
+        ("T.comm_reducer(lambda x: x, [T.int32(0)])", "combiner of 2 arguments, got 1"),
+        ("T.comm_reducer(lambda x, y: T.float32(x), [T.int32(0)])", "one value for each"),
+        ("T.index_map(3)", "wanted a Python function of indices"),
+        ("for i in T.grid(2, 2):\n        T.evaluate(i)", "got tuple"),
+    ],
+)
+def test_words_used_wrongly_are_refused_with_their_line(statement, message):
+    with pytest.raises(ParseError, match=message) as caught:
+        from_source(
+            "@T.prim_func\ndef f(A: T.Buffer((8,), 'int32'), n: T.int32):\n"
+            f"    {statement}\n    A[n] = 1\n"
+        )
+    assert caught.value.lineno in (3, 4)

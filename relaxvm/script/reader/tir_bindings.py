@@ -348,6 +348,8 @@ class TIRBindings(TIRExpressions):
             var, span = value.var, self.span(node)
             expr = self.expression(node, value.value, var.dtype)
             return lambda body: LetStmt(var, expr, body, span)
+        if value.var is not None and not isinstance(value.var, (Var, DTypeFunction)):
+            self.fail(node, f"T.LetStmt: var is a variable, got {type(value.var).__name__}")
         with self.scope():
             return self._let_spec("v", value, node)
 
