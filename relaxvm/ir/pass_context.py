@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import contextvars
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import PassError
@@ -95,7 +96,9 @@ class PassContext:
     required_pass  names that run whatever their level
     disabled_pass  names that never run; this beats `required_pass`
     instruments    objects called around passes (`ir.instrument`)
-    config         options of passes; unknown keys and wrong types are errors
+    config         options of passes; unknown keys and wrong types are errors. Those of one pass
+                   may stand together: {"tir.UnrollLoop": {"auto_max_step": 16}} is
+                   {"tir.UnrollLoop.auto_max_step": 16}
 
     Contexts nest; each thread (and asyncio task) has its own current one.
     """
@@ -198,7 +201,15 @@ def _items(values: Any, what: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
+# Where the passes live that declare keys of these beginnings.
+_ROOMS = {"relax": "relaxvm.relax.transform", "tir": "relaxvm.tir.transform"}
+
+
 def _option(key: str) -> _Option:
+    if key not in _OPTIONS:
+        room = _ROOMS.get(key.partition(".")[0])
+        if room is not None:
+            importlib.import_module(room)
     found = _OPTIONS.get(key)
     if found is None:
         near = difflib.get_close_matches(key, _OPTIONS, n=3)
@@ -209,11 +220,29 @@ def _option(key: str) -> _Option:
     return found
 
 
+def _single_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The options one by one, whether those of a pass stand together or not."""
+    for key, value in config.items():
+        if not isinstance(key, str):
+            raise PassError(f"PassContext: config keys are text, got {key!r}")
+        # As newer releases of TVM spell the room.
+        room, dot, rest = key.partition(".")
+        key = f"tir.{rest}" if dot and room in ("s_tir", "tirx") else key
+        if isinstance(value, Mapping) and (key not in _OPTIONS or _option(key).kind is not dict):
+            for name, each in value.items():
+                yield f"{key}.{name}", each
+        else:
+            yield key, value
+
+
 def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         raise PassError(f"PassContext: config is a dictionary, got {type(config).__name__}")
-    for key, value in config.items():
+    checked = {}
+    for key, value in _single_keys(config):
         option = _option(key)
+        if option.kind is bool and type(value) is int and value in (0, 1):
+            value = bool(value)
         kinds = (float, int) if option.kind is float else option.kind
         if not isinstance(value, kinds) or (isinstance(value, bool) and option.kind is not bool):
             raise PassError(
@@ -222,7 +251,8 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
             )
         if option.check is not None and not option.check(value):
             raise PassError(f"PassContext: config {key!r} cannot be {value!r}; it is {option.doc}")
-    return dict(config)
+        checked[key] = value
+    return checked
 
 
 _DEFAULT = PassContext()

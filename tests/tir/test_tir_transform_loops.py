@@ -283,17 +283,59 @@ def main(A: T.Buffer((100000,), "float32")):
     check(UnrollLoop(), text, text)
 
 
-def test_short_serial_loops_are_unrolled_if_asked():
-    text = """
-def main(A: T.Buffer((4, 4), "float32")):
-    for i in range(4):
-        for j in range(4):
-            A[i, j] = T.float32(1)
+NESTS = """
+def main(A: T.Buffer((5, 4, 2), "float32"), B: T.Buffer((5,), "float32")):
+    for i in range(5):
+        for j, k in T.grid(4, 2):
+            A[i, j, k] = T.float32(1)
+        for u in T.unroll(2):
+            B[i] = B[i] + T.float32(1)
 """
-    with PassContext(config={"tir.UnrollLoop.auto_max_extent": 4}):
-        fn = body_of(UnrollLoop(), text)
-    assert len(kinds(fn)) == 1
-    assert isinstance(next(n for n in walk(fn) if isinstance(n, For)).body, SeqStmt)
+
+
+@pytest.mark.parametrize(
+    ("options", "extents"),
+    [
+        ({}, [5, 4, 2]),
+        ({"auto_max_extent": 2}, [5, 4]),
+        ({"auto_max_extent": 4}, [5]),
+        ({"auto_max_extent": 5}, []),
+        ({"auto_max_step": 1}, [5, 4, 2]),
+        ({"auto_max_step": 2}, [5, 4]),
+        ({"auto_max_step": 8}, [5]),
+        ({"auto_max_step": 50}, []),
+        ({"auto_max_step": 50, "auto_max_depth": 2}, [5]),
+        ({"auto_max_step": 8, "explicit_unroll": False}, [5, 4, "2", "2"]),
+    ],
+)
+def test_serial_loops_are_unrolled_as_configured(options, extents):
+    with PassContext(config={"tir.UnrollLoop": options}):
+        fn = body_of(UnrollLoop(), NESTS)
+    loops = [n for n in walk(fn) if isinstance(n, For)]
+    found = [str(n.extent.value) if n.kind == ForKind.UNROLLED else n.extent.value for n in loops]
+    assert sorted(found, key=str) == sorted(extents, key=str)
+    arrays = [np.zeros((5, 4, 2), "float32"), np.zeros(5, "float32")]
+    interpret(fn, *arrays)
+    assert (arrays[0] == 1).all() and (arrays[1] == 2).all()
+
+
+def test_a_loop_says_itself_how_far_to_unroll():
+    text = NESTS.replace("range(5)", 'T.serial(5, annotations={"pragma_auto_unroll_max_step": 8})')
+    assert len(kinds(body_of(UnrollLoop(), text))) == 1
+
+
+def test_loops_over_local_memory_are_unrolled_if_asked():
+    text = """
+def main(B: T.Buffer((8,), "float32")):
+    A_1 = T.allocate((8,), "float32", "local")
+    A = T.decl_buffer((8,), "float32", data=A_1, scope="local")
+    for i in range(8):
+        A[i] = T.float32(1)
+    for i in range(8):
+        B[i] = T.float32(1)
+"""
+    with PassContext(config={"tir.UnrollLoop": {"unroll_local_access": True}}):
+        assert len(kinds(body_of(UnrollLoop(), text))) == 1
 
 
 # -- Simplify and RemoveNoOp -----------------------------------------------------------------------
@@ -316,6 +358,21 @@ def main(A: T.Buffer((16,), "float32")):
         A[i] = T.float32(0)
 """,
     )
+
+
+@pytest.mark.parametrize("known", ["for j in range(A[0]):", "if A[0] == 9 and j == 8:"])
+def test_what_was_read_from_memory_may_be_another_after_a_store(known):
+    text = f"""
+def main(A: T.Buffer((1,), "int32"), B: T.Buffer((1,), "int32"), j: T.int32):
+    {known}
+        A[0] = 7
+        if j < A[0]:
+            B[0] = B[0] + 1
+""".replace(", j: T.int32", ", j: T.int32" if "if" in known else "")
+    for fn in (parse(text), body_of(Simplify(), text)):
+        a, b = np.array([9], "int32"), np.array([0], "int32")
+        interpret(fn, a, b, *([8] if "if" in known else []))
+        assert b[0] == (0 if "if" in known else 7)
 
 
 def test_what_a_condition_says_is_used_under_it():

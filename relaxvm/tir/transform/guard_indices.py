@@ -30,15 +30,13 @@ from ...ir import (
     PassContext,
     PrimExpr,
     Var,
-    const,
-    walk,
 )
 from ...ir.expr import cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, LetStmt, PrimFunc, While
 from .bound_check import checked_index
-from .rewriter import ScopedRewriter, Steps
+from .rewriter import ScopedRewriter, Steps, reads_memory, stable
 
 __all__ = ["GuardIndices"]
 
@@ -102,12 +100,12 @@ class _Guard(ScopedRewriter):
     def _given(self, condition: PrimExpr) -> Any:
         # What was decided without the condition need not hold for what is decided with it.
         self._memo = {}
-        return self.analyzer.constraint_scope(_stable(condition))
+        return self.analyzer.constraint_scope(stable(condition))
 
     def _learn(self, var: Var, value: PrimExpr) -> None:
         if not var.dtype.is_int or var.dtype.lanes != 1:
             return
-        if _reads_memory(value):
+        if reads_memory(value):
             self.analyzer.update(var, self.analyzer.const_int_bound(value))
         else:
             self.analyzer.bind(var, value, allow_override=True)
@@ -174,12 +172,3 @@ class _Guard(ScopedRewriter):
 
 def _is_branch(n: Call) -> bool:
     return isinstance(n.op, Intrinsic) and n.op.name == "tir.if_then_else" and len(n.args) == 3
-
-
-def _stable(condition: PrimExpr) -> PrimExpr:
-    """The condition, unless it is about memory: after the next store it may no longer hold."""
-    return const(True, "bool") if _reads_memory(condition) else condition
-
-
-def _reads_memory(e: PrimExpr) -> bool:
-    return any(isinstance(n, BufferLoad) for n in walk(e))

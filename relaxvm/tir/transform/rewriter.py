@@ -12,8 +12,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ...arith import Analyzer, ConstIntBound
+from ...arith.tree import conjuncts
 from ...base import TIRError
-from ...ir import IntImm, Node, PrimExpr, Range, Var
+from ...ir import And, IntImm, Node, PrimExpr, Range, Var, const, walk
 from ...ir.expr import ArithmeticExpr, as_expr, binary
 from ...ir.walk import transform
 from ..stmt import (
@@ -24,6 +25,7 @@ from ..stmt import (
     Block,
     BlockRealize,
     Buffer,
+    BufferLoad,
     BufferStore,
     DeclBuffer,
     Evaluate,
@@ -37,7 +39,16 @@ from ..stmt import (
     seq,
 )
 
-__all__ = ["ScopedRewriter", "Steps", "StmtRewriter", "constant", "replace_tuple", "size_bounds"]
+__all__ = [
+    "ScopedRewriter",
+    "Steps",
+    "StmtRewriter",
+    "constant",
+    "reads_memory",
+    "replace_tuple",
+    "size_bounds",
+    "stable",
+]
 
 Steps = Generator[Stmt, Stmt, Stmt]
 T = TypeVar("T")
@@ -250,15 +261,20 @@ class ScopedRewriter(StmtRewriter):
 
     @contextlib.contextmanager
     def loop_range(self, stmt: For) -> Iterator[None]:
-        """The body of a loop, in which its variable is in the loop's range (if that "
-        "does not wrap)."""
-        bound = self.analyzer.const_int_bound
-        if bound(stmt.min).max_value + bound(stmt.extent).max_value - 1 <= int(
-            stmt.loop_var.dtype.max_value
-        ):
-            self.analyzer.bind(
-                stmt.loop_var, Range.from_min_extent(stmt.min, stmt.extent), allow_override=True
-            )
+        """The body of a loop, in which its variable is in the loop's range (if that does not wrap).
+        Of a range that was read from memory only the constant bounds: the body may write there.
+        """
+        first, extent, var = stmt.min, stmt.extent, stmt.loop_var
+        bound, most = self.analyzer.const_int_bound, int(var.dtype.max_value)
+        top = bound(first).max_value + bound(extent).max_value - 1
+        if reads_memory(first) or reads_memory(extent):
+            low = bound(first).min_value
+            count = max(0, top - low + 1)
+            first, extent = const(low, var.dtype), const(min(count, most), var.dtype)
+            top = max(top, count)
+        if top <= most:
+            dom = Range.from_min_extent(first, extent)
+            self.analyzer.bind(var, dom, allow_override=True)
         yield
 
     def on_for(self, stmt: For) -> Steps:
@@ -267,6 +283,20 @@ class ScopedRewriter(StmtRewriter):
         with self.loop_range(made):
             body = yield stmt.body
         return made.replace(body=body)
+
+
+def reads_memory(e: Any) -> bool:
+    """Whether `e` depends on what buffers hold."""
+    return any(isinstance(n, BufferLoad) for n in walk(e))
+
+
+def stable(condition: PrimExpr) -> PrimExpr:
+    """What a condition says that is not about memory: after the next store that may not hold."""
+    kept: PrimExpr = const(True, "bool")
+    for each in conjuncts(condition):
+        if not reads_memory(each):
+            kept = And(kept, each)
+    return kept
 
 
 def fold(n: Any) -> PrimExpr | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ...ir import IntImm, IRModule, PassContext, PrimExpr, substitute
 from ...ir.transform import prim_func_pass
 from ..stmt import AssertStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, PrimFunc, While, seq
-from .rewriter import ScopedRewriter, Steps, constant, replace_tuple
+from .rewriter import ScopedRewriter, Steps, constant, replace_tuple, stable
 
 __all__ = ["Simplify"]
 
@@ -52,7 +52,7 @@ class _Simplify(ScopedRewriter):
                 return seq()
             made = yield taken
             return made
-        with self.analyzer.constraint_scope(condition):
+        with self.analyzer.constraint_scope(stable(condition)):
             then_case = yield stmt.then_case
         else_case = stmt.else_case
         if else_case is not None:
@@ -64,7 +64,7 @@ class _Simplify(ScopedRewriter):
         if isinstance(condition, IntImm) and condition.value:
             body = yield stmt.body
             return body
-        with self.analyzer.constraint_scope(condition):
+        with self.analyzer.constraint_scope(stable(condition)):
             body = yield stmt.body
         return stmt.replace(condition=condition, body=body)
 

@@ -9,7 +9,7 @@ A loop whose extent is not a constant, or that would grow the function too much,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir import IntImm, IRModule, Let, Node, PassContext, Var, walk
 from ...ir.expr import wrap_int
@@ -20,11 +20,14 @@ from ..stmt import (
     AllocateConst,
     Block,
     Buffer,
+    BufferLoad,
+    BufferStore,
     DeclBuffer,
     For,
     ForKind,
     LetStmt,
     PrimFunc,
+    Stmt,
     seq,
 )
 from .rewriter import Steps, StmtRewriter, constant
@@ -35,55 +38,142 @@ MAX_NODES = 20_000
 # LLVM takes some 6 s for as many.
 MAX_TOTAL_NODES = 40_000
 
+_KEY = "tir.UnrollLoop"
 register_config(
-    "tir.UnrollLoop.auto_max_extent",
+    f"{_KEY}.auto_max_step",
     int,
     0,
-    "UnrollLoop also writes out innermost serial loops of at most this many iterations",
+    "write out serial loops around none that stay if there are at most this many stores then",
+    lambda value: 0 <= value <= MAX_NODES,
+)
+register_config(
+    f"{_KEY}.auto_max_depth",
+    int,
+    8,
+    "how many loops inside one another are written out for auto_max_step",
+    lambda value: value >= 0,
+)
+register_config(
+    f"{_KEY}.auto_max_extent",
+    int,
+    0,
+    "write out serial loops of at most this many iterations, around none that stay",
     lambda value: 0 <= value <= 1024,
 )
+register_config(
+    f"{_KEY}.explicit_unroll",
+    bool,
+    True,
+    "write loops out; otherwise those that T.unroll or auto_max_step name are left marked T.unroll",
+)
+register_config(
+    f"{_KEY}.unroll_local_access",
+    bool,
+    False,
+    "write out loops whose variable is in an index of a buffer of scope local",
+)
+# What a loop's annotations may say for the loops from there on.
+_PRAGMAS = {
+    "pragma_auto_unroll_max_step": "auto_max_step",
+    "pragma_unroll_explicit": "explicit_unroll",
+}
 
 
 @prim_func_pass(opt_level=0)
 def UnrollLoop(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-    """Unroll loops of kind "unroll"."""
-    return _Unroll(ctx.get("tir.UnrollLoop.auto_max_extent")).on_function(fn)
+    """Unroll loops of kind "unroll", and others as configured."""
+    return _Unroll(ctx).on_function(fn)
+
+
+class _Left(NamedTuple):
+    """What a statement comes to when its loops are unrolled.
+
+    stores  how many it has
+    loops   whether any stay
+    depth   of those that are written out inside one another
+    """
+
+    stores: int = 0
+    loops: bool = False
+    depth: int = 0
 
 
 class _Unroll(StmtRewriter):
-    def __init__(self, auto_max_extent: int) -> None:
+    def __init__(self, ctx: PassContext) -> None:
         super().__init__()
-        self.auto_max_extent = auto_max_extent
-        self._left = MAX_TOTAL_NODES
+        names = ("auto_max_step", "auto_max_depth", "auto_max_extent", "explicit_unroll")
+        self.options = {name: ctx.get(f"{_KEY}.{name}") for name in names}
+        self.local = ctx.get(f"{_KEY}.unroll_local_access")
+        self._nodes_left = MAX_TOTAL_NODES
+        self._left = _Left()
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        self._left = self._left._replace(stores=self._left.stores + 1)
+        return stmt
+        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
+        outside, self._left = self._left, _Left()
+        options = self.options
+        if any(key in stmt.annotations for key in _PRAGMAS):
+            said = {o: int(stmt.annotations.get(k, options[o])) for k, o in _PRAGMAS.items()}
+            self.options = {**options, **said}
         body = yield stmt.body
-        made = stmt.replace(body=body)
-        extent = constant(made.extent)
-        auto = (
-            made.kind == ForKind.SERIAL
-            and extent is not None
-            and extent <= self.auto_max_extent
-            and not any(isinstance(n, For) for n in walk(stmt.body))
+        made, left = self._unrolled(stmt.replace(body=body), self._left)
+        self.options = options
+        self._left = _Left(
+            outside.stores + left.stores,
+            outside.loops or left.loops,
+            max(outside.depth, left.depth),
         )
-        if extent is None or not (made.kind == ForKind.UNROLLED or auto):
-            return made
+        return made
+
+    def _unrolled(self, stmt: For, left: _Left) -> tuple[Stmt, _Left]:
+        stays = stmt, left._replace(loops=True)
+        extent = constant(stmt.extent)
+        named = stmt.kind == ForKind.UNROLLED
+        if extent is None or not (named or stmt.kind == ForKind.SERIAL):
+            return stays
+        few = not named and not left.loops and extent <= self.options["auto_max_extent"]
+        named = (
+            named
+            or (
+                not left.loops
+                and left.depth < self.options["auto_max_depth"]
+                and 0 < extent * left.stores <= self.options["auto_max_step"]
+            )
+            or (self.local and _is_local_index(stmt.loop_var, stmt.body))
+        )
+        if not (named or few):
+            return stays
         if extent <= 0:
-            return seq()
-        nodes = sum(1 for _ in walk(body))
-        if nodes * extent > min(MAX_NODES, self._left):
-            return made
-        self._left -= nodes * extent
-        definitions = _definitions(body)
+            return seq(), _Left()
+        if not (few or self.options["explicit_unroll"]):
+            return stmt.replace(kind=ForKind.UNROLLED), left._replace(loops=True)
+        nodes = sum(1 for _ in walk(stmt.body))
+        if nodes * extent > min(MAX_NODES, self._nodes_left):
+            return stays
+        self._nodes_left -= nodes * extent
+        definitions = _definitions(stmt.body)
         copies = []
         for i in range(extent):
-            index: Any = made.min + i
-            if isinstance(made.min, IntImm):
+            index: Any = stmt.min + i
+            if isinstance(stmt.min, IntImm):
                 index = IntImm(
-                    made.loop_var.dtype, wrap_int(made.min.value + i, made.loop_var.dtype)
+                    stmt.loop_var.dtype, wrap_int(stmt.min.value + i, stmt.loop_var.dtype)
                 )
-            copies.append(_copy(body, {id(made.loop_var): index}, definitions if i else []))
-        return seq(*copies)
+            mapping = {id(stmt.loop_var): index}
+            copies.append(_copy(stmt.body, mapping, definitions if i else []))
+        return seq(*copies), _Left(extent * left.stores, left.loops, left.depth + 1)
+
+
+def _is_local_index(var: Var, body: Stmt) -> bool:
+    return any(
+        isinstance(n, (BufferStore, BufferLoad))
+        and n.buffer.scope() == "local"
+        and any(var in walk(i) for i in n.indices)
+        for n in walk(body)
+    )
 
 
 def _definitions(body: Node) -> list[Any]:
