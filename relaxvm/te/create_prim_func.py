@@ -7,7 +7,20 @@ from typing import Any
 
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
-from ..ir import LE, IntImm, Map, Node, Or, PrimExpr, Range, Var, cast, const, substitute
+from ..ir import (
+    LE,
+    IntImm,
+    Map,
+    Node,
+    Or,
+    PassContext,
+    PrimExpr,
+    Range,
+    Var,
+    cast,
+    const,
+    substitute,
+)
 from ..ir.expr import INT32
 from ..ir.walk import transform
 from ..tir.analysis import get_block_access_region
@@ -97,7 +110,9 @@ class _Builder:
             raise TIRError("create_prim_func: none of the tensors is computed")
         body = seq(*self.blocks)
         root = Block((), (), (), "root", body, alloc_buffers=tuple(self.allocated))
-        attrs = {"global_symbol": "main", "tir.noalias": True}
+        attrs: dict[str, Any] = {"global_symbol": "main"}
+        if PassContext.current().get("tir.noalias"):
+            attrs["tir.noalias"] = True
         body = BlockRealize((), const(True), root)
         return PrimFunc(tuple(params), body, None, Map(buffer_map), Map(attrs), FORMULA)
 

@@ -67,10 +67,12 @@ class Settings:
         be told, and nothing may be taken from the disk.
         """
         sources = fingerprint()
-        # Instruments watch the passes run, and may skip some.
-        if sources is None or self.context.instruments or builtins_replaced():
-            return None
         context = self.context
+        # Instruments watch the passes run, and may skip some; what a user's own passes do may be
+        # another thing tomorrow.
+        own = context.instruments or context.get("tir.add_lower_pass")
+        if sources is None or own or builtins_replaced():
+            return None
         return repr(
             (
                 (__version__, sources, producer(), self.confined),

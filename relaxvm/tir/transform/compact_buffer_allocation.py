@@ -64,14 +64,21 @@ __all__ = ["CompactBufferAllocation"]
 
 
 @prim_func_pass(opt_level=0)
-def CompactBufferAllocation(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-    """Shrink the buffers of blocks to what is in use at once. Blocks must be opaque."""
+def CompactBufferAllocation(
+    fn: PrimFunc, mod: IRModule, ctx: PassContext, is_strict: bool = True
+) -> PrimFunc:
+    """Shrink the buffers of blocks to what is in use at once. Blocks must be opaque.
+
+    is_strict  False: an axis may also grow, to what is in use at once along it
+    """
     found = _Accesses(fn)
     shrunk: dict[Buffer, _Box] = {}
     homes: dict[int, list[Buffer]] = {}
     for buffer, accesses in found.of.items():
-        box, scope = _box_of(buffer, accesses, fn)
-        if box is not None and box.saves(buffer):
+        box, scope = _box_of(buffer, accesses, _Prover(fn, accesses, is_strict))
+        if box is None and not is_strict:
+            box, scope = _box_of(buffer, accesses, _Prover(fn, accesses, True))
+        if box is not None and box.differs(buffer) and not (is_strict and box.grows(buffer)):
             shrunk[buffer] = box
             home = _parallel_loop(scope, buffer)
             if home is not None:
@@ -193,11 +200,13 @@ class _Box(NamedTuple):
     low: tuple[PrimExpr, ...]
     extent: tuple[PrimExpr, ...]
 
-    def saves(self, buffer: Buffer) -> bool:
-        """Whether it is less than the whole."""
-        return any(e is not size for e, size in zip(self.extent, buffer.shape)) and not any(
-            _is_larger(e, size) for e, size in zip(self.extent, buffer.shape)
-        )
+    def differs(self, buffer: Buffer) -> bool:
+        """Whether it is not the whole."""
+        return any(e is not size for e, size in zip(self.extent, buffer.shape))
+
+    def grows(self, buffer: Buffer) -> bool:
+        """Whether it is larger than the whole along an axis."""
+        return any(_is_larger(e, size) for e, size in zip(self.extent, buffer.shape))
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -211,7 +220,7 @@ def _is_larger(extent: PrimExpr, size: PrimExpr) -> bool:
 
 
 def _box_of(
-    buffer: Buffer, accesses: list[_Access], fn: PrimFunc
+    buffer: Buffer, accesses: list[_Access], prover: _Prover
 ) -> tuple[_Box | None, _Scope | None]:
     """The part that one iteration of the innermost possible loop, or one run of the block that owns
     the buffer, uses; and that loop or block.
@@ -223,7 +232,6 @@ def _box_of(
     common = accesses[0].scope
     for a in accesses[1:]:
         common = _common(common, a.scope)
-    prover = _Prover(fn, accesses)
     scope: _Scope | None = common
     while scope is not None:
         s = scope.node
@@ -262,7 +270,8 @@ def _common(a: _Scope, b: _Scope) -> _Scope:
 
 
 class _Prover:
-    def __init__(self, fn: PrimFunc, accesses: list[_Access]) -> None:
+    def __init__(self, fn: PrimFunc, accesses: list[_Access], is_strict: bool) -> None:
+        self.is_strict = is_strict
         self.analyzer = Analyzer(wrap=False)
         bind_sizes(self.analyzer, fn)
         _bind_loops(self.analyzer, (a.scope for a in accesses))
@@ -377,7 +386,8 @@ class _Prover:
                 return None
             used.update(mixed[2])
             low, size = self.analyzer.simplify(mixed[0]), self.analyzer.simplify(mixed[1])
-            if constant(low) == 0 and self.analyzer.can_prove(size >= cast(size.dtype, whole)):
+            covers = constant(low) == 0 and self.analyzer.can_prove(size >= cast(size.dtype, whole))
+            if covers and self.is_strict:
                 size = whole  # what is behind the end is not written
             lows.append(low)
             sizes.append(size)

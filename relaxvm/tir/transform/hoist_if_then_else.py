@@ -60,7 +60,7 @@ from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq
 from .loop_partition import linear_in
 from .rewriter import ScopedRewriter, Steps
 
-__all__ = ["HoistIfThenElse"]
+__all__ = ["HoistIfThenElse", "is_plain"]
 
 
 @prim_func_pass(opt_level=0)
@@ -164,7 +164,7 @@ def _where(conditions: list[PrimExpr], loop: For, analyzer: Analyzer) -> _Where 
     low: PrimExpr = const(0, loop.loop_var.dtype)
     high: PrimExpr = cast(loop.loop_var.dtype, loop.extent)
     for each in conditions:
-        if rest or not _is_plain(each):
+        if rest or not is_plain(each):
             # What comes after a condition that stays must not be asked before it.
             rest.append(each)
         elif loop.loop_var not in walk(each):
@@ -201,7 +201,7 @@ def _choice(value: PrimExpr) -> tuple[list[PrimExpr], PrimExpr, PrimExpr] | None
 _PLAIN = (Var, IntImm, ArithmeticExpr, CompareExpr, And, Or, Not)
 
 
-def _is_plain(e: PrimExpr) -> bool:
+def is_plain(e: PrimExpr) -> bool:
     """Whether `e` may be asked at any time."""
     for n in walk(e):
         if isinstance(n, (FloorDiv, FloorMod)):

@@ -8,9 +8,9 @@
                                                             if i * 13 + j < 128:
                                                                 A[i * 13 + j] = 0.0
 
-Only loops annotated with "loop_partition_hint" are split: the body is there twice afterwards, and
-iterations in which nothing can happen any more are left out. A loop with the hint inside another is
-split where that has conditions left. The conditions looked at are ``c * i + rest < limit`` with a
+Only loops annotated with "loop_partition_hint" are split, and those that the options name: the
+body is there twice afterwards, and iterations in which nothing can happen any more are left out. A
+loop with the hint inside another is split where that has conditions left. The conditions looked at are ``c * i + rest < limit`` with a
 constant c > 0; how far they hold for certain is solved for, also where the limit is known only when
 the kernel runs.
 """
@@ -42,7 +42,7 @@ from ...ir import (
     walk,
 )
 from ...ir.expr import binary, cast
-from ...ir.transform import prim_func_pass
+from ...ir.transform import prim_func_pass, register_config
 from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
 from ..stmt import (
@@ -63,12 +63,24 @@ __all__ = ["PARTITION_HINT", "LoopPartition", "linear_in"]
 
 PARTITION_HINT = "loop_partition_hint"
 
+_KEY = "tir.LoopPartition"
+for _name, _doc in (
+    ("partition_const_loop", "split loops of constant extent without the hint too"),
+    ("no_unroll_loop_with_extent_one", "leave loops of one iteration that come of it"),
+    (
+        "unroll_loop_with_partition_hint_no_interval",
+        "mark serial loops with the hint in which nothing can be split T.unroll",
+    ),
+):
+    register_config(f"{_KEY}.{_name}", bool, False, f"LoopPartition: {_doc}")
+
 
 @prim_func_pass(opt_level=0)
 def LoopPartition(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Split the loops marked so. Blocks must be lowered."""
-    hinted = any(isinstance(n, For) and PARTITION_HINT in n.annotations for n in walk(fn.body))
-    return _Partition(fn).on_function(fn) if hinted else fn
+    partition = _Partition(fn, ctx)
+    any_chosen = any(isinstance(n, For) and partition.chooses(n) for n in walk(fn.body))
+    return partition.on_function(fn) if any_chosen else fn
 
 
 class _Partition(ScopedRewriter):
@@ -76,17 +88,32 @@ class _Partition(ScopedRewriter):
     left, loops inside can be split once more.
     """
 
+    def __init__(self, fn: PrimFunc, ctx: PassContext) -> None:
+        super().__init__(fn)
+        self.constant_loops = ctx.get(f"{_KEY}.partition_const_loop")
+        self.keeps_single = ctx.get(f"{_KEY}.no_unroll_loop_with_extent_one")
+        self.unrolls_whole = ctx.get(f"{_KEY}.unroll_loop_with_partition_hint_no_interval")
+
+    def chooses(self, loop: For) -> bool:
+        """Whether the loop is to be split, if there is anything to split it at."""
+        return PARTITION_HINT in loop.annotations or (
+            self.constant_loops and isinstance(loop.extent, IntImm)
+        )
+
     def on_for(self, stmt: For) -> Steps:
-        if PARTITION_HINT not in stmt.annotations:
+        if not self.chooses(stmt):
             made = yield from super().on_for(stmt)
             return made
         loop = stmt.replace(annotations=stmt.annotations.without(PARTITION_HINT))
         parts = [loop]
         if loop.kind in (ForKind.SERIAL, ForKind.PARALLEL):
             parts = _split(loop, self.analyzer)
+        hinted = PARTITION_HINT in stmt.annotations
+        if self.unrolls_whole and hinted and parts == [loop] and loop.kind == ForKind.SERIAL:
+            parts = [loop.replace(kind=ForKind.UNROLLED)]
         results: list[Stmt] = []
         for part in parts:
-            if part is not loop and _is_constant(part.extent, 1):
+            if part is not loop and _is_constant(part.extent, 1) and not self.keeps_single:
                 body = yield fresh_copy(part.body, {part.loop_var: part.min})
                 results.append(body)
             else:

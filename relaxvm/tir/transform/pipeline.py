@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from ...ir import IRModule
-from ...ir.transform import Pass, Sequential
+from typing import Any
+
+from ...ir import IRModule, PassContext
+from ...ir.transform import Pass, Sequential, register_config
+from ..analysis import verify_well_formed
 from .compact_buffer_allocation import CompactBufferAllocation
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque
 from .flatten_buffer import FlattenBuffer
@@ -43,7 +46,47 @@ LOWER_TIR: tuple[Pass, ...] = (
 )
 
 
+# Before which pass those of the user run, by phase: whole, flat, unrolled, simplified.
+_PHASES = ("LowerInitBlock", "HoistIfThenElse", "Simplify", "InstrumentBoundCheckers")
+
+
+def _are_phased_passes(pairs: Any) -> bool:
+    return all(
+        isinstance(p, (tuple, list))
+        and len(p) == 2
+        and p[0] in range(len(_PHASES))
+        and isinstance(p[1], Pass)
+        for p in pairs
+    )
+
+
+register_config(
+    "tir.add_lower_pass",
+    list,
+    [],
+    "a list of (phase, pass): 0 before lowering, 1 when buffers are flat, 2 when loops are "
+    "unrolled, 3 when all is simplified",
+    _are_phased_passes,
+)
+register_config(
+    "tir.noalias",
+    bool,
+    True,
+    "functions made of te.compute take it that what they write overlaps no other argument",
+)
+
+
 def lower_module(mod: IRModule) -> IRModule:
-    """`mod` with its loop functions lowered."""
-    lowered: IRModule = Sequential(LOWER_TIR, name="LOWER_TIR")(mod)
+    """`mod` with its loop functions lowered, by LOWER_TIR and what "tir.add_lower_pass" adds."""
+    own = PassContext.current().get("tir.add_lower_pass")
+    steps: list[Pass] = []
+    for each in LOWER_TIR:
+        added = [p for phase, p in own if _PHASES[phase] == each.info.name]
+        if added:
+            mod = Sequential(steps, name="LOWER_TIR")(mod)
+            mod, steps = Sequential(added, name="add_lower_pass")(mod), []
+            verify_well_formed(mod)
+        # What GuardIndices made sure of, passes of a user may have undone.
+        steps.append(each(force=True) if own and each.info.name == _PHASES[3] else each)
+    lowered: IRModule = Sequential(steps, name="LOWER_TIR")(mod)
     return lowered

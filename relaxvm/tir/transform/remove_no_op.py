@@ -9,30 +9,78 @@ A[0] = 1.0
 from __future__ import annotations
 
 from ...ir import Call, Intrinsic, IRModule, Not, PassContext, PrimExpr, walk
-from ...ir.transform import prim_func_pass
+from ...ir.transform import prim_func_pass, register_config
 from ..stmt import (
     Allocate,
     AllocateConst,
     AttrStmt,
     BufferLoad,
+    BufferStore,
     DeclBuffer,
     Evaluate,
     For,
     IfThenElse,
     LetStmt,
     PrimFunc,
+    SeqStmt,
+    Stmt,
     is_no_op,
     seq,
 )
+from .known_values import KnowingRewriter
 from .rewriter import Steps, StmtRewriter
 
 __all__ = ["RemoveNoOp"]
 
 
+# Of so many statements behind it a store is compared with.
+_FAR = 16
+
+register_config(
+    "tir.RemoveNoOp.use_dataflow_analysis",
+    bool,
+    False,
+    "RemoveNoOp: stores of what is there already go, and those repeated before anything reads them",
+)
+register_config(
+    "tir.RemoveNoOp.max_simplification_steps",
+    int,
+    0,
+    "RemoveNoOp: no effect; nothing here is simplified again and again",
+    lambda value: value >= 0,
+)
+
+
 @prim_func_pass(opt_level=0)
 def RemoveNoOp(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Remove what has no effect. Expressions that read memory count as having one."""
+    if ctx.get("tir.RemoveNoOp.use_dataflow_analysis"):
+        fn = _RemoveStores(fn).on_function(fn)
     return _Remove().on_function(fn)
+
+
+class _RemoveStores(KnowingRewriter):
+    """Without stores of what is there already, and of what nothing reads before the next store."""
+
+    def on_store(self, stmt: BufferStore) -> Steps:
+        there = self.known.value_at(stmt.buffer, stmt.indices)
+        again = there is not None and there is self.analyzer.simplify(stmt.value)
+        if again or stmt.value is BufferLoad(stmt.buffer, stmt.indices):
+            return seq() if all(map(_is_pure, stmt.indices)) else stmt
+        made = yield from super().on_store(stmt)
+        return made
+
+    def on_seq(self, stmt: SeqStmt) -> Steps:
+        parts: list[Stmt] = [
+            each
+            for k, each in enumerate(stmt.seq)
+            if not self.known.overwrites(each, stmt.seq[k + 1 : k + 1 + _FAR])
+        ]
+        if len(parts) < len(stmt.seq):
+            made = yield seq(*parts)
+        else:
+            made = yield from super().on_seq(stmt)
+        return made
 
 
 class _Remove(StmtRewriter):

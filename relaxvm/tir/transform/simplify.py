@@ -3,33 +3,92 @@
 for i in range(16):                         for i in range(16):
     if i < 16:                                  A[i] = 0.0
         A[(i * 4 + 3) // 4] = 0.0
+
+With "propagate_knowns_to_prove_conditional" conditions on what stores before have left are decided
+too; with "propagate_knowns_to_simplify_expressions" their values replace loads:
+
+for i in range(16):                         for i in range(16):
+    A[i] = i                                    A[i] = i
+for i in range(16):                         for i in range(16):
+    if A[i] < 20:                               B[i] = i
+        B[i] = A[i]
 """
 
 from __future__ import annotations
 
-from ...ir import IntImm, IRModule, PassContext, PrimExpr, substitute
-from ...ir.transform import prim_func_pass
-from ..stmt import AssertStmt, BufferStore, Evaluate, For, ForKind, IfThenElse, PrimFunc, While, seq
-from .rewriter import ScopedRewriter, Steps, constant, replace_tuple, stable
+from typing import Any
+
+from ...ir import FloatImm, IntImm, IRModule, PassContext, PrimExpr, substitute
+from ...ir.transform import prim_func_pass, register_config
+from ...ir.walk import transform
+from ..stmt import (
+    AssertStmt,
+    Buffer,
+    BufferLoad,
+    For,
+    ForKind,
+    IfThenElse,
+    LetStmt,
+    PrimFunc,
+    While,
+    seq,
+)
+from .hoist_if_then_else import is_plain
+from .known_values import KnowingRewriter
+from .rewriter import Steps, constant, stable
 
 __all__ = ["Simplify"]
+
+_KEY = "tir.Simplify"
+for _name, _default, _doc in (
+    ("transitively_prove_inequalities", True, "from a < b and b < c follows a < c; always done"),
+    ("apply_constraints_to_boolean_branches", True, "in `a and b`, a holds in b; always done"),
+    ("convert_boolean_to_and_of_ors", False, "a form that `simplify` needs nowhere; no effect"),
+    (
+        "propagate_knowns_to_prove_conditional",
+        False,
+        "conditions are decided with what buffers are known to hold",
+    ),
+    (
+        "propagate_knowns_to_simplify_expressions",
+        False,
+        "loads are replaced by what buffers are known to hold",
+    ),
+    ("enable_simplify_let_inline", False, "integers and numbers take the place of T.let variables"),
+):
+    register_config(f"{_KEY}.{_name}", bool, _default, f"Simplify: {_doc}")
 
 
 @prim_func_pass(opt_level=0)
 def Simplify(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Simplify every expression under the ranges of the loops and the conditions around it."""
-    return _Simplify(fn).on_function(fn)
+    return _Simplify(fn, ctx).on_function(fn)
 
 
-class _Simplify(ScopedRewriter):
+class _Simplify(KnowingRewriter):
+    def __init__(self, fn: PrimFunc, ctx: PassContext) -> None:
+        self.proves = ctx.get(f"{_KEY}.propagate_knowns_to_prove_conditional")
+        self.replaces = ctx.get(f"{_KEY}.propagate_knowns_to_simplify_expressions")
+        self.inlines = ctx.get(f"{_KEY}.enable_simplify_let_inline")
+        super().__init__(fn, on=self.proves or self.replaces)
+
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return self.analyzer.simplify(e)
+        return self.analyzer.simplify(self._with_known(e) if self.replaces else e)
 
-    def on_store(self, stmt: BufferStore) -> Steps:
-        return stmt.replace(
-            value=self.expr(stmt.value), indices=replace_tuple(stmt.indices, self.expr)
-        )
-        yield stmt
+    def _with_known(self, e: PrimExpr) -> PrimExpr:
+        if not self.known.facts:
+            return e
+
+        def value(n: Any) -> Any:
+            return self.known.value_at(n.buffer, n.indices) if type(n) is BufferLoad else None
+
+        return transform(e, value, pre=lambda n: n if isinstance(n, Buffer) else None)
+
+    def condition(self, e: PrimExpr) -> PrimExpr:
+        """A condition, decided if it can be."""
+        made = self.expr(e)
+        decided = self.expr(self._with_known(made)) if self.proves else made
+        return decided if isinstance(decided, IntImm) else made
 
     def on_for(self, stmt: For) -> Steps:
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
@@ -40,24 +99,20 @@ class _Simplify(ScopedRewriter):
             body = yield substitute(stmt.body, {stmt.loop_var: first})
             return body
         made = stmt.replace(min=first, extent=extent)
-        with self.loop_range(made):
+        with self.loop_range(made), self.known.loop(made):
             body = yield stmt.body
         return made.replace(body=body)
 
     def on_if(self, stmt: IfThenElse) -> Steps:
-        condition = self.expr(stmt.condition)
+        condition = self.condition(stmt.condition)
         if isinstance(condition, IntImm):
             taken = stmt.then_case if condition.value else stmt.else_case
             if taken is None:
                 return seq()
             made = yield taken
             return made
-        with self.analyzer.constraint_scope(stable(condition)):
-            then_case = yield stmt.then_case
-        else_case = stmt.else_case
-        if else_case is not None:
-            else_case = yield else_case
-        return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
+        made = yield from self.arms(stmt, condition)
+        return made
 
     def on_assert(self, stmt: AssertStmt) -> Steps:
         condition = self.expr(stmt.condition)
@@ -69,12 +124,18 @@ class _Simplify(ScopedRewriter):
         return stmt.replace(condition=condition, body=body)
 
     def on_while(self, stmt: While) -> Steps:
-        condition = self.expr(stmt.condition)
-        if isinstance(condition, IntImm) and not condition.value:
-            return seq()
-        body = yield stmt.body
+        with self.known.apart(stmt):
+            condition = self.condition(stmt.condition)
+            if isinstance(condition, IntImm) and not condition.value:
+                return seq()
+            body = yield stmt.body
         return stmt.replace(condition=condition, body=body)
 
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
-        return stmt.replace(value=self.expr(stmt.value))
-        yield stmt
+    def on_let(self, stmt: LetStmt) -> Steps:
+        value = self.expr(stmt.value)
+        plain = isinstance(value, FloatImm) or (value.dtype.is_int and is_plain(value))
+        if self.inlines and plain and value.dtype is stmt.var.dtype:
+            body = yield substitute(stmt.body, {stmt.var: value})
+            return body
+        made = yield from super().on_let(stmt)
+        return made

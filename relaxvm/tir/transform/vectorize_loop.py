@@ -49,7 +49,7 @@ from ...ir import (
     walk,
 )
 from ...ir.expr import ArithmeticExpr, CompareExpr, binary, cast
-from ...ir.transform import prim_func_pass
+from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..op import if_then_else
 from ..stmt import (
@@ -79,13 +79,16 @@ __all__ = ["MAX_VECTOR_LANES", "VectorizeLoop"]
 
 MAX_VECTOR_LANES = 64
 
+register_config("tir.disable_vectorize", bool, False, "VectorizeLoop makes loops serial")
+
 
 @prim_func_pass(opt_level=0)
 def VectorizeLoop(
     fn: PrimFunc, mod: IRModule, ctx: PassContext, *, enable_vectorize: bool = True
 ) -> PrimFunc:
     """Vectorize the loops marked so; with `enable_vectorize=False` they become serial."""
-    return _Vectorize(fn, enable_vectorize).on_function(fn)
+    enable = enable_vectorize and not ctx.get("tir.disable_vectorize")
+    return _Vectorize(fn, enable).on_function(fn)
 
 
 class _NoVector(Exception):
