@@ -27,14 +27,18 @@ def _value(rng: random.Random, names: list[str]) -> str:
     load = f"{rng.choice('AB')}[{_index(rng, names)}]"
     plain = rng.choice([str(rng.randrange(4)), rng.choice(names), f"{rng.choice(names)} + 1"])
     chosen = f"T.if_then_else({_condition(rng, names)}, {load}, {plain})"
-    return rng.choice([plain, plain, load, f"{load} + 1", chosen, f"T.Select({plain} < 3, {load}, 0)"])
+    return rng.choice(
+        [plain, plain, load, f"{load} + 1", chosen, f"T.Select({plain} < 3, {load}, 0)"]
+    )
 
 
 def _condition(rng: random.Random, names: list[str]) -> str:
     limit = rng.randrange(SIZE)
     plain = f"{rng.choice(names)} < {limit}"
     memory = f"{rng.choice('AB')}[{_index(rng, names)}] {rng.choice(['<', '==', '!='])} {limit}"
-    return rng.choice([plain, memory, f"{plain} and {rng.choice(names)} >= 1", f"{plain} or {memory}"])
+    return rng.choice(
+        [plain, memory, f"{plain} and {rng.choice(names)} >= 1", f"{plain} or {memory}"]
+    )
 
 
 def _block(rng: random.Random, lines: list[str], depth: int, names: list[str], uses: int) -> None:

@@ -15,9 +15,14 @@ from relaxvm import te
 from relaxvm.base import PassError
 from relaxvm.ir import IRModule, PassContext, walk
 from relaxvm.ir.walk import transform
-from relaxvm.tir import BufferStore, For, ForKind, interpret
+from relaxvm.tir import BufferStore, For, ForKind, IfThenElse, interpret
+from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.transform import (
     CompactBufferAllocation,
+    HoistedConditionals,
+    HoistedLetBindings,
+    HoistExpression,
+    HoistIfThenElse,
     LoopPartition,
     RemoveNoOp,
     Simplify,
@@ -224,14 +229,17 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("pass_", [Simplify(), RemoveNoOp()], ids=repr)
-def test_what_is_known_of_memory_changes_no_result(pass_):
+@pytest.mark.parametrize(
+    "pass_", [Simplify(), RemoveNoOp(), HoistExpression(), HoistIfThenElse()], ids=repr
+)
+def test_optional_rewrites_change_no_result(pass_):
     changed = 0
     for seed in range(150):
         text = program(seed)
         fn = parse(text)
-        plain = body_of(pass_, text)
         made = body_of(pass_, text, **KNOWN)
+        verify_well_formed(made)
+        plain = body_of(pass_, text) if pass_.info.name in KNOWN else fn
         changed += made.script() != plain.script()
         arrays = [np.arange(12, dtype="int32").reshape(2, 6) % 5 for _ in range(2)]
         for scalars in ((5, 0), (0, 3)):
@@ -297,3 +305,46 @@ def test_stores_that_change_nothing_are_removed_if_asked(before, after):
     head += '    T.func_attr({"tir.noalias": True})\n    '
     with PassContext(config={f"tir.{k}": v for k, v in KNOWN.items()}):
         check(RemoveNoOp(), head + before + "\n", head + (after or before) + "\n")
+
+
+# -- HoistExpression -------------------------------------------------------------------------------
+
+NESTED = """
+def main(A: T.Buffer((8,), "int32"), B: T.Buffer((8, 8), "int32"), n: T.int32):
+    for i, j in T.grid(8, 8):
+        x: T.int32 = n * 2
+        if i < 4 and x < 6:
+            B[i, j] = T.if_then_else(n < 9, 1, x)
+        else:
+            B[i, j] = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("conditionals", "lets", "outside"),
+    [
+        (HoistedConditionals.Never, HoistedLetBindings.Never, []),
+        (HoistedConditionals.Never, HoistedLetBindings.LetStmt, ["LetStmt"]),
+        (HoistedConditionals.IfElseExpr, HoistedLetBindings.Never, ["n < 9"]),
+        (HoistedConditionals.IfElseStmt, HoistedLetBindings.RequiredByConditional, []),
+        (
+            HoistedConditionals.BooleanExpression,
+            HoistedLetBindings.RequiredByConditional,
+            ["n * 2 < 6"],
+        ),
+        (HoistedConditionals.All, HoistedLetBindings.All, ["LetStmt", "x < 6", "n < 9"]),
+    ],
+)
+def test_what_leaves_a_loop_is_configured(conditionals, lets, outside):
+    chosen = {"hoisted_conditionals": conditionals, "hoisted_let_bindings": lets.value}
+    fn = body_of(HoistExpression(), NESTED, HoistExpression=chosen)
+    found, at = [], fn.body
+    while not isinstance(at, For):
+        found.append(str(at.condition) if isinstance(at, IfThenElse) else type(at).__name__)
+        at = at.then_case if isinstance(at, IfThenElse) else at.body
+    assert found == outside
+    for n in (0, 2, 3, 5, 10):
+        want, got = np.zeros((8, 8), "int32"), np.zeros((8, 8), "int32")
+        interpret(parse(NESTED), np.zeros(8, "int32"), want, n)
+        interpret(fn, np.zeros(8, "int32"), got, n)
+        assert (want == got).all()

@@ -15,6 +15,7 @@ from .convert_for_loops_to_serial import ConvertForLoopsToSerial
 from .filter import Filter
 from .flatten_buffer import FlattenBuffer
 from .guard_indices import GuardIndices
+from .hoist_expression import HoistedConditionals, HoistedLetBindings, HoistExpression
 from .hoist_if_then_else import HoistIfThenElse
 from .index_dtype import with_index_dtype
 from .instrument_bound_checkers import InstrumentBoundCheckers
@@ -44,7 +45,10 @@ __all__ = [
     "FlattenBuffer",
     "ForceNarrowIndexToInt32",
     "GuardIndices",
+    "HoistExpression",
     "HoistIfThenElse",
+    "HoistedConditionals",
+    "HoistedLetBindings",
     "InstrumentBoundCheckers",
     "LOWER_TIR",
     "LoopPartition",

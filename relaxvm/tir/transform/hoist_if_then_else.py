@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from ...arith import Analyzer
 from ...arith.tree import conjuncts
+from ...base import TIRError
 from ...ir import (
     GE,
     GT,
@@ -34,38 +35,52 @@ from ...ir import (
     Add,
     And,
     Call,
-    Div,
-    FloorDiv,
-    FloorMod,
     IntImm,
     IRModule,
     Max,
     Min,
-    Mod,
-    Not,
-    Or,
     PassContext,
     PrimExpr,
     Sub,
-    Var,
     const,
     substitute,
     walk,
 )
-from ...ir.expr import ArithmeticExpr, CompareExpr, binary, cast
-from ...ir.transform import prim_func_pass
+from ...ir.expr import binary, cast
+from ...ir.transform import prim_func_pass, register_config
 from ..copies import renew
 from ..op import if_then_else
 from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq
+from .hoist_expression import HoistedConditionals, HoistedLetBindings, hoisted
 from .loop_partition import linear_in
-from .rewriter import ScopedRewriter, Steps
+from .rewriter import ScopedRewriter, Steps, is_plain
 
-__all__ = ["HoistIfThenElse", "is_plain"]
+__all__ = ["HoistIfThenElse"]
+
+register_config(
+    "tir.HoistIfThenElse.support_block_scope_hoisting",
+    bool,
+    False,
+    "HoistIfThenElse takes conditions out of loops that are bound to threads, too",
+)
 
 
 @prim_func_pass(opt_level=0)
-def HoistIfThenElse(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
-    """Take conditions out of innermost serial loops."""
+def HoistIfThenElse(
+    fn: PrimFunc, mod: IRModule, ctx: PassContext, variant: str | None = None
+) -> PrimFunc:
+    """Take conditions out of serial loops.
+
+    variant  "innermost": only what is shown above; None or "basic": before it, every `if` out of
+             the loops that do not change its condition (`HoistExpression`)
+    """
+    if variant not in (None, "basic", "innermost"):
+        raise TIRError(f'HoistIfThenElse: variant is None, "basic" or "innermost", got {variant!r}')
+    if variant != "innermost":
+        chosen = HoistedConditionals.IfElseStmt
+        if ctx.get("tir.HoistIfThenElse.support_block_scope_hoisting"):
+            chosen |= HoistedConditionals.UsingBlockVar
+        fn = hoisted(fn, chosen, HoistedLetBindings.Never)
     return _Hoist(fn).on_function(fn)
 
 
@@ -196,20 +211,6 @@ def _choice(value: PrimExpr) -> tuple[list[PrimExpr], PrimExpr, PrimExpr] | None
         conditions += conjuncts(condition)
         value = inside
     return None if other is None else (conditions, value, other)
-
-
-_PLAIN = (Var, IntImm, ArithmeticExpr, CompareExpr, And, Or, Not)
-
-
-def is_plain(e: PrimExpr) -> bool:
-    """Whether `e` may be asked at any time."""
-    for n in walk(e):
-        if isinstance(n, (FloorDiv, FloorMod)):
-            if not isinstance(n.b, IntImm) or n.b.value == 0:
-                return False
-        elif not isinstance(n, _PLAIN) or isinstance(n, (Div, Mod)):
-            return False
-    return True
 
 
 def _holds_from_to(

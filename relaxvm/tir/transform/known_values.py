@@ -50,8 +50,7 @@ from ..stmt import (
     Stmt,
     While,
 )
-from .hoist_if_then_else import is_plain
-from .rewriter import ScopedRewriter, Steps, stable
+from .rewriter import ScopedRewriter, Steps, is_plain, stable
 
 __all__ = ["KnowingRewriter", "KnownValues"]
 

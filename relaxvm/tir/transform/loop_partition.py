@@ -10,9 +10,9 @@
 
 Only loops annotated with "loop_partition_hint" are split, and those that the options name: the
 body is there twice afterwards, and iterations in which nothing can happen any more are left out. A
-loop with the hint inside another is split where that has conditions left. The conditions looked at are ``c * i + rest < limit`` with a
-constant c > 0; how far they hold for certain is solved for, also where the limit is known only when
-the kernel runs.
+loop with the hint inside another is split where that has conditions left. The conditions looked at
+are ``c * i + rest < limit`` with a constant c > 0; how far they hold for certain is solved for,
+also where the limit is known only when the kernel runs.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ LOWER_TIR: tuple[Pass, ...] = (
     LoopPartition(),  # conditions are statements now, and not yet part of indices or vectors
     GuardIndices(),  # axis by axis, while there are axes
     FlattenBuffer(),  # one 64-bit index per access
-    HoistIfThenElse(),  # guards are in place; loops that become vectors keep their conditions
+    HoistIfThenElse(
+        variant="innermost"
+    ),  # guards are in place; loops that become vectors keep their conditions
     VectorizeLoop(),  # looks at flat indices
     UnrollLoop(),  # copies what is vectorised already
     Simplify(),  # constants of the two above

@@ -14,8 +14,23 @@ from typing import Any, TypeVar
 from ...arith import Analyzer, ConstIntBound
 from ...arith.tree import conjuncts
 from ...base import TIRError
-from ...ir import And, IntImm, Node, PrimExpr, Range, Var, const, walk
-from ...ir.expr import ArithmeticExpr, as_expr, binary
+from ...ir import (
+    And,
+    Div,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    Mod,
+    Node,
+    Not,
+    Or,
+    PrimExpr,
+    Range,
+    Var,
+    const,
+    walk,
+)
+from ...ir.expr import ArithmeticExpr, CompareExpr, as_expr, binary
 from ...ir.walk import transform
 from ..stmt import (
     Allocate,
@@ -44,6 +59,7 @@ __all__ = [
     "Steps",
     "StmtRewriter",
     "constant",
+    "is_plain",
     "reads_memory",
     "replace_tuple",
     "size_bounds",
@@ -288,6 +304,20 @@ class ScopedRewriter(StmtRewriter):
 def reads_memory(e: Any) -> bool:
     """Whether `e` depends on what buffers hold."""
     return any(isinstance(n, BufferLoad) for n in walk(e))
+
+
+_PLAIN = (Var, IntImm, ArithmeticExpr, CompareExpr, And, Or, Not)
+
+
+def is_plain(e: PrimExpr) -> bool:
+    """Whether `e` may be asked at any time."""
+    for n in walk(e):
+        if isinstance(n, (FloorDiv, FloorMod)):
+            if not isinstance(n.b, IntImm) or n.b.value == 0:
+                return False
+        elif not isinstance(n, _PLAIN) or isinstance(n, (Div, Mod)):
+            return False
+    return True
 
 
 def stable(condition: PrimExpr) -> PrimExpr:

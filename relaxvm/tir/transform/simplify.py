@@ -33,9 +33,8 @@ from ..stmt import (
     While,
     seq,
 )
-from .hoist_if_then_else import is_plain
 from .known_values import KnowingRewriter
-from .rewriter import Steps, constant, stable
+from .rewriter import Steps, constant, is_plain, stable
 
 __all__ = ["Simplify"]
 
