@@ -106,6 +106,7 @@ class _Hoist(StmtRewriter):
     def __init__(self, conditionals: HoistedConditionals, lets: HoistedLetBindings) -> None:
         super().__init__()
         self.conditionals, self.lets = conditionals, lets
+        self.taken: set[PrimExpr] = set()  # conditions that have left a loop, and go on
 
     def on_for(self, stmt: For) -> Steps:
         body = yield stmt.body
@@ -139,6 +140,7 @@ class _Hoist(StmtRewriter):
         if found is None:
             return loop
         inner, outer = found
+        self.taken |= {outer, Not(outer)}
         arms: list[Stmt] = []
         for value in (True, False):
             body = _Decided(inner, value).run(loop.body)
@@ -170,12 +172,15 @@ class _Hoist(StmtRewriter):
 
     def _conditions(self, n: Any) -> tuple[PrimExpr, ...]:
         wanted = self.conditionals
-        if isinstance(n, IfThenElse) and wanted & HoistedConditionals.IfElseStmt:
-            return (n.condition,)
+        if isinstance(n, IfThenElse):
+            if wanted & HoistedConditionals.IfElseStmt or n.condition in self.taken:
+                return (n.condition,)
+            return ()
         choice = isinstance(n, Select) or (isinstance(n, Call) and n.op is _IF)
         if choice and wanted & HoistedConditionals.IfElseExpr:
             return (n.condition if isinstance(n, Select) else n.args[0],)
         if isinstance(n, (And, Or)) and wanted & HoistedConditionals.BooleanExpression:
+            self.taken |= {n.a, n.b}  # the one is all that is left where the other is known
             return (n.a, n.b)
         return ()
 
