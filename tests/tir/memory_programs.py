@@ -14,7 +14,7 @@ def program(seed: int) -> str:
     lines.append("         n: T.int32, k: T.int32):")
     if rng.random() < 0.7:
         lines.append('    T.func_attr({"tir.noalias": True})')
-    _block(rng, lines, 1, ["n", "k"], 0)
+    _block(rng, lines, 1, ["n", "k"])
     return "\n" + "\n".join(lines) + "\n"
 
 
@@ -41,7 +41,7 @@ def _condition(rng: random.Random, names: list[str]) -> str:
     )
 
 
-def _block(rng: random.Random, lines: list[str], depth: int, names: list[str], uses: int) -> None:
+def _block(rng: random.Random, lines: list[str], depth: int, names: list[str]) -> None:
     pad = "    " * depth
     for _ in range(rng.randint(1, 3 if depth > 1 else 4)):
         kind = rng.random()
@@ -50,13 +50,19 @@ def _block(rng: random.Random, lines: list[str], depth: int, names: list[str], u
         elif kind < 0.75:
             v = f"i{len(lines)}"
             lines.append(f"{pad}for {v} in range({rng.choice(['6', '6', '4', 'n', '1'])}):")
-            _block(rng, lines, depth + 1, [*names, v, v], uses)
+            _block(rng, lines, depth + 1, [*names, v, v])
         elif kind < 0.93:
             lines.append(f"{pad}if {_condition(rng, names)}:")
-            _block(rng, lines, depth + 1, names, uses)
+            _block(rng, lines, depth + 1, names)
             if rng.random() < 0.4:
                 lines.append(f"{pad}else:")
-                _block(rng, lines, depth + 1, names, uses)
+                _block(rng, lines, depth + 1, names)
+        elif kind < 0.96:
+            v, value, limit = f"i{len(lines)}", rng.randrange(3), rng.randrange(SIZE)
+            lines.append(f"{pad}for {v} in range(6):\n{pad}    A[{v}] = {value}")
+            lines.append(f"{pad}for {v} in range(6):")
+            choice = f"T.if_then_else({v} < {limit}, A[{v}], {rng.choice([value, value, 1])})"
+            lines.append(f"{pad}    B[{v}] = {choice}")
         else:
             v = f"x{len(lines)}"
             lines.append(f"{pad}{v}: T.int32 = {_value(rng, names)}")

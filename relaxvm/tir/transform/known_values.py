@@ -26,6 +26,7 @@ from ...ir import (
     FloatImm,
     Intrinsic,
     Let,
+    Node,
     Not,
     Or,
     PrimExpr,
@@ -52,7 +53,7 @@ from ..stmt import (
 )
 from .rewriter import ScopedRewriter, Steps, is_plain, stable
 
-__all__ = ["KnowingRewriter", "KnownValues"]
+__all__ = ["KnowingRewriter", "KnownValues", "has_effects"]
 
 # As many as a load is compared with.
 _MOST_FACTS = 64
@@ -76,6 +77,14 @@ class Fact(NamedTuple):
     def parts(self) -> tuple[PrimExpr, ...]:
         """The expressions in it."""
         return (*self.indices, self.value, *self.conditions)
+
+    def where(self, values: dict[Any, PrimExpr]) -> Fact:
+        """The fact with variables replaced."""
+        indices, conditions = (
+            tuple(substitute(e, values) for e in each) for each in (self.indices, self.conditions)
+        )
+        value = substitute(self.value, values)
+        return self._replace(indices=indices, value=value, conditions=conditions)
 
     def at(self, indices: tuple[PrimExpr, ...], analyzer: Analyzer) -> PrimExpr | None:
         """The value there, if it is certain."""
@@ -217,6 +226,20 @@ class KnownValues:
         yield
         self.facts = before
 
+    @contextlib.contextmanager
+    def block(self, stmt: BlockRealize) -> Iterator[None]:
+        """A block; in terms of its axes inside, of what they are bound to behind."""
+        values = {axis.var: v for axis, v in zip(stmt.block.iter_vars, stmt.iter_values)}
+        if stmt.block.init is not None or not all(map(is_plain, values.values())):
+            with self.apart(stmt):
+                yield
+            return
+        begin = self.facts
+        yield
+        old = {id(f) for f in begin}
+        after = [f if id(f) in old else f.where(values) for f in self.branch(begin, stmt.predicate)]
+        self.facts = self.merged(begin, after, begin)
+
     def ended(self, var: Var) -> None:
         """After what `var` stood for."""
         self.facts = [f for f in self.facts if not any(n is var for e in f.parts for n in walk(e))]
@@ -308,7 +331,11 @@ class KnowingRewriter(ScopedRewriter):
         return made
 
     def on_realize(self, stmt: BlockRealize) -> Steps:
-        with self.known.apart(stmt):
+        if self.known.on:
+            for axis in stmt.block.iter_vars:
+                if axis.dom is not None:
+                    self.analyzer.bind(axis.var, axis.dom, allow_override=True)
+        with self.known.block(stmt):
             made = yield from super().on_realize(stmt)
         return made
 
@@ -337,7 +364,7 @@ class KnowingRewriter(ScopedRewriter):
         return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
 
 
-def has_effects(stmt: Stmt) -> bool:
+def has_effects(stmt: Node) -> bool:
     """Whether it does more than to store."""
     return any(
         isinstance(n, Call)

@@ -1,0 +1,49 @@
+"""Drop what only tells the compiler something: `T.assume`, and stores of `T.undef()`.
+
+T.evaluate(T.assume(A[i] < 4))              B[i] = A[i]
+B[i] = T.undef()
+B[i] = A[i]
+"""
+
+from __future__ import annotations
+
+from ...base import TIRError
+from ...ir import INTRINSICS, Call, IRModule, PassContext, PrimExpr, walk
+from ...ir.transform import prim_func_pass
+from ..stmt import BufferStore, Evaluate, PrimFunc, seq
+from .rewriter import Steps, StmtRewriter
+
+__all__ = ["RemoveAssume", "RemoveStoreUndef"]
+
+
+@prim_func_pass(opt_level=0)
+def RemoveAssume(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Remove every `T.assume` that stands as a statement."""
+    return _RemoveAssume().on_function(fn)
+
+
+class _RemoveAssume(StmtRewriter):
+    def on_evaluate(self, stmt: Evaluate) -> Steps:
+        return seq() if _calls(stmt.value, "assume") else stmt
+        yield stmt
+
+
+@prim_func_pass(opt_level=0)
+def RemoveStoreUndef(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Remove stores of `T.undef()`: what was there is as good as any value. Raises TIRError where
+    `T.undef()` is part of something else.
+    """
+    made = _RemoveStoreUndef().on_function(fn)
+    if any(isinstance(n, Call) and _calls(n, "undef") for n in walk(made.body)):
+        raise TIRError("RemoveStoreUndef: T.undef() is used otherwise than as the value of a store")
+    return made
+
+
+class _RemoveStoreUndef(StmtRewriter):
+    def on_store(self, stmt: BufferStore) -> Steps:
+        return seq() if _calls(stmt.value, "undef") else stmt
+        yield stmt
+
+
+def _calls(e: PrimExpr, name: str) -> bool:
+    return isinstance(e, Call) and e.op is INTRINSICS[name]
