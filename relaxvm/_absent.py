@@ -42,12 +42,7 @@ ABSENT: dict[str, dict[str, str]] = {
             trace Reduce Layout BijectiveLayout layout bijective_layout
         """,
         "tir.transform": """
-            StorageRewrite CanonicalizeLoop CommonSubexprElimTIR ConvertSSA
-            HoistExpression HoistedConditionals HoistedLetBindings
-            InjectDoubleBuffer InjectRollingBuffer InjectSoftwarePipeline
-            ReduceBranchingThroughOvercompute RemoveAssume RemoveStoreUndef
-            RemoveWeightLayoutRewriteBlock RenormalizeSplitPattern RewriteUnsafeSelect
-            UseAssumeToReduceBranches AnnotateIrregularLoop InlinePrivateFunctions
+            StorageRewrite CanonicalizeLoop ConvertSSA RewriteUnsafeSelect InlinePrivateFunctions
         """,
         "topi": "*",
     },
@@ -66,10 +61,14 @@ ABSENT: dict[str, dict[str, str]] = {
         "script.relax": "rewriter",
     },
     "comes with the conversion of layouts": {
+        "tir.transform": "RemoveWeightLayoutRewriteBlock",
         "relax.transform": """
             AlterOpImpl AttachAttrLayoutFreeBuffers ConvertLayout OptimizeLayoutTransform
             SplitLayoutRewritePreproc
         """,
+    },
+    "an annotation of `te` schedules; `tir.transform.CompactBufferAllocation` shrinks buffers": {
+        "tir.transform": "InjectRollingBuffer"
     },
     "comes with the tuner": {
         "meta_schedule": "*",
@@ -103,6 +102,13 @@ ABSENT: dict[str, dict[str, str]] = {
             DecorateDeviceScope InjectVirtualThread LiftThreadBinding LowerCrossThreadReduction
             LowerThreadAllreduce ManifestSharedMemoryLocalStage SplitHostDevice ThreadSync
         """,
+    },
+    "hides the time that copies to another memory take; a CPU has none of these, and runs ahead": {
+        "tir.transform": "InjectDoubleBuffer InjectSoftwarePipeline",
+    },
+    "`tir.transform.Simplify` always gives this form": {"tir.transform": "RenormalizeSplitPattern"},
+    "a mark for TVM's later passes; those here look for `break` and `continue` themselves": {
+        "tir.transform": "AnnotateIrregularLoop",
     },
     "a part of TVM's packed calling convention: kernels here call no Python, and `target` makes "
     "their entries": {

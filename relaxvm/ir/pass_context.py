@@ -214,6 +214,12 @@ def _option(key: str) -> _Option:
     if found is None:
         near = difflib.get_close_matches(key, _OPTIONS, n=3)
         hint = f"did you mean {', '.join(near)}? " if near else ""
+        room, _, name = key.partition(".")
+        why = importlib.import_module("relaxvm._absent").reason(
+            f"tvm.{room}.transform.{name.partition('.')[0]}"
+        )
+        if why is not None:
+            hint = f"there is no such pass here: {why}; "
         raise PassError(
             f"PassContext: unknown config key {key!r}; {hint}known: {', '.join(sorted(_OPTIONS))}"
         )

@@ -18,6 +18,7 @@ from relaxvm.ir.walk import transform
 from relaxvm.tir import BufferStore, For, ForKind, IfThenElse, interpret
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.transform import (
+    CommonSubexprElimTIR,
     CompactBufferAllocation,
     HoistedConditionals,
     HoistedLetBindings,
@@ -67,6 +68,11 @@ def test_the_options_of_a_pass_may_stand_together(key):
 def test_unknown_keys_name_the_nearest(config, nearest):
     with pytest.raises(PassError, match=f"unknown config key.*did you mean.*{nearest}"):
         PassContext(config=config)
+
+
+def test_keys_of_passes_that_are_absent_say_why():
+    with pytest.raises(PassError, match="InjectDoubleBuffer.*a CPU has none"):
+        PassContext(config={"tir.InjectDoubleBuffer": {"split_loop": 1}})
 
 
 def test_keys_are_known_before_the_passes_are_imported():
@@ -241,6 +247,7 @@ KNOWN = {
         HoistExpression(),
         HoistIfThenElse(),
         ReduceBranchingThroughOvercompute(),
+        CommonSubexprElimTIR(identify_equiv_terms=True),
     ],
     ids=repr,
 )
@@ -415,3 +422,29 @@ def test_what_only_tells_the_compiler_something_is_removed():
     check(RemoveStoreUndef(), head + stores.format(undef), head + stores.format(""))
     with pytest.raises(TIRError, match="T.undef"):
         body_of(RemoveStoreUndef(), head + 'A[0] = T.undef(dtype="int32") + 1\n')
+
+
+# -- CommonSubexprElimTIR --------------------------------------------------------------------------
+
+TWICE = "x: T.int32 = n * 2 + m\n    A[x] = A[x] + "
+
+
+@pytest.mark.parametrize(
+    ("options", "config", "after"),
+    [
+        ({}, {}, TWICE + "(m + 2 * n)"),
+        ({"enable_cse_tir": False}, {}, None),
+        ({}, {"disable_cse_tir": True}, None),
+        ({"identify_equiv_terms": True}, {}, TWICE + "x"),
+        (
+            {},
+            {"enable_equiv_terms_in_cse_tir": True},
+            TWICE + "x",
+        ),
+    ],
+)
+def test_terms_that_are_there_twice_become_variables(options, config, after):
+    head = '\ndef main(A: T.Buffer((99,), "int32"), n: T.int32, m: T.int32):\n    '
+    before = head + "A[n * 2 + m] = A[n * 2 + m] + (m + 2 * n)\n"
+    with PassContext(config={f"tir.{k}": v for k, v in config.items()}):
+        check(CommonSubexprElimTIR(**options), before, head + after + "\n" if after else before)

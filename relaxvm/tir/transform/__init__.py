@@ -9,6 +9,7 @@ from ...base import submodules
 from ...ir.transform import prim_func_pass
 from .apply import Apply
 from .bind_target import BindTarget
+from .common_subexpr_elim import CommonSubexprElimTIR
 from .compact_buffer_allocation import CompactBufferAllocation
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque
 from .convert_for_loops_to_serial import ConvertForLoopsToSerial
@@ -40,6 +41,7 @@ __getattr__ = submodules(__name__)
 __all__ = [
     "Apply",
     "BindTarget",
+    "CommonSubexprElimTIR",
     "CompactBufferAllocation",
     "ConvertBlocksToOpaque",
     "ConvertForLoopsToSerial",
