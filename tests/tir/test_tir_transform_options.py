@@ -233,6 +233,7 @@ KNOWN = {
     "Simplify": {
         "propagate_knowns_to_prove_conditional": True,
         "propagate_knowns_to_simplify_expressions": True,
+        "apply_constraints_to_boolean_branches": True,
         "enable_simplify_let_inline": True,
     },
     "RemoveNoOp": {"use_dataflow_analysis": True},
@@ -302,6 +303,21 @@ def test_values_that_are_known_replace_loads(before, after):
     head += '    T.func_attr({"tir.noalias": True})\n    '
     with PassContext(config={f"tir.{k}": v for k, v in KNOWN.items()}):
         check(Simplify(), head + before + "\n", (head + (after or before) + "\n"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("i < 4 and (i < 5 or j == 3)", "i < 4"),
+        ("i < 4 or (i < 5 and i >= 4 and j == 3)", "i < 4 or i < 5 and j == 3"),
+        ("i < 4 and A[i] == 0 and i < 3", "i < 4 and A[i] == 0 and i < 3"),
+    ],
+)
+def test_conditions_joined_by_and_or_or_hold_in_each_other_if_asked(before, after):
+    head = '\ndef main(A: T.Buffer((8,), "int32"), i: T.int32, j: T.int32):\n'
+    head += "    if {}:\n        A[0] = 1\n"
+    with PassContext(config={"tir.Simplify": KNOWN["Simplify"]}):
+        check(Simplify(), head.format(before), head.format(after))
 
 
 @pytest.mark.parametrize(

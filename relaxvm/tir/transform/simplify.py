@@ -16,9 +16,11 @@ for i in range(16):                         for i in range(16):
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from ...ir import FloatImm, IntImm, IRModule, PassContext, PrimExpr, substitute
+from ...arith.tree import conjuncts
+from ...ir import And, FloatImm, IntImm, IRModule, Not, Or, PassContext, PrimExpr, substitute
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import (
@@ -34,14 +36,18 @@ from ..stmt import (
     seq,
 )
 from .known_values import KnowingRewriter
-from .rewriter import Steps, constant, is_plain, stable
+from .rewriter import Steps, constant, is_plain, reads_memory, stable
 
 __all__ = ["Simplify"]
 
 _KEY = "tir.Simplify"
 for _name, _default, _doc in (
     ("transitively_prove_inequalities", True, "from a < b and b < c follows a < c; always done"),
-    ("apply_constraints_to_boolean_branches", True, "in `a and b`, a holds in b; always done"),
+    (
+        "apply_constraints_to_boolean_branches",
+        False,
+        "in `a and b` either holds in the other",
+    ),
     ("convert_boolean_to_and_of_ors", False, "a form that `simplify` needs nowhere; no effect"),
     (
         "propagate_knowns_to_prove_conditional",
@@ -69,10 +75,32 @@ class _Simplify(KnowingRewriter):
         self.proves = ctx.get(f"{_KEY}.propagate_knowns_to_prove_conditional")
         self.replaces = ctx.get(f"{_KEY}.propagate_knowns_to_simplify_expressions")
         self.inlines = ctx.get(f"{_KEY}.enable_simplify_let_inline")
+        self.constrains = ctx.get(f"{_KEY}.apply_constraints_to_boolean_branches")
         super().__init__(fn, on=self.proves or self.replaces)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return self.analyzer.simplify(self._with_known(e) if self.replaces else e)
+        e = self._with_known(e) if self.replaces else e
+        return self._constrained(e) if self.constrains else self.analyzer.simplify(e)
+
+    def _constrained(self, e: PrimExpr, depth: int = 8) -> PrimExpr:
+        """`e`, each of its conditions simplified where the others hold (in an `or`: do not)."""
+        kind: Any = type(e)
+        if kind not in (And, Or) or depth == 0:
+            return self.analyzer.simplify(e)
+        parts = conjuncts(e, kind)
+        # What guards a load has to stay in front of it.
+        guards = any(map(reads_memory, parts))
+        for k in range(len(parts)):
+            others = parts[:k] if guards else parts[:k] + parts[k + 1 :]
+            with contextlib.ExitStack() as scopes:
+                for each in others:
+                    given = stable(each if kind is And else Not(each))
+                    scopes.enter_context(self.analyzer.constraint_scope(given))
+                parts[k] = self._constrained(parts[k], depth - 1)
+        made = parts[0]
+        for each in parts[1:]:
+            made = kind(made, each)
+        return self.analyzer.simplify(made)
 
     def _with_known(self, e: PrimExpr) -> PrimExpr:
         if not self.known.facts:
