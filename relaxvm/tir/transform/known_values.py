@@ -350,17 +350,19 @@ class KnowingRewriter(ScopedRewriter):
 
     def arms(self, stmt: IfThenElse, condition: PrimExpr) -> Steps:
         """The statement under `condition`, in each arm of which that is known."""
-        begin = self.known.facts
+        known, begin, else_case = self.known, self.known.facts, stmt.else_case
         with self.analyzer.constraint_scope(stable(condition)):
             then_case = yield stmt.then_case
-        after_then = self.known.branch(begin, condition)
-        self.known.facts = begin
-        else_case = stmt.else_case
+        if not known.on:
+            if else_case is not None:
+                else_case = yield else_case
+            return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
+        after_then = known.branch(begin, condition)
+        known.facts = begin
         if else_case is not None:
             with self.analyzer.constraint_scope(stable(Not(condition))):
                 else_case = yield else_case
-        after_else = self.known.branch(begin, Not(condition))
-        self.known.facts = self.known.merged(begin, after_then, after_else)
+        known.facts = known.merged(begin, after_then, known.branch(begin, Not(condition)))
         return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
 
 

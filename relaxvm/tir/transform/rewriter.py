@@ -322,6 +322,8 @@ def is_plain(e: PrimExpr) -> bool:
 
 def stable(condition: PrimExpr) -> PrimExpr:
     """What a condition says that is not about memory: after the next store that may not hold."""
+    if not reads_memory(condition):
+        return condition
     kept: PrimExpr = const(True, "bool")
     for each in conjuncts(condition):
         if not reads_memory(each):
