@@ -53,6 +53,7 @@ from ..tir.op import (
     truncmod,
 )
 from .create_prim_func import create_prim_func
+from .extern import extern, extern_primfunc
 from .operation import (
     compute,
     const,
@@ -64,18 +65,32 @@ from .operation import (
     var,
 )
 from .reducer import CommReducer, Reduce, comm_reducer, max, min, prod, sum
-from .tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, Tensor
+from .scan import scan
+from .tensor import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    PlaceholderOp,
+    ProducerLoad,
+    ScanOp,
+    Tensor,
+    TensorSlice,
+    broadcast_value,
+)
 
 __getattr__ = submodules(__name__, {"relaxvm.tir.schedule.index_map": "AXIS_SEPARATOR"})
 
 __all__ = [
     "CommReducer",
     "ComputeOp",
+    "ExternOp",
     "Operation",
     "PlaceholderOp",
     "ProducerLoad",
     "Reduce",
+    "ScanOp",
     "Tensor",
+    "TensorSlice",
     "abs",
     "acos",
     "acosh",
@@ -85,6 +100,7 @@ __all__ = [
     "asinh",
     "atan",
     "atanh",
+    "broadcast_value",
     "ceil",
     "comm_reducer",
     "compute",
@@ -95,6 +111,8 @@ __all__ = [
     "div",
     "erf",
     "exp",
+    "extern",
+    "extern_primfunc",
     "floor",
     "floordiv",
     "floormod",
@@ -120,6 +138,7 @@ __all__ = [
     "reduce_axis",
     "round",
     "rsqrt",
+    "scan",
     "sigmoid",
     "sin",
     "sinh",

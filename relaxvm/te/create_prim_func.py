@@ -24,12 +24,14 @@ from ..ir import (
 from ..ir.expr import INT32
 from ..ir.walk import transform
 from ..tir.analysis import get_block_access_region
+from ..tir.copies import fresh_copy
 from ..tir.stmt import (
     FORMULA,
     Block,
     BlockRealize,
     Buffer,
     BufferLoad,
+    BufferRegion,
     BufferStore,
     For,
     IfThenElse,
@@ -43,7 +45,17 @@ from ..tir.stmt import (
 )
 from ..tir.transform import with_index_dtype
 from .reducer import Reduce
-from .tensor import ComputeOp, PlaceholderOp, ProducerLoad, Tensor
+from .scan import check_row, read_by, row_operations
+from .tensor import (
+    ComputeOp,
+    ExternOp,
+    Operation,
+    PlaceholderOp,
+    ProducerLoad,
+    ScanOp,
+    Tensor,
+    broadcast_compute,
+)
 
 __all__ = ["create_prim_func"]
 
@@ -59,7 +71,8 @@ def create_prim_func(
                           dimensions, the widest where they differ
 
     Intermediate tensors become local buffers. Blocks are named by their computes, and numbered from
-    the second of a name on. The function has ``tir.noalias`` and the global symbol ``main``. Raises
+    the second of a name on. What `extern` makes is done by its statement as it is; a scan is a serial
+    loop around the blocks of its rows. The function has ``tir.noalias`` and the global symbol ``main``. Raises
     TIRError if a placeholder that is read is not among `ops`.
     """
     builder = _Builder(ops)
@@ -104,8 +117,8 @@ class _Builder:
             handle = Var(f"var_{arg.name}", "handle")
             params.append(handle)
             buffer_map[handle] = buffer
-        for op in self.ordered():
-            self.compute(op)
+        for op in self.ordered(self.args):
+            self.emit(op)
         if not self.blocks:
             raise TIRError("create_prim_func: none of the tensors is computed")
         body = seq(*self.blocks)
@@ -122,21 +135,23 @@ class _Builder:
         self.index_dtypes |= {d.dtype for d in buffer.shape}
         return buffer
 
-    def ordered(self) -> list[ComputeOp]:
-        """The computes that the results need, producers first; of several producers, those that
+    def ordered(self, roots: Sequence[Any], row: frozenset[Operation] | None = None) -> list[Any]:
+        """The operations that `roots` need, producers first; of several producers, those that
         read nothing first: a schedule can then move what reads them to where the others are made.
+
+        row  only these, the parts of a scan's row
         """
-        order: list[ComputeOp] = []
+        order: list[Any] = []
         state: dict[Any, bool] = {}
         stack: list[tuple[Any, bool]] = [
-            (a.op, False) for a in reversed(self.args) if isinstance(a, Tensor)
+            (a.op, False) for a in reversed(roots) if isinstance(a, Tensor)
         ]
         while stack:
             op, ready = stack.pop()
             if ready:
                 order.append(op)
                 continue
-            if op in state:
+            if op in state or (row is not None and op not in row):
                 continue
             state[op] = True
             if isinstance(op, PlaceholderOp):
@@ -147,68 +162,93 @@ class _Builder:
                     )
                 continue
             stack.append((op, True))
-            inputs = sorted((t.op for t in op.input_tensors), key=_reads)
+            needs = (
+                op.input_tensors if row is not None or not isinstance(op, ScanOp) else read_by(op)
+            )
+            inputs = sorted((t.op for t in needs), key=_reads)
             stack.extend((o, False) for o in reversed(inputs))
         return order
 
-    def compute(self, op: ComputeOp) -> None:
-        outputs = [op.output(i) for i in range(op.num_outputs)]
-        for tensor in outputs:
+    def emit(self, op: Any) -> None:
+        for tensor in map(op.output, range(op.num_outputs)):
             if tensor not in self.buffers:
                 self.allocated.append(self.declare(tensor))
-        buffers = [self.buffers[t] for t in outputs]
-        loops: list[tuple[Var, Range]] = []
-        iter_vars: list[IterVar] = []
-        mapping: dict[Any, Any] = {}
-        for axis in (*op.axis, *op.reduce_axis):
-            assert axis.dom is not None
-            begin, extent = self.index(axis.dom.min), self.index(axis.dom.extent)
-            self.index_dtypes |= {extent.dtype, axis.var.dtype}
-            loop = Var(axis.var.name, extent.dtype)
-            block_var = Var(f"v_{axis.var.name}", extent.dtype)
-            loops.append((loop, Range.from_min_extent(begin, extent)))
-            iter_vars.append(
-                IterVar(Range.from_min_extent(begin, extent), block_var, axis.iter_type)
-            )
-            mapping[axis.var] = cast(axis.var.dtype, block_var)
-        body, init = self.body(op, buffers, iter_vars[: len(op.axis)], mapping)
-        empty = _may_be_empty(iter_vars[len(op.axis) :])
-        if init is not None and empty is not None:
-            self.blocks.append(self.fill(op, buffers, empty))
-        name = _unique(op.name, self.block_names)
-        block = Block(tuple(iter_vars), (), (), name, body, init, annotations=op.attrs)
-        reads, writes, _ = get_block_access_region(
-            block, {b.data: b for b in self.buffers.values()}
-        )
-        block = block.replace(reads=tuple(reads), writes=tuple(writes))
-        stmt: Stmt = BlockRealize(tuple(v for v, _ in loops), const(True), block)
-        for loop, dom in reversed(loops):
-            stmt = For(loop, dom.min, dom.extent, "serial", stmt)
-        self.blocks.append(stmt)
+        if isinstance(op, ScanOp):
+            self.scan(op)
+        elif isinstance(op, ExternOp):
+            self.extern(op)
+        else:
+            self.blocks.extend(self.compute(op))
 
-    def fill(self, op: ComputeOp, buffers: list[Buffer], empty: PrimExpr) -> Stmt:
-        """The start values on their own: where a reduction axis is empty, its loop never runs."""
-        begun = ComputeOp(f"{op.name}_empty", op.tag, op.attrs, op.axis, (), op.body)
-        loops: list[tuple[Var, Range]] = []
-        iter_vars: list[IterVar] = []
+    def compute(self, op: ComputeOp, row: Var | None = None) -> list[Stmt]:
+        """The loops of `op`; of its row `row`, if that is given."""
+        buffers = [self.buffers[op.output(i)] for i in range(op.num_outputs)]
+        nest = _Nest(self, (*op.axis, *op.reduce_axis), row)
+        body, init = self.body(op, buffers, nest.iter_vars[: len(op.axis)], nest.mapping)
+        empty = _may_be_empty(nest.iter_vars[len(op.axis) :])
+        made: list[Stmt] = []
+        if init is not None and empty is not None:
+            # The start values on their own: where a reduction axis is empty, its loop never runs.
+            begun = ComputeOp(f"{op.name}_empty", op.tag, op.attrs, op.axis, (), op.body)
+            start = _Nest(self, op.axis, row)
+            _, only = self.body(begun, buffers, start.iter_vars, start.mapping)
+            assert only is not None
+            made.append(start.stmt(begun, only, None, empty))
+        return [*made, nest.stmt(op, body, init, const(True))]
+
+    def extern(self, op: ExternOp) -> None:
+        """The statement of `op` over the buffers, in a block of its own if it has none."""
         mapping: dict[Any, Any] = {}
-        for axis in op.axis:
-            assert axis.dom is not None
-            begin, extent = self.index(axis.dom.min), self.index(axis.dom.extent)
-            dom = Range.from_min_extent(begin, extent)
-            loops.append((Var(axis.var.name, extent.dtype), dom))
-            iter_vars.append(IterVar(dom, Var(f"v_{axis.var.name}", extent.dtype), "spatial"))
-            mapping[axis.var] = cast(axis.var.dtype, iter_vars[-1].var)
-        _, init = self.body(begun, buffers, iter_vars, mapping)
-        assert init is not None
-        name = _unique(begun.name, self.block_names)
-        block = Block(tuple(iter_vars), (), (), name, init, annotations=op.attrs)
-        _, writes, _ = get_block_access_region(block, {b.data: b for b in self.buffers.values()})
-        block = block.replace(writes=tuple(writes))
-        stmt: Stmt = BlockRealize(tuple(v for v, _ in loops), empty, block)
-        for loop, dom in reversed(loops):
-            stmt = For(loop, dom.min, dom.extent, "serial", stmt)
-        return stmt
+        tensors = (*op.inputs, *map(op.output, range(op.num_outputs)))
+        for stands, tensor in zip((*op.input_placeholders, *op.output_placeholders), tensors):
+            buffer = self.buffers[tensor]
+            mapping[stands], mapping[stands.data] = buffer, buffer.data
+            for have, want in zip(
+                (*stands.shape, *stands.strides, stands.elem_offset),
+                (*buffer.shape, *_compact(buffer, len(stands.strides)), buffer.elem_offset),
+            ):
+                if isinstance(have, Var) and have not in mapping and have is not want:
+                    mapping[have] = cast(have.dtype, want)
+        body: Any = fresh_copy(op.body, mapping)
+        if isinstance(body, BlockRealize) and _is_plain_root(body):
+            # The blocks of a whole loop function stand beside the others, for schedules to see.
+            self.allocated.extend(body.block.alloc_buffers)
+            self.blocks.append(transform(body.block.body, self.renamed))
+            return
+        regions = [BufferRegion.full_region(self.buffers[t]) for t in dict.fromkeys(tensors)]
+        count = len(dict.fromkeys(op.inputs))
+        name = _unique(op.name, self.block_names)
+        block = Block((), regions[:count], regions[count:], name, body, annotations=op.attrs)
+        self.blocks.append(BlockRealize((), const(True), block))
+
+    def renamed(self, n: Node) -> Node | None:
+        if isinstance(n, Block):
+            return n.replace(name_hint=_unique(n.name_hint, self.block_names))
+        return None
+
+    def scan(self, op: ScanOp) -> None:
+        """The first rows copied, then a serial loop around the blocks of a row."""
+        results = [self.buffers[op.output(i)] for i in range(op.num_outputs)]
+        for first, result in zip(op.init, results):
+            copy = broadcast_compute(lambda x: x, (first,)).op
+            assert isinstance(copy, ComputeOp)
+            self.buffers[copy.output(0)] = result
+            self.blocks.extend(self.compute(copy.replace(name=f"{op.name}_init")))
+        inner = row_operations(op)
+        self.buffers.update(zip(op.state_placeholder, results))
+        self.buffers.update(zip(op.update, results))
+        dom = op.scan_axis.dom
+        assert dom is not None
+        begin, extent = self.index(dom.min), self.index(dom.extent)
+        row = Var(op.scan_axis.var.name, extent.dtype)
+        steps: list[Stmt] = []
+        for each in self.ordered(op.update, inner):
+            check_row(each, op, inner)
+            for tensor in map(each.output, range(each.num_outputs)):
+                if tensor not in self.buffers:
+                    self.allocated.append(self.declare(tensor))
+            steps.extend(self.compute(each, row))
+        self.blocks.append(For(row, begin, extent, "serial", seq(*steps)))
 
     def index(self, e: PrimExpr) -> PrimExpr:
         """An expression over tensors, over buffers instead."""
@@ -261,6 +301,62 @@ class _Builder:
         return update, init
 
 
+class _Nest:
+    """The loops and block axes of a compute; `row`: the loop variable that its first axis is, that
+    of a scan.
+    """
+
+    def __init__(self, builder: _Builder, axes: Sequence[IterVar], row: Var | None) -> None:
+        self.builder = builder
+        self.loops: list[tuple[Var, Range]] = []
+        self.iter_vars: list[IterVar] = []
+        self.mapping: dict[Any, Any] = {}
+        self.values: list[PrimExpr] = []
+        for k, axis in enumerate(axes):
+            assert axis.dom is not None
+            begin, extent = builder.index(axis.dom.min), builder.index(axis.dom.extent)
+            builder.index_dtypes |= {extent.dtype, axis.var.dtype}
+            dom = Range.from_min_extent(begin, extent)
+            follows = row is not None and k == 0
+            if row is not None and k == 0:
+                self.values.append(cast(extent.dtype, row))
+            else:
+                loop = Var(axis.var.name, extent.dtype)
+                self.loops.append((loop, dom))
+                self.values.append(loop)
+            var = Var(f"v_{axis.var.name}", extent.dtype)
+            # Rows of a scan follow one another.
+            self.iter_vars.append(IterVar(dom, var, "opaque" if follows else axis.iter_type))
+            self.mapping[axis.var] = cast(axis.var.dtype, var)
+
+    def stmt(self, op: ComputeOp, body: Stmt, init: Stmt | None, predicate: PrimExpr) -> Stmt:
+        """The block of `op` with this body in its loops."""
+        builder = self.builder
+        name = _unique(op.name, builder.block_names)
+        block = Block(tuple(self.iter_vars), (), (), name, body, init, annotations=op.attrs)
+        reads, writes, _ = get_block_access_region(
+            block, {b.data: b for b in builder.buffers.values()}
+        )
+        block = block.replace(reads=tuple(reads), writes=tuple(writes))
+        stmt: Stmt = BlockRealize(tuple(self.values), predicate, block)
+        for loop, dom in reversed(self.loops):
+            stmt = For(loop, dom.min, dom.extent, "serial", stmt)
+        return stmt
+
+
+def _compact(buffer: Buffer, count: int) -> list[PrimExpr]:
+    """The strides that C-contiguous elements have; none if none are asked for."""
+    strides = [const(1, "int64")] if count else []
+    for d in reversed(buffer.shape[1:] if count else ()):
+        strides.insert(0, strides[0] * cast("int64", d))
+    return list(strides)
+
+
+def _is_plain_root(realize: BlockRealize) -> bool:
+    block = realize.block
+    return not (block.iter_vars or block.match_buffers or block.annotations or block.init)
+
+
 def _may_be_empty(axes: list[IterVar]) -> PrimExpr | None:
     """The condition under which one of the axes has no value; None if each has one."""
     found: PrimExpr | None = None
@@ -282,5 +378,5 @@ def _unique(name: str, taken: dict[str, int]) -> str:
     return name if count == 0 else _unique(f"{name}_{count}", taken)
 
 
-def _reads(op: PlaceholderOp | ComputeOp) -> bool:
-    return isinstance(op, ComputeOp) and bool(op.input_tensors)
+def _reads(op: Operation) -> bool:
+    return bool(op.input_tensors)

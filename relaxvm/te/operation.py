@@ -45,7 +45,12 @@ def const(value: Any, dtype: str | None = None) -> PrimExpr:
     return _const(value, dtype)
 
 
-def _shape(shape: Any, what: str) -> tuple[PrimExpr, ...]:
+def current_tag() -> str:
+    """The tag that `tag_scope` gives."""
+    return _tag.get()
+
+
+def as_shape(shape: Any, what: str) -> tuple[PrimExpr, ...]:
     """The dimensions with one integer dtype: int64 if any is int64, else int32."""
     if not isinstance(shape, (tuple, list)):
         values = getattr(shape, "values", None)
@@ -65,7 +70,7 @@ def placeholder(shape: Any, dtype: str = "float32", name: str = "placeholder") -
 
     shape  dimensions: ints or integer expressions
     """
-    return PlaceholderOp(name, _shape(shape, f"placeholder {name}"), as_dtype(dtype)).output(0)
+    return PlaceholderOp(name, as_shape(shape, f"placeholder {name}"), as_dtype(dtype)).output(0)
 
 
 def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "", span: Any = None) -> IterVar:
@@ -115,7 +120,7 @@ def compute(
 
     Returns a Tensor, or a list of them if `fcompute` returned several values.
     """
-    dims = _shape(shape, f"compute {name}")
+    dims = as_shape(shape, f"compute {name}")
     names = _axis_names(fcompute, len(dims), name, varargs_names)
     axes = tuple(
         IterVar(Range.from_min_extent(_const(0, d.dtype), d), Var(n, d.dtype), "spatial")

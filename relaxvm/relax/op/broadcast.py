@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...base import DataType, StructInfoError
-from ...ir.expr import FloatImm, IntImm, PrimExpr, Select, cast, const
-from ...te import Tensor, compute
+from ...ir.expr import FloatImm, IntImm, PrimExpr, cast, const
+from ...te import Tensor, broadcast_value, compute
 from .. import shape_facts
 from ..derive import plain_text, prove_dims, where
 from ..expr import Call, Constant, PrimValue, Var, as_relax
@@ -33,7 +33,6 @@ __all__ = [
     "as_float",
     "broadcast_info",
     "broadcast_lower",
-    "broadcast_value",
     "check_number",
     "like_operand",
     "match_scalars",
@@ -223,23 +222,6 @@ def _is_number(value: Any) -> bool:
 
 
 # -- legalisation ----------------------------------------------------------------------------------
-
-
-def broadcast_value(x: Any, index: Sequence[PrimExpr], dims: Sequence[PrimExpr]) -> Any:
-    """The element of `x` at `index` of the broadcast `dims`; a scalar expression is itself."""
-    if not isinstance(x, Tensor):
-        return x
-    start = len(index) - x.ndim
-    own: list[PrimExpr] = []
-    for dim, i, d in zip(x.shape, index[start:], dims[start:]):
-        zero = const(0, i.dtype)
-        if isinstance(dim, IntImm) and dim.value == 1:
-            own.append(zero)
-        elif dim is d or prove_dims(dim, d):
-            own.append(i)
-        else:
-            own.append(Select(dim.equal(const(1, dim.dtype)), zero, i))
-    return x(*own)
 
 
 def broadcast_lower(

@@ -27,6 +27,7 @@ from ...ir.expr import (
     const,
 )
 from ...ir.expr import Var as TirVar
+from ...te import broadcast_value
 from ...tir import bound_check, if_then_else
 from ...tir.stmt import Buffer, Stmt, seq
 from .. import shape_facts
@@ -40,7 +41,7 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .broadcast import broadcast_value, operands_text
+from .broadcast import operands_text
 from .faces import (
     ONE,
     ZERO,

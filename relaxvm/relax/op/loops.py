@@ -42,6 +42,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .call import call_tir
+from .lower import call_te
 
 __all__ = [
     "assert_that",
@@ -190,6 +191,8 @@ def call_checked(
     """As `call_te`, with the statement ``check(*input buffers)`` run before `fn`'s loops."""
     func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)
     guard = check(*func.buffers[: len(inputs)])
+    if guard is None and hasattr(builder, "formulas"):
+        return call_te(builder, call, fn, *args, **attrs)
     if guard is not None:
         realize: Any = func.body
         block = realize.block

@@ -64,6 +64,9 @@ def call_te(
     The result is declared as the inference rule gave it where that is known, so that variables keep
     their struct info. The same `fn` on arguments of the same struct info gives the same function.
     """
+    if hasattr(builder, "formulas"):
+        # Formulas are wanted (`topi`), not a loop function of them.
+        return builder.formulas(fn, args, attrs)  # type: ignore[no-any-return]
     key = _key(fn, args, attrs, te_name)
     found = builder.legalised.get(key) if key is not None else None
     if found is not None:

@@ -1,0 +1,263 @@
+"""Functions of `te.Tensor`s from operators of graphs.
+
+    softmax = of(lambda x, axis=-1: ops.nn.softmax(x, axis=axis))
+
+The lambda gives the operators for arguments that stand for the tensors: they infer and check as in
+a graph. Their legalisation then gives the formulas, through a builder that takes te functions as
+they are and loop functions as `te.extern_primfunc`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..base import TIRError
+from ..ir import IntImm, PrimExpr, cast
+from ..ir import Var as TirVar
+from ..ir.expr import INT64, Cast
+from ..ir.walk import transform
+from ..relax import (
+    Call,
+    Constant,
+    Expr,
+    GlobalVar,
+    PrimValue,
+    ShapeExpr,
+    TensorStructInfo,
+    Tuple,
+    TupleGetItem,
+    TupleStructInfo,
+    Var,
+)
+from ..relax.op.record import Op
+from ..relax.shape_facts import ShapeFacts
+from ..te import PlaceholderOp, Tensor, compute, extern, placeholder
+from ..tir import Buffer, PrimFunc, const, decl_buffer
+
+__all__ = ["formulas_of", "named", "of"]
+
+
+def of(operators: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors by ``operators(*arguments)``, which gives an operator's call (or several
+    inside one another, or a tuple of them) on graph variables of the tensors' shapes and dtypes.
+
+    The function gives a `te.Tensor`, a list of them, or a scalar expression if it got no tensor.
+    """
+
+    @functools.wraps(operators)
+    def formula(*args: Any, **keywords: Any) -> Any:
+        return formulas_of(operators, *args, **keywords)
+
+    return formula
+
+
+def named(namespace: dict[str, Any]) -> list[str]:
+    """The names of the functions that a module with this `namespace` makes; those that `of` made
+    get theirs, for messages and `help`.
+    """
+    public = []
+    for name, value in namespace.items():
+        if getattr(value, "__module__", "") != namespace["__name__"] or name.startswith("_"):
+            continue
+        public.append(name)
+        if value.__name__ == "<lambda>":
+            value.__name__ = value.__qualname__ = name
+            words = [w for w in value.__wrapped__.__code__.co_names if w not in ("ops", "plain")]
+            path = ".".join(w for w in words if not w.startswith("_"))
+            value.__doc__ = f"`relax.op.{path or name}` of tensors."
+    return public
+
+
+def formulas_of(operators: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
+    """What ``operators(*args, **keywords)`` computes, in formulas."""
+    builder = _Formulas()
+    values = [builder.argument(a) for a in args]
+    made = operators(*values, **{k: builder.argument(v) for k, v in keywords.items()})
+    return builder.result(made)
+
+
+class _Formulas:
+    """The builder that legalisations see, as far as they need one: calls become tensors."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[Var, Tensor] = {}
+        self.functions: dict[GlobalVar, PrimFunc] = {}
+        self.legalised: dict[Any, Any] = {}
+        self.legalising: Call | None = None
+        self.facts = ShapeFacts()
+        # What the user gave, with dimensions and symbols in int64 as graphs have them; and back.
+        self.wide: dict[Any, Any] = {}
+        self.back: dict[Any, Any] = {}
+
+    # -- arguments and results --
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return self.variable(self.widened(value))
+        if isinstance(value, PrimExpr):
+            return self.scalar(value)
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.argument(v) for v in value])
+        return value
+
+    def widened(self, tensor: Tensor) -> Tensor:
+        dims = [self.scalar(d) for d in tensor.shape]
+        if all(a is b for a, b in zip(dims, tensor.shape)):
+            return tensor
+        if tensor not in self.wide:
+            self.wide[tensor] = wide = placeholder(dims, tensor.dtype, tensor.name)
+            self.back[wide] = tensor
+        found: Tensor = self.wide[tensor]
+        return found
+
+    def scalar(self, value: PrimExpr) -> PrimExpr:
+        """An integer expression in int64, another as it is."""
+        if not value.dtype.is_int or value.dtype is INT64:
+            return value
+        return transform(value, self.wider, memo=None)
+
+    def wider(self, n: Any) -> Any:
+        if isinstance(n, IntImm) and n.dtype.kind == "int" and n.dtype.bits < 64:
+            return IntImm(INT64, n.value)
+        if isinstance(n, TirVar) and n.dtype.kind == "int" and n.dtype.bits < 64:
+            if n not in self.wide:
+                self.wide[n] = wide = type(n)(n.name, INT64)
+                self.back[wide] = cast(INT64, n)
+            return self.wide[n]
+        return n.value if isinstance(n, Cast) and n.dtype is n.value.dtype else None
+
+    def variable(self, tensor: Tensor) -> Var:
+        name = tensor.op.name
+        var = Var(name, TensorStructInfo(tensor.shape, tensor.dtype))
+        self.tensors[var] = tensor
+        return var
+
+    def result(self, made: Any) -> Any:
+        if isinstance(made, (list, tuple)):
+            made = Tuple(tuple(made))
+        value = self.value(made)
+        memo: dict[int, Any] = {}
+        return self.given_back(value, memo) if isinstance(value, Expr) else value
+
+    def given_back(self, value: Expr, memo: dict[int, Any]) -> Any:
+        if isinstance(value, Tuple):
+            return [self.given_back(f, memo) for f in value.fields]
+        if isinstance(value, PrimValue):
+            return transform(value.value, None, pre=self.back.get, memo=memo)
+        if isinstance(value, ShapeExpr):
+            return [transform(v, None, pre=self.back.get, memo=memo) for v in value.values]
+        tensor = self.tensor(value)
+        if tensor in self.back or isinstance(tensor.op, PlaceholderOp):
+            # A result is never an argument itself, of which a loop function can have but one.
+            tensor = compute(tensor.shape, tensor, "identity")
+        return transform(tensor, None, pre=self.back.get, memo=memo)
+
+    def tensor(self, value: Expr) -> Tensor:
+        if isinstance(value, Constant) and len(value.data.shape) == 0:
+            number = const(value.data.item(), value.data.dtype)
+            return compute((), lambda: number, "constant")  # type: ignore[no-any-return]
+        if value not in self.tensors:
+            raise TIRError(f"no formula for {value!r} of {value.struct_info}")
+        return self.tensors[value]  # type: ignore[index]
+
+    # -- what legalisations ask for --
+
+    def emit(self, value: Any, name: str = "") -> Expr:
+        return self.value(value)
+
+    def match_cast(self, value: Any, info: Any, name: str = "", span: Any = None) -> Expr:
+        pairs = zip(getattr(value.struct_info, "values", None) or (), info.values or ())
+        raise self.doubt(", ".join(f"{a} = {b}" for a, b in pairs))
+
+    def doubt(self, what: str) -> TIRError:
+        name = self.legalising.op.short if self.legalising is not None else "this"  # type: ignore[attr-defined]
+        return TIRError(
+            f"{name} needs {what}, which is not known when formulas are written: use the same symbol "
+            f"in the shapes, or relax.op in a graph, which checks it when the program runs"
+        )
+
+    def shape_facts(self) -> Iterator[ShapeFacts]:
+        yield self.facts
+
+    def add_func(self, func: PrimFunc, name: str) -> GlobalVar:
+        gv = GlobalVar(name)
+        self.functions[gv] = func
+        return gv
+
+    def formulas(self, fn: Callable[..., Any], args: Any, attrs: dict[str, Any]) -> Expr:
+        """What the te function gives, as a graph value."""
+        made = fn(*map(self.plain, args), **{k: self.plain(v) for k, v in attrs.items()})
+        if isinstance(made, (list, tuple)):
+            return Tuple(tuple(map(self.variable, made)))
+        return self.variable(made)
+
+    def plain(self, value: Any) -> Any:
+        """An argument as te functions take it."""
+        if isinstance(value, (Var, Constant)):
+            return self.tensor(value)
+        if isinstance(value, PrimValue):
+            return value.value
+        if isinstance(value, ShapeExpr):
+            return list(value.values)
+        if isinstance(value, Tuple):
+            return [self.plain(f) for f in value.fields]
+        if isinstance(value, TupleGetItem):
+            return self.plain(self.value(value))
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.plain(v) for v in value])
+        return value
+
+    # -- values --
+
+    def value(self, e: Any) -> Any:
+        """A graph expression as variables, scalars, shapes, and tuples of them."""
+        if isinstance(e, Tuple):
+            return Tuple(tuple(map(self.value, e.fields)))
+        if isinstance(e, TupleGetItem):
+            return self.value(e.tuple_value).fields[e.index]
+        if not isinstance(e, Call):
+            return e
+        if e.op.name == "relax.call_tir":
+            return self.call_tir(e)
+        assert isinstance(e.op, Op)
+        call = Call(e.op, tuple(map(self.value, e.args)), e.attrs, e.sinfo_args, None, e.span)
+        lower = e.op.lower
+        if e.op.name == "relax.call_pure_packed":
+            raise self.doubt("sizes that are equal or 1")
+        if not callable(lower):
+            raise TIRError(f"{e.op.short}: no formula says what it does: use relax.op in a graph")
+        self.legalising = call
+        made = lower(self, call)
+        if made is None or made is call:
+            raise TIRError(f"{e.op.short}: the shape of its result is not known")
+        return self.value(made)
+
+    def call_tir(self, call: Call) -> Expr:
+        gv, inputs, *symbols = call.args
+        func = self.functions[gv]  # type: ignore[index]
+        fields = self.value(inputs).fields
+        tensors = [self.tensor(f) for f in fields if not isinstance(f, PrimValue)]
+        info = call.struct_info
+        infos: Any = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        shapes = iter([*((t.shape, t.dtype) for t in tensors), *((i.dims, i.dtype) for i in infos)])
+        scalars = iter(
+            [f.value for f in fields if isinstance(f, PrimValue)]
+            + [v for s in symbols for v in s.values]  # type: ignore[attr-defined]
+        )
+        fixed: dict[Any, Any] = {}
+        for param in func.params:
+            old = func.buffer_map.get(param)
+            fixed[param] = next(scalars) if old is None else decl_buffer(*next(shapes), old.name)
+        buffers = [b for b in fixed.values() if isinstance(b, Buffer)]
+        made = extern(
+            [b.shape for b in buffers[len(tensors) :]],
+            tensors,
+            lambda *_: func.specialize(fixed).body,
+            gv.name_hint,
+            in_buffers=buffers[: len(tensors)],
+            out_buffers=buffers[len(tensors) :],
+        )
+        values = tuple(map(self.variable, made if isinstance(made, list) else [made]))
+        return Tuple(values) if isinstance(info, TupleStructInfo) else values[0]

@@ -1,0 +1,491 @@
+"""`topi.nn`: layers of neural networks as formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import TIRError, submodules
+from ..ir import PrimExpr, const
+from ..ir.expr import Max, Min
+from ..relax import op as ops
+from ..te import Tensor, compute, reduce_axis
+from ..te import sum as te_sum
+from ..tir.op import all as all_of
+from ..tir.op import if_then_else, pow
+from .derive import named, of
+from .utils import get_const_int, plain, sizes_of, transposed
+
+# -- activations -----------------------------------------------------------------------------------
+
+relu = of(lambda x: ops.nn.relu(x))
+leaky_relu = of(lambda x, alpha: ops.nn.leakyrelu(x, alpha))
+prelu = of(lambda x, slope, axis=1: ops.nn.prelu(x, slope, axis))
+softmax = fast_softmax = of(lambda x, axis=-1: ops.nn.softmax(x, axis))
+log_softmax = of(lambda x, axis=-1: ops.nn.log_softmax(x, axis))
+gelu = of(lambda x: ops.nn.gelu(x))
+silu = of(lambda x: ops.nn.silu(x))
+
+# -- products --------------------------------------------------------------------------------------
+
+dense = of(
+    lambda data, weight, bias=None, out_dtype=None, *_, **__: _with_bias(
+        ops.matmul(data, transposed(weight), out_dtype), bias
+    )
+)
+matmul = of(
+    lambda tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, transpose_b=False, *_, **__: (
+        _with_bias(
+            ops.matmul(
+                transposed(tensor_a, transpose_a), transposed(tensor_b, transpose_b), out_dtype
+            ),
+            bias,
+        )
+    )
+)
+batch_matmul = of(
+    lambda tensor_a, tensor_b, oshape=None, out_dtype=None, transpose_a=False, transpose_b=True, *_, **__: (
+        ops.matmul(transposed(tensor_a, transpose_a), transposed(tensor_b, transpose_b), out_dtype)
+    )
+)
+bias_add = of(lambda data, bias, axis=1: ops.add(data, _along(bias, data, axis)))
+scale_shift_nchw = of(lambda Input, Scale, Shift: _scale_shift(Input, Scale, Shift, 1))
+scale_shift_nhwc = of(lambda Input, Scale, Shift: _scale_shift(Input, Scale, Shift, 3))
+flatten = of(
+    lambda data: (
+        ops.reshape(data, (data.struct_info.dims[0], -1)) if data.struct_info.ndim else data
+    )
+)
+
+
+def _with_bias(x: Any, bias: Any) -> Any:
+    if bias is None:
+        return x
+    return ops.add(
+        x,
+        bias
+        if bias.struct_info.dtype is x.struct_info.dtype
+        else ops.astype(bias, x.struct_info.dtype),
+    )
+
+
+def _along(x: Any, data: Any, axis: int) -> Any:
+    ndim = data.struct_info.ndim
+    after = ndim - 1 - axis % ndim
+    return ops.expand_dims(x, list(range(1, after + 1))) if after else x
+
+
+def _scale_shift(x: Any, scale: Any, shift: Any, axis: int) -> Any:
+    return ops.add(ops.multiply(x, _along(scale, x, axis)), _along(shift, x, axis))
+
+
+# -- convolutions ----------------------------------------------------------------------------------
+
+_CONV = {1: ops.nn.conv1d, 2: ops.nn.conv2d, 3: ops.nn.conv3d}
+_KERNEL = {
+    "NCW": "OIW",
+    "NWC": "WIO",
+    "NCHW": "OIHW",
+    "NHWC": "HWIO",
+    "HWCN": "HWIO",
+    "NCDHW": "OIDHW",
+    "NDHWC": "DHWIO",
+}
+
+
+def _conv(
+    data: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    layout: str,
+    kernel_layout: str = "",
+    groups: int = 1,
+    out_dtype: Any = None,
+) -> Any:
+    ndim = len([c for c in layout if c.isupper()]) - 2
+    kernel_layout = kernel_layout or _KERNEL.get(layout, "")
+    if isinstance(padding, str):
+        padding = _padding(
+            padding, [kernel_layout.index(c) for c in "DHW"[-ndim:]], kernel, dilation
+        )
+    return _CONV[ndim](
+        data,
+        kernel,
+        strides=plain(strides),
+        padding=plain(padding),
+        dilation=plain(dilation),
+        groups=groups,
+        data_layout=layout,
+        kernel_layout=kernel_layout,
+        out_dtype=out_dtype,
+    )
+
+
+def _padding(padding: str, at: list[int], kernel: Any, dilation: Any) -> Any:
+    """TVM's words for it: "SAME" keeps the size for a stride of 1, "VALID" pads nothing."""
+    if padding not in ("SAME", "VALID"):
+        raise TIRError(f"padding: wanted numbers, 'SAME' or 'VALID', got {padding!r}")
+    if padding == "VALID":
+        return [0] * len(at)
+    steps = [dilation] * len(at) if isinstance(dilation, int) else list(dilation)
+    sizes = [get_const_int(sizes_of(kernel)[k]) for k in at]
+    whole = [(s - 1) * d for s, d in zip(sizes, steps)]
+    before = [(w + 1) // 2 for w in whole]
+    return [*before, *(w - b for w, b in zip(whole, before))]
+
+
+conv = of(
+    lambda inp, filt, stride, padding, dilation, groups, data_layout, kernel_layout="", out_dtype=None: (
+        _conv(inp, filt, stride, padding, dilation, data_layout, kernel_layout, groups, out_dtype)
+    )
+)
+conv1d = of(
+    lambda data, kernel, strides=1, padding="VALID", dilation=1, groups=1, data_layout="NCW", kernel_layout="", out_dtype=None: (
+        _conv(
+            data, kernel, strides, padding, dilation, data_layout, kernel_layout, groups, out_dtype
+        )
+    )
+)
+conv1d_ncw = of(
+    lambda data, kernel, strides=1, padding="VALID", dilation=1, groups=1, out_dtype=None: _conv(
+        data, kernel, strides, padding, dilation, "NCW", "", groups, out_dtype
+    )
+)
+conv1d_nwc = of(
+    lambda data, kernel, strides=1, padding="VALID", dilation=1, groups=1, out_dtype=None: _conv(
+        data, kernel, strides, padding, dilation, "NWC", "", groups, out_dtype
+    )
+)
+conv2d = of(
+    lambda data, kernel, strides, padding, dilation, data_layout="NCHW", kernel_layout="", out_dtype=None: (
+        _conv(data, kernel, strides, padding, dilation, data_layout, kernel_layout, 1, out_dtype)
+    )
+)
+conv2d_nchw = of(
+    lambda Input, Filter, stride, padding, dilation, out_dtype=None: _conv(
+        Input, Filter, stride, padding, dilation, "NCHW", out_dtype=out_dtype
+    )
+)
+conv2d_nhwc = of(
+    lambda Input, Filter, stride, padding, dilation, out_dtype="float32", *_: _conv(
+        Input, Filter, stride, padding, dilation, "NHWC", out_dtype=out_dtype
+    )
+)
+conv2d_hwcn = of(
+    lambda Input, Filter, stride, padding, dilation, out_dtype=None: _conv(
+        Input, Filter, stride, padding, dilation, "HWCN", out_dtype=out_dtype
+    )
+)
+group_conv2d_nchw = of(
+    lambda Input, Filter, stride, padding, dilation, groups, out_dtype=None: _conv(
+        Input, Filter, stride, padding, dilation, "NCHW", "", groups, out_dtype
+    )
+)
+group_conv2d_nhwc = of(
+    lambda Input, Filter, stride, padding, dilation, groups, out_dtype=None: _conv(
+        Input, Filter, stride, padding, dilation, "NHWC", "", groups, out_dtype
+    )
+)
+depthwise_conv2d_nchw = of(
+    lambda Input, Filter, stride, padding, dilation, out_dtype=None: _depthwise(
+        Input, Filter, stride, padding, dilation, "NCHW", out_dtype
+    )
+)
+depthwise_conv2d_nhwc = of(
+    lambda Input, Filter, stride, padding, dilation, kernel_layout="HWOI", out_dtype=None: (
+        _depthwise(Input, Filter, stride, padding, dilation, "NHWC", out_dtype)
+    )
+)
+conv3d_ncdhw = of(
+    lambda Input, Filter, stride, padding, dilation, groups, out_dtype=None: _conv(
+        Input, Filter, stride, padding, dilation, "NCDHW", "", groups, out_dtype
+    )
+)
+conv3d_ndhwc = of(
+    lambda Input, Filter, stride, padding, dilation, groups, out_dtype="float32", *_: _conv(
+        Input, Filter, stride, padding, dilation, "NDHWC", "", groups, out_dtype
+    )
+)
+conv1d_transpose_ncw = of(
+    lambda data, kernel, stride, padding, out_dtype, output_padding: _transposed_conv(
+        ops.nn.conv1d_transpose, data, kernel, stride, padding, out_dtype, output_padding
+    )
+)
+conv2d_transpose_nchw = of(
+    lambda Input, Filter, strides, padding, out_dtype, output_padding: _transposed_conv(
+        ops.nn.conv2d_transpose, Input, Filter, strides, padding, out_dtype, output_padding
+    )
+)
+group_conv2d_transpose_nchw = of(
+    lambda data, kernel, stride, padding, out_dtype, output_padding, groups: _transposed_conv(
+        ops.nn.conv2d_transpose, data, kernel, stride, padding, out_dtype, output_padding, groups
+    )
+)
+conv3d_transpose_ncdhw = of(
+    lambda Input, Filter, strides, padding, out_dtype, output_padding: _transposed_conv(
+        ops.nn.conv3d_transpose, Input, Filter, strides, padding, out_dtype, output_padding
+    )
+)
+
+
+def _depthwise(
+    data: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, layout: str, out_dtype: Any
+) -> Any:
+    dims = kernel.struct_info.dims
+    if layout == "NCHW":  # of [c, m, h, w]
+        channels, shape = dims[0], (dims[0] * dims[1], 1, dims[2], dims[3])
+    else:  # of [h, w, c, m]
+        channels, shape = dims[2], (dims[0], dims[1], 1, dims[2] * dims[3])
+    return _conv(
+        data,
+        ops.reshape(kernel, shape),
+        stride,
+        padding,
+        dilation,
+        layout,
+        groups=get_const_int(channels),
+        out_dtype=out_dtype,
+    )
+
+
+def _transposed_conv(
+    operator: Any,
+    data: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    out_dtype: Any,
+    output_padding: Any,
+    groups: int = 1,
+) -> Any:
+    return operator(
+        data,
+        kernel,
+        strides=plain(strides),
+        padding=plain(padding),
+        output_padding=plain(output_padding),
+        groups=groups,
+        out_dtype=out_dtype,
+    )
+
+
+# -- pooling ---------------------------------------------------------------------------------------
+
+
+def _pooled(rank: int, layout: str) -> Any:
+    return of(
+        lambda data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout=layout, count_include_pad=True: (
+            _operator("{}_pool{}d", pool_type, rank)(
+                data,
+                pool_size=plain(kernel),
+                strides=plain(stride),
+                dilation=plain(dilation),
+                padding=plain(padding),
+                ceil_mode=ceil_mode,
+                layout=layout,
+                **({"count_include_pad": count_include_pad} if pool_type == "avg" else {}),
+            )
+        )
+    )
+
+
+def _operator(name: str, pool_type: str, rank: int) -> Any:
+    if pool_type not in ("avg", "max"):
+        raise TIRError(f"pool_type: wanted 'avg' or 'max', got {pool_type!r}")
+    return getattr(ops.nn, name.format(pool_type, rank))
+
+
+pool1d = _pooled(1, "NCW")
+pool2d = _pooled(2, "NCHW")
+pool3d = _pooled(3, "NCDHW")
+global_pool = of(
+    lambda data, pool_type, layout="NCHW": _operator("adaptive_{}_pool{}d", pool_type, 2)(
+        data, output_size=(1, 1), layout=layout
+    )
+)
+adaptive_pool = of(
+    lambda data, output_size, pool_type, layout="NCHW": _operator(
+        "adaptive_{}_pool{}d", pool_type, 2
+    )(data, output_size=plain(output_size), layout=layout)
+)
+adaptive_pool1d = of(
+    lambda data, output_size, pool_type, layout="NCW": _operator(
+        "adaptive_{}_pool{}d", pool_type, 1
+    )(data, output_size=plain(output_size), layout=layout)
+)
+adaptive_pool3d = of(
+    lambda data, output_size, pool_type, layout="NCDHW": _operator(
+        "adaptive_{}_pool{}d", pool_type, 3
+    )(data, output_size=plain(output_size), layout=layout)
+)
+
+# -- normalisation ---------------------------------------------------------------------------------
+
+batch_norm = of(
+    lambda data, gamma, beta, moving_mean, moving_var, axis=None, epsilon=None, center=None, scale=None, training=None, momentum=None: (
+        ops.nn.batch_norm(
+            data,
+            gamma,
+            beta,
+            moving_mean,
+            moving_var,
+            axis=1 if axis is None else axis,
+            epsilon=1e-5 if epsilon is None else epsilon,
+            center=center is not False,
+            scale=scale is not False,
+            momentum=0.1 if momentum is None else momentum,
+            training=bool(training),
+        )
+    )
+)
+layer_norm = of(
+    lambda data, gamma, beta, axis, epsilon=1e-5: ops.nn.layer_norm(
+        data, gamma, beta, axes=axis, epsilon=epsilon
+    )
+)
+group_norm = of(
+    lambda data, gamma, beta, num_groups, channel_axis, axes, epsilon=1e-5: ops.nn.group_norm(
+        data, gamma, beta, num_groups, channel_axis, axes, epsilon
+    )
+)
+instance_norm = of(
+    lambda data, gamma, beta, channel_axis, axis, epsilon=1e-5: ops.nn.instance_norm(
+        data, gamma, beta, channel_axis, axis, epsilon
+    )
+)
+rms_norm = of(
+    lambda data, weight, axis, epsilon=1e-5: ops.nn.rms_norm(
+        data, weight, axes=axis, epsilon=epsilon
+    )
+)
+
+
+def lrn(
+    data: Tensor, size: int, axis: int = 1, alpha: float = 1e-4, beta: float = 0.75, bias: float = 2
+) -> Tensor:
+    """Local response normalisation: ``x / (bias + alpha / size * sum of x * x)**beta``, the sum over
+    the `size` nearest elements along `axis`.
+    """
+    near = reduce_axis((0, size), "k")
+    extent = data.shape[axis]
+
+    def square(*i: PrimExpr) -> PrimExpr:
+        at = i[axis] + near.var - size // 2
+        place = (*i[:axis], Max(Min(at, extent - 1), const(0, at.dtype)), *i[axis + 1 :])
+        x = data(*place)
+        return te_sum(if_then_else(all_of(at >= 0, at < extent), x * x, const(0, data.dtype)), near)  # type: ignore[no-any-return]
+
+    total = compute(data.shape, square, "lrn_sum")
+    return compute(  # type: ignore[no-any-return]
+        data.shape,
+        lambda *i: (
+            data(*i)
+            / pow(
+                total(*i) * const(alpha / size, data.dtype) + const(bias, data.dtype),
+                const(beta, data.dtype),
+            )
+        ),
+        "lrn",
+    )
+
+
+# -- padding and spacing ---------------------------------------------------------------------------
+
+pad = of(
+    lambda data, pad_before, pad_after=None, pad_value=0.0, name="PadInput", attrs=None: ops.nn.pad(
+        data, _widths(pad_before, pad_after), "constant", plain(pad_value)
+    )
+)
+space_to_depth = of(
+    lambda data, block_size, layout="NCHW": ops.nn.space_to_depth(data, block_size, layout)
+)
+depth_to_space = of(
+    lambda data, block_size, layout="NCHW", mode="DCR": ops.nn.depth_to_space(
+        data, block_size, layout, mode
+    )
+)
+upsampling = of(
+    lambda data, scale_h, scale_w, layout="NCHW", method="nearest_neighbor", align_corners=False, output_shape=None: (
+        _upsampled(data, scale_h, scale_w, layout, method, align_corners, output_shape)
+    )
+)
+nll_loss = of(
+    lambda predictions, targets, weights, reduction, ignore_index: ops.nn.nll_loss(
+        predictions, targets, weights, reduction, ignore_index
+    )
+)
+
+
+def _widths(before: Any, after: Any) -> Any:
+    after = before if after is None else after
+    return plain([w for pair in zip(before, after) for w in pair])
+
+
+def mirror_pad(
+    data: Tensor, pad_before: Any, pad_after: Any = None, mode: str = "SYMMETRIC", name: str = ""
+) -> Tensor:
+    """`data` mirrored at its ends; at the outermost element if `mode` is "REFLECT", else beside
+    it.
+    """
+    if mode not in ("SYMMETRIC", "REFLECT"):
+        raise TIRError(f"mirror_pad: mode: wanted 'SYMMETRIC' or 'REFLECT', got {mode!r}")
+    after = pad_before if pad_after is None else pad_after
+    own = int(mode == "REFLECT")
+    for d, b, a in zip(data.shape, pad_before, after):
+        most = get_const_int(d) - own
+        if b > most or a > most:
+            raise TIRError(f"mirror_pad: {mode} pads at most {most} of a size of {d}, got {(b, a)}")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        at = []
+        for i, d, b in zip(index, data.shape, pad_before):
+            k = i - b
+            k = if_then_else(k < 0, -k - 1 + own, k)
+            at.append(if_then_else(k >= d, d * 2 - 1 - own - k, k))
+        return data(*at)
+
+    shape = [d + b + a for d, b, a in zip(data.shape, pad_before, after)]
+    return compute(shape, element, name or "mirror_pad")  # type: ignore[no-any-return]
+
+
+def dilate(
+    data: Tensor, strides: Any, dilation_value: float = 0.0, name: str = "DilatedInput"
+) -> Tensor:
+    """`data` with ``strides[k] - 1`` elements of `dilation_value` between two along axis k."""
+    if len(strides) != data.ndim:
+        raise TIRError(f"dilate: wanted {data.ndim} strides, got {len(strides)}")
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        there = all_of(*(i % s == 0 for i, s in zip(index, strides)))
+        at = [i // s for i, s in zip(index, strides)]
+        return if_then_else(there, data(*at), const(dilation_value, data.dtype))
+
+    shape = [(d - 1) * s + 1 for d, s in zip(data.shape, strides)]
+    return compute(shape, element, name)  # type: ignore[no-any-return]
+
+
+def _upsampled(
+    data: Any, scale_h: Any, scale_w: Any, layout: str, method: str, corners: bool, size: Any
+) -> Any:
+    dims = dict(zip(layout, data.struct_info.dims))
+    if size is None:
+        size = [_scaled(dims["H"], scale_h), _scaled(dims["W"], scale_w)]
+    where = "asymmetric" if method == "nearest_neighbor" else "half_pixel"
+    return ops.image.resize2d(
+        data,
+        size,
+        layout=layout,
+        method={"bilinear": "linear", "bicubic": "cubic"}.get(method, method),
+        coordinate_transformation_mode="align_corners" if corners else where,
+        rounding_method="",
+        cubic_alpha=-0.5,
+    )
+
+
+def _scaled(size: Any, scale: Any) -> Any:
+    return round(get_const_int(size) * scale) if isinstance(scale, float) else size * plain(scale)
+
+
+__getattr__ = submodules(__name__)
+__all__ = named(globals())
