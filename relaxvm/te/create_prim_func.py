@@ -71,9 +71,10 @@ def create_prim_func(
                           dimensions, the widest where they differ
 
     Intermediate tensors become local buffers. Blocks are named by their computes, and numbered from
-    the second of a name on. What `extern` makes is done by its statement as it is; a scan is a serial
-    loop around the blocks of its rows. The function has ``tir.noalias`` and the global symbol ``main``. Raises
-    TIRError if a placeholder that is read is not among `ops`.
+    the second of a name on. What `extern` makes is done by its statement as it is; a scan is a
+    serial loop around the blocks of its rows. The function has ``tir.noalias`` and the global
+    symbol ``main``. Raises TIRError if a placeholder that is read is not among `ops`, or a scan
+    reads rows that are not there yet.
     """
     builder = _Builder(ops)
     func, dtypes = builder.build(), builder.index_dtypes
@@ -230,10 +231,10 @@ class _Builder:
         """The first rows copied, then a serial loop around the blocks of a row."""
         results = [self.buffers[op.output(i)] for i in range(op.num_outputs)]
         for first, result in zip(op.init, results):
-            copy = broadcast_compute(lambda x: x, (first,)).op
-            assert isinstance(copy, ComputeOp)
+            copy: Any = broadcast_compute(lambda x: x, (first,)).op
+            copy = copy.replace(name=f"{op.name}_init")
             self.buffers[copy.output(0)] = result
-            self.blocks.extend(self.compute(copy.replace(name=f"{op.name}_init")))
+            self.blocks.extend(self.compute(copy))
         inner = row_operations(op)
         self.buffers.update(zip(op.state_placeholder, results))
         self.buffers.update(zip(op.update, results))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..arith import Analyzer
 from ..base import TIRError
-from ..ir import Map, PrimExpr, Range, const
+from ..ir import Map, PrimExpr, Range, cast
 from ..ir.walk import walk
 from ..tir.stmt import IterVar
 from .operation import current_tag
@@ -126,24 +126,21 @@ def check_row(each: Operation, op: ScanOp, inner: frozenset[Operation]) -> None:
         )
     row = each.axis[0].var
     assert op.scan_axis.dom is not None
-    begin = op.scan_axis.dom.min.astype("int64")
+    begin = cast(row.dtype, op.scan_axis.dom.min)
     analyzer = Analyzer(wrap=False)
-    at = row.astype("int64")
     for e in each.body:
         for n in walk(e, (Tensor,)):
-            if not isinstance(n, ProducerLoad):
+            if not isinstance(n, ProducerLoad) or not n.indices:
                 continue
-            first = n.indices[0].astype("int64") if n.indices else at
-            if n.producer.op in inner and not analyzer.can_prove_equal(first, at):
+            at = cast(row.dtype, n.indices[0])
+            if n.producer.op in inner and not analyzer.can_prove_equal(at, row):
                 raise TIRError(
                     f"scan {op.name}: {each.name} reads {n.producer.name} of another row; only "
                     f"the state has earlier rows"
                 )
             if n.producer in op.state_placeholder:
-                with analyzer.constraint_scope(at >= begin):
-                    known = analyzer.can_prove(first >= const(0, "int64")) and analyzer.can_prove(
-                        first < at
-                    )
+                with analyzer.constraint_scope(row >= begin):
+                    known = analyzer.can_prove(at >= 0) and analyzer.can_prove(at < row)
                 if not known:
                     raise TIRError(
                         f"scan {op.name}: {each.name} reads the state at row {n.indices[0]}, which "
