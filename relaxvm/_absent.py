@@ -37,14 +37,12 @@ ABSENT: dict[str, dict[str, str]] = {
     "being built": {
         "ir": "EnvFunc",
         "relax.transform": "RealizeVDevice UpdateVDevice",
-        "te": "extern extern_primfunc scan ScanOp",
         "tir": """
             trace Reduce Layout BijectiveLayout layout bijective_layout
         """,
         "tir.transform": """
             StorageRewrite CanonicalizeLoop ConvertSSA RewriteUnsafeSelect InlinePrivateFunctions
         """,
-        "topi": "*",
     },
     "comes with fusion, patterns and the rewriting of whole graphs": {
         "relax.backend": "*",
@@ -194,6 +192,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
         "": "lower",
         "te": "create_schedule",
+        "topi": "arm_cpu cuda generic generic_topi hexagon x86",
         "autotvm": "*",
         "auto_scheduler": "*",
     },

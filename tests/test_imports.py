@@ -18,6 +18,7 @@ ALLOWED = {
     "te": {"base", "ir", "arith", "tir"},
     "target": {"base", "ir", "arith", "tir", "runtime"},
     "relax": {"base", "ir", "arith", "tir", "te", "target", "runtime"},
+    "topi": {"base", "ir", "arith", "tir", "te", "relax"},
     "script": {"base", "ir", "arith", "tir", "te", "target", "relax", "runtime"},
 }
 # `relax.build` is where the house's list of passes is run: the one file of a room that sees it.

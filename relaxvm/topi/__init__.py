@@ -165,6 +165,9 @@ _ANY = comm_reducer(Or, lambda dtype: const(False), "any")
 
 
 def _place(operator: Any, data: Any, axis: Any, keepdims: bool, last: bool) -> Any:
+    """The int32 index of the first (`select_last_index`: last) greatest or least element along
+    `axis`; None: of all.
+    """
     if not last:
         return ops.astype(operator(data, axis, keepdims), "int32")
     if axis is None:
@@ -233,6 +236,10 @@ trilu = of(lambda data, k, upper: (ops.triu if upper else ops.tril)(data, k))
 
 
 def _slice(a: Any, begin: Any, end: Any, strides: Any, axes: Any, mode: str) -> Any:
+    """Every `strides`-th element from `begin` to before `end` along `axes` (None: the first ones).
+
+    slice_mode  "end", or "size": `end` holds sizes, -1 for all that follow
+    """
     axes = list(range(len(begin))) if axes is None else list(axes)
     strides = [1] * len(begin) if strides is None else list(strides)
     strides += [1] * (len(begin) - len(strides))
@@ -299,12 +306,15 @@ def take(
 
 
 def _indices_last(indices: Any) -> Any:
-    """Indices whose first axis is that of the coordinates, as ONNX and relax have them: the last."""
+    """Indices with the coordinates along the first axis, as relax has them: along the last."""
     ndim = indices.struct_info.ndim
     return ops.permute_dims(indices, [*range(1, ndim), 0])
 
 
 def _gather_nd(a: Any, indices: Any, batch_dims: int) -> Any:
+    """Elements of `a` at indices, whose first axis holds the coordinates; the first `batch_dims`
+    axes after it are those of `a`.
+    """
     return ops.gather_nd(a, _indices_last(indices), batch_dims)
 
 
@@ -320,6 +330,7 @@ einsum = of(lambda subscripts, *operands: ops.einsum(operands, subscripts))
 
 
 def _tensordot(a: Any, b: Any, axes: Any) -> Any:
+    """The sums of products over `axes`: the last n of `a` with the first n of `b`, or two lists."""
     n, m = a.struct_info.ndim, b.struct_info.ndim
     if isinstance(axes, int):
         left, right = list(range(n - axes, n)), list(range(axes))
@@ -348,7 +359,8 @@ arange = of(lambda start, stop=None, step=1, dtype="float32": ops.arange(start, 
 
 def shape(array: Tensor, dtype: str = "int32") -> Tensor:
     """The dimensions, as a tensor."""
-    return stack([full((), dtype, d.astype(dtype)) for d in array.shape])  # type: ignore[no-any-return]
+    dims = [full((), dtype, d.astype(dtype)) for d in array.shape]
+    return stack(dims)  # type: ignore[no-any-return]
 
 
 def ndarray_size(array: Tensor, dtype: str = "int32") -> Tensor:

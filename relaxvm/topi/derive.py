@@ -31,6 +31,7 @@ from ..relax import (
     TupleStructInfo,
     Var,
 )
+from ..relax import op as ops
 from ..relax.op.record import Op
 from ..relax.shape_facts import ShapeFacts
 from ..te import PlaceholderOp, Tensor, compute, extern, placeholder
@@ -40,8 +41,9 @@ __all__ = ["formulas_of", "named", "of"]
 
 
 def of(operators: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tensors by ``operators(*arguments)``, which gives an operator's call (or several
-    inside one another, or a tuple of them) on graph variables of the tensors' shapes and dtypes.
+    """A function of tensors by ``operators(*arguments)``, which gives an operator's call (or
+    several inside one another, or a tuple of them) on graph variables of the tensors' shapes and
+    dtypes.
 
     The function gives a `te.Tensor`, a list of them, or a scalar expression if it got no tensor.
     """
@@ -64,10 +66,23 @@ def named(namespace: dict[str, Any]) -> list[str]:
         public.append(name)
         if value.__name__ == "<lambda>":
             value.__name__ = value.__qualname__ = name
-            words = [w for w in value.__wrapped__.__code__.co_names if w not in ("ops", "plain")]
-            path = ".".join(w for w in words if not w.startswith("_"))
-            value.__doc__ = f"`relax.op.{path or name}` of tensors."
+            value.__doc__ = _meaning(value.__wrapped__.__code__.co_names, namespace)
     return public
+
+
+def _meaning(words: tuple[str, ...], namespace: dict[str, Any]) -> str:
+    """The docstring of a function whose lambda uses these names: that of its operator, or of the
+    helper in `namespace` that it calls.
+    """
+    found: Any = ops
+    for word in words:
+        helper = namespace.get(word) if word.startswith("_") else None
+        if helper is not None and helper.__doc__:
+            return str(helper.__doc__)
+        found = getattr(found, word, ops)
+        if isinstance(getattr(found, "op", None), Op):
+            return f"{(found.__doc__ or '').strip()}\n\nIt is {found.op.name} of tensors."
+    return "The same tensor, as another one."
 
 
 def formulas_of(operators: Callable[..., Any], *args: Any, **keywords: Any) -> Any:
@@ -174,8 +189,8 @@ class _Formulas:
     def doubt(self, what: str) -> TIRError:
         name = self.legalising.op.short if self.legalising is not None else "this"  # type: ignore[attr-defined]
         return TIRError(
-            f"{name} needs {what}, which is not known when formulas are written: use the same symbol "
-            f"in the shapes, or relax.op in a graph, which checks it when the program runs"
+            f"{name} needs {what}, which is not known when formulas are written: use the same "
+            f"symbol in the shapes, or relax.op in a graph, which checks it when the program runs"
         )
 
     def shape_facts(self) -> Iterator[ShapeFacts]:

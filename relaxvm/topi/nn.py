@@ -27,26 +27,52 @@ silu = of(lambda x: ops.nn.silu(x))
 
 # -- products --------------------------------------------------------------------------------------
 
-dense = of(
-    lambda data, weight, bias=None, out_dtype=None, *_, **__: _with_bias(
-        ops.matmul(data, transposed(weight), out_dtype), bias
-    )
-)
-matmul = of(
-    lambda tensor_a, tensor_b, bias=None, out_dtype=None, transpose_a=False, transpose_b=False, *_, **__: (
-        _with_bias(
-            ops.matmul(
-                transposed(tensor_a, transpose_a), transposed(tensor_b, transpose_b), out_dtype
-            ),
-            bias,
-        )
-    )
-)
-batch_matmul = of(
-    lambda tensor_a, tensor_b, oshape=None, out_dtype=None, transpose_a=False, transpose_b=True, *_, **__: (
-        ops.matmul(transposed(tensor_a, transpose_a), transposed(tensor_b, transpose_b), out_dtype)
-    )
-)
+
+@of
+def dense(
+    data: Any,
+    weight: Any,
+    bias: Any = None,
+    out_dtype: Any = None,
+    auto_scheduler_rewritten_layout: str = "",
+    meta_schedule_original_shape: Any = None,
+) -> Any:
+    """``data @ transpose(weight) + bias``."""
+    return _with_bias(ops.matmul(data, transposed(weight), out_dtype), bias)
+
+
+@of
+def matmul(
+    tensor_a: Any,
+    tensor_b: Any,
+    bias: Any = None,
+    out_dtype: Any = None,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    auto_scheduler_rewritten_layout: str = "",
+    meta_schedule_original_shape: Any = None,
+) -> Any:
+    """The product of two matrices, or of stacks of them, plus `bias`."""
+    a, b = transposed(tensor_a, transpose_a), transposed(tensor_b, transpose_b)
+    return _with_bias(ops.matmul(a, b, out_dtype), bias)
+
+
+@of
+def batch_matmul(
+    tensor_a: Any,
+    tensor_b: Any,
+    oshape: Any = None,
+    out_dtype: Any = None,
+    transpose_a: bool = False,
+    transpose_b: bool = True,
+    auto_scheduler_rewritten_layout: str = "",
+    meta_schedule_original_shape: Any = None,
+) -> Any:
+    """The products of two stacks of matrices; those of the second transposed by default."""
+    a, b = transposed(tensor_a, transpose_a), transposed(tensor_b, transpose_b)
+    return ops.matmul(a, b, out_dtype)
+
+
 bias_add = of(lambda data, bias, axis=1: ops.add(data, _along(bias, data, axis)))
 scale_shift_nchw = of(lambda Input, Scale, Shift: _scale_shift(Input, Scale, Shift, 1))
 scale_shift_nhwc = of(lambda Input, Scale, Shift: _scale_shift(Input, Scale, Shift, 3))
@@ -75,6 +101,7 @@ def _along(x: Any, data: Any, axis: int) -> Any:
 
 
 def _scale_shift(x: Any, scale: Any, shift: Any, axis: int) -> Any:
+    """The input times `Scale` plus `Shift`, both along the channels."""
     return ops.add(ops.multiply(x, _along(scale, x, axis)), _along(shift, x, axis))
 
 
@@ -103,6 +130,10 @@ def _conv(
     groups: int = 1,
     out_dtype: Any = None,
 ) -> Any:
+    """A convolution in the layout that the name says; see `relax.op.nn.conv2d`.
+
+    padding  numbers, "SAME" or "VALID"
+    """
     ndim = len([c for c in layout if c.isupper()]) - 2
     kernel_layout = kernel_layout or _KERNEL.get(layout, "")
     if isinstance(padding, str):
@@ -135,18 +166,60 @@ def _padding(padding: str, at: list[int], kernel: Any, dilation: Any) -> Any:
     return [*before, *(w - b for w, b in zip(whole, before))]
 
 
-conv = of(
-    lambda inp, filt, stride, padding, dilation, groups, data_layout, kernel_layout="", out_dtype=None: (
-        _conv(inp, filt, stride, padding, dilation, data_layout, kernel_layout, groups, out_dtype)
+@of
+def conv(
+    inp: Any,
+    filt: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: int,
+    data_layout: str,
+    kernel_layout: str = "",
+    out_dtype: Any = None,
+) -> Any:
+    """A convolution of as many axes as `data_layout` has besides N and C."""
+    return _conv(
+        inp, filt, stride, padding, dilation, data_layout, kernel_layout, groups, out_dtype
     )
-)
-conv1d = of(
-    lambda data, kernel, strides=1, padding="VALID", dilation=1, groups=1, data_layout="NCW", kernel_layout="", out_dtype=None: (
-        _conv(
-            data, kernel, strides, padding, dilation, data_layout, kernel_layout, groups, out_dtype
-        )
+
+
+@of
+def conv1d(
+    data: Any,
+    kernel: Any,
+    strides: Any = 1,
+    padding: Any = "VALID",
+    dilation: Any = 1,
+    groups: int = 1,
+    data_layout: str = "NCW",
+    kernel_layout: str = "",
+    out_dtype: Any = None,
+) -> Any:
+    """`relax.op.nn.conv1d` of tensors; kernels are OIW for NCW, WIO for NWC."""
+    return _conv(
+        data, kernel, strides, padding, dilation, data_layout, kernel_layout, groups, out_dtype
     )
-)
+
+
+@of
+def conv2d(
+    data: Any,
+    kernel: Any,
+    strides: Any,
+    padding: Any,
+    dilation: Any,
+    data_layout: str = "NCHW",
+    kernel_layout: str = "",
+    out_dtype: Any = None,
+) -> Any:
+    """`relax.op.nn.conv2d` of tensors; kernels are OIHW for NCHW, HWIO for NHWC and HWCN.
+
+    padding  numbers (one, two, or top, left, bottom, right), "SAME" or "VALID"
+    """
+    return _conv(data, kernel, strides, padding, dilation, data_layout, kernel_layout, 1, out_dtype)
+
+
 conv1d_ncw = of(
     lambda data, kernel, strides=1, padding="VALID", dilation=1, groups=1, out_dtype=None: _conv(
         data, kernel, strides, padding, dilation, "NCW", "", groups, out_dtype
@@ -155,11 +228,6 @@ conv1d_ncw = of(
 conv1d_nwc = of(
     lambda data, kernel, strides=1, padding="VALID", dilation=1, groups=1, out_dtype=None: _conv(
         data, kernel, strides, padding, dilation, "NWC", "", groups, out_dtype
-    )
-)
-conv2d = of(
-    lambda data, kernel, strides, padding, dilation, data_layout="NCHW", kernel_layout="", out_dtype=None: (
-        _conv(data, kernel, strides, padding, dilation, data_layout, kernel_layout, 1, out_dtype)
     )
 )
 conv2d_nchw = of(
@@ -232,6 +300,9 @@ conv3d_transpose_ncdhw = of(
 def _depthwise(
     data: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, layout: str, out_dtype: Any
 ) -> Any:
+    """A convolution of each channel by filters of its own: [c, m, h, w] for NCHW, [h, w, c, m] for
+    NHWC; channel c of the input gives channels c * m and following.
+    """
     dims = kernel.struct_info.dims
     if layout == "NCHW":  # of [c, m, h, w]
         channels, shape = dims[0], (dims[0] * dims[1], 1, dims[2], dims[3])
@@ -259,6 +330,7 @@ def _transposed_conv(
     output_padding: Any,
     groups: int = 1,
 ) -> Any:
+    """The transposed convolution of NCW, NCHW or NCDHW by IOW, IOHW or IODHW filters."""
     return operator(
         data,
         kernel,
@@ -273,24 +345,37 @@ def _transposed_conv(
 # -- pooling ---------------------------------------------------------------------------------------
 
 
-def _pooled(rank: int, layout: str) -> Any:
-    return of(
-        lambda data, kernel, stride, dilation, padding, pool_type, ceil_mode=False, layout=layout, count_include_pad=True: (
-            _operator("{}_pool{}d", pool_type, rank)(
-                data,
-                pool_size=plain(kernel),
-                strides=plain(stride),
-                dilation=plain(dilation),
-                padding=plain(padding),
-                ceil_mode=ceil_mode,
-                layout=layout,
-                **({"count_include_pad": count_include_pad} if pool_type == "avg" else {}),
-            )
+def _pooled(rank: int, default_layout: str) -> Any:
+    def pool(
+        data: Any,
+        kernel: Any,
+        stride: Any,
+        dilation: Any,
+        padding: Any,
+        pool_type: str,
+        ceil_mode: bool = False,
+        layout: str = default_layout,
+        count_include_pad: bool = True,
+    ) -> Any:
+        more = {"count_include_pad": count_include_pad} if pool_type == "avg" else {}
+        return _operator("{}_pool{}d", pool_type, rank)(
+            data,
+            pool_size=plain(kernel),
+            strides=plain(stride),
+            dilation=plain(dilation),
+            padding=plain(padding),
+            ceil_mode=ceil_mode,
+            layout=layout,
+            **more,
         )
-    )
+
+    pool.__name__ = pool.__qualname__ = f"pool{rank}d"
+    pool.__doc__ = f"`relax.op.nn.max_pool{rank}d` or `avg_pool{rank}d` of tensors, by `pool_type`."
+    return of(pool)
 
 
 def _operator(name: str, pool_type: str, rank: int) -> Any:
+    """Pooling by `pool_type`, "avg" or "max", to an output size; see `relax.op.nn`."""
     if pool_type not in ("avg", "max"):
         raise TIRError(f"pool_type: wanted 'avg' or 'max', got {pool_type!r}")
     return getattr(ops.nn, name.format(pool_type, rank))
@@ -322,23 +407,39 @@ adaptive_pool3d = of(
 
 # -- normalisation ---------------------------------------------------------------------------------
 
-batch_norm = of(
-    lambda data, gamma, beta, moving_mean, moving_var, axis=None, epsilon=None, center=None, scale=None, training=None, momentum=None: (
-        ops.nn.batch_norm(
-            data,
-            gamma,
-            beta,
-            moving_mean,
-            moving_var,
-            axis=1 if axis is None else axis,
-            epsilon=1e-5 if epsilon is None else epsilon,
-            center=center is not False,
-            scale=scale is not False,
-            momentum=0.1 if momentum is None else momentum,
-            training=bool(training),
-        )
+
+@of
+def batch_norm(
+    data: Any,
+    gamma: Any,
+    beta: Any,
+    moving_mean: Any,
+    moving_var: Any,
+    axis: int | None = None,
+    epsilon: float | None = None,
+    center: bool | None = None,
+    scale: bool | None = None,
+    training: bool | None = None,
+    momentum: float | None = None,
+) -> Any:
+    """`relax.op.nn.batch_norm` of tensors: the result, the mean and the variance (the moving ones
+    after it, if `training`).
+    """
+    return ops.nn.batch_norm(
+        data,
+        gamma,
+        beta,
+        moving_mean,
+        moving_var,
+        axis=1 if axis is None else axis,
+        epsilon=1e-5 if epsilon is None else epsilon,
+        center=center is not False,
+        scale=scale is not False,
+        momentum=0.1 if momentum is None else momentum,
+        training=bool(training),
     )
-)
+
+
 layer_norm = of(
     lambda data, gamma, beta, axis, epsilon=1e-5: ops.nn.layer_norm(
         data, gamma, beta, axes=axis, epsilon=epsilon
@@ -364,8 +465,8 @@ rms_norm = of(
 def lrn(
     data: Tensor, size: int, axis: int = 1, alpha: float = 1e-4, beta: float = 0.75, bias: float = 2
 ) -> Tensor:
-    """Local response normalisation: ``x / (bias + alpha / size * sum of x * x)**beta``, the sum over
-    the `size` nearest elements along `axis`.
+    """Local response normalisation: ``x / (bias + alpha / size * sum of x * x)**beta``, the sum
+    over the `size` nearest elements along `axis`.
     """
     near = reduce_axis((0, size), "k")
     extent = data.shape[axis]
@@ -403,11 +504,6 @@ space_to_depth = of(
 depth_to_space = of(
     lambda data, block_size, layout="NCHW", mode="DCR": ops.nn.depth_to_space(
         data, block_size, layout, mode
-    )
-)
-upsampling = of(
-    lambda data, scale_h, scale_w, layout="NCHW", method="nearest_neighbor", align_corners=False, output_shape=None: (
-        _upsampled(data, scale_h, scale_w, layout, method, align_corners, output_shape)
     )
 )
 nll_loss = of(
@@ -465,19 +561,26 @@ def dilate(
     return compute(shape, element, name)  # type: ignore[no-any-return]
 
 
-def _upsampled(
-    data: Any, scale_h: Any, scale_w: Any, layout: str, method: str, corners: bool, size: Any
+@of
+def upsampling(
+    data: Any,
+    scale_h: Any,
+    scale_w: Any,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+    output_shape: Any = None,
 ) -> Any:
+    """Images resized by factors; `method` is "nearest_neighbor", "bilinear" or "bicubic"."""
     dims = dict(zip(layout, data.struct_info.dims))
-    if size is None:
-        size = [_scaled(dims["H"], scale_h), _scaled(dims["W"], scale_w)]
+    size = [_scaled(dims["H"], scale_h), _scaled(dims["W"], scale_w)]
     where = "asymmetric" if method == "nearest_neighbor" else "half_pixel"
     return ops.image.resize2d(
         data,
-        size,
+        size if output_shape is None else output_shape,
         layout=layout,
         method={"bilinear": "linear", "bicubic": "cubic"}.get(method, method),
-        coordinate_transformation_mode="align_corners" if corners else where,
+        coordinate_transformation_mode="align_corners" if align_corners else where,
         rounding_method="",
         cubic_alpha=-0.5,
     )

@@ -1,11 +1,14 @@
 """Every topi function against numpy: formulas through create_prim_func and machine code."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 import relaxvm as tvm
 from relaxvm import te, topi
 from relaxvm.topi import utils
+from relaxvm.topi.__main__ import as_markdown
 
 RNG = np.random.default_rng(11)
 
@@ -191,7 +194,8 @@ def test_elements_by_indices():
     check(
         lambda x, a, t, p, y: [
             topi.take(x, a), topi.take(x, a, axis=0), topi.take(x, topi.add(a, 9), axis=0),
-            topi.take(t, a, axis=1, batch_dims=1), topi.gather(x, 0, topi.strided_slice(p, [0], [1])),
+            topi.take(t, a, axis=1, batch_dims=1),
+            topi.gather(x, 0, topi.strided_slice(p, [0], [1])),
             topi.gather_nd(t, p), topi.one_hot(a, 5.0, -1.0, 3, -1, "float32"),
             topi.index_put(x, [np_const([0, 2])], topi.full((2, 4), "float32", 1.0)),
             topi.scatter_elements(
@@ -224,8 +228,8 @@ def test_orders():
             *topi.topk(a, 2, axis=1), topi.searchsorted(topi.sort(y), a),
         ],
         [X, Y],
-        np.sort(X, 1), -np.sort(-X, 0), X.argsort(1), -np.sort(-X, 1)[:, :2], (-X).argsort(1)[:, :2],
-        np.searchsorted(np.sort(Y), X.ravel()).reshape(3, 4),
+        np.sort(X, 1), -np.sort(-X, 0), X.argsort(1), -np.sort(-X, 1)[:, :2],
+        (-X).argsort(1)[:, :2], np.searchsorted(np.sort(Y), X.ravel()).reshape(3, 4),
     )  # fmt: skip
 
 
@@ -404,7 +408,7 @@ def test_pooling():
         ],
         [x],
         blocks.max((3, 5)), blocks.mean((3, 5)),
-        conv(x.reshape(2, 1, 6, 8), np.full((1, 1, 3, 3), 1 / 9), pad=(1, 1, 1, 1)).reshape(x.shape),
+        conv(x.reshape(2, 1, 6, 8), np.full((1, 1, 3, 3), 1 / 9), 1, [1] * 4).reshape(x.shape),
         x.mean((2, 3), keepdims=True), x.max((2, 3), keepdims=True), blocks.mean((3, 5)),
         blocks.max((3, 5))[:, :, None], x.reshape(2, 6, 4, 2).max(3),
     )  # fmt: skip
@@ -544,3 +548,10 @@ def test_functions_have_names_and_say_which_operator_they_are():
     assert topi.nn.relu.__name__ == "relu" and "relu" in topi.nn.relu.__doc__
     assert set(topi.nn.__all__) > {"relu", "conv2d", "pool2d"} and "ops" not in topi.__all__
     assert [n for n in topi.__all__ if not getattr(topi, n).__doc__] == []
+
+
+def test_docs_topi_md_is_up_to_date():
+    path = pathlib.Path(__file__).parent.parent.parent / "docs" / "topi.md"
+    assert path.read_text(encoding="utf-8") == as_markdown(), (
+        "run python -m relaxvm.topi --markdown"
+    )
