@@ -53,6 +53,10 @@ MODULES = {
     "relaxvm.tir.schedule.instruction": "relaxvm.tir.schedule",
     "relaxvm.tir.transform.transform": "relaxvm.tir.transform",
     "relaxvm.tirx": "relaxvm.tir",
+    **{
+        f"relaxvm.topi.{part}": "relaxvm.topi"
+        for part in ("broadcast", "math", "reduction", "tensor", "transform")
+    },
     "relaxvm.transform": "relaxvm.ir.transform",
 }
 AS_TVM = {"tvm": "relaxvm", "tvm_ffi": "relaxvm.ffi"}

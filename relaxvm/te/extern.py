@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import TIRError
-from ..ir import Map, PrimExpr
+from ..ir import Map, PrimExpr, Var
 from ..tir.analysis import get_block_access_region
 from ..tir.stmt import Block, Buffer, Evaluate, PrimFunc, Stmt, decl_buffer
 from .operation import as_shape, current_tag
-from .tensor import ExternOp, Tensor
+from .tensor import ExternOp, Tensor, same_size
 
 __all__ = ["extern", "extern_primfunc"]
 
@@ -48,10 +48,13 @@ def extern(
     if len(ins) != len(inputs):
         raise TIRError(f"{what}: {len(inputs)} inputs but {len(ins)} in_buffers")
     for t, b in zip(inputs, ins):
-        if b.ndim != t.ndim or b.dtype is not t.dtype:
+        alike = b.ndim == t.ndim and b.dtype is t.dtype
+        if not alike or not all(
+            isinstance(d, Var) or same_size(d, e) for d, e in zip(b.shape, t.shape)
+        ):
             raise TIRError(
-                f"{what}: the buffer {b.name} is of {b.ndim} dimensions and {b.dtype}, its input "
-                f"{t.name} of {t.ndim} and {t.dtype}"
+                f"{what}: the buffer {b.name} of {_told(b)} cannot stand for the input {t.name} of "
+                f"{_told(t)}"
             )
     outs = _buffers(out_buffers)
     if not outs:
@@ -121,6 +124,10 @@ def extern_primfunc(input_tensors: Sequence[Tensor], primfunc: PrimFunc, **kwarg
         out_buffers=outs,
         **{"name": str(primfunc.get_attr("global_symbol", "extern")), **kwargs},
     )
+
+
+def _told(x: Any) -> str:
+    return f"({', '.join(map(str, x.shape))}) {x.dtype}"
 
 
 def _buffers(given: Any) -> list[Buffer]:

@@ -93,6 +93,7 @@ def _binary(operator: Any) -> Any:
 
 
 def _of_one_dtype(a: Any, b: Any) -> tuple[Any, Any]:
+    a, b = (utils.plain(x) for x in (a, b))
     kinds = [_dtype_beside(x, y) for x, y in ((a, b), (b, a))]
     if None in kinds or kinds[0] is kinds[1]:
         return a, b

@@ -34,7 +34,7 @@ from ..relax import (
 from ..relax import op as ops
 from ..relax.op.record import Op
 from ..relax.shape_facts import ShapeFacts
-from ..te import PlaceholderOp, Tensor, compute, extern, placeholder
+from ..te import Tensor, compute, extern, placeholder
 from ..tir import Buffer, PrimFunc, const, decl_buffer
 
 __all__ = ["formulas_of", "named", "of"]
@@ -120,6 +120,8 @@ class _Formulas:
     def widened(self, tensor: Tensor) -> Tensor:
         dims = [self.scalar(d) for d in tensor.shape]
         if all(a is b for a, b in zip(dims, tensor.shape)):
+            # Itself: what it was made of is no part of the new formulas.
+            self.back[tensor] = tensor
             return tensor
         if tensor not in self.wide:
             self.wide[tensor] = wide = placeholder(dims, tensor.dtype, tensor.name)
@@ -129,9 +131,9 @@ class _Formulas:
 
     def scalar(self, value: PrimExpr) -> PrimExpr:
         """An integer expression in int64, another as it is."""
-        if not value.dtype.is_int or value.dtype is INT64:
+        if not value.dtype.is_int or (value.dtype is INT64 and isinstance(value, (IntImm, TirVar))):
             return value
-        return transform(value, self.wider, memo=None)
+        return transform(value, self.wider)
 
     def wider(self, n: Any) -> Any:
         if isinstance(n, IntImm) and n.dtype.kind == "int" and n.dtype.bits < 64:
@@ -164,7 +166,7 @@ class _Formulas:
         if isinstance(value, ShapeExpr):
             return [transform(v, None, pre=self.back.get, memo=memo) for v in value.values]
         tensor = self.tensor(value)
-        if tensor in self.back or isinstance(tensor.op, PlaceholderOp):
+        if tensor in self.back:
             # A result is never an argument itself, of which a loop function can have but one.
             tensor = compute(tensor.shape, tensor, "identity")
         return transform(tensor, None, pre=self.back.get, memo=memo)

@@ -80,8 +80,25 @@ def test_extern_takes_buffers_of_a_form_and_calls():
         te.extern((3,), [a], lambda ins, outs: None)
     with pytest.raises(tvm.TVMError, match="dtype"):
         te.extern((3,), [], lambda ins, outs: fill(ins, outs))
-    with pytest.raises(tvm.TVMError, match="buffer"):
-        te.extern((3,), [a], fill, in_buffers=[tvm.tir.decl_buffer((2,), "float32")])
+    for shape in ((2,), (2, 4)):
+        with pytest.raises(tvm.TVMError, match="cannot stand for"):
+            te.extern((3,), [a], fill, in_buffers=[tvm.tir.decl_buffer(shape, "float32")])
+
+
+def test_extern_by_an_ir_builder():
+    n = te.var("n")
+    a = te.placeholder((n,), name="a")
+
+    def fill(ins, outs):
+        ib = tvm.tir.ir_builder.create()
+        source, target = ib.buffer_ptr(ins[0]), ib.buffer_ptr(outs[0])
+        with ib.for_range(0, n, name="i") as i:
+            target[i] = source[n - 1 - i] * 3.0
+        return ib.get()
+
+    b = te.extern((n,), [a], fill, name="turned", dtype="float32")
+    x = floats(7)
+    np.testing.assert_allclose(run([a, b], [x], (7,))[0], x[::-1] * 3, rtol=1e-6)
 
 
 @T.prim_func

@@ -98,9 +98,10 @@ def test_operands_are_numbers_and_other_dtypes():
         lambda a, i: [
             topi.add(a, 1), topi.subtract(2.5, a), topi.multiply(te.const(3), a),
             topi.add(i, 0.5), topi.add(a, i), topi.power(a, 2), topi.maximum(a, 0.0),
+            topi.add(a, np.float32(1)), topi.add(i, np.int32(1)),
         ],
         [X, I],
-        X + 1, 2.5 - X, X * 3, I + 0.5, X + I, X * X, np.maximum(X, 0),
+        X + 1, 2.5 - X, X * 3, I + 0.5, X + I, X * X, np.maximum(X, 0), X + 1, I + 1,
     )  # fmt: skip
     assert isinstance(topi.add(te.var("n"), 1), tvm.ir.PrimExpr)
 
@@ -498,6 +499,34 @@ def test_shapes_in_symbols_reach_the_result():
     x, out = floats(3, 4), tvm.nd.array(np.zeros((2, 3), "float32"))
     func(tvm.nd.array(x), out)
     np.testing.assert_array_equal(out.numpy(), x.reshape(6, 2)[:3].T)
+
+
+def test_statements_and_new_tensors_of_symbolic_shapes():
+    n = te.var("n")
+    a = te.placeholder((n, 4), name="a")
+    b = topi.cumsum(topi.add(a, topi.full((n, 1), "float32", 2)), axis=0)
+    order = topi.argsort(topi.squeeze(topi.strided_slice(a, [0], [1], axes=[1]), 1), dtype="int32")
+    made = topi.take(topi.multiply(b, a), order, axis=0)
+    func = tvm.build(te.create_prim_func([a, made]))
+    x, out = floats(3, 4), tvm.nd.array(np.zeros((3, 4), "float32"))
+    func(tvm.nd.array(x), out)
+    want = ((x + 2).cumsum(0) * x)[x[:, 0].argsort()]
+    np.testing.assert_allclose(out.numpy(), want, rtol=1e-5)
+
+
+def test_a_long_chain_is_built_in_time_linear_in_its_length(monkeypatch):
+    seen = []
+    init = tvm.topi.derive._Formulas.given_back
+    monkeypatch.setattr(
+        tvm.topi.derive._Formulas,
+        "given_back",
+        lambda self, value, memo: (init(self, value, memo), seen.append(len(memo)))[0],
+    )
+    a = b = te.placeholder((4,), name="a")
+    for _ in range(50):
+        b = topi.add(topi.exp(b), a)
+    assert max(seen) < 100
+    assert len(te.create_prim_func([a, b]).script()) > 50
 
 
 def test_sizes_that_are_not_known_to_be_equal_are_refused():
