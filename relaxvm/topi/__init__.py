@@ -28,40 +28,47 @@ from .ordering import argsort, searchsorted, sort, topk
 
 identity = of(lambda x: x)
 abs = of(lambda x: ops.abs(x))
-acos = of(lambda x: ops.acos(x))
-acosh = of(lambda x: ops.acosh(x))
-asin = of(lambda x: ops.asin(x))
-asinh = of(lambda x: ops.asinh(x))
-atan = of(lambda x: ops.atan(x))
-atanh = of(lambda x: ops.atanh(x))
+acos = of(lambda x: ops.acos(_floating(x)))
+acosh = of(lambda x: ops.acosh(_floating(x)))
+asin = of(lambda x: ops.asin(_floating(x)))
+asinh = of(lambda x: ops.asinh(_floating(x)))
+atan = of(lambda x: ops.atan(_floating(x)))
+atanh = of(lambda x: ops.atanh(_floating(x)))
 ceil = of(lambda x: ops.ceil(x))
-cos = of(lambda x: ops.cos(x))
-cosh = of(lambda x: ops.cosh(x))
-erf = fast_erf = of(lambda x: ops.erf(x))
-exp = fast_exp = of(lambda x: ops.exp(x))
+cos = of(lambda x: ops.cos(_floating(x)))
+cosh = of(lambda x: ops.cosh(_floating(x)))
+erf = fast_erf = of(lambda x: ops.erf(_floating(x)))
+exp = fast_exp = of(lambda x: ops.exp(_floating(x)))
 floor = of(lambda x: ops.floor(x))
 isfinite = of(lambda x: ops.isfinite(x))
 isinf = of(lambda x: ops.isinf(x))
 isnan = of(lambda x: ops.isnan(x))
-log = of(lambda x: ops.log(x))
-log2 = of(lambda x: ops.log2(x))
-log10 = of(lambda x: ops.log10(x))
-log1p = of(lambda x: ops.log1p(x))
+log = of(lambda x: ops.log(_floating(x)))
+log2 = of(lambda x: ops.log2(_floating(x)))
+log10 = of(lambda x: ops.log10(_floating(x)))
+log1p = of(lambda x: ops.log1p(_floating(x)))
 negative = of(lambda x: ops.negative(x))
 round = of(lambda x: ops.round(x))
-rsqrt = of(lambda x: ops.rsqrt(x))
-sigmoid = of(lambda x: ops.sigmoid(x))
+rsqrt = of(lambda x: ops.rsqrt(_floating(x)))
+sigmoid = of(lambda x: ops.sigmoid(_floating(x)))
 sign = of(lambda x: ops.sign(x))
-sin = of(lambda x: ops.sin(x))
-sinh = of(lambda x: ops.sinh(x))
-sqrt = of(lambda x: ops.sqrt(x))
-tan = of(lambda x: ops.tan(x))
-tanh = fast_tanh = of(lambda x: ops.tanh(x))
+sin = of(lambda x: ops.sin(_floating(x)))
+sinh = of(lambda x: ops.sinh(_floating(x)))
+sqrt = of(lambda x: ops.sqrt(_floating(x)))
+tan = of(lambda x: ops.tan(_floating(x)))
+tanh = fast_tanh = of(lambda x: ops.tanh(_floating(x)))
 trunc = of(lambda x: ops.trunc(x))
 bitwise_not = of(lambda data: ops.bitwise_not(data))
 logical_not = of(lambda data: ops.logical_not(data))
 clip = of(lambda x, a_min, a_max: ops.clip(x, a_min, a_max))
 cast = of(lambda x, dtype, span=None: ops.astype(x, dtype))
+
+
+def _floating(x: Any) -> Any:
+    """Integers as float32, for functions of real numbers."""
+    info = x.struct_info if hasattr(x, "struct_info") else None
+    is_int = info is not None and (info.dtype.is_int or info.dtype.is_bool)
+    return ops.astype(x, "float32") if is_int else x
 
 
 def reinterpret(x: Tensor, dtype: Any) -> Tensor:
@@ -111,7 +118,7 @@ def _of_one_dtype(a: Any, b: Any) -> tuple[Any, Any]:
 def _dtype_beside(x: Any, other: Any) -> Any:
     """The dtype of an operand; None for a number that takes that of the other."""
     if not isinstance(x, (bool, int, float)):
-        return getattr(x, "struct_info", x).dtype
+        return getattr(getattr(x, "struct_info", x), "dtype", None)
     of_other = getattr(getattr(other, "struct_info", other), "dtype", None)
     if isinstance(x, float) and of_other is not None and not of_other.is_float:
         return as_dtype("float32")

@@ -65,7 +65,8 @@ def named(namespace: dict[str, Any]) -> list[str]:
             continue
         public.append(name)
         if value.__name__ == "<lambda>":
-            value.__name__ = value.__qualname__ = name
+            for function in (value, value.__wrapped__):
+                function.__name__ = function.__qualname__ = name
             value.__doc__ = _meaning(value.__wrapped__.__code__.co_names, namespace)
     return public
 
@@ -176,7 +177,10 @@ class _Formulas:
             number = const(value.data.item(), value.data.dtype)
             return compute((), lambda: number, "constant")  # type: ignore[no-any-return]
         if value not in self.tensors:
-            raise TIRError(f"no formula for {value!r} of {value.struct_info}")
+            raise TIRError(
+                f"topi: wanted te tensors, scalar expressions and numbers, got "
+                f"{type(value).__name__} of {value.struct_info}; arrays come by a te.placeholder"
+            )
         return self.tensors[value]  # type: ignore[index]
 
     # -- what legalisations ask for --

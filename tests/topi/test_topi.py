@@ -111,10 +111,10 @@ def test_elementwise_with_options():
         lambda a, i, b: [
             topi.clip(a, -1, 1), topi.cast(a, "int32"), topi.cast(i, "float16"),
             topi.reinterpret(a, "int32"), topi.bitwise_not(i), topi.logical_not(b),
-            topi.where(b, a, i.astype("float32")), topi.elemwise_sum([a, a, a]),
+            topi.exp(i), topi.where(b, a, i.astype("float32")), topi.elemwise_sum([a, a, a]),
         ],
         [X, I, B],
-        X.clip(-1, 1), X.astype("int32"), I.astype("float16"), X.view("int32"), ~I, ~B,
+        X.clip(-1, 1), X.astype("int32"), I.astype("float16"), X.view("int32"), ~I, ~B, np.exp(I),
         np.where(B, X, I), 3 * X,
     )  # fmt: skip
 
@@ -527,6 +527,22 @@ def test_a_long_chain_is_built_in_time_linear_in_its_length(monkeypatch):
         b = topi.add(topi.exp(b), a)
     assert max(seen) < 100
     assert len(te.create_prim_func([a, b]).script()) > 50
+
+
+def test_wrong_arguments_are_refused_by_name():
+    a = te.placeholder((4,), name="a")
+    with pytest.raises(TypeError, match="exp"):
+        topi.exp(a, 3)
+    with pytest.raises(tvm.TVMError, match="axis"):
+        topi.sum(a, axis=3)
+    with pytest.raises(tvm.TVMError, match="4 dimensions"):
+        topi.nn.conv2d(a, a, 1, 0, 1)
+    with pytest.raises(tvm.TVMError, match="placeholder"):
+        topi.exp(np.zeros(3, "float32"))
+    with pytest.raises(tvm.TVMError):
+        topi.add(a, "x")
+    with pytest.raises(AttributeError, match="nosuch"):
+        _ = topi.nosuch
 
 
 def test_sizes_that_are_not_known_to_be_equal_are_refused():
