@@ -1075,6 +1075,9 @@ def saturate(value: float, to: DataType) -> int:
 
 def true_divide(a: Any, b: Any) -> PrimExpr:
     """a / b of floats. Raises TIRError for integers, whose division must say how it rounds."""
+    if not isinstance(b, PrimExpr) and hasattr(b, "__broadcasts__"):
+        # A te.Tensor: its own operator is asked next.
+        return NotImplemented
     a, b = match(a, b)
     if not a.dtype.is_float:
         raise TIRError(
@@ -1086,6 +1089,9 @@ def true_divide(a: Any, b: Any) -> PrimExpr:
 
 def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
     """`cls(a, b)` with dtypes matched; constants folded and neutral integer constants dropped."""
+    if not isinstance(b, PrimExpr) and hasattr(b, "__broadcasts__"):
+        # A te.Tensor: its own operator is asked next.
+        return NotImplemented
     a, b = match(a, b)
     if cls is Mod and a.dtype.is_float:
         raise TIRError("Mod is of integers; use T.fmod for floats")

@@ -197,6 +197,9 @@ class Tensor(Node):
     op: Operation
     value_index: int = 0
 
+    # Scalar expressions on the left of an operator leave it to the tensor.
+    __broadcasts__ = True
+
     @property
     def shape(self) -> tuple[PrimExpr, ...]:
         """The dimensions."""

@@ -231,7 +231,7 @@ def test_arithmetic_of_tensors_is_by_element_and_broadcasts():
     k = te.placeholder((n, 1), "int32", name="k")
     made = [
         a + b, a - 1, 2.0 - a, a * b, 3 * a, a / b, 1 / b + a, -a, a + k, (a * 2.0) // b, a % b,
-        k.astype("float32") * a,
+        k.astype("float32") * a, te.const(3.0) * a, te.const(1.0) / b - a,
     ]  # fmt: skip
     x, y, z = (
         floats(3, 4),
@@ -239,7 +239,8 @@ def test_arithmetic_of_tensors_is_by_element_and_broadcasts():
         np.array([[1], [2], [3]], "int32"),
     )
     want = [
-        x + y, x - 1, 2 - x, x * y, 3 * x, x / y, 1 / y + x, -x, x + z, x * 2 // y, x % y, z * x
+        x + y, x - 1, 2 - x, x * y, 3 * x, x / y, 1 / y + x, -x, x + z, x * 2 // y, x % y, z * x,
+        3 * x, 1 / y - x,
     ]  # fmt: skip
     use = [te.compute(t.shape, lambda *i, t=t: t(*i).astype("float32")) for t in made]
     got = run([a, b, k, *use], [x, y, z], *(w.shape for w in want))
