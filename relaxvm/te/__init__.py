@@ -1,7 +1,7 @@
 """Tensor expressions: arrays described by formulas, turned into loop functions.
 
-Enters: ``compute(shape, lambda i, j: ...)`` over `placeholder`s. Leaves: `PrimFunc`s, by
-`create_prim_func`.
+Enters: ``compute(shape, lambda i, j: ...)`` over `placeholder`s, statements (`extern`) and formulas
+of row after row (`scan`). Leaves: `PrimFunc`s, by `create_prim_func`.
 Not done here: schedules (`tir/schedule`), graph calls (`relax`: `BlockBuilder.emit_te`).
 """
 

@@ -212,6 +212,10 @@ class _Formulas:
         made = fn(*map(self.plain, args), **{k: self.plain(v) for k, v in attrs.items()})
         if isinstance(made, (list, tuple)):
             return Tuple(tuple(map(self.variable, made)))
+        call = self.legalising
+        if call is not None and len(call.args) == 2 and made.op.name == "compute":
+            # As TVM names the blocks of operators of two operands: T_add.
+            made = made.op.replace(name=f"T_{call.op.short}").output(0)  # type: ignore[attr-defined]
         return self.variable(made)
 
     def plain(self, value: Any) -> Any:

@@ -573,6 +573,8 @@ def test_schedules_find_the_blocks():
     names = [sch.get(block).name_hint for block in sch.get_child_blocks(sch.get_block("root"))]
     assert len(names) == 2
     sch.split(sch.get_loops(sch.get_block(names[0]))[0], [None, 4])
+    sch = tvm.tir.Schedule(te.create_prim_func([a, b, topi.add(a, b)]))
+    sch.parallel(sch.get_loops(sch.get_block("T_add"))[0])
 
 
 def test_utils():
