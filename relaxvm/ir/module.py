@@ -106,15 +106,57 @@ class DummyGlobalInfo(GlobalInfo):
 
 @node(interned=True)
 class VDevice(GlobalInfo):
-    """A device that tensors can be annotated with. Interned, since struct info contains it."""
+    """A device that tensors can be annotated with. Interned, since struct info contains it.
 
-    target: Any = None
+    target  its kind and options as text, such as "cuda -arch=sm_80" (also given as a mapping or a
+            `Target`), of any machine; None: not said, so it is like no device at all
+    """
+
+    target: str | None = None
     vdevice_id: int = 0
     memory_scope: str = "global"
 
     @staticmethod
     def _normalise_(target: Any, vdevice_id: Any, memory_scope: Any) -> tuple[Any, ...]:
-        return Map(target) if isinstance(target, dict) else target, vdevice_id, memory_scope
+        number = getattr(vdevice_id, "value", vdevice_id)
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise VerifyError(f"vdevice: wanted a number of at least 0, got {vdevice_id!r}")
+        if not isinstance(memory_scope, str):
+            raise VerifyError(f"vdevice: wanted the name of a memory, got {memory_scope!r}")
+        return _target_text(target), number, memory_scope
+
+    @staticmethod
+    def from_name(name: Any) -> VDevice:
+        """The device called "llvm", "llvm:1" or "llvm:1:global" where no module declares any."""
+        kind, *rest = name.split(":") if isinstance(name, str) else [""]
+        if not kind or len(rest) > 2 or (rest and not rest[0].isdecimal()):
+            raise VerifyError(
+                f"vdevice: wanted a name such as 'llvm:0' or I.vdevice(...), got {name!r}"
+            )
+        return VDevice(kind, int(rest[0][:9]) if rest else 0, *rest[1:])
+
+    @property
+    def kind(self) -> str:
+        """The first word of `target`, such as "llvm"; "" if there is none."""
+        return self.target.split()[0] if self.target else ""
+
+
+def _target_text(target: Any) -> str | None:
+    if target is None:
+        return None
+    options = dict(target) if isinstance(target, Mapping) else {}
+    if isinstance(options.get("kind"), str):
+        words = [options.pop("kind")]
+        for key, value in sorted(options.items()):
+            many = isinstance(value, (list, tuple))
+            words.append(f"-{key}={','.join(map(str, value)) if many else value}")
+        return " ".join(words)
+    if not isinstance(target, Node) and not isinstance(target, str):
+        raise VerifyError(f"vdevice: wanted a target such as 'llvm', got {target!r}")
+    text = str(target).strip()
+    if not text:
+        raise VerifyError("vdevice: wanted a target such as 'llvm', got an empty text")
+    return text
 
 
 class IRModule:

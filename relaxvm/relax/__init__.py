@@ -11,6 +11,7 @@ import importlib
 from typing import Any
 
 from ..base import submodules
+from ..ir import VDevice
 from . import expr, op, struct_info
 from .derive import BaseCheckResult
 from .expr import (
@@ -136,6 +137,7 @@ __all__ = [
     "Tuple",
     "TupleGetItem",
     "TupleStructInfo",
+    "VDevice",
     "Var",
     "VarBinding",
     "as_relax",

@@ -19,7 +19,7 @@ from ..base import UNKNOWN, Span, StructInfoError
 from ..base import dtype as as_dtype
 from ..ir.expr import PrimExpr
 from ..ir.expr import Var as TirVar
-from ..ir.module import GlobalVar
+from ..ir.module import GlobalVar, VDevice
 from ..ir.node import Node
 from ..ir.op import Op
 from ..ir.walk import substitute
@@ -57,7 +57,10 @@ __all__ = [
     "BaseCheckResult",
     "bind_symbols",
     "cast_check",
+    "common_vdevice",
+    "declared_check",
     "found_values",
+    "has_place",
     "definable_tir_vars_in_struct_info",
     "derive_call_ret_struct_info",
     "dims_equal",
@@ -66,6 +69,7 @@ __all__ = [
     "infer_call",
     "is_base_of",
     "made_at",
+    "placed_as",
     "plain_text",
     "prove_dims",
     "replaced_by",
@@ -185,9 +189,62 @@ def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckRe
     return _CHECK[type(base)](base, derived)
 
 
+def declared_check(declared: StructInfo, got: StructInfo) -> BaseCheckResult:
+    """As `struct_info_base_check`, for what a program declares of a value: where `got` says no
+    device, the declared one is where the value is to be.
+    """
+    sure = struct_info_base_check(declared, got)
+    return sure if sure is _PASS else struct_info_base_check(declared, placed_as(got, declared))
+
+
 def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
-    """Whether every value of `derived` is certainly a value of `base`."""
-    return struct_info_base_check(base, derived) is _PASS
+    """Whether every value of `derived` is certainly a value of `base`, wherever it is to be (see
+    `declared_check`).
+    """
+    return declared_check(base, derived) is _PASS
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def has_place(info: TensorStructInfo) -> bool:
+    """Whether `info` says a device."""
+    return info.vdevice is not None and info.vdevice.target is not None
+
+
+def common_vdevice(
+    infos: Iterable[StructInfo], names: Sequence[str] | None = None
+) -> VDevice | None:
+    """The device of the tensors among `infos`; None if none of them says one.
+
+    names  what to call them in the StructInfoError raised if they are on different devices; without
+           names the device is then unknown
+    """
+    first: VDevice | None = None
+    whose = ""
+    for i, info in enumerate(infos):
+        if not isinstance(info, TensorStructInfo) or not has_place(info):
+            continue
+        if first is None:
+            first, whose = info.vdevice, names[i] if names is not None else ""
+        elif info.vdevice is not first:
+            if names is None:
+                return None
+            raise StructInfoError(
+                f"the devices differ: {whose} is on {first.script()}, {names[i]} on "
+                f"{info.vdevice.script()}; bring one to the other by R.to_vdevice"
+            )
+    return first
+
+
+def placed_as(info: StructInfo, like: StructInfo) -> StructInfo:
+    """`info` with the devices that `like` says, where it says none itself."""
+    if isinstance(info, TensorStructInfo) and isinstance(like, TensorStructInfo):
+        return info if has_place(info) else info.replace(vdevice=like.vdevice)
+    if isinstance(info, TupleStructInfo) and isinstance(like, TupleStructInfo):
+        if len(info.fields) == len(like.fields):
+            return TupleStructInfo(tuple(map(placed_as, info.fields, like.fields)))
+    return info
 
 
 def _check_prim(base: PrimStructInfo, derived: PrimStructInfo) -> BaseCheckResult:
@@ -211,8 +268,8 @@ def _check_shape(base: ShapeStructInfo, derived: ShapeStructInfo) -> BaseCheckRe
 def _check_tensor(base: TensorStructInfo, derived: TensorStructInfo) -> BaseCheckResult:
     if base.dtype != _VOID and base.dtype is not derived.dtype:
         return _L1 if derived.dtype == _VOID else _L0
-    if base.vdevice is not None and base.vdevice is not derived.vdevice:
-        return _L1 if derived.vdevice is None else _L0
+    if base.vdevice is not derived.vdevice and has_place(base):
+        return _L0 if has_place(derived) else _L1
     if base.ndim != -1 and base.ndim != derived.ndim:
         return _L1 if derived.ndim == -1 else _L0
     if base.shape is None or base.shape is derived.shape:

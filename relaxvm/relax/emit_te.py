@@ -19,7 +19,7 @@ from ..ir.walk import substitute, walk
 from ..te import Tensor, create_prim_func, placeholder
 from ..tir import Buffer, For, IterVar, LetStmt, PrimFunc
 from ..tir.copies import renew
-from .derive import substitute_struct_info
+from .derive import common_vdevice, substitute_struct_info
 from .expr import DataTypeImm, PrimValue, StringImm, Tuple, TupleGetItem, Var
 from .struct_info import (
     Expr,
@@ -69,8 +69,10 @@ def call_te_inputs(
     if unbound:
         prim_func = prim_func.replace(params=(*prim_func.params, *unbound))
     back = {mine: theirs for theirs, mine in inputs.symbols.items()}
+    vdevice = common_vdevice(e.struct_info for e in inputs.exprs)
     infos = [
-        substitute_struct_info(TensorStructInfo(tuple(t.shape), t.dtype), back) for t in outputs
+        substitute_struct_info(TensorStructInfo(tuple(t.shape), t.dtype, vdevice), back)
+        for t in outputs
     ]
     info = infos[0] if isinstance(result, Tensor) else TupleStructInfo(tuple(infos))
     if isinstance(result, (list, tuple)) and len(infos) == 1:

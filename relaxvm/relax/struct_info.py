@@ -190,6 +190,8 @@ class TensorStructInfo(StructInfo):
             if ndim != -1 and known not in (-1, ndim):
                 raise StructInfoError(f"Tensor: the shape has {known} dimensions, ndim={ndim}")
             ndim = known if known != -1 else ndim
+        if vdevice is not None and not isinstance(vdevice, VDevice):
+            vdevice = VDevice.from_name(vdevice)
         return shape, dtype, vdevice, ndim
 
     @property

@@ -21,14 +21,18 @@ from ..pipeline import (
     verify_stage,
 )
 from ..runtime import ExecBuilder, Executable, Provenance, VirtualMachine
+from ..runtime.device import device_name
 from ..runtime.kernel import KernelSection
 from ..target import Target, compile_program, cpu_model
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
 from ..tir.schedule.rules import WidenIndices
 from .analysis import all_global_vars, assert_well_formed
+from .derive import has_place
 from .expr import Function, Var, const
+from .struct_info import TensorStructInfo, TupleStructInfo
 from .transform import BindParams, Normalize, PackConstants
+from .transform.scopes import BIND, BRANCH, linearise
 from .vm_codegen import emit_functions
 
 __all__ = ["Executable", "VirtualMachine", "build"]
@@ -157,10 +161,41 @@ def _lower(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
         if made is not mod:
             mod = Normalize()(made)
             assert_well_formed(mod)
+    _want_cpus(mod)
     mod = run_stages(mod)
     for stage in (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED):
         names.extend(_enabled(stage))
     return mod, tuple(names)
+
+
+def _want_cpus(mod: IRModule) -> None:
+    """Raise CodegenError if something is to be on a virtual device that is no CPU."""
+    todo = [(gv.name_hint, fn) for gv, fn in mod.items() if isinstance(fn, Function)]
+    seen: set[int] = set()
+    while todo:
+        name, fn = todo.pop()
+        places: list[tuple[Any, str]] = [(p.struct_info, p.name_hint) for p in fn.params]
+        places.append((fn.ret_struct_info, "the result"))
+        for event in linearise(fn):
+            if event.kind in (BIND, BRANCH):
+                var, value = event.node.var, event.node.value
+                places.append((var.struct_info, var.name_hint))
+                if isinstance(value, Function):
+                    todo.append((name, value))
+        while places:
+            info, what = places.pop()
+            if id(info) in seen:
+                continue
+            seen.add(id(info))
+            if isinstance(info, TupleStructInfo):
+                places.extend((field, what) for field in info.fields)
+            elif isinstance(info, TensorStructInfo) and has_place(info):
+                device = info.vdevice
+                if device_name(device.kind)[0] != "cpu":  # type: ignore[union-attr]
+                    raise CodegenError(
+                        f"{name}: {what} is on {device.script()}, but code is made for CPUs here; "  # type: ignore[union-attr]
+                        "put it on one by transform.UpdateVDevice, or leave the device out"
+                    )
 
 
 def _enabled(chosen: Pass) -> list[str]:

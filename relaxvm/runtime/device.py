@@ -8,7 +8,7 @@ from ..base import VMTypeError, VMValueError
 from . import host
 from .cpu_budget import usable_cores
 
-__all__ = ["Device", "cpu", "device", "enabled"]
+__all__ = ["Device", "cpu", "device", "device_name", "enabled"]
 
 # DLPack's numbers; the kinds that have no runtime here are known so that the error can name them.
 _DLPACK_KINDS = {
@@ -129,7 +129,12 @@ class Device:
         return (Device, (self.kind, self.index))
 
 
-def _resolve(kind: object, index: object) -> tuple[str, int]:
+def device_name(kind: object, index: object = 0) -> tuple[str, object]:
+    """The kind ("cpu" for "llvm") and number of a device given as one, by DLPack's number or by a
+    name such as "cuda:1", whether it exists here or not.
+    """
+    if isinstance(kind, Device):
+        return kind.kind, kind.index
     if isinstance(kind, int) and not isinstance(kind, bool):
         name = _NAMES.get(kind, f"kind {kind}")
     elif isinstance(kind, str):
@@ -143,6 +148,11 @@ def _resolve(kind: object, index: object) -> tuple[str, int]:
         name = _ALIASES.get(name, name)
     else:
         raise VMTypeError(f"device: wanted a name such as 'cpu', got {type(kind).__name__}")
+    return name, index
+
+
+def _resolve(kind: object, index: object) -> tuple[str, int]:
+    name, index = device_name(kind, index)
     if name != "cpu":
         known = "is known but has no runtime" if name in _DLPACK_KINDS else "is not known"
         raise VMValueError(f"device {name!r} {known}: only cpu exists here; use cpu(0)")

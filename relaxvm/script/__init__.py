@@ -32,7 +32,7 @@ __all__ = [
 
 _SCRIPT = SimpleNamespace(ir=ir, tir=tir, relax=relax, ir_module=ir_module)
 _SCRIPT.parser = SimpleNamespace(ir=ir, tir=tir, relax=relax, ir_module=ir_module)
-_PACKAGE = SimpleNamespace(script=_SCRIPT)
+_PACKAGE = SimpleNamespace(script=_SCRIPT, cpu=relax.cpu, device=relax.device)
 # What every text sees, and what its import statements can name.
 _NAMES: Mapping[str, Any] = {
     "I": ir,

@@ -7,6 +7,7 @@ IR, except `remove_all_unused`.
 from ...base import submodules
 from ..derive import (
     BaseCheckResult,
+    declared_check,
     definable_tir_vars_in_struct_info,
     derive_call_ret_struct_info,
     erase_to_well_defined,
@@ -41,6 +42,7 @@ from .written import maybe_written_vars
 __getattr__ = submodules(__name__, {"layout_transforms": "suggest_layout_transforms"})
 
 __all__ = [
+    "declared_check",
     "loop_result",
     "BaseCheckResult",
     "MemoryEstimate",

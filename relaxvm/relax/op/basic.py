@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...base import UNKNOWN, Span, StructInfoError
+from ...base import UNKNOWN, Span, StructInfoError, VMError
 from ...ir.expr import IntImm
+from ...ir.module import VDevice
+from ...runtime.device import device_name
 from ..expr import Call, PrimValue, StringImm, as_relax
 from ..struct_info import (
     Expr,
@@ -20,7 +22,7 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .record import Text, missing, op
+from .record import Text, face_of, missing, op
 
 __all__ = [
     "assert_op",
@@ -38,8 +40,9 @@ _EFFECT = missing("runs for its effect")
 _NO_FLOATS = missing("it knows shapes, not elements")
 
 
-def _same_gradient(ops: object, call: object, y: Expr, gy: Expr) -> tuple[Expr, ...]:
-    return (gy,)
+def _back_on_its_device(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+    info = _tensor(call.args[0])
+    return (gy if info.vdevice is None else ops.to_vdevice(gy, info.vdevice),)
 
 
 @op("shape_of", numpy=lambda x: tuple(x.shape), lower=_BUILTIN, grad=_NO_FLOATS, layout=_NO_FLOATS)
@@ -152,25 +155,42 @@ def null_value() -> StructInfo:
     "to_vdevice",
     numpy=lambda x, *, dst_vdevice: x,
     lower=_BUILTIN,
-    grad=_same_gradient,
+    grad=_back_on_its_device,
     layout=missing("a mark for device placement"),
 )
-def to_vdevice(data: Expr, dst_vdevice: object = None) -> StructInfo:
-    """`data` on another device; on the CPU, itself."""
-    info = _tensor(data)
-    return info if dst_vdevice is None else info.replace(vdevice=dst_vdevice)
+def to_vdevice(data: Expr, dst_vdevice: VDevice) -> StructInfo:
+    """`data` on another device. All devices of kind llvm are one memory: there it is `data` itself,
+    not a copy.
+    """
+    return _tensor(data).replace(vdevice=dst_vdevice)
 
 
 @op(
     "hint_on_device",
-    numpy=lambda x, *, dst_vdevice: x,
+    numpy=lambda x, *, dst_vdevice, memory_scope="global": x,
     lower=_BUILTIN,
-    grad=_same_gradient,
+    grad=lambda ops, call, y, gy: (gy,),
     layout=missing("a mark for device placement"),
 )
-def hint_on_device(data: Expr, dst_vdevice: object = None) -> StructInfo:
-    """`data`, with the remark that it should be computed on a device."""
+def _hint_on_device(data: Expr, dst_vdevice: str, memory_scope: str = "global") -> StructInfo:
+    """`data`, with the remark for `RealizeVDevice` that it belongs on a device: a
+    `runtime.Device`, a `VDevice`, or a name such as "cpu:0" or "cuda".
+    """
     return _tensor(data)
+
+
+@face_of(_hint_on_device)
+def hint_on_device(
+    data: Any, dst_vdevice: Any, memory_scope: str = "global", span: Span = UNKNOWN
+) -> Call:
+    if isinstance(dst_vdevice, VDevice):
+        memory_scope = dst_vdevice.memory_scope
+        dst_vdevice = f"{dst_vdevice.kind}:{dst_vdevice.vdevice_id}"
+    try:
+        kind, index = device_name(dst_vdevice)
+    except VMError as error:
+        raise StructInfoError(f"hint_on_device: {error}") from None
+    return _hint_on_device(data, f"{kind}:{index}", memory_scope, span=span)  # type: ignore[call-arg]
 
 
 for _face, _rule in ((print, _print), (assert_op, _assert_op)):

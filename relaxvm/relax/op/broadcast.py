@@ -15,7 +15,7 @@ from ...base import DataType, StructInfoError
 from ...ir.expr import FloatImm, IntImm, PrimExpr, cast, const
 from ...te import Tensor, broadcast_value, compute
 from .. import shape_facts
-from ..derive import plain_text, prove_dims, where
+from ..derive import common_vdevice, plain_text, prove_dims, where
 from ..expr import Call, Constant, PrimValue, Var, as_relax
 from ..expr import const as constant
 from ..struct_info import (
@@ -73,7 +73,7 @@ def broadcast_info(
     arrays = [(i, n) for i, n in zip(infos, names) if isinstance(i, TensorStructInfo)]
     if not arrays:
         return PrimStructInfo(dtype)
-    vdevice = next((i.vdevice for i, _ in arrays if i.vdevice is not None), None)
+    vdevice = common_vdevice(infos, names)
     shapes = [i.shape for i, _ in arrays]
     if all(s is shapes[0] for s in shapes) and shapes[0] is not None:
         return TensorStructInfo(shapes[0], dtype, vdevice)

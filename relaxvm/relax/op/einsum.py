@@ -17,7 +17,7 @@ import numpy as np
 from ... import te
 from ...base import StructInfoError
 from ...ir.expr import IntImm, PrimExpr, cast, const
-from ..derive import plain_text, prove_dims
+from ..derive import common_vdevice, plain_text, prove_dims
 from ..expr import Call, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import NUMBER, same_dtype, tensors
@@ -278,7 +278,7 @@ def einsum(operands: Expr, subscripts: str) -> StructInfo:
         raise StructInfoError("operands: wanted at least one tensor")
     dtype = same_dtype(infos, [f"operand {i}" for i in range(len(infos))])
     labels, result = parse(subscripts, [i.ndim for i in infos])
-    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    vdevice = common_vdevice(infos)
     if result is None:
         return TensorStructInfo(None, dtype, vdevice)
     dims = _label_dims(labels, [i.dims for i in infos])

@@ -16,7 +16,7 @@ from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
 from ...ir.expr import IntImm, PrimExpr, Select, cast, const
 from .. import shape_facts
-from ..derive import plain_text, prove_dims
+from ..derive import common_vdevice, plain_text, prove_dims
 from ..expr import Call
 from ..struct_info import (
     Expr,
@@ -217,7 +217,7 @@ def matmul_info(
     for info, name in ((x1, names[0]), (x2, names[1])):
         if info.ndim == 0:
             raise StructInfoError(f"{name}: wanted at least 1 dimension, got a scalar")
-    vdevice = x1.vdevice if x1.vdevice is not None else x2.vdevice
+    vdevice = common_vdevice((x1, x2))
     if x1.ndim == -1 or x2.ndim == -1:
         return TensorStructInfo(None, dtype, vdevice)
     ndim = max(x1.ndim, x2.ndim, 2) - (x1.ndim == 1) - (x2.ndim == 1)

@@ -13,6 +13,7 @@ from ...base import StructInfoError
 from ...ir.expr import FloorDiv, IntImm, PrimExpr, Select, cast, const
 from ...tir import if_then_else
 from ..derive import (
+    common_vdevice,
     plain_text,
     prove_dims,
 )
@@ -419,7 +420,7 @@ def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
         raise StructInfoError("tensors: wanted at least one")
     names = [f"field {k}" for k in range(len(infos))]
     dtype = same_dtype(infos, names)
-    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    vdevice = common_vdevice(infos)
     ranks = {i.ndim for i in infos} - {-1}
     if len(ranks) > 1:
         raise StructInfoError(f"tensors: wanted the same rank, got {[i.ndim for i in infos]}")
@@ -503,7 +504,7 @@ def stack(tensors: Expr, axis: int | None = 0) -> StructInfo:
         raise StructInfoError("tensors: wanted at least one")
     names = [f"field {k}" for k in range(len(infos))]
     dtype = same_dtype(infos, names)
-    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    vdevice = common_vdevice(infos)
     ranks = {i.ndim for i in infos} - {-1}
     if len(ranks) > 1:
         raise StructInfoError(f"tensors: wanted the same rank, got {[i.ndim for i in infos]}")

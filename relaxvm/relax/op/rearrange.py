@@ -14,7 +14,7 @@ from ...base import StructInfoError, VMValueError
 from ...ir.expr import PrimExpr, Select, cast, const
 from ...tir import evaluate_expr
 from ...tir.stmt import Buffer, Stmt, seq
-from ..derive import plain_text
+from ..derive import common_vdevice, plain_text
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..struct_info import (
     Expr,
@@ -430,7 +430,7 @@ def meshgrid(tensors: Expr, indexing: str | None = "ij") -> StructInfo:
         dims = [ONE] * len(infos)
         for i, p in zip(infos, _grid_places(len(infos), indexing or "ij")):
             dims[p] = i.dims[0] if i.dims else ONE
-    vdevice = next((i.vdevice for i in infos if i.vdevice is not None), None)
+    vdevice = common_vdevice(infos)
     field = TensorStructInfo(dims, dtype, vdevice, len(infos))
     return TupleStructInfo((field,) * len(infos))
 

@@ -33,6 +33,7 @@ from ...base import (
 )
 from ...base import dtype as as_dtype
 from ...ir.expr import FloatImm, IntImm, PrimExpr
+from ...ir.module import VDevice
 from ...ir.node import Map
 from ...ir.op import Op as BaseOp
 from ..derive import made_at, where
@@ -316,6 +317,7 @@ _ATTRIBUTE_TYPES: dict[str, tuple[type, ...]] = {
     "tuple": (tuple,),
     "Map": (Map,),
     "DataType": (DataType,),
+    "VDevice": (VDevice,),
 }
 
 

@@ -34,12 +34,14 @@ from .legalize_ops import LegalizeOps
 from .lower_alloc_tensor import LowerAllocTensor
 from .normalize import Normalize
 from .pack_constants import PackConstants
+from .realize_vdevice import RealizeVDevice
 from .remove_purity_checking import RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters
 from .static_plan_block_memory import StaticPlanBlockMemory
 from .to_mixed_precision import ToMixedPrecision
 from .to_non_dataflow import ToNonDataflow
+from .update_vdevice import UpdateVDevice
 from .vm_builtin_lower import VMBuiltinLower
 from .vm_shape_lower import VMShapeLower
 
@@ -74,6 +76,7 @@ __all__ = [
     "PassContext",
     "PassInfo",
     "PackConstants",
+    "RealizeVDevice",
     "RemovePurityChecking",
     "RemoveUnusedOutputs",
     "RemoveUnusedParameters",
@@ -81,6 +84,7 @@ __all__ = [
     "StaticPlanBlockMemory",
     "ToMixedPrecision",
     "ToNonDataflow",
+    "UpdateVDevice",
     "VMBuiltinLower",
     "VMShapeLower",
     "dataflowblock_pass",

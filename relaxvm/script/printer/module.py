@@ -9,7 +9,7 @@ from ...relax import Function
 from ...tir import PrimFunc
 from .core import FREE, NL, Piece, Printer, prints
 from .function import function_lines, uses_module
-from .literal import attr_map, attr_value, quote
+from .literal import attr_map, quote
 from .names import identifier
 from .prim_func import prim_func_lines
 
@@ -55,12 +55,8 @@ def _member(p: Printer, name: str, function: BaseFunc) -> Any:
 
 @prints(VDevice)
 def _vdevice(p: Printer, n: VDevice, _: int, __: int) -> list[Piece]:
-    target = attr_value(p, n.target) if isinstance(n.target, (str, dict)) else [_target(n.target)]
-    return [f"{p.I}.vdevice(", *target, f", {n.vdevice_id}, {quote(n.memory_scope)})"]
-
-
-def _target(target: Any) -> str:
-    return "None" if target is None else quote(str(target))
+    target = "None" if n.target is None else quote(n.target)
+    return [f"{p.I}.vdevice({target}, {n.vdevice_id}, {quote(n.memory_scope)})"]
 
 
 @prints(DummyGlobalInfo)

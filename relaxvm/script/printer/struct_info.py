@@ -83,16 +83,10 @@ def _tensor(p: Printer, n: TensorStructInfo, signature: int, _: int) -> list[Pie
 
 def _vdevice(p: Printer, n: VDevice) -> list[Piece]:
     """``"llvm:0"`` counts the module's devices of that kind; others are spelled out."""
-    same = [v for v in p.vdevices if isinstance(v, VDevice) and _kind(v) == _kind(n)]
-    for i, each in enumerate(same):
-        if each is n:
-            return [quote(f"{_kind(n)}:{i}")]
+    same = [v for v in p.vdevices if isinstance(v, VDevice) and v.kind == n.kind]
+    if n in same and n.kind and n.kind != "vdevice" and ":" not in n.kind:
+        return [quote(f"{n.kind}:{same.index(n)}")]
     return [(n, 0, 0)]
-
-
-def _kind(n: VDevice) -> str:
-    kind = getattr(n.target, "kind", n.target)
-    return str(getattr(kind, "name", kind)).split(" ")[0]
 
 
 @prints(TupleStructInfo)

@@ -30,7 +30,7 @@ from ...relax import (
     VarBinding,
     is_leaf,
 )
-from ...relax.analysis import BaseCheckResult, is_base_of, struct_info_base_check
+from ...relax.analysis import BaseCheckResult, declared_check, is_base_of
 from ...relax.derive import erase_unbound
 from ...relax.expr import joined_branches
 from . import records as rec
@@ -121,7 +121,7 @@ class RelaxParser(RelaxValues):
         value = value if is_leaf(value) else self.emit(self.fresh("gv"), value, stmt)
         sure = BaseCheckResult.PASS
         if self.ret is not None:
-            sure = struct_info_base_check(self.ret, value.struct_info)
+            sure = declared_check(self.ret, value.struct_info)
         if sure is BaseCheckResult.FAIL_L0:
             self.fail(
                 self.node.returns or stmt,

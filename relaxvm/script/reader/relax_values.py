@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from ...base import ParseError, StructInfoError
-from ...ir import GlobalVar, Node, PrimExpr
+from ...ir import GlobalVar, Node, Op, PrimExpr, VDevice
 from ...ir import Var as TirVar
 from ...relax import (
     Binding,
@@ -36,9 +36,9 @@ from ...relax import (
 )
 from ...relax.analysis import (
     BaseCheckResult,
+    declared_check,
     definable_tir_vars_in_struct_info,
     loop_result,
-    struct_info_base_check,
 )
 from ...tir import Buffer, PrimFunc
 from . import records as rec
@@ -51,6 +51,8 @@ from .statements import FunctionParser, ModuleNames
 from .struct_info import Maker, Symbols, as_struct_info, dimension_text
 
 __all__ = ["Body", "FunctionSymbols", "RelaxValues", "called_name"]
+
+_TO_VDEVICE = Op.get("relax.to_vdevice")
 
 
 class FunctionSymbols(Symbols):
@@ -100,13 +102,13 @@ class FunctionSymbols(Symbols):
         infos = self._parser.module.global_infos if self._parser.module is not None else {}
         if not isinstance(value, str):
             return super().vdevice(value)
-        kind, *rest = value.split(":")
-        index = int(rest[0]) if rest and rest[0].isdigit() else 0
-        same = [v for v in infos.get("vdevice", ()) if _target_kind(v.target) == kind]
-        if len(rest) > 1:
-            same = [v for v in same if v.memory_scope == rest[1]]
-            index = min(index, len(same) - 1)
-        if not 0 <= index < len(same):
+        named = VDevice.from_name(value)
+        kind, index = named.kind, named.vdevice_id
+        declared = [v for v in infos.get("vdevice", ()) if isinstance(v, VDevice)]
+        same = declared if kind == "vdevice" else [v for v in declared if v.kind == kind]
+        if value.count(":") == 2:
+            same = [v for v in same if v.memory_scope == named.memory_scope]
+        if index >= len(same):
             raise StructInfoError(
                 f"vdevice {value!r}: the module declares {len(same)} of kind {kind!r}; "
                 'declare it with I.module_global_infos({"vdevice": [I.vdevice(...)]})'
@@ -151,11 +153,6 @@ def declared_symbols(function: ast.AST) -> dict[str, str]:
 
 
 _SCALAR_DTYPE = re.compile("bool|u?int(8|16|32|64)|float(32|64)|bfloat16|float16")
-
-
-def _target_kind(target: Any) -> str:
-    kind = getattr(target, "kind", target)
-    return str(getattr(kind, "name", kind)).split(" ")[0]
 
 
 class Body:
@@ -295,6 +292,11 @@ class RelaxValues(FunctionParser):
             if isinstance(value, (PrimFunc, Function)):
                 name = value.get_attr("global_symbol", "the function")
                 self.fail(node, _FROM_OUTSIDE.format(name))
+        if getattr(func, "op", None) is _TO_VDEVICE:
+            args[1:] = map(self.symbols.vdevice, args[1:])
+            keywords = {
+                k: self.symbols.vdevice(v) if k == "dst_vdevice" else v for k, v in keywords.items()
+            }
         made = super().call(node, func, args, keywords)
         if isinstance(made, rec.EmitTe):
             made = self._emit_te(node, made)
@@ -411,7 +413,7 @@ class RelaxValues(FunctionParser):
         if isinstance(value, GlobalVar) and info is None:
             info = ObjectStructInfo()
         if annotation is not None:
-            sure = struct_info_base_check(annotation, info)
+            sure = declared_check(annotation, info)
             if sure is BaseCheckResult.FAIL_L0:
                 self.fail(node, f"{name} is annotated\n  {annotation}\nbut its value is\n  {info}")
             if sure is not BaseCheckResult.PASS:

@@ -74,12 +74,7 @@ class Symbols:
         """
         if value is None or isinstance(value, VDevice):
             return value
-        kind, *rest = value.split(":") if isinstance(value, str) else [""]
-        if not kind or len(rest) > 2 or (rest and not rest[0].isdecimal()):
-            raise StructInfoError(
-                f"vdevice: wanted a name such as 'llvm:0' or I.vdevice(...), got {value!r}"
-            )
-        return VDevice(kind, int(rest[0][:9]) if rest else 0, *rest[1:])
+        return VDevice.from_name(value)
 
 
 def dimension_text(text: str) -> tuple[Source, ast.expr]:
