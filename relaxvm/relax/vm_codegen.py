@@ -36,7 +36,7 @@ from .expr import (
     TupleGetItem,
     Var,
 )
-from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo
+from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo, TupleStructInfo
 from .tail_calls import find_tail_calls, ordered_moves, tail_circles
 from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
 from .transform.scopes import (
@@ -316,9 +316,17 @@ class _FunctionCodegen:
         if name == "vm.builtin.null_value":
             self.place[var] = self.b.void_arg()
             return
+        if var in self.used and call.struct_info is _NOTHING and not self._is_graph(op):
+            # Loop functions and others give no object at all; what reads `var` wants a tuple.
+            self._emit(name, given, self.b.void_arg())
+            self._emit("vm.builtin.make_tuple", (), self._destination(var, False))
+            return
         builtin = TABLE.get(name)
         reusable = builtin is None or not (builtin.aliases or name in _MEMORY)
         self._emit(name, given, self._destination(var, reusable))
+
+    def _is_graph(self, op: Any) -> bool:
+        return isinstance(op, GlobalVar) and isinstance(self.mod.get(op), Function)
 
     def _tail_call(self, call: Call, kills: list[Call]) -> None:
         """A call of this function, or of one that comes back to it, of which it returns the
@@ -461,6 +469,7 @@ def _holds_memory(param: Var) -> bool:
     return not isinstance(param.struct_info, (PrimStructInfo, ShapeStructInfo))
 
 
+_NOTHING = TupleStructInfo(())
 _CLOSURE_CALLS = {"relax.invoke_closure", "relax.invoke_pure_closure"}
 _MEMORY = {"vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"}
 _VM_OPS = {
