@@ -130,6 +130,7 @@ __all__ = [
     "Sub",
     "TupleType",
     "Type",
+    "EnvFunc",
     "VDevice",
     "Var",
     "Visitor",

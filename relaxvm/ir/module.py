@@ -72,6 +72,10 @@ class BaseFunc(Node):
     __slots__ = ()
     attrs: Map
 
+    def _for_callers_(self) -> Node | None:
+        """The struct info of a GlobalVar of this function."""
+        return getattr(self, "struct_info", None)
+
     def with_attr(self, key_or_map: str | Mapping[str, Any], value: Any = None) -> Any:
         """A copy with one attribute, or all of a mapping, added or replaced."""
         new = {key_or_map: value} if isinstance(key_or_map, str) else key_or_map
@@ -168,10 +172,10 @@ class IRModule:
 
     The container is mutable (`mod["f"] = ...`, `update_func`, `update`); the functions in it are
     not. Passes return a new
-    module that shares the functions they left alone.
+    module that shares the functions they left alone. A module made of a class has its `__name__`.
     """
 
-    __slots__ = ("_by_name", "_functions", "attrs", "global_infos", "__weakref__")
+    __slots__ = ("__name__", "__weakref__", "_by_name", "_functions", "attrs", "global_infos")
 
     def __init__(
         self,
@@ -242,7 +246,7 @@ class IRModule:
         if isinstance(name, GlobalVar):
             gv = name
         elif isinstance(name, str) and name:
-            gv = self._by_name.get(name) or GlobalVar(name, getattr(function, "struct_info", None))
+            gv = self._by_name.get(name) or GlobalVar(name, function._for_callers_())
         else:
             raise VerifyError(f"a function's name is a string or a GlobalVar, got {name!r}")
         if not gv.name_hint.isascii() and any("\ud800" <= c <= "\udfff" for c in gv.name_hint):

@@ -9,10 +9,13 @@ from ..ir.expr import IntImm, PrimExpr
 from ..ir.expr import Var as TirVar
 from ..ir.walk import substitute
 from ..tir import Buffer, PrimFunc
+from ..tir.analysis import is_pure_function
 from .derive import plain_text, prove_dims, where
 from .expr import Call, Tuple, Var
 from .struct_info import (
     Expr,
+    FuncStructInfo,
+    ObjectStructInfo,
     PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
@@ -20,7 +23,7 @@ from .struct_info import (
     TupleStructInfo,
 )
 
-__all__ = ["KERNEL_CALLS", "check_kernel_call", "loop_result"]
+__all__ = ["KERNEL_CALLS", "check_kernel_call", "loop_result", "loop_signature"]
 
 KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 
@@ -40,6 +43,21 @@ def loop_result(ret_dtype: Any) -> StructInfo:
     """
     nothing = ret_dtype is None or ret_dtype == "void"
     return TupleStructInfo(()) if nothing else PrimStructInfo(ret_dtype)
+
+
+def loop_signature(fn: PrimFunc) -> FuncStructInfo:
+    """The signature of a loop function: tensors for buffers, scalars, objects for other pointers;
+    pure if it only computes.
+    """
+
+    def param(p: TirVar) -> StructInfo:
+        buffer = fn.buffer_map.get(p)
+        if isinstance(buffer, Buffer):
+            return TensorStructInfo(tuple(buffer.shape), buffer.dtype)
+        return ObjectStructInfo() if p.dtype == "handle" else PrimStructInfo(p.dtype)
+
+    ret = loop_result(getattr(fn.ret_type, "dtype", None))
+    return FuncStructInfo(tuple(map(param, fn.params)), ret, is_pure_function(fn))
 
 
 class _Check:

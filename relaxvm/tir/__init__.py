@@ -382,13 +382,21 @@ __all__ = [
 ]
 
 # Rooms inside this one that are large, or build on the rest of it: `transform`, `schedule`.
-_submodule = submodules(__name__, {"functor": "PyStmtExprMutator PyStmtExprVisitor"})
+_submodule = submodules(
+    __name__,
+    {
+        "functor": "PyStmtExprMutator PyStmtExprVisitor",
+        "layouts": "BijectiveLayout Layout bijective_layout layout",
+    },
+)
 _OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _OF_SCHEDULE:
         return getattr(_submodule("schedule"), name)
+    if name == "Reduce":
+        return importlib.import_module("relaxvm.te").Reduce
     if name == "build":
         # TVM's name for the function of the room above this one.
         return importlib.import_module("relaxvm.target").build

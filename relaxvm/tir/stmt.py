@@ -30,6 +30,8 @@ from __future__ import annotations
 
 import enum
 import math
+
+import importlib
 from typing import Any
 
 from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_floats
@@ -922,6 +924,14 @@ class PrimFunc(BaseFunc):
         if self.span is FORMULA and changes.get("body", self.body) is not self.body:
             changes.setdefault("span", UNKNOWN)
         return Node.replace(self, **changes)
+
+    @property
+    def struct_info(self) -> Any:
+        """The signature, a `relax.FuncStructInfo` (see `relax.analysis.loop_signature`)."""
+        return importlib.import_module("relaxvm.relax.analysis").loop_signature(self)
+
+    def _for_callers_(self) -> None:
+        """A GlobalVar of a loop function has no struct info: lowered code calls it by pointers."""
 
     def with_body(self, new_body: Stmt, span: Span | None = None) -> PrimFunc:
         """A copy with another body."""

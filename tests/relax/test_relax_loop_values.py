@@ -183,3 +183,32 @@ def test_what_runs_for_its_effect_gives_the_empty_tuple(mode, capsys):
         relax.build(Nothing, "llvm", exec_mode=mode), tvm.cpu(), exec_mode=mode
     )
     assert [len(v) for v in vm["main"](np.ones(2, "float32"))] == [0] * 4
+
+
+def test_loop_functions_have_signatures_that_their_global_variables_do_not():
+    n = tvm.tir.Var("n", "int64")
+    info = Module["count"].struct_info
+    assert info == relax.FuncStructInfo(
+        (R.Tensor((n,), "float32"), R.Prim("float32")), R.Prim("int64")
+    )
+    assert info.params[0].shape.values[0] is Module["count"].buffers[0].shape[0]
+    assert info.purity and not Effects["add_one"].struct_info.purity
+    assert Effects["add_one"].struct_info.ret == R.Tuple(())
+    assert Module.get_global_var("count").struct_info is None
+    for mod in (Module, Effects):
+        for fn in mod.functions.values():
+            if isinstance(fn, tvm.tir.PrimFunc):
+                dtype = getattr(fn.ret_type, "dtype", None)
+                assert fn.struct_info.ret == relax.analysis.loop_result(dtype)
+
+
+def test_the_signature_of_a_loop_function_of_32_bit_sizes_has_dimensions_of_64_bits():
+    @T.prim_func
+    def f(a: T.handle, p: T.handle):
+        n = T.int32()
+        A = T.match_buffer(a, (n, 4), "int8")
+        T.evaluate(A[0, 0])
+
+    info = f.struct_info
+    assert [d.dtype for d in info.params[0].dims] == ["int64", "int64"]
+    assert info.params[1] == R.Object()

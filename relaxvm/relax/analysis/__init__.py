@@ -17,7 +17,7 @@ from ..derive import (
     symbolic_vars,
     tir_vars_in_struct_info,
 )
-from ..kernel_call import loop_result
+from ..kernel_call import loop_result, loop_signature
 from ..static_type import get_static_type
 from .compile_time import computable_at_compile_time
 from .memory import MemoryEstimate, estimate_memory_usage, memory_estimates
@@ -44,6 +44,7 @@ __getattr__ = submodules(__name__, {"layout_transforms": "suggest_layout_transfo
 __all__ = [
     "declared_check",
     "loop_result",
+    "loop_signature",
     "BaseCheckResult",
     "MemoryEstimate",
     "all_global_vars",

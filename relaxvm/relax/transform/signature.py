@@ -24,7 +24,7 @@ def replace_functions(mod: IRModule, changed: Mapping[GlobalVar, BaseFunc]) -> I
         return mod
     renewed: dict[str, GlobalVar] = {}
     for gv, fn in changed.items():
-        info = getattr(fn, "struct_info", None)
+        info = fn._for_callers_()
         if gv.struct_info is not None and gv.struct_info is not info:
             renewed[gv.name_hint] = gv.replace(struct_info=info)
     made = mod.clone(functions={})

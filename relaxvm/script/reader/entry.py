@@ -80,9 +80,11 @@ def decorate_class(cls: Any, frame: FrameType, options: dict[str, Any]) -> IRMod
         raise DiagnosticError(f"I.ir_module decorates a class, got {type(cls).__name__}")
     source, node = class_source(cls, frame)
     closures = {name: closure(f) for name, f in vars(cls).items() if isinstance(f, FunctionType)}
-    return parse_class(
+    module = parse_class(
         source, node, Outer.of_frame(frame), None, Decorated("module", options), closures
     )
+    module.__name__ = cls.__name__
+    return module
 
 
 def decorate_macro(function: Any, options: dict[str, Any]) -> Macro:

@@ -7,59 +7,34 @@ through `Layout.index` and `Layout.axes`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ....base import StructInfoError
-from ....ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, const
+from ....base import StructInfoError, TIRError
+from ....ir.expr import FloorMod, IntImm, PrimExpr, const
 from ....te import Tensor, compute
+from ....tir.layouts import Layout as TirLayout
 from ...derive import plain_text
 from ...struct_info import ShapeExpr
 from ..infer import no_multiple
 
 __all__ = ["Layout", "layout_of"]
 
-_PART = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
 
+class Layout(TirLayout):
+    """The order of axes that a name like "NCHW16c" stands for, of tensors.
 
-class Layout:
-    """The order of axes that a name like "NCHW16c" stands for.
-
-    parts   one (letter, block) per dimension, in order; block is 0 for an upper-case letter
-    blocks  axis -> block size, for the axes that have one
+    Raises StructInfoError for what is no layout.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.parts: list[tuple[str, int]] = []
-        at = 0
-        while at < len(name):
-            found = _PART.match(name, at)
-            if found is None:
-                raise StructInfoError(f"wanted a layout such as NCHW, NHWC or NCHW4c, got {name!r}")
-            upper, block, lower = found.groups()
-            self.parts.append((upper, 0) if upper else (lower, int(block)))
-            at = found.end()
-        self.blocks = {letter.upper(): b for letter, b in self.parts if b}
-        self.plain = [letter for letter, b in self.parts if not b]
-        lowers = [letter for letter, b in self.parts if b]
-        if len(set(self.plain)) < len(self.plain) or len(set(lowers)) < len(lowers):
-            raise StructInfoError(f"layout {name!r}: a letter stands twice")
-        if any(letter.upper() not in self.plain for letter in lowers):
-            raise StructInfoError(f"layout {name!r}: a block without its axis in upper case")
-
-    @property
-    def ndim(self) -> int:
-        """How many dimensions a tensor of this layout has."""
-        return len(self.parts)
-
-    def position(self, axis: str) -> int:
-        """Where the (upper-case) axis stands."""
-        return next(k for k, (letter, b) in enumerate(self.parts) if letter == axis and not b)
+        try:
+            super().__init__(name)
+        except TIRError as error:
+            raise StructInfoError(str(error)) from None
 
     def sizes(self, shape: Sequence[Any]) -> dict[str, Any]:
         """axis -> its whole size, given the dimensions of a tensor of this layout."""
@@ -101,27 +76,6 @@ class Layout:
             b if b else sizes[a] // self.blocks[a] if a in self.blocks else sizes[a]
             for a, b in self.parts
         )
-
-    def index(self, at: Mapping[str, PrimExpr]) -> list[PrimExpr]:
-        """The indices of the element at these plain positions."""
-        made = []
-        for letter, block in self.parts:
-            value = at[letter.upper()]
-            own = self.blocks.get(letter.upper())
-            if block:
-                made.append(FloorMod(value, const(block, value.dtype)))
-            else:
-                made.append(FloorDiv(value, const(own, value.dtype)) if own else value)
-        return made
-
-    def axes(self, index: Sequence[PrimExpr]) -> dict[str, PrimExpr]:
-        """The plain positions of the element at these indices."""
-        outer = {a: i for (a, b), i in zip(self.parts, index) if not b}
-        inner = {a.upper(): i for (a, b), i in zip(self.parts, index) if b}
-        return {
-            a: i * const(self.blocks[a], i.dtype) + inner[a] if a in inner else i
-            for a, i in outer.items()
-        }
 
     # -- numpy -------------------------------------------------------------------------------
 
