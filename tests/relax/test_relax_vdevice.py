@@ -427,3 +427,29 @@ def test_devices_of_the_host_are_one_memory(mode, realize):
 def test_a_build_for_a_device_that_is_no_cpu_is_refused(body):
     with pytest.raises(tvm.TVMError, match="cuda.*code is made for CPUs"):
         relax.build(module(body), "llvm")
+
+
+CALLER = """
+def inner(a: R.Tensor((4,), "float32"{0})) -> R.Tensor((4,), "float32"{0}):
+    b: R.Tensor((4,), "float32", "{1}") = R.abs(a)
+    return b
+@R.function
+def main(x: R.Tensor((4,), "float32"{0})) -> R.Tensor((4,), "float32"{0}):
+    y = Module.inner(x)
+    z: R.Tensor((4,), "float32", "{1}") = R.negative(y)
+    return z
+"""
+
+
+def test_functions_that_call_each_other_change_together():
+    mod = RealizeVDevice()(module(CALLER.format("", "cuda:0")))
+    assert_structural_equal(mod, module(CALLER.format(', "cuda:0"', "cuda:0")))
+    moved = UpdateVDevice(VDevice("llvm", 5), 1)(mod)
+    assert well_formed(moved)
+    (call, _) = moved["main"].body.blocks[0].bindings
+    assert call.value.op is moved.get_global_var("inner")
+    assert call.value.op.struct_info is moved["inner"].struct_info
+    assert call.value.struct_info.vdevice is VDevice("llvm", 5)
+    x = np.array([1, -2, 3, -4], "float32")
+    got = relax.VirtualMachine(relax.build(moved), tvm.cpu())["main"](x)
+    np.testing.assert_array_equal(got.numpy(), -abs(x))

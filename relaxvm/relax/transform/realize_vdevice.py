@@ -14,13 +14,25 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...base import PassError
-from ...ir.module import IRModule, VDevice
+from ...ir.module import GlobalVar, IRModule, VDevice
+from ...ir.node import Node
 from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir.walk import transform, walk
 from ...runtime.device import device_name
 from .. import op as ops
 from ..derive import has_place, placed_as, where
-from ..expr import Binding, Call, Function, If, SeqExpr, Tuple, TupleGetItem, Var, VarBinding
+from ..expr import (
+    Binding,
+    Call,
+    Constant,
+    Function,
+    If,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
 from ..expr_functor import PyExprMutator
 from ..op import Op
 from ..struct_info import (
@@ -45,7 +57,8 @@ def RealizeVDevice(mod: IRModule, ctx: PassContext) -> IRModule:
     """Spread the virtual devices of annotations and hints to all tensors that they say something
     about, and replace the hints.
 
-    Raises PassError for a hint at a device that the module does not declare.
+    Raises PassError for a hint at a device that the module does not declare, StructInfoError for a
+    call of a function with an argument that is not where its parameter is.
     """
     changed: dict[Any, Any] = {}
     for gv, fn in mod.items():
@@ -53,7 +66,26 @@ def RealizeVDevice(mod: IRModule, ctx: PassContext) -> IRModule:
             facts = _Facts(mod, fn)
             if facts.places:
                 changed[gv] = _Placing(facts).visit_expr(fn)
-    return replace_functions(mod, changed)
+    made = replace_functions(mod, changed)
+    if made is mod:
+        return mod
+    graphs = [(gv, fn) for gv, fn in made.items() if isinstance(fn, Function)]
+    # Calls of functions whose signatures have changed give something else now.
+    return replace_functions(
+        made, {gv: transform(fn, _inferred_again, pre=_closed) for gv, fn in graphs}
+    )
+
+
+def _inferred_again(n: Node) -> Node | None:
+    if type(n) is not Call or not isinstance(n.op, GlobalVar) or n.op.struct_info is None:
+        return None
+    made = Call(n.op, n.args, n.attrs, n.sinfo_args, None, n.span)
+    return made if made.struct_info is not n.struct_info else None
+
+
+def _closed(n: Node) -> Node | None:
+    """`n` if no call stands in it."""
+    return n if isinstance(n, (StructInfo, Var, Constant, GlobalVar)) else None
 
 
 class _Facts:
