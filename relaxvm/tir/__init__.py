@@ -387,6 +387,9 @@ _submodule = submodules(
     {
         "functor": "PyStmtExprMutator PyStmtExprVisitor",
         "layouts": "BijectiveLayout Layout bijective_layout layout",
+        # TVM's names for what rooms above this one have.
+        "relaxvm.te": "Reduce",
+        "relaxvm.target": "build",
     },
 )
 _OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
@@ -395,9 +398,4 @@ _OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntr
 def __getattr__(name: str) -> Any:
     if name in _OF_SCHEDULE:
         return getattr(_submodule("schedule"), name)
-    if name == "Reduce":
-        return importlib.import_module("relaxvm.te").Reduce
-    if name == "build":
-        # TVM's name for the function of the room above this one.
-        return importlib.import_module("relaxvm.target").build
     return _submodule(name)

@@ -29,9 +29,8 @@ variables first met in the shapes and strides of `buffer_map` are bound by the c
 from __future__ import annotations
 
 import enum
-import math
-
 import importlib
+import math
 from typing import Any
 
 from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_floats
