@@ -15,7 +15,7 @@ __all__ = ["EnvFunc"]
 @node(interned=True)
 class EnvFunc(Node):
     """The function registered under `name` (by `register_func`): saved as this name, looked up in
-    the registry when it is called.
+    the registry when it is called. Script text has no spelling for it: text calls nothing.
     """
 
     name: str

@@ -9,7 +9,6 @@ machine code (`target`), text (`script`).
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from ..base import ScheduleError, submodules
