@@ -35,11 +35,6 @@ PAGE = "docs/tvm_names.md"
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
     "being built": {
-        "ir": "EnvFunc",
-        "relax.transform": "RealizeVDevice UpdateVDevice",
-        "tir": """
-            trace Reduce Layout BijectiveLayout layout bijective_layout
-        """,
         "tir.transform": """
             StorageRewrite CanonicalizeLoop ConvertSSA RewriteUnsafeSelect InlinePrivateFunctions
         """,
@@ -117,7 +112,7 @@ ABSENT: dict[str, dict[str, str]] = {
             tvm_throw_last_error isnullptr TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir": """
-            call_packed isnullptr lookup_param tvm_struct_get tvm_struct_set tvm_tuple
+            call_packed isnullptr lookup_param trace tvm_struct_get tvm_struct_set tvm_tuple
             tvm_throw_last_error TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir.transform": """

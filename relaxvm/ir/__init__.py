@@ -10,6 +10,7 @@ from typing import Any
 from ..base import submodules
 from . import instrument, transform
 from .access_path import AccessPath
+from .env_func import EnvFunc
 from .equal import (
     assert_structural_equal,
     get_first_structural_mismatch,
