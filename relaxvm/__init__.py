@@ -30,6 +30,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "TVMError": ("relaxvm.base", "RelaxvmError"),
     "build": ("relaxvm.driver", "build"),
     "compile": ("relaxvm.driver", "compile"),
+    "lower": ("relaxvm.driver", "lower"),
     "cpu": ("relaxvm.runtime", "cpu"),
     "device": ("relaxvm.runtime", "device"),
     "get_global_func": ("relaxvm.runtime", "get_global_func"),

@@ -185,7 +185,6 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.frontend.nn": "SourceModule ObjectModule",
     },
     "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
-        "": "lower",
         "te": "create_schedule",
         "topi": "arm_cpu cuda generic generic_topi hexagon x86",
         "autotvm": "*",

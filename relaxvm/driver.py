@@ -1,4 +1,4 @@
-"""`relaxvm.build` and `relaxvm.compile`: whatever it is, compile it.
+"""`relaxvm.build` and `relaxvm.compile`: whatever it is, compile it; `relaxvm.lower`: show how.
 
 A module with graph functions gives an `Executable` for the virtual machine; loop functions alone
 give a `Module` whose functions are called directly.
@@ -11,8 +11,10 @@ from typing import Any
 from . import target as target_room
 from .ir import IRModule
 from .relax import Function, vm_build
+from .tir import PrimFunc
+from .tir.transform import lower_module
 
-__all__ = ["build", "compile"]
+__all__ = ["build", "compile", "lower"]
 
 
 def compile(mod: Any, target: Any = None, **options: Any) -> Any:
@@ -28,3 +30,13 @@ def compile(mod: Any, target: Any = None, **options: Any) -> Any:
 
 
 build = compile
+
+
+def lower(mod: PrimFunc | IRModule, name: str = "main") -> IRModule:
+    """A module of loop functions as the code generator takes it: no blocks, flat buffers.
+
+    name  what the function is called if it is given alone and has no name
+    """
+    if isinstance(mod, PrimFunc):
+        mod = IRModule({mod.get_attr("global_symbol") or name: mod})
+    return lower_module(mod)

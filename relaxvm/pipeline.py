@@ -75,10 +75,12 @@ __all__ = [
 GRAPH_TO_LEGAL = Sequential(
     (
         Normalize(),  # every later pass sees bindings of flat values only
-        InlinePrivateFunctions(),  # first: nothing below looks across calls
+        InlinePrivateFunctions().at_level(3),  # first: nothing below looks across calls
         CanonicalizeBindings(),  # one name for one value, so that equal calls look equal
         FoldConstant(),  # while operators still have a meaning that needs no compiler
-        EliminateCommonSubexpr(),  # after folding: equal constants make more calls equal
+        EliminateCommonSubexpr().at_level(
+            3
+        ),  # after folding: equal constants make more calls equal
         ExpandTupleArguments(),  # so that each field can be found unused below
         RemoveUnusedOutputs(),  # callers first: what computed an unread output is dead then
         DeadCodeElimination(),  # before anything is lowered, while calls are still known to be pure

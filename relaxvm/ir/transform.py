@@ -111,6 +111,12 @@ class Pass:
             given[name] = value
         return Pass(self.info, self._run, self._parameters, {**self.options, **given}, self.__doc__)
 
+    def at_level(self, opt_level: int) -> Pass:
+        """This pass, for a `Sequential` that runs it from another level on than its own."""
+        i = self.info
+        info = PassInfo(opt_level, i.name, i.required, i.traceable, i.numerics)
+        return Pass(info, self._run, self._parameters, self.options, self.__doc__)
+
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Run without instruments or level checks."""
         missing = [

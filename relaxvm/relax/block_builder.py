@@ -320,10 +320,11 @@ class BlockBuilder:
         return self._by_hash.get(structural_hash(func), ())
 
     def update_func(self, gv: GlobalVar | str, updated_func: BaseFunc) -> None:
-        """Replace the function under `gv`."""
-        self._mod.get_global_var(gv.name_hint if isinstance(gv, GlobalVar) else gv)
+        """Put a function under `gv`, replacing what is there; a name must be there already."""
+        if not isinstance(gv, GlobalVar):
+            gv = self._mod.get_global_var(gv)
         self._mod.update_func(gv, updated_func)
-        self._remember(self._mod.get_global_var(getattr(gv, "name_hint", gv)), updated_func)
+        self._remember(gv, updated_func)
 
     def get(self) -> IRModule:
         """The module with what has been written so far."""
@@ -697,6 +698,10 @@ class BlockBuilder:
             self._end_loose()
         scope.discard()
         return done if done is not None else BindingBlock(())
+
+    def _add_block(self, block: BindingBlock) -> None:
+        """Append a block that was ended, or one like it."""
+        self._scope("a block").add(block)
 
 
 def _line_of_caller(depth: int = 3) -> Span:

@@ -53,6 +53,7 @@ from .derive import (
     erase_to_well_defined,
     erase_unbound,
     infer_call,
+    is_base_of,
     struct_info_lca,
     tir_vars_in_struct_info,
 )
@@ -600,12 +601,18 @@ def as_relax(value: Any) -> Any:
     raise StructInfoError(f"wanted a relax expression, got {type(value).__name__}: {value!r}")
 
 
-def const(value: Any, dtype: str | None = None) -> Constant:
+def const(value: Any, dtype: str | TensorStructInfo | None = None) -> Constant:
     """A constant array. A Python float is float32, an int int32 and a bool bool unless `dtype`
     says otherwise.
 
     value  a number, a nested list, a numpy array or an NDArray
+    dtype  or struct info: its dtype. Raises StructInfoError if the array is of another shape.
     """
+    if isinstance(dtype, TensorStructInfo):
+        made = const(value, None if dtype.dtype == "void" else dtype.dtype)
+        if not is_base_of(dtype, made.struct_info):
+            raise StructInfoError(f"const: wanted {dtype}, got an array of {made.struct_info}")
+        return made
     if dtype is None and isinstance(value, (bool, int, float)):
         dtype = (
             "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"

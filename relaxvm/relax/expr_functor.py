@@ -303,17 +303,25 @@ class PyExprMutator(ExprFunctor):
         if not isinstance(expr, SeqExpr):
             return self.visit_expr(expr)  # type: ignore[no-any-return]
         for block in expr.blocks:
-            self.visit_binding_block(block)
+            made = self.visit_binding_block(block)
+            # None: a method of the subclass has emitted what it wanted.
+            if made is not None:
+                self.builder_._add_block(made)
         return self.visit_expr(expr.body)  # type: ignore[no-any-return]
 
-    def visit_binding_block_(self, block: BindingBlock) -> None:
+    def visit_binding_block_(self, block: BindingBlock) -> BindingBlock:
+        self.builder_._begin_binding_block()
+        return self._bindings(block)
+
+    def visit_dataflow_block_(self, block: DataflowBlock) -> BindingBlock:
+        self.builder_._begin_dataflow_block()
+        return self._bindings(block)
+
+    def _bindings(self, block: BindingBlock) -> BindingBlock:
         for binding in block.bindings:
             self.visit_binding(binding)
-
-    def visit_dataflow_block_(self, block: DataflowBlock) -> None:
-        with self.builder_.dataflow():
-            for binding in block.bindings:
-                self.visit_binding(binding)
+        made = self.builder_._end_block()
+        return block if _same_items(made.bindings, block.bindings) else made
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = self.builder_.normalize(self.visit_expr(binding.value))
@@ -338,7 +346,7 @@ class PyExprMutator(ExprFunctor):
 
     def _all(self, exprs: tuple[Any, ...]) -> tuple[Any, ...]:
         made = tuple(self.visit_expr(e) for e in exprs)
-        return exprs if all(a is b for a, b in zip(made, exprs)) else made
+        return exprs if _same_items(made, exprs) else made
 
 
 def _unless_same(new: SeqExpr, old: SeqExpr) -> SeqExpr:
@@ -348,8 +356,10 @@ def _unless_same(new: SeqExpr, old: SeqExpr) -> SeqExpr:
     if new.body is not old.body or len(new.blocks) != len(old.blocks):
         return new
     for a, b in zip(new.blocks, old.blocks):
-        if type(a) is not type(b) or len(a.bindings) != len(b.bindings):
-            return new
-        if any(x is not y for x, y in zip(a.bindings, b.bindings)):
+        if type(a) is not type(b) or not _same_items(a.bindings, b.bindings):
             return new
     return old
+
+
+def _same_items(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
+    return len(new) == len(old) and all(a is b for a, b in zip(new, old))

@@ -203,6 +203,14 @@ class Scope:
         self.block = _Block(False)
         return done
 
+    def add(self, block: BindingBlock) -> None:
+        """A block that is complete comes after the current one."""
+        self.end()
+        self.block = _Block(isinstance(block, DataflowBlock), block)
+        for binding in block.bindings:
+            self.block.append(binding)
+        self.end()
+
     def finish(self) -> tuple[BindingBlock, ...]:
         """All blocks; plain ones that follow one another are one."""
         self.end()

@@ -59,6 +59,12 @@ from .vm import VirtualMachine, VMInstrumentReturnKind, VMModule
 if TYPE_CHECKING:
     from .exec_builder import ExecBuilder, Label
     from .memory_plan import FunctionPlan, MemoryPlan, StoragePlan
+    from .params import (
+        load_param_dict,
+        load_param_dict_from_file,
+        save_param_dict,
+        save_param_dict_to_file,
+    )
     from .profile import ProfileReport, ProfileRow
     from .timing import BenchmarkResult, time_evaluator
 
@@ -66,6 +72,9 @@ if TYPE_CHECKING:
 _LATER = {
     "exec_builder": "ExecBuilder Label",
     "memory_plan": "FunctionPlan MemoryPlan StoragePlan",
+    "params": """
+        load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file
+    """,
     "profile": "ProfileReport ProfileRow",
     "timing": "BenchmarkResult time_evaluator",
 }
@@ -125,6 +134,10 @@ __all__ = [
     "load",
     "load_executable",
     "load_module",
+    "load_param_dict",
+    "load_param_dict_from_file",
+    "save_param_dict",
+    "save_param_dict_to_file",
     "requirements",
     # running
     "BenchmarkResult",

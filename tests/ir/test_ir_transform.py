@@ -66,6 +66,16 @@ def test_a_decorated_function_runs_and_takes_options():
     assert Tag.__doc__ == "Set an attribute."
 
 
+def test_a_sequence_may_run_a_pass_from_another_level_on():
+    later = Sequential([Tag(value=5).at_level(3)])
+    assert tag(later(module())) is None
+    assert later.passes[0].info.name == "Tag" and Tag.info.opt_level == 1
+    with PassContext(opt_level=3):
+        assert tag(later(module())) == 5
+    with PassContext(required_pass=["Tag"]):
+        assert tag(later(module())) == 5
+
+
 def test_wrong_options_are_named():
     with pytest.raises(PassError, match="did you mean value"):
         Tag(valu=3)

@@ -10,7 +10,7 @@ import pytest
 
 from relaxvm import relax, te, tir
 from relaxvm.base import StructInfoError, VerifyError
-from relaxvm.ir import IRModule, Op, Var, assert_structural_equal
+from relaxvm.ir import GlobalVar, IRModule, Op, Var, assert_structural_equal
 from relaxvm.relax.analysis import check_well_formed
 from relaxvm.runtime import cpu
 from relaxvm.tir import PrimFunc
@@ -321,6 +321,13 @@ def test_update_func_replaces_and_wants_a_name_that_exists():
     assert b.get()["g"] is new
     with pytest.raises(ValueError, match="no function 'h'"):
         b.update_func("h", new)
+
+
+def test_update_func_adds_under_a_global_var_that_is_new():
+    b = relax.BlockBuilder()
+    gv = GlobalVar("f")
+    b.update_func(gv, relax.Function([], relax.Tuple(())))
+    assert b.get().get_global_vars() == [gv]
 
 
 def test_a_call_tir_is_checked_against_a_known_kernel(finished):

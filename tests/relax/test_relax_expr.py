@@ -24,6 +24,14 @@ Tensor, Tuple, Func = relax.TensorStructInfo, relax.TupleStructInfo, relax.FuncS
 x = relax.Var("x", Tensor((n, 4)))
 
 
+def test_a_constant_takes_its_dtype_from_struct_info():
+    info = Tensor((2,), "float16")
+    assert relax.const([1, 2], info).struct_info == info
+    assert relax.const([1, 2], Tensor(ndim=1)).struct_info.dtype == "float32"
+    with pytest.raises(StructInfoError, match="wanted R.Tensor.*got an array of"):
+        relax.const([1, 2, 3], info)
+
+
 def test_constant_knows_its_shape_and_dtype():
     c = relax.const(np.zeros((2, 3), "int8"))
     assert c.struct_info is Tensor((2, 3), "int8")

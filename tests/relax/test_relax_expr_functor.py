@@ -241,3 +241,64 @@ def test_the_inputs_of_call_tir():
         b.emit_func_output(b.emit(relax.call_tir(gv, args, info, symbols)))
     vm = relax.VirtualMachine(tvm.compile(b.get()), tvm.cpu())
     assert vm["main"](tvm.nd.array([[1.0, 2.0, 3.0, 4.0]])).numpy().tolist() == [[2, 4, 6, 8]]
+
+
+@I.ir_module
+class TwoBlocks:
+    @R.function
+    def main(x: R.Tensor((4,), "float32")) -> R.Tensor((4,), "float32"):
+        with R.dataflow():
+            lv = R.exp(x)
+            lv1 = R.nn.relu(lv)
+            gv = R.negative(lv1)
+            R.output(gv)
+        y = R.add(gv, gv)
+        return y
+
+
+@relax.expr_functor.mutator
+class WithoutRelu(PyExprMutator):
+    def visit_call_(self, call):
+        call = super().visit_call_(call)
+        before = self.lookup_binding(call.args[0])
+        if call.op.name == "relax.nn.relu" and before.op.name == "relax.exp":
+            return call.args[0]
+        return call
+
+
+def test_a_block_is_visited_alone_and_in_a_pass_over_blocks():
+    @relax.transform.dataflowblock_pass(opt_level=0)
+    class Pass:
+        def transform_dataflowblock(self, block, mod, ctx):
+            return WithoutRelu(mod).visit_binding_block(block)
+
+    wanted = WithoutRelu().visit_expr(TwoBlocks["main"])
+    assert "relu" not in wanted.script() and "R.output(gv)" in wanted.script()
+    assert_structural_equal(Pass()(TwoBlocks)["main"], wanted)
+    plain = TwoBlocks["main"].body.blocks[1]
+    assert WithoutRelu().visit_binding_block(plain) is plain
+
+
+def test_a_method_for_blocks_gives_the_block_that_stands_there():
+    class Doubled(PyExprMutator):
+        def visit_dataflow_block_(self, block):
+            self.builder_._begin_dataflow_block()
+            for binding in block.bindings[:-1]:
+                self.visit_binding(binding)
+            last = block.bindings[-1]
+            value = self.builder_.emit(self.visit_expr(last.value))
+            self.set_var_remap(last.var, self.builder_.emit_output(relax.op.add(value, value)))
+            return self.builder_._end_block()
+
+    class Dropped(PyExprMutator):
+        def visit_binding_block_(self, block):
+            super().visit_binding_block_(block)
+            for binding in block.bindings:
+                self.set_var_remap(binding.var, binding.value.args[0])
+            return relax.BindingBlock([])
+
+    both = Dropped().visit_expr(Doubled().visit_expr(TwoBlocks["main"]))
+    assert relax.analysis.well_formed(tvm.IRModule({"main": both}))
+    (block,) = both.body.blocks
+    assert [b.value.op.name for b in block.bindings][-2:] == ["relax.negative", "relax.add"]
+    assert both.body.body is block.bindings[-1].var

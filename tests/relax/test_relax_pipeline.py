@@ -178,3 +178,18 @@ def test_lists_of_passes_make_the_same_pipeline():
     made = Sequential([p for part in parts for p in part(None)])(chain())
     assert_structural_equal(made, run_stages(chain()))
     assert pipeline.get_default_pipeline("llvm") is pipeline.default_build_pipeline
+
+
+def test_a_sequence_of_ones_own_runs_what_the_default_build_leaves_to_level_3():
+    x, b = Var("x", tensor((4,))), Body()
+    y, z = (b(relax.op.exp(x)) for _ in range(2))
+    mod = module({"main": b.function([x], b(relax.op.add(y, z)))})
+    own = Sequential([relax.transform.EliminateCommonSubexpr()])
+    build = Sequential(pipeline.GRAPH_TO_LEGAL.passes[:-1])
+
+    def exps(passes):
+        return count_calls(relax.transform.DeadCodeElimination(passes(mod))["main"])["relax.exp"]
+
+    assert (exps(own), exps(build)) == (1, 2)
+    with PassContext(opt_level=3):
+        assert exps(build) == 1

@@ -41,7 +41,7 @@ _ALLOCATES = ("relax.builtin.alloc", "relax.memory.", "relax.vm.")
 _IN_PLACE = frozenset({"relax.call_tir_inplace", "relax.call_inplace_packed"})
 
 
-@function_pass(opt_level=3)
+@function_pass(opt_level=1)
 def EliminateCommonSubexpr(
     fn: Function, mod: IRModule, ctx: PassContext, *, call_only: bool = False
 ) -> Function:

@@ -55,7 +55,7 @@ _MAX_BINDINGS = 100_000
 time."""
 
 
-@module_pass(opt_level=3)
+@module_pass(opt_level=0)
 def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
     """Put the bodies of private functions where they are called."""
     recursive = {gv.name_hint for group in detect_recursion(mod) for gv in group}
