@@ -246,3 +246,11 @@ def test_annotated_loops_run_as_serial_ones_do():
     b = tvm.nd.empty((32, 16))
     tvm.build(double, "llvm")(tvm.nd.array(a), b)
     np.testing.assert_array_equal(b.numpy(), a * 2)
+
+
+def test_lowering_shows_loops_over_flat_buffers():
+    for lowered in (tvm.lower(VectorAdd), tvm.lower(VectorAdd["main"], name="unused")):
+        assert isinstance(lowered, IRModule)
+        assert "T.block" not in lowered["main"].script()
+    unnamed = VectorAdd["main"].without_attr("global_symbol")
+    assert [gv.name_hint for gv in tvm.lower(unnamed, name="add").get_global_vars()] == ["add"]
