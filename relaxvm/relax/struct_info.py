@@ -26,8 +26,10 @@ from ..ir.node import Node, derive, derived, node
 from .operators import Operators
 
 if TYPE_CHECKING:
+    from . import derive as derivation
     from . import static_type
 else:
+    derivation = Deferred("relaxvm.relax.derive")
     static_type = Deferred("relaxvm.relax.static_type")
 
 __all__ = [
@@ -54,6 +56,10 @@ class StructInfo(Node):
     """Static knowledge about a value."""
 
     __slots__ = ()
+
+    def is_base_of(self, derived: StructInfo) -> bool:
+        """Whether every value that `derived` describes is described by this."""
+        return derivation.is_base_of(self, derived)
 
     def __str__(self) -> str:
         return self.script()

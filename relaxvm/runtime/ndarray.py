@@ -21,7 +21,7 @@ from ..base import (
     floats_to_bits,
     to_numpy_dtype,
 )
-from .device import Device, cpu
+from .device import Device, cpu, device
 from .device import device as device_of
 from .dlpack import is_capsule, mark_capsule, view_of_dlpack
 from .storage import (
@@ -48,6 +48,7 @@ __all__ = [
     "aligned_empty",
     "array",
     "as_ndarray",
+    "device",
     "empty",
     "from_dlpack",
     "from_numpy",

@@ -31,9 +31,9 @@ from __future__ import annotations
 import enum
 import importlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_floats
+from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_floats
 from ..base import dtype as as_dtype
 from ..ir.expr import (
     INT32,
@@ -57,6 +57,11 @@ from ..ir.module import BaseFunc
 from ..ir.node import Map, Node, derive, derived, node
 from ..ir.op import INTRINSICS, Op
 from .specialize import specialize
+
+if TYPE_CHECKING:
+    from .transform import flatten_buffer
+else:
+    flatten_buffer = Deferred("relaxvm.tir.transform.flatten_buffer")
 
 __all__ = [
     "Allocate",
@@ -219,6 +224,14 @@ class Buffer(Node):
             )
             for k in range(lanes)
         ]
+
+    def offset_of(self, indices: Any) -> list[PrimExpr]:
+        """Where an element lies: how many elements after `data`, as the only item."""
+        return [flatten_buffer.flat_index(self, tuple(map(as_expr, _sequence(indices))))]
+
+    def get_flattened_buffer(self) -> Buffer:
+        """The one-dimensional buffer over the same memory."""
+        return flatten_buffer.flat_buffer(self)
 
     def access_ptr(
         self,

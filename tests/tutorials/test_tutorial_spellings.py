@@ -241,3 +241,25 @@ def test_assert_allclose_of_the_testing_module_reads_arrays():
     relaxvm.testing.assert_allclose(tvm.nd.array(np.ones(3)), np.ones(3))
     with pytest.raises(AssertionError):
         tvm.testing.assert_allclose(tvm.nd.array(np.ones(3)), np.zeros(3))
+
+
+def test_what_decorated_classes_buffers_and_struct_info_answer():
+    @I.ir_module
+    class Named:
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            return x
+
+    assert Named.__name__ == "Named"
+    assert tvm.IRModule.__name__ == "IRModule"
+    s, o = tir.Var("s", "int64"), tir.Var("o", "int64")
+    buffer = tir.decl_buffer((4, 8), "float32x2", strides=[s, 1], elem_offset=o)
+    (offset,) = buffer.offset_of([1, 2])
+    assert tvm.arith.Analyzer().can_prove_equal(offset, o + s + 2)
+    flat = tir.decl_buffer((4, 8), "float32x2").get_flattened_buffer()
+    assert ([int(d) for d in flat.shape], flat.dtype) == ([64], "float32")
+    coarse = relax.TensorStructInfo(ndim=2, dtype="float32")
+    fine = relax.TensorStructInfo((2, 3), "float32")
+    assert coarse.is_base_of(fine)
+    assert not fine.is_base_of(coarse)
+    assert tvm.nd.device("cpu") == tvm.cpu()

@@ -32,7 +32,7 @@ from ...ir.walk import transform, walk
 from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc
 from .rewriter import ScopedRewriter, Steps, replace_tuple
 
-__all__ = ["FlattenBuffer", "flat_extent", "flat_index", "strides_of"]
+__all__ = ["FlattenBuffer", "flat_buffer", "flat_extent", "flat_index", "strides_of"]
 
 _INT64 = DataType("int64")
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod)
@@ -70,6 +70,21 @@ def flat_extent(buffer: Buffer) -> PrimExpr:
             )
         extent = binary(Add, last, const(1, _INT64))
     return binary(Add, extent, cast(_INT64, buffer.elem_offset))
+
+
+def flat_buffer(buffer: Buffer) -> Buffer:
+    """The one-dimensional buffer of scalars over the same memory."""
+    if len(buffer.shape) == 1 and is_plain(buffer) and buffer.dtype.lanes == 1:
+        return buffer
+    lanes = buffer.dtype.lanes
+    extent = binary(Mul, flat_extent(buffer), const(lanes, _INT64))
+    return buffer.replace(
+        dtype=buffer.dtype.element,
+        shape=(extent,),
+        strides=(),
+        elem_offset=const(0, _INT64),
+        axis_separators=(),
+    )
 
 
 def flat_index(
@@ -151,22 +166,8 @@ class _Flatten(ScopedRewriter):
         """The one-dimensional buffer over the same memory."""
         found = self.flat.get(buffer)
         if found is None:
-            found = self.flat[buffer] = self._flatten(buffer)
+            found = self.flat[buffer] = flat_buffer(buffer)
         return found
-
-    @staticmethod
-    def _flatten(buffer: Buffer) -> Buffer:
-        if len(buffer.shape) == 1 and is_plain(buffer) and buffer.dtype.lanes == 1:
-            return buffer
-        lanes = buffer.dtype.lanes
-        extent = binary(Mul, flat_extent(buffer), const(lanes, _INT64))
-        return buffer.replace(
-            dtype=buffer.dtype.element,
-            shape=(extent,),
-            strides=(),
-            elem_offset=const(0, _INT64),
-            axis_separators=(),
-        )
 
     def on_decl(self, stmt: DeclBuffer) -> Steps:
         flat = self.flattened(stmt.buffer)
