@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ __all__ = [
     "check_number",
     "like_operand",
     "match_scalars",
-    "mixed_dtype",
+    "mixed_info",
     "mixed_numpy",
     "operands_text",
     "unbroadcast",
@@ -45,7 +45,7 @@ __all__ = [
 # -- inference -------------------------------------------------------------------------------------
 
 
-def operand_info(x: Expr, name: str, takes: Iterable[str] = ANY) -> Any:
+def operand_info(x: Expr, name: str, takes: Collection[str] = ANY) -> Any:
     """The struct info of an operand: a tensor or a scalar value."""
     info = x.struct_info
     if isinstance(info, PrimStructInfo):
@@ -57,19 +57,41 @@ def operand_info(x: Expr, name: str, takes: Iterable[str] = ANY) -> Any:
 def broadcast_info(
     operands: Sequence[Expr],
     names: Sequence[str],
-    takes: Iterable[str] = ANY,
-    gives: DataType | None = None,
+    takes: Collection[str] = ANY,
     dtypes_of: slice = slice(None),
 ) -> StructInfo:
     """The struct info of an elementwise result: the broadcast shape, the operands' dtype.
 
-    gives      the dtype of the result, if it is not the one that all operands have
     dtypes_of  which operands must have one dtype of the kinds `takes`
     """
     infos = [operand_info(x, n) for x, n in zip(operands, names)]
     for info, name in zip(infos[dtypes_of], names[dtypes_of]):
         check_kind(info.dtype, name, takes)
-    dtype = same_dtype(infos[dtypes_of], names[dtypes_of]) if gives is None else gives
+    return _broadcast(infos, names, same_dtype(infos[dtypes_of], names[dtypes_of]))
+
+
+def mixed_info(
+    operands: Sequence[Expr], names: Sequence[str], takes: Collection[str], gives: DataType | None
+) -> StructInfo:
+    """The struct info of the result of an operator of two operands, which may mix dtypes where TVM
+    lets them: its dtype is the first one's, or "void" if one is not known; `gives` if that is the
+    operator's own.
+    """
+    infos = [operand_info(x, n) for x, n in zip(operands, names)]
+    first, second = infos[0].dtype, infos[1].dtype
+    mixed = first is not second and (gives is not None or first.is_bool or second.is_bool)
+    for info, name in zip(infos, names):
+        if not (mixed and info.dtype.is_bool):
+            check_kind(info.dtype, name, takes)
+    if gives is None and first is not second:
+        if first.kind == "void" or second.kind == "void":
+            gives = DataType("void")
+        elif not mixed:
+            gives = same_dtype(infos, names)
+    return _broadcast(infos, names, first if gives is None else gives)
+
+
+def _broadcast(infos: Sequence[Any], names: Sequence[str], dtype: DataType) -> StructInfo:
     arrays = [(i, n) for i, n in zip(infos, names) if isinstance(i, TensorStructInfo)]
     if not arrays:
         return PrimStructInfo(dtype)
@@ -84,25 +106,6 @@ def broadcast_info(
         dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays], checked=True)
     ndim = max(i.ndim for i, _ in arrays)
     return TensorStructInfo(dims, dtype, vdevice, ndim)
-
-
-def mixed_dtype(
-    operands: Sequence[Expr], names: Sequence[str], takes: Iterable[str], gives: DataType | None
-) -> DataType:
-    """The dtype of the result of an operator of two operands, which may mix dtypes where TVM lets
-    them: the first one's, or "void" if one is not known; `gives` if that is the operator's own.
-    """
-    infos = [operand_info(x, n) for x, n in zip(operands, names)]
-    first, second = (i.dtype for i in infos)
-    mixed = first is not second and (gives is not None or first.is_bool or second.is_bool)
-    for info, name in zip(infos, names):
-        if not (mixed and info.dtype.is_bool):
-            check_kind(info.dtype, name, takes)
-    if gives is not None:
-        return gives
-    if "void" in (first, second):
-        return DataType("void")
-    return first if mixed else same_dtype(infos, names)
 
 
 def _common(first: DataType, second: DataType) -> DataType:
@@ -145,11 +148,7 @@ def like_operand(value: Any, other: Any, op_name: str) -> Any:
         value = bool(value.value) if value.dtype.is_bool else value.value
     if not isinstance(value, (bool, int, float)):
         return value
-    info = (
-        None
-        if isinstance(other, (bool, int, float, IntImm, FloatImm))
-        else as_relax(other).struct_info
-    )
+    info = None if isinstance(other, _NUMBERS) else as_relax(other).struct_info
     dtype = info.dtype if isinstance(info, (TensorStructInfo, PrimStructInfo)) else None
     if dtype is None or dtype == "void":
         return _own_constant(value, op_name)
@@ -197,13 +196,15 @@ def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., C
     another's dtype.
     """
     record = build.op  # type: ignore[attr-defined]
+    names = [p.name for p in record.params if p.kind == "arg"]
 
     @functools.wraps(build)
     def face(*args: Any, **keywords: Any) -> Call:
-        names = [p.name for p in record.params if p.kind == "arg"]
+        if not keywords and not any(isinstance(v, _NUMBERS) for v in args):
+            return build(*args)
         given = [*args, *(keywords.pop(n) for n in names[len(args) :] if n in keywords)]
         operands = given[first:]
-        beside = next((v for v in operands if not _is_number(v)), None)
+        beside = next((v for v in operands if not isinstance(v, _NUMBERS)), None)
         if beside is not None:
             given[first:] = [like_operand(v, beside, record.short) for v in operands]
         else:
@@ -217,8 +218,7 @@ def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., C
     return face
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, IntImm, FloatImm))
+_NUMBERS = (bool, int, float, IntImm, FloatImm)
 
 
 # -- legalisation ----------------------------------------------------------------------------------

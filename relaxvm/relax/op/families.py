@@ -11,7 +11,7 @@ the orders it takes and gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,10 +21,9 @@ from ...te import Tensor, compute, reduce_axis
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .broadcast import (
-    broadcast_info,
     broadcast_lower,
     match_scalars,
-    mixed_dtype,
+    mixed_info,
     mixed_numpy,
     unbroadcast,
 )
@@ -82,7 +81,7 @@ def unary(
     *,
     numpy: Callable[..., Any],
     scalar: Callable[[PrimExpr], PrimExpr],
-    takes: Iterable[str] = FLOAT,
+    takes: Collection[str] = FLOAT,
     gives: str | None = None,
     grad: Callable[..., Any] | Missing = NOT_SMOOTH,
 ) -> Callable[..., Call]:
@@ -120,7 +119,7 @@ def broadcast_binary(
     *,
     numpy: Callable[..., Any],
     scalar: Callable[[PrimExpr, PrimExpr], PrimExpr],
-    takes: Iterable[str] = NUMBER,
+    takes: Collection[str] = NUMBER,
     gives: str | None = None,
     grad: Callable[..., Any] | Missing = NOT_SMOOTH,
 ) -> Callable[..., Call]:
@@ -136,8 +135,7 @@ def broadcast_binary(
     result = DataType(gives) if gives is not None else None
 
     def rule(x1: Expr, x2: Expr) -> StructInfo:
-        dtype = mixed_dtype((x1, x2), ("x1", "x2"), takes, result)
-        return broadcast_info((x1, x2), ("x1", "x2"), gives=dtype)
+        return mixed_info((x1, x2), ("x1", "x2"), takes, result)
 
     rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
     rule.__doc__ = meaning
@@ -233,7 +231,7 @@ def reduce(
     *,
     numpy: Callable[..., Any],
     reducer: Callable[..., Any],
-    takes: Iterable[str] = NUMBER,
+    takes: Collection[str] = NUMBER,
     widen: bool = False,
     grad: Callable[..., Any] | Missing,
     layout: Any = missing("axes are numbered by position"),

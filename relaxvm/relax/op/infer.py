@@ -6,7 +6,7 @@ source line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
@@ -62,7 +62,7 @@ _WORDS = {
 
 
 def tensor(
-    x: Expr, name: str, takes: Iterable[str] = ANY, ndim: int | None = None
+    x: Expr, name: str, takes: Collection[str] = ANY, ndim: int | None = None
 ) -> TensorStructInfo:
     """The struct info of the argument `x`, which must be a tensor.
 
@@ -78,11 +78,10 @@ def tensor(
     return info
 
 
-def check_kind(dtype: DataType, name: str, takes: Iterable[str]) -> None:
+def check_kind(dtype: DataType, name: str, takes: Collection[str]) -> None:
     """Raise StructInfoError unless `dtype` is of one of the kinds `takes`, or unknown."""
-    takes = frozenset(takes)
-    if dtype.kind != "void" and dtype.kind not in takes:
-        wanted = _WORDS.get(takes) or " or ".join(sorted(takes))
+    if dtype.kind not in takes and dtype.kind != "void":
+        wanted = _WORDS.get(frozenset(takes)) or " or ".join(sorted(takes))
         raise StructInfoError(f"{name}: wanted {wanted}, got {dtype}")
 
 
@@ -93,7 +92,7 @@ def array_dtype(dtype: DataType, name: str = "dtype") -> DataType:
     return dtype
 
 
-def dtype_of(value: Any, name: str, takes: Iterable[str] = ANY) -> DataType:
+def dtype_of(value: Any, name: str, takes: Collection[str] = ANY) -> DataType:
     """What an attribute says is a dtype, which must be one of arrays and of the kinds `takes`.
 
     Raises StructInfoError.
@@ -106,7 +105,7 @@ def dtype_of(value: Any, name: str, takes: Iterable[str] = ANY) -> DataType:
     return dtype
 
 
-def tensors(x: Expr, name: str, takes: Iterable[str] = ANY) -> list[TensorStructInfo]:
+def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[TensorStructInfo]:
     """The struct infos of the fields of the argument `x`, which must be a tuple of tensors."""
     info = x.struct_info
     if not isinstance(info, TupleStructInfo):
@@ -233,6 +232,8 @@ def shape_dims(shape: Expr, name: str = "shape") -> tuple[tuple[PrimExpr, ...] |
     """The dimensions that the argument `shape` gives (None if unknown), and how many there are (-1
     if unknown).
     """
+    if type(shape) is ShapeExpr and not shape.open:
+        return shape.values, len(shape.values)
     info = shape.struct_info
     if not isinstance(info, ShapeStructInfo):
         raise StructInfoError(f"{name}: wanted a shape, got {info}")
@@ -243,6 +244,8 @@ def shape_field(shape: Expr) -> Expr | None:
     """What the struct info of a tensor of the shape `shape` says: its dimensions, or the variable
     that holds it; None if that is not known.
     """
+    if type(shape) is ShapeExpr:
+        return shape
     info: Any = shape.struct_info
     if info.values is not None:
         return ShapeExpr(info.values)
@@ -266,7 +269,7 @@ def dims_product(dims: Iterable[PrimExpr]) -> PrimExpr:
     return total
 
 
-def scalar_or_tensor(x: Expr, name: str, takes: Iterable[str] = ANY) -> StructInfo:
+def scalar_or_tensor(x: Expr, name: str, takes: Collection[str] = ANY) -> StructInfo:
     """The struct info of an argument that is a tensor or a scalar value."""
     info = x.struct_info
     if isinstance(info, PrimStructInfo):

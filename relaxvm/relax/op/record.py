@@ -302,9 +302,9 @@ def plain_value(value: Any) -> Any:
 def attribute_value(param: Param, value: Any) -> Any:
     """`plain_value` of an attribute; where a dtype may be None, "" and "void" say the same."""
     value = plain_value(value)
-    words = param.form.split(" | ")
-    if isinstance(value, str) and value in ("", "void") and {"DataType", "None"} <= set(words):
-        return None
+    if isinstance(value, str) and value in ("", "void"):
+        if {"DataType", "None"} <= set(param.form.split(" | ")):
+            return None
     return value
 
 
