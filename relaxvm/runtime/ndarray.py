@@ -453,7 +453,16 @@ def _as_values(data: object, wanted: DataType) -> np.ndarray:
         low, high = int(values.min()), int(values.max())
         if low < wanted.min_value or high > wanted.max_value:
             raise VMValueError(f"array: values {low} to {high} do not fit {wanted}")
-    return _converted(as_ndarray(values)._values(), wanted)
+    with np.errstate(over="ignore"):
+        made = _converted(as_ndarray(values)._values(), wanted)
+    if wanted.kind == "float" and values.dtype.kind in "fiu":
+        lost = np.isinf(made) & np.isfinite(values)
+        if lost.any():
+            raise VMValueError(
+                f"array: {values[lost][0]} does not fit {wanted}, "
+                f"whose greatest is {wanted.max_value}"
+            )
+    return made
 
 
 def _converted(values: np.ndarray, wanted: DataType) -> np.ndarray:

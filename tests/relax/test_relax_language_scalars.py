@@ -217,6 +217,9 @@ def test_a_view_that_is_sure_to_end_beyond_its_tensor_is_refused():
         "would end beyond data": lambda: view(unknown, relative_byte_offset=16),
         "shape: wanted a shape": lambda: view(y, R.prim_value(42)),
         "wanted the dtype of an array": lambda: view(y, dtype="void"),
+        "a multiple of the 4 bytes of float32, got 2": lambda: view(
+            y, R.shape([1]), "float32", relative_byte_offset=2
+        ),
         "wanted at least 0, got -1": lambda: view(y, R.shape([1]), relative_byte_offset=-1),
         "relative_byte_offset: wanted an integer": lambda: view(
             y, R.shape([1]), relative_byte_offset=R.prim_value(1.0)

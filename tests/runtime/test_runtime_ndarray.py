@@ -209,6 +209,12 @@ def test_numbers_that_do_not_fit_are_refused():
     with pytest.raises(VMValueError, match="do not fit uint8"):
         nd.array([1, 300], dtype="uint8")
     assert nd.array([1, 255], dtype="uint8").tolist() == [1, 255]
+    for value, dtype in ((1e6, "float16"), ([1.0, -70000.0], "float16"), (1e39, "float32")):
+        with pytest.raises(VMValueError, match=f"does not fit {dtype}"):
+            nd.array(value, dtype=dtype)
+    # What rounds to the greatest fits; infinity and NaN are values.
+    assert nd.array(3.4028235e38, dtype="float32").numpy() == np.finfo("float32").max
+    assert nd.array([65519.0, -np.inf], dtype="float16").tolist() == [65504.0, -np.inf]
 
 
 # Views in

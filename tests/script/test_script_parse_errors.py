@@ -273,6 +273,7 @@ def test_python_syntax_errors_keep_their_place():
     ("body", "message"),
     [
         ('T.block_attr({"a": 1})\n            T.block_attr({"a": 2})', "'a' has a value already"),
+        ('T.block_attr({"a": 1, "b": 2, "a": 3})', "the key 'a' stands twice in one dict"),
         ("vi = T.axis.spatial(16, i)", "vi is a variable already"),
         (
             "M = T.match_buffer(A[vi], ())\n            M = T.match_buffer(B[vi], ())",
@@ -292,4 +293,16 @@ def f(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
             B[vi] = A[vi]
 """
     with pytest.raises(ParseError, match=message):
+        from_source(text)
+
+
+def test_nothing_takes_over_an_attribute_of_a_graph_function():
+    text = """
+@R.function
+def f(x: R.Tensor((2,), "float32")):
+    R.func_attr({"a": 1})
+    R.func_attr({"b": 1, "a": 2})
+    return x
+"""
+    with pytest.raises(ParseError, match="R.func_attr: 'a' has a value already"):
         from_source(text)

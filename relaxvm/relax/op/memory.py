@@ -110,7 +110,8 @@ def view(
     """The memory of the tensor `data`, from a byte of it on, as a tensor of another shape and
     dtype; parts left out are those of `data`.
 
-    Raises StructInfoError if it would certainly reach beyond `data`; the program checks the rest.
+    Raises StructInfoError if it would certainly reach beyond `data` or not be aligned; the program
+    checks the rest.
     """
     info = tensor(data, "data")
     new_dtype = info.dtype
@@ -121,6 +122,11 @@ def view(
         _, ndim = shape_dims(shape)
         made = TensorStructInfo(shape_field(shape), new_dtype, None, ndim)
     offset = const(0, "int64") if relative_byte_offset is None else _offset(relative_byte_offset)
+    if isinstance(offset, IntImm) and new_dtype != "void" and offset.value % new_dtype.itemsize:
+        raise StructInfoError(
+            f"relative_byte_offset: wanted a multiple of the {new_dtype.itemsize} bytes of "
+            f"{new_dtype}, got {offset.value}"
+        )
     room, needed = _size_bytes(info), _size_bytes(made)
     if room is not None and needed is not None and offset is not None:
         needed = needed + offset

@@ -263,11 +263,16 @@ class Evaluator:
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
+        written = set()
         for key, value in zip(node.keys, node.values):
             if key is None:
                 made.update(self.eval(value))
-            else:
-                made[self.eval(key)] = self.eval(value)
+                continue
+            name = self.eval(key)
+            if name in written:
+                self.fail(key, f"the key {name!r} stands twice in one dict")
+            written.add(name)
+            made[name] = self.eval(value)
         return self._held(made)  # type: ignore[no-any-return]
 
     # -- calls

@@ -243,7 +243,11 @@ class RelaxParser(RelaxValues):
         if isinstance(value, rec.FuncAttr):
             if len(self.bodies) != 1 or self.bodies[0].outputs is not None:
                 self.fail(node, "R.func_attr stands at the top of the function")
-            self.attrs.update(self.attributes(node, value.attrs, "R.func_attr"))
+            more = self.attributes(node, value.attrs, "R.func_attr")
+            for key in more:
+                if key in self.attrs:
+                    self.fail(node, f"R.func_attr: {key!r} has a value already")
+            self.attrs.update(more)
         elif isinstance(value, rec.MatchCastSpec):
             self._match_cast("_", value, node, None)
         elif isinstance(value, rec.Output):
