@@ -54,7 +54,7 @@ from ..ir import (
 from ..ir.expr import CompareExpr
 from ..ir.op import Op
 from .bound import POS_INF, ConstIntBound
-from .poly import Monomial, Poly, build
+from .poly import Monomial, Poly, build, without
 from .tree import NEGATED, scalar_post_order
 
 if TYPE_CHECKING:
@@ -873,16 +873,3 @@ def _members(e: PrimExpr) -> list[PrimExpr]:
         out.append(e.a)
         e = e.b
     return [*out, e]
-
-
-def without(monomial: Monomial, factors: Monomial) -> Monomial | None:
-    """The monomial divided by some factors, or None."""
-    rest = list(monomial)
-    for f in factors:
-        for i, g in enumerate(rest):
-            if g is f:
-                del rest[i]
-                break
-        else:
-            return None
-    return tuple(rest)

@@ -12,7 +12,7 @@ from typing import Any
 from ..base import DataType
 from ..ir import Add, IntImm, Mul, PrimExpr, Sub
 
-__all__ = ["Monomial", "Poly"]
+__all__ = ["Monomial", "Poly", "build", "without"]
 
 Monomial = tuple[PrimExpr, ...]  # factors in canonical order; () is the constant term
 _MAX_TERMS = 256
@@ -162,3 +162,16 @@ def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> Prim
     elif const < 0:
         result = Add(result, imm(const)) if -const >= half else Sub(result, imm(-const))
     return result
+
+
+def without(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    """The monomial divided by some factors, or None."""
+    rest = list(monomial)
+    for f in factors:
+        for i, g in enumerate(rest):
+            if g is f:
+                del rest[i]
+                break
+        else:
+            return None
+    return tuple(rest)

@@ -48,7 +48,7 @@ from ..ir import (
 from ..ir.expr import INT_MEANING, CompareExpr, fold_int, wrap_int
 from ..ir.op import Op
 from .bound import NEG_INF, POS_INF, ConstIntBound
-from .poly import Poly
+from .poly import Poly, without
 from .tree import NEGATED, SWAPPED, conjuncts, is_scalar_int
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def _divide_symbolic(self: Analyzer, e: FloorDiv, a: Poly) -> PrimExpr | None:
         return None
     q, r = {}, {}
     for monomial, c in a.terms.items():
-        rest = _remove(monomial, factors)
+        rest = without(monomial, factors)
         if rest is not None and c % scale == 0:
             q[rest] = c // scale
         else:
@@ -240,18 +240,6 @@ def _divide_symbolic(self: Analyzer, e: FloorDiv, a: Poly) -> PrimExpr | None:
         if self._upper(rest_poly.scale(-1)) > 0 or self._upper(rest_poly - divisor) >= 0:
             return None
     return self._from_poly(Poly(q), e)
-
-
-def _remove(monomial: tuple[PrimExpr, ...], factors: tuple[PrimExpr, ...]) -> Any:
-    rest = list(monomial)
-    for f in factors:
-        for i, g in enumerate(rest):
-            if g is f:
-                del rest[i]
-                break
-        else:
-            return None
-    return tuple(rest)
 
 
 def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:

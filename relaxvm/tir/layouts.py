@@ -183,4 +183,4 @@ def _shape(src: Layout, dst: Layout, shape: Sequence[Any]) -> list[PrimExpr]:
 
 
 def _folded(e: PrimExpr) -> PrimExpr:
-    return Analyzer().simplify(e)
+    return Analyzer(wrap=False).simplify(e)

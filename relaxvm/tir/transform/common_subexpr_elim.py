@@ -55,7 +55,7 @@ def CommonSubexprElimTIR(
 class _Share(StmtRewriter):
     def __init__(self, equivalent: bool) -> None:
         super().__init__()
-        self.simplify = Analyzer().simplify if equivalent else None
+        self.simplify = Analyzer(wrap=True).simplify if equivalent else None
 
     def on_store(self, stmt: BufferStore) -> Steps:
         return self._shared(stmt)

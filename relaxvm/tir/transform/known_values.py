@@ -121,7 +121,7 @@ class Fact(NamedTuple):
             conditions = (*self.conditions, *inside)
             return self._replace(conditions=conditions, every=self.every | {var})
         same = alone and not any(var in walk(e) for e in self.parts)
-        return self if same and Analyzer().can_prove(loop.extent >= 1) else None
+        return self if same and Analyzer(wrap=True).can_prove(loop.extent >= 1) else None
 
 
 class KnownValues:
@@ -252,7 +252,7 @@ class KnownValues:
         if nest is None or has_effects(earlier):
             return False
         loops, store = nest
-        analyzer = Analyzer()
+        analyzer = Analyzer(wrap=True)
         for f in loops:
             analyzer.bind(f.loop_var, Range.from_min_extent(f.min, f.extent), allow_override=True)
         for stmt in later:
@@ -401,7 +401,7 @@ def _assumed(condition: PrimExpr) -> Fact | None:
             facts.append(Fact(e.a.buffer, e.a.indices, e.b, None))
         else:
             others.append(e)
-    given = tuple(Analyzer().simplify(Not(e)) for e in others)
+    given = tuple(Analyzer(wrap=True).simplify(Not(e)) for e in others)
     if len(facts) != 1 or not all(map(is_plain, (*given, *facts[0].indices))):
         return None
     return facts[0]._replace(conditions=given)
