@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from script_generator import mutated, program
+from fuzz.script_generator import mutated, program
 
 from relaxvm.base import ParseError
 from relaxvm.ir import assert_structural_equal

@@ -132,6 +132,8 @@ def test_a_name_that_is_no_identifier_is_made_one(name):
         (1.0, "float32", "T.float32(1)"),
         (0.1, "float16", "T.float16(0.1)"),
         (0.1, "bfloat16", "T.bfloat16(0.1)"),
+        # No shorter number that rounds to it is within its range.
+        (-3.3895313892515355e38, "bfloat16", "T.bfloat16(-3.3895e+38)"),
         (0.1, "float64", "T.float64(0.1)"),
         (-0.0, "float32", "T.float32(-0.0)"),
         (1e-45, "float32", "T.float32(1e-45)"),

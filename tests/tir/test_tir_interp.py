@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from tir_strategies import FLOATS, INTS, SCALARS, array_from, edge_values
+from fuzz.loop_programs import FLOATS, INTS, SCALARS, array_from, edge_values
 
 from relaxvm import tir
 from relaxvm.base import (

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tir_strategies import FLOATS, INTS, SCALARS, array_from, edge_values
+from fuzz.loop_programs import FLOATS, INTS, SCALARS, array_from, edge_values
 
 from relaxvm import tir
 from relaxvm.base import DataType, bfloat16_to_float32, float32_to_bfloat16

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from tir_strategies import FLOATS, INTS, SCALARS
+from fuzz.loop_programs import FLOATS, INTS, SCALARS
 
 from relaxvm import tir
 from relaxvm.base import TIRError

@@ -5,9 +5,8 @@ import random
 
 import numpy as np
 import pytest
-from schedule_helpers import by_machine, chain, check, matmul, random_schedule
-from schedule_hostile import Writer, arrays_for
-from schedule_hostile_kernels import KERNELS
+from fuzz.hostile_kernels import KERNELS
+from schedule_helpers import by_machine, chain, check, matmul
 
 from relaxvm import tir
 from relaxvm.script import from_source
@@ -20,60 +19,13 @@ def function(text):
     return made if isinstance(made, tir.PrimFunc) else made["main"]
 
 
-def one(seed, steps=6, run=tir.interpret):
-    kernel = Writer(random.Random(seed))
-    fn = function(kernel.text)
-    sch, done = random_schedule(fn, np.random.default_rng(seed), steps)
-    arguments = [arrays_for(n, kernel.columns, seed) for n in kernel.sizes]
-    try:
-        check(fn, sch, arguments, run)
-    except Exception as error:
-        error.add_note(f"seed {seed}\n{kernel.text}\n{sch.trace}\n{sch.mod['main']}")
-        raise
-
-
-def one_by_hand(name, seed, steps=5, run=tir.interpret):
-    fn = function(KERNELS[name])
+def arrays_for(rows: int, columns: int, seed: int) -> list[np.ndarray]:
+    """Two matrices of small whole numbers."""
     rng = np.random.default_rng(seed)
-    arrays = []
-    for b in fn.buffers:
-        shape = [int(tir.evaluate_expr(e, {})) for e in b.shape]
-        arrays.append(rng.integers(1, 6, shape).astype(str(b.dtype)))
-    sch, done = random_schedule(fn, rng, steps)
-    try:
-        check(fn, sch, [arrays], run)
-    except Exception as error:
-        error.add_note(f"{name}, seed {seed}\n{sch.trace}\n{sch.mod['main']}")
-        raise
+    return [rng.integers(-3, 4, (rows, columns)).astype("float32") for _ in range(2)]
 
 
-@pytest.mark.parametrize("block", range(2))
-def test_random_kernels(block):
-    for seed in range(block * 10, block * 10 + 10):
-        one(seed)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernels_by_hand(name):
-    for seed in range(3):
-        one_by_hand(name, seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("block", range(6))
-def test_many_random_kernels(block):
-    for seed in range(1000 + block * 30, 1000 + block * 30 + 30):
-        one(seed, run=by_machine if seed % 10 == 0 else tir.interpret)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KERNELS)
-def test_kernels_by_hand_at_length(name):
-    for seed in range(100, 112):
-        one_by_hand(name, seed, run=by_machine if seed == 100 else tir.interpret)
-
-
-# -- found by those above --------------------------------------------------------------------------
+# -- found by `fuzz.loops` -------------------------------------------------------------------------
 
 PAIR = """
 @T.prim_func
@@ -555,3 +507,23 @@ def main(a: T.handle, b: T.handle):
     text = sch.trace.as_python()
     assert text[0] == "size_n = sch.get_size('n')"
     assert any(line.startswith("b4, = sch.get_consumers(") for line in text)
+
+
+def test_a_python_trace_names_the_sizes_of_its_index_maps():
+    fn = function(
+        """
+@T.prim_func
+def main(b: T.handle):
+    n = T.int32()
+    B = T.match_buffer(b, (5, n), "float32")
+    for i, j in T.grid(5, n):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = T.float32(1)
+"""
+    )
+    sch = Schedule(fn)
+    n = fn.buffers[0].shape[1]
+    sch.transform_block_layout("B", lambda i, j: (i * n + j,))
+    check(fn, sch, [[np.zeros((5, 3), "float32")]])
+    assert sch.trace.as_python()[0] == "size_n = sch.get_size('n')"

@@ -54,7 +54,7 @@ def _shortest(value: float, dtype: DataType) -> str:
     elif dtype.kind == "bfloat":
         for digits in range(1, 9):
             text = f"{value:.{digits}g}"
-            if _to_bfloat16(float(text)) == value:
+            if _to_bfloat16(float(text)) == value and abs(float(text)) <= dtype.max_value:
                 return text
     return repr(value)
 

@@ -82,6 +82,9 @@ class _IndexMapKind(Kind):
         return [a.var.dtype for a in block.iter_vars]
 
     def encode(self, names: Names, value: Any) -> Any:
+        used = {v for e in value.final_indices for v in free_variables(e)}
+        for v in sorted(used - set(value.initial_indices), key=lambda v: v.name):
+            names.name_of(v)
         return value.to_data()
 
     def decode(self, names: Names, data: Any) -> Any:
@@ -124,7 +127,7 @@ class _PadKind(_IndexMapKind):
         return [max(old, key=lambda d: d.bits, default=INT32)] * len(index_map.final_indices)
 
     def encode(self, names: Names, value: Any) -> Any:
-        return value.to_data() if isinstance(value, IndexMap) else value
+        return super().encode(names, value) if isinstance(value, IndexMap) else value
 
     def decode(self, names: Names, data: Any) -> Any:
         if data is None or isinstance(data, (bool, int, float)):

@@ -1,13 +1,8 @@
-"""Random programs of the graph language, and what they mean in numpy.
-
-A program is one text. The script parser reads it as a module; with `NumpyR` in the place of `R` the
-same text is Python that computes the same thing with numpy.
-"""
+"""Random programs of the graph language: loops, recursion, closures, arrays of unknown sizes."""
 
 from __future__ import annotations
 
 import random
-import types
 
 import numpy as np
 
@@ -18,61 +13,12 @@ FUNCTION = f"R.Callable(({VEC},), {VEC})"
 PAIR = f"R.Tuple({VEC}, {VEC})"
 
 
-class _Anything:
-    """Stands for struct info and symbols, which numpy does without."""
-
-    def __getattr__(self, name):
-        return self
-
-    def __call__(self, *args, **kwargs):
-        return self
-
-    def __add__(self, other):
-        return self
-
-    __mul__ = __radd__ = __add__
-
-
-class _NumpyR(_Anything):
-    """The operators that the programs use, in numpy."""
-
-    function = staticmethod(lambda *args, **options: args[0] if args else (lambda f: f))
-    add = staticmethod(lambda a, b: np.add(a, b))
-    subtract = staticmethod(lambda a, b: np.subtract(a, b))
-    maximum = staticmethod(lambda a, b: np.maximum(a, b))
-    negative = staticmethod(lambda a: -a)
-    clip = staticmethod(lambda a, low, high: np.clip(a, low, high))
-    concat = staticmethod(lambda items: np.concatenate(items))
-    flip = staticmethod(lambda a, axis: np.flip(a, axis))
-    greater = staticmethod(lambda a, b: np.greater(a, b))
-    sum = staticmethod(lambda a: np.sum(a, dtype="float32"))
-    const = staticmethod(lambda value, dtype: np.array(value, dtype))
-    match_cast = staticmethod(lambda value, info: value)
-    print = staticmethod(lambda *args, **kwargs: None)
-
-    @staticmethod
-    def strided_slice(a, axes, begin, end):
-        return a[begin[0] : end[0]]
-
-    @staticmethod
-    def call_pure_packed(name, *args, sinfo_args):
-        return PACKED[name](*args)
-
-
 def _halves(x):
     x = np.asarray(x)
     return (x[: len(x) // 2].copy(), x[len(x) // 2 :].copy())
 
 
 PACKED = {"test.language.halves": _halves}
-
-
-def meaning(text):
-    """The functions of a program in numpy, by name."""
-    plain = types.SimpleNamespace(ir_module=lambda cls: cls)
-    names = {"R": _NumpyR(), "T": _Anything(), "I": plain}
-    exec(compile("from __future__ import annotations\n" + text, "<program>", "exec"), names)
-    return names["M"]
 
 
 class Writer:
@@ -294,7 +240,12 @@ class Writer:
         )
 
 
-def inputs(seed):
+def program(seed, size=6):
+    """The text of one module, whose main takes (vector, vector, integer, bool)."""
+    return Writer(seed, min(size, 8)).program()
+
+
+def inputs(seed, mod=None):
     """Arguments for `main`: most are lists of one length, so that most sums exist."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 6))

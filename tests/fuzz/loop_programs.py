@@ -1,12 +1,10 @@
-"""Hypothesis strategies of random loop programs, shared by the tests of `tir`, its passes and its
-code generators.
+"""Random loop programs, shared by the tests of `tir`, its passes and its code generators.
 
-    scalar_exprs(dtype, variables)   an expression of `dtype` over variables
-    programs()                       a `Program`: a well-formed PrimFunc and how to make arguments
-    for it
-    values_of(dtype)                 numbers with the awkward ones: extremes, NaN, infinities,
-    -0.0, subnormals
-    arrays_of(dtype, shape)          arrays of such numbers (bfloat16 as its bits)
+    scalar_expr(rng, dtype, variables)   an expression of `dtype` over variables
+    program(rng)                         a `Program`: a well-formed PrimFunc and its arguments
+    value_of(rng, dtype)                 a number; often an awkward one: extremes, NaN, infinities,
+                                         -0.0, subnormals
+    array_of(rng, dtype, shape)          an array of such numbers (bfloat16 as its bits)
 
 Accesses are in bounds, loops finite and every element is written before it is read, by
 construction.
@@ -14,15 +12,17 @@ construction.
 
 from __future__ import annotations
 
+import random
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import hypothesis.strategies as st
 import numpy as np
 
 from relaxvm import tir
 from relaxvm.base import DataType, float32_to_bfloat16, to_numpy_dtype
+from relaxvm.ir import walk
 from relaxvm.tir import const
 
 INTS = tuple(DataType(f"{k}{b}") for k in ("int", "uint") for b in (8, 16, 32, 64))
@@ -58,18 +58,19 @@ def edge_values(dtype: DataType) -> list[Any]:
     return [*finite, float("inf"), float("-inf"), float("nan")]
 
 
-def values_of(dtype: DataType, edges: bool = True) -> st.SearchStrategy[Any]:
-    """Python numbers in the range of `dtype`; edges: the awkward ones often."""
+def value_of(rng: random.Random, dtype: DataType, edges: bool = True) -> Any:
+    """A Python number in the range of `dtype`; edges: an awkward one often."""
+    way = rng.randrange(3 if edges else 2)
     if dtype.is_bool:
-        return st.booleans()
+        return rng.random() < 0.5
+    if way == 2:
+        return rng.choice(edge_values(dtype))
     if dtype.is_int:
         low, high = int(dtype.min_value), int(dtype.max_value)
-        plain: Any = st.integers(max(low, -20), 20) | st.integers(low, high)
-    else:
-        plain = st.floats(-8, 8, width=16)
-        if edges:
-            plain = plain | st.floats(width=64 if dtype == "float64" else 32)
-    return st.sampled_from(edge_values(dtype)) | plain if edges else plain
+        return rng.randint(low, high) if way else rng.randint(max(low, -20), min(high, 20))
+    if way and edges:
+        return struct.unpack("d", rng.randbytes(8))[0]
+    return rng.randint(-64, 64) / 8
 
 
 def array_from(values: Sequence[Any], dtype: DataType, shape: Sequence[int]) -> np.ndarray:
@@ -84,51 +85,50 @@ def array_from(values: Sequence[Any], dtype: DataType, shape: Sequence[int]) -> 
     return np.resize(flat, count).reshape(tuple(shape)) if count else np.zeros(shape, flat.dtype)
 
 
-def arrays_of(
-    dtype: DataType, shape: Sequence[int], edges: bool = True
-) -> st.SearchStrategy[np.ndarray]:
-    """Arrays of numbers of `dtype`."""
-    return st.lists(values_of(dtype, edges), min_size=1, max_size=24).map(
-        lambda values: array_from(values, dtype, shape)
-    )
+def array_of(
+    rng: random.Random, dtype: DataType, shape: Sequence[int], edges: bool = True
+) -> np.ndarray:
+    """An array of numbers of `dtype`."""
+    values = [value_of(rng, dtype, edges) for _ in range(rng.randint(1, 24))]
+    return array_from(values, dtype, shape)
 
 
 # -- expressions -----------------------------------------------------------------------------------
 
-Leaf = Callable[[Any, DataType], tir.PrimExpr]
+Leaf = Callable[[DataType], tir.PrimExpr]
 
 
-def constants(draw: Any, dtype: DataType) -> tir.PrimExpr:
+def constant(rng: random.Random, dtype: DataType) -> tir.PrimExpr:
     """A constant of `dtype`, rounded to it: numbers beyond its range become infinite."""
-    value = draw(values_of(dtype))
+    value = value_of(rng, dtype)
     return tir.cast(dtype, const(value, "float64")) if dtype.is_float else const(value, dtype)
 
 
 class Exprs:
-    """Draws expressions. `leaf(draw, dtype)` supplies what they are made of.
+    """Draws expressions. `leaf(dtype)` supplies what they are made of.
 
     inexact  whether functions such as exp may occur, where machine code may differ in the last bit
     """
 
-    def __init__(self, draw: Any, leaf: Leaf, inexact: bool = True) -> None:
-        self.draw, self.leaf, self.inexact = draw, leaf, inexact
+    def __init__(self, rng: random.Random, leaf: Leaf, inexact: bool = True) -> None:
+        self.rng, self.leaf, self.inexact = rng, leaf, inexact
 
     def expr(self, dtype: DataType, depth: int) -> tir.PrimExpr:
         """An expression of `dtype` at most `depth` operations deep."""
-        if depth <= 0 or self.draw(st.integers(0, 5)) == 0:
-            return self.leaf(self.draw, dtype)
-        if self.draw(st.integers(0, 4)) == 0:
+        if depth <= 0 or self.rng.randint(0, 5) == 0:
+            return self.leaf(dtype)
+        if self.rng.randint(0, 4) == 0:
             return self._choice(dtype, depth)
         if dtype.is_bool:
             return self._bool(depth)
         return self._int(dtype, depth) if dtype.is_int else self._float(dtype, depth)
 
     def _pick(self, options: Sequence[Any]) -> Any:
-        return self.draw(st.sampled_from(options))
+        return self.rng.choice(options)
 
     def _choice(self, dtype: DataType, depth: int) -> tir.PrimExpr:
         a, b = self.expr(dtype, depth - 1), self.expr(dtype, depth - 1)
-        kind = self.draw(st.integers(0, 3))
+        kind = self.rng.randint(0, 3)
         if kind == 0:
             return tir.Select(self.expr(BOOL, depth - 1), a, b)
         if kind == 1:
@@ -138,14 +138,14 @@ class Exprs:
             return tir.cast(dtype, self.expr(source, depth - 1))
         var = tir.Var("l", dtype)
         body = Exprs(
-            self.draw,
-            lambda draw, d: var if d is dtype and draw(st.booleans()) else self.leaf(draw, d),
+            self.rng,
+            lambda d: var if d is dtype and self.rng.random() < 0.5 else self.leaf(d),
             self.inexact,
         ).expr(dtype, depth - 1)
         return tir.Let(var, a, body)
 
     def _bool(self, depth: int) -> tir.PrimExpr:
-        kind = self.draw(st.integers(0, 4))
+        kind = self.rng.randint(0, 4)
         if kind == 0:
             return tir.And(self.expr(BOOL, depth - 1), self.expr(BOOL, depth - 1))
         if kind == 1:
@@ -161,7 +161,7 @@ class Exprs:
 
     def _int(self, dtype: DataType, depth: int) -> tir.PrimExpr:
         a = self.expr(dtype, depth - 1)
-        kind = self.draw(st.integers(0, 3))
+        kind = self.rng.randint(0, 3)
         if kind == 0:
             made = getattr(tir, self._pick(["bitwise_not", "popcount", "clz", "fabs"]))(a)
             return tir.cast(dtype, made)
@@ -176,7 +176,7 @@ class Exprs:
 
     def _float(self, dtype: DataType, depth: int) -> tir.PrimExpr:
         a = self.expr(dtype, depth - 1)
-        kind = self.draw(st.integers(0, 4))
+        kind = self.rng.randint(0, 4)
         if kind == 0:
             names = _EXACT_FLOAT_UNARY + (_FLOAT_UNARY if self.inexact else [])
             return getattr(tir, self._pick(names))(a)
@@ -189,24 +189,21 @@ class Exprs:
         return self._pick((tir.Add, tir.Sub, tir.Mul, tir.Div, tir.Min, tir.Max))(a, b)
 
 
-@st.composite
-def scalar_exprs(
-    draw: Any,
+def scalar_expr(
+    rng: random.Random,
     dtype: DataType | None = None,
     variables: Sequence[tir.Var] = (),
     depth: int = 4,
     inexact: bool = True,
 ) -> tir.PrimExpr:
     """An expression of `dtype` (default: any) over `variables` and constants."""
-    kind = draw(st.sampled_from(SCALARS)) if dtype is None else DataType(dtype)
 
-    def leaf(draw: Any, want: DataType) -> tir.PrimExpr:
+    def leaf(want: DataType) -> tir.PrimExpr:
         fitting = [v for v in variables if v.dtype is want]
-        if fitting and draw(st.integers(0, 3)):
-            return draw(st.sampled_from(fitting))
-        return constants(draw, want)
+        return rng.choice(fitting) if fitting and rng.randrange(4) else constant(rng, want)
 
-    return Exprs(draw, leaf, inexact).expr(kind, depth)
+    kind = rng.choice(SCALARS) if dtype is None else DataType(dtype)
+    return Exprs(rng, leaf, inexact).expr(kind, depth)
 
 
 # -- programs --------------------------------------------------------------------------------------
@@ -229,12 +226,26 @@ class Program:
     outputs: list[int]
     notes: list[str] = field(default_factory=list)
 
-    def arguments(self, draw: Any, edges: bool = True) -> list[Any]:
-        """Random arguments; call it with hypothesis' `draw` or `data.draw`."""
-        return [
-            draw(values_of(d, edges)) if shape is None else draw(arrays_of(d, shape, edges))
-            for shape, d in zip(self.shapes, self.dtypes)
-        ]
+    def arguments(self, rng: random.Random, edges: bool = True) -> list[Any]:
+        """Random arguments."""
+        return arguments(self.func, self.sizes, rng, edges)
+
+
+def arguments(
+    func: tir.PrimFunc, sizes: Mapping[str, int], rng: random.Random, edges: bool = True
+) -> list[Any]:
+    """Random arguments for a function; `sizes` are those of its symbols, by name."""
+    made = []
+    for param in func.params:
+        buffer = func.buffer_map.get(param)
+        if buffer is None:
+            made.append(value_of(rng, param.dtype, edges))
+            continue
+        symbols = [v for e in buffer.shape for v in walk(e) if isinstance(v, tir.Var)]
+        known = {v: sizes[v.name] for v in symbols}
+        shape = [int(tir.evaluate_expr(e, known)) for e in buffer.shape]
+        made.append(array_of(rng, buffer.dtype, shape, edges))
+    return made
 
 
 class _Writer:
@@ -242,16 +253,18 @@ class _Writer:
     it.
     """
 
-    def __init__(self, draw: Any, dtypes: Sequence[DataType], inexact: bool, lowered: bool) -> None:
-        self.draw, self.inexact, self.lowered = draw, inexact, lowered
+    def __init__(
+        self, rng: random.Random, dtypes: Sequence[DataType], inexact: bool, lowered: bool
+    ) -> None:
+        self.rng, self.inexact, self.lowered = rng, inexact, lowered
         self.dtypes = dtypes
-        self.rank = draw(st.integers(1, 2))
+        self.rank = self.rng.randint(1, 2)
         self.sizes: dict[str, int] = {}
         self.shape: list[Any] = []
         self.numbers: list[int] = []
         for axis in range(self.rank):
-            number = draw(st.sampled_from((3, 2, 4, 5, 1)))
-            if draw(st.integers(0, 3)) == 0:
+            number = rng.choice((3, 2, 4, 5, 1))
+            if rng.randint(0, 3) == 0:
                 name = f"n{axis}"
                 self.sizes[name] = number
                 self.shape.append(tir.Var(name, "int64"))
@@ -269,43 +282,43 @@ class _Writer:
         return f"{name}{self.count}"
 
     def buffer(self, name: str, shape: Sequence[Any] | None = None) -> tir.Buffer:
-        dtype = self.draw(st.sampled_from(self.dtypes))
+        dtype = self.rng.choice(self.dtypes)
         return tir.decl_buffer(self.shape if shape is None else shape, dtype, self.fresh(name))
 
     # -- indices -----------------------------------------------------------------------------------
 
     def index(self, axes: Sequence[Any], axis: int) -> tir.PrimExpr:
         """An index of dimension `axis` that is in bounds whatever the axes are."""
-        kind = self.draw(st.integers(0, 4))
+        kind = self.rng.randint(0, 4)
         extent = self.shape[axis]
         if kind <= 2:
             return axes[axis]
         if kind == 3:
             # Reversed: extent - 1 - i.
             return extent - const(1, "int64") - axes[axis]
-        other = self.draw(st.sampled_from(list(axes)))
-        return tir.floormod(other + const(self.draw(st.integers(0, 9)), "int64"), extent)
+        other = self.rng.choice(list(axes))
+        return tir.floormod(other + const(self.rng.randint(0, 9), "int64"), extent)
 
     def leaf(self, axes: Sequence[Any], readable: Sequence[tir.Buffer]) -> Leaf:
-        def draw_leaf(draw: Any, want: DataType) -> tir.PrimExpr:
-            kind = draw(st.integers(0, 4))
+        def make(want: DataType) -> tir.PrimExpr:
+            kind = self.rng.randint(0, 4)
             fitting = [b for b in readable if b.dtype is want]
             if fitting and kind <= 2:
-                b = draw(st.sampled_from(fitting))
+                b = self.rng.choice(fitting)
                 return b[tuple(self.index(axes, k) for k in range(self.rank))]
             if readable and kind == 3:
-                b = draw(st.sampled_from(list(readable)))
+                b = self.rng.choice(list(readable))
                 load = b[tuple(self.index(axes, k) for k in range(self.rank))]
                 return tir.cast(want, load)
             scalars = [v for v in self.scalars if v.dtype is want]
             if scalars and kind == 4:
-                return draw(st.sampled_from(scalars))
-            return constants(draw, want)
+                return self.rng.choice(scalars)
+            return constant(self.rng, want)
 
-        return draw_leaf
+        return make
 
     def value(self, dtype: DataType, axes: Sequence[Any], depth: int = 3) -> tir.PrimExpr:
-        return Exprs(self.draw, self.leaf(axes, self.ready), self.inexact).expr(dtype, depth)
+        return Exprs(self.rng, self.leaf(axes, self.ready), self.inexact).expr(dtype, depth)
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -314,7 +327,7 @@ class _Writer:
             kinds = ["serial", "serial", "parallel", "unroll"]
             if k == 0 and isinstance(extent, tir.IntImm) and extent.value > 1:
                 kinds.append("vectorized")
-            body = tir.For(var, 0, extent, self.draw(st.sampled_from(kinds)), body)
+            body = tir.For(var, 0, extent, self.rng.choice(kinds), body)
         return body
 
     def axes(self, name: str) -> list[tir.Var]:
@@ -323,7 +336,7 @@ class _Writer:
     def whole(self, target: tir.Buffer, make: Callable[[Sequence[Any]], Any]) -> Any:
         """Loops over all elements of `target` around `make(axes)`, as a block or bare."""
         loop_vars = self.axes("i")
-        if self.lowered or self.draw(st.booleans()):
+        if self.lowered or (self.rng.random() < 0.5):
             return self.loops(loop_vars, self.shape, make(loop_vars))
         axes = self.axes("v")
         body = make(axes)
@@ -332,10 +345,10 @@ class _Writer:
             for v, e in zip(axes, self.shape)
         ]
         block = tir.Block(iter_vars, (), (), self.fresh("block"), body)
-        if self.draw(st.integers(0, 3)) or not isinstance(self.shape[-1], tir.IntImm):
+        if self.rng.randint(0, 3) or not isinstance(self.shape[-1], tir.IntImm):
             return self.loops(loop_vars, self.shape, tir.BlockRealize(loop_vars, True, block))
         # A last loop split with a factor that need not divide it, and a predicate.
-        factor = self.draw(st.integers(1, 3))
+        factor = self.rng.randint(1, 3)
         outer, inner = tir.Var(self.fresh("o"), "int64"), tir.Var(self.fresh("p"), "int64")
         index = outer * const(factor, "int64") + inner
         realize = tir.BlockRealize((*loop_vars[:-1], index), index < self.shape[-1], block)
@@ -360,7 +373,7 @@ class _Writer:
 
     def with_let(self, target: tir.Buffer) -> Any:
         def make(axes: Sequence[Any]) -> Any:
-            dtype = self.draw(st.sampled_from(self.dtypes))
+            dtype = self.rng.choice(self.dtypes)
             var = tir.Var(self.fresh("x"), dtype)
             value = self.value(dtype, axes, 2)
             self.scalars.append(var)
@@ -375,7 +388,7 @@ class _Writer:
         counter = tir.decl_buffer((const(1, "int64"),), "int32", self.fresh("count"))
         self.locals.append(counter)
         zero = const(0, "int64")
-        turns = self.draw(st.integers(0, 3))
+        turns = self.rng.randint(0, 3)
 
         def make(axes: Sequence[Any]) -> Any:
             first = tir.BufferStore(target, self.value(target.dtype, axes, 1), axes)
@@ -404,9 +417,9 @@ class _Writer:
         """target[i] = sum, min or max over k of a value, with an init."""
         loop_vars, axes = self.axes("i"), self.axes("v")
         k, vk = tir.Var(self.fresh("k"), "int64"), tir.Var(self.fresh("vk"), "int64")
-        extent = const(self.draw(st.integers(1, 4)), "int64")
+        extent = const(self.rng.randint(1, 4), "int64")
         kinds: list[Any] = [tir.Min, tir.Max] + ([] if target.dtype.is_bool else [tir.Add])
-        combine = self.draw(st.sampled_from(kinds))
+        combine = self.rng.choice(kinds)
         old = target[tuple(axes)]
         folded = [tir.floormod(a + vk, e) for a, e in zip(axes, self.shape)]
         update = tir.BufferStore(target, combine(old, self.value(target.dtype, folded, 2)), axes)
@@ -444,14 +457,14 @@ class _Writer:
         sources = [b for b in self.ready if b.dtype is target.dtype]
         parts = [b[(*loop_vars, ramp)] for b in sources[:2]]
         parts += [
-            tir.Broadcast(constants(self.draw, target.dtype), lanes) for _ in range(2 - len(parts))
+            tir.Broadcast(constant(self.rng, target.dtype), lanes) for _ in range(2 - len(parts))
         ]
         if target.dtype.is_bool:
-            value: Any = self.draw(st.sampled_from((tir.And, tir.Or)))(*parts)
+            value: Any = self.rng.choice((tir.And, tir.Or))(*parts)
         else:
             ops: tuple[Any, ...] = (tir.Add, tir.Sub, tir.Mul, tir.Min, tir.Max)
-            value = self.draw(st.sampled_from(ops))(*parts)
-        if self.draw(st.booleans()):
+            value = self.rng.choice(ops)(*parts)
+        if self.rng.random() < 0.5:
             value = tir.Shuffle((value,), tuple(reversed(range(lanes))))
         store = tir.BufferStore(target, value, (*loop_vars, ramp))
         body: Any = store
@@ -464,19 +477,19 @@ class _Writer:
         kinds = ["elementwise", "elementwise", "branched", "with_let", "counted", "reduction"]
         if isinstance(self.shape[-1], tir.IntImm) and self.numbers[-1] > 1:
             kinds = ["vectors", "vectors", *kinds]
-        kind = self.draw(st.sampled_from(kinds))
+        kind = self.rng.choice(kinds)
         self.notes.append(kind)
         return getattr(self, kind)(target)
 
     def program(self) -> Program:
-        inputs = [self.buffer("in") for _ in range(self.draw(st.integers(1, 2)))]
+        inputs = [self.buffer("in") for _ in range(self.rng.randint(1, 2))]
         self.ready = list(inputs)
         scalar = None
-        if self.draw(st.booleans()):
-            scalar = tir.Var("s", self.draw(st.sampled_from(self.dtypes)))
+        if self.rng.random() < 0.5:
+            scalar = tir.Var("s", self.rng.choice(self.dtypes))
             self.scalars.append(scalar)
-        temporaries = [self.buffer("tmp") for _ in range(self.draw(st.integers(0, 1)))]
-        outputs = [self.buffer("out") for _ in range(self.draw(st.integers(1, 2)))]
+        temporaries = [self.buffer("tmp") for _ in range(self.rng.randint(0, 1))]
+        outputs = [self.buffer("out") for _ in range(self.rng.randint(1, 2))]
         body = []
         for target in (*temporaries, *outputs):
             body.append(self.statement(target))
@@ -502,9 +515,8 @@ class _Writer:
         )
 
 
-@st.composite
-def programs(
-    draw: Any,
+def program(
+    rng: random.Random,
     dtypes: Sequence[DataType] = SCALARS,
     inexact: bool = True,
     lowered: bool = False,
@@ -515,5 +527,5 @@ def programs(
     inexact  whether functions such as exp may occur
     lowered  no blocks: allocations, loops and lets only
     """
-    some = draw(st.lists(st.sampled_from(list(dtypes)), min_size=1, max_size=3))
-    return _Writer(draw, some, inexact, lowered).program()
+    some = [rng.choice(list(dtypes)) for _ in range(rng.randint(1, 3))]
+    return _Writer(rng, some, inexact, lowered).program()

@@ -1,6 +1,6 @@
 """Random modules for the tests of graph passes: repeated and dead code, names for names, constants,
-tuples, branches, private functions that take and give more than is needed, local functions, and
-casts to new symbols.
+tuples, branches, private functions that take and give more than is needed, local functions, casts
+to new symbols, kernels, packed functions that write their result or keep what they are given.
 
 A program is text, so that a failing one can be read. All numbers are int64: results are exact.
 """
@@ -11,13 +11,14 @@ import random
 
 import numpy as np
 
+from relaxvm.ir import IntImm
+
 HEAD = """
 from relaxvm.script import ir as I, relax as R, tir as T
 
 @I.ir_module
 class Module:
 """
-SIZES = (3, 1, 0)
 BINARY = ("add", "subtract", "multiply", "maximum")
 
 
@@ -36,7 +37,20 @@ class Writer:
         self.vec = f'R.Tensor({self.dim}, "int64")'
         self.inner = f'R.Tensor({"(n,)" if self.symbolic else "(3,)"}, "int64")'
 
+    def kernel(self, name, inputs, value):
+        """A loop function over vectors of any size."""
+        handles, buffers = ["a", "b", "o"][-inputs - 1 :], ["A", "B", "O"][-inputs - 1 :]
+        self.line("@T.prim_func")
+        self.line(f"def {name}({', '.join(f'{h}: T.handle' for h in handles)}):")
+        self.line("n = T.int64()", 1)
+        for h, b in zip(handles, buffers):
+            self.line(f'{b} = T.match_buffer({h}, (n,), "int64")', 1)
+        self.line("for i in range(n):", 1)
+        self.line(f"O[i] = {value}", 2)
+
     def program(self):
+        self.kernel("k_sub", 2, "A[i] - B[i]")
+        self.kernel("k_neg", 1, "B[i] * T.int64(-1)")
         for i in range(self.rng.randint(0, 3)):
             self.private_function(f"p{i}")
         self.line("@R.function(pure=False)")
@@ -84,9 +98,9 @@ class Writer:
 
     def statements(self, scope, count, depth=0, flow=False, effects=False):
         for _ in range(count):
-            kinds = "bbbbbrrkktggu"
+            kinds = "bbbbbrrkktggunns"
             kinds += "" if flow else "icccllmd" if depth < 2 else "c"
-            kinds += "p" if effects else ""
+            kinds += "pq" if effects else ""
             getattr(self, f"write_{self.rng.choice(kinds)}")(scope, depth)
 
     # -- statements -------------------------------------------------------------------------------
@@ -135,6 +149,17 @@ class Writer:
         again = self.fresh()
         self.line(f"{again} = R.match_cast({name}, {self.inner})")
         s.vecs.append(again)
+
+    def write_n(self, s, depth):
+        name, inputs = self.rng.choice((("k_sub", 2), ("k_neg", 1)))
+        given = ", ".join(self.recent(s) for _ in range(inputs))
+        self.bind_vec(s, f"R.call_tir(Module.{name}, ({given},), {self.inner})")
+
+    def write_s(self, s, depth):
+        self.bind_vec(s, f'R.call_dps_packed("test.square", ({self.recent(s)},), {self.inner})')
+
+    def write_q(self, s, depth):
+        self.bind_vec(s, f'R.call_packed("test.keep", {self.recent(s)}, sinfo_args={self.inner})')
 
     def write_p(self, s, depth):
         self.line(f"R.print({self.recent(s)})")
@@ -245,8 +270,10 @@ def program(seed, size=12):
     return Writer(seed, size).program()
 
 
-def inputs(seed, size):
-    """Arguments for main; `size` elements each."""
+def inputs(seed, mod):
+    """Arguments for main; its size if that is constant, else any."""
     rng = np.random.default_rng(seed)
+    (dim,) = mod["main"].params[1].struct_info.dims
+    size = int(dim) if isinstance(dim, IntImm) else int(rng.choice((0, 1, 3, 3, 8)))
     c = np.array(bool(rng.integers(2)))
     return c, *rng.integers(-5, 5, (2, size))

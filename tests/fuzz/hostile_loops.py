@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
-
 HEAD = """@T.prim_func
 def main(a: T.handle, b: T.handle, o: T.handle, ii: T.handle):
     {symbol}
@@ -209,10 +207,3 @@ class Writer:
         self.put(1, f"for i in {rows}:")
         self.put(2, f"for j in {columns}:")
         self.block(3, "i", "j", False)
-
-
-def arrays_for(rows: int, columns: int, seed: int) -> list[np.ndarray]:
-    """Arguments: A, B, O and I."""
-    rng = np.random.default_rng(seed)
-    made = [rng.integers(-3, 4, (rows, columns)).astype("float32") for _ in range(3)]
-    return [*made, rng.integers(0, max(rows, 1), (rows,)).astype("int32")]

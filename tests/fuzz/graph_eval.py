@@ -170,8 +170,13 @@ class Evaluator:
             for o in outputs
         ]
         scalars = self.leaf(e.args[2], env) if len(e.args) > 2 else ()
-        interpret(self.mod[e.args[0]], *args, *made, *scalars, module=self.mod)
+        if isinstance(e.args[0], relax.ExternFunc):
+            self.functions[e.args[0].global_symbol](*args, *made)
+        else:
+            interpret(self.mod[e.args[0]], *args, *made, *scalars, module=self.mod)
         return tuple(made) if isinstance(info, relax.TupleStructInfo) else made[0]
+
+    _call_dps_packed = _call_tir
 
 
 def evaluate(mod, *args, name="main", functions=None):

@@ -1,0 +1,89 @@
+"""Random cases of every kind: a few in this process, many in children (see `fuzz.runner`)."""
+
+import random
+
+import pytest
+from schedule_helpers import KERNELS
+
+from fuzz import graphs, loops, runner
+from fuzz.schedule_steps import STEPS, random_schedule
+from relaxvm.tir.schedule import PRIMITIVES
+
+pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
+
+
+@pytest.mark.parametrize("kind", ["graphs", "loops"])
+def test_a_few_random_cases(kind):
+    counts = {"graphs": 16, "loops": 80}
+    answered = runner.run_here(kind, 1, counts[kind])
+    assert answered > counts[kind] // 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1000, 1001])
+@pytest.mark.parametrize("kind", runner.KINDS)
+def test_many_random_cases(kind, seed, tmp_path):
+    done = runner.session(kind, seed, seconds=45, out=tmp_path)
+    print(done)
+    for found in done.found:
+        pytest.fail(f"{done}\n{found.path.read_text()}")
+    assert done.refused < done.cases
+    assert done.grown_kib < runner.GROWTH_KIB
+
+
+@pytest.mark.parametrize("name", graphs.PASSES)
+def test_a_pass_alone_changes_nothing_but_the_form(name):
+    for number in range(4):
+        case = graphs.make(random.Random(f"{name} {number}"))
+        graphs.check({**case, "passes": [] if case["language"] else [name], "ways": []})
+
+
+def test_every_step_is_accepted_somewhere():
+    """The battery reaches each primitive: none of them is only ever refused."""
+    accepted, used = set(), set()
+    for seed in range(30_000, 30_200):
+        rng = loops.np.random.default_rng(seed)
+        fn = KERNELS[str(rng.choice(list(KERNELS)))]()
+        missing = [s for s in STEPS if s not in accepted]
+        if not missing:
+            break
+        sch, done = random_schedule(fn, rng, 3, tuple(missing))
+        accepted |= {d for d in done if not d.startswith("#")}
+        used |= {inst.name for inst in sch.trace.insts}
+    assert set(STEPS) - accepted == set()
+    # Those that some steps choose among are met later; what is never met is in no step.
+    for seed in range(31_000, 31_200):
+        if not set(PRIMITIVES) - used:
+            break
+        rng = loops.np.random.default_rng(seed)
+        steps = ("mark", "reindex_cache", "sampled_split", "transform_layout")
+        sch, _ = random_schedule(KERNELS["matmul"](), rng, 4, steps)
+        sch.get_output_blocks("root")
+        used |= {inst.name for inst in sch.trace.insts}
+    assert set(PRIMITIVES) - used == set()
+
+
+# -- the runner itself: `fuzz.broken` has cases that crash, hang and fail --------------------------
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    return runner.session("broken", 3, 24, 60, tmp_path_factory.mktemp("found"), case_seconds=2.0)
+
+
+def test_crashes_hangs_and_errors_are_all_found_and_the_session_goes_on(broken):
+    assert broken.cases == 24
+    kinds = {found.error.split(" ")[0]: found for found in broken.found}
+    assert set(kinds) == {"process", "hang", "ValueError", "MemoryError", "AssertionError"}
+    assert kinds["process"].error == "process ended with -6"
+
+
+def test_what_failed_is_minimised_and_written_as_a_program(broken):
+    for found in broken.found:
+        assert found.case["words"] == [found.case["words"][0]]
+        compile(found.path.read_text(), str(found.path), "exec")
+
+
+def test_a_case_is_the_same_in_every_process():
+    for kind in ("graphs", "loops"):
+        assert runner.case_of(kind, 5, 6) == runner.case_of(kind, 5, 6)
