@@ -111,7 +111,7 @@ def signature(error: BaseException) -> str:
     place = f"{type(error).__name__} in {pathlib.Path(ours[-1].filename).name}, {ours[-1].name}"
     if isinstance(error, AssertionError):
         first = str(error).strip().split("\n")[0]
-        place += ": " + re.sub(r"\d+", "#", first)[:80]
+        place += ": " + re.sub(r"\d+|'[^']*'", "#", first)[:80]
     return f"{place}; {signature(error.__cause__)}" if error.__cause__ else place
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import random
 import signal
 import sys
 import threading
@@ -10,14 +9,12 @@ import threading
 import msgpack
 import numpy as np
 import pytest
-from leak_check import growth, peak
-from random_bytecode import (
+from fuzz.random_bytecode import (
     compiled,
     machines,
-    outcome,
-    random_arguments,
     random_program,
 )
+from leak_check import growth, peak
 
 from relaxvm.base import DataType, LimitError, LoadError, VMTypeError, VMValueError
 from relaxvm.runtime import (
@@ -523,26 +520,8 @@ def test_a_damaged_list_of_compiled_functions_is_no_program():
         load(msgpack.packb(document))
 
 
-def compare(seed, functions, calls):
-    ex = random_program(seed, functions)
-    first, second = machines(ex)
-    for info in ex.vm_functions:
-        rng = random.Random(seed)
-        for _ in range(calls):
-            args = random_arguments(rng, info.params)
-            got, want = (outcome(vm[info.name], args) for vm in (first, second))
-            assert got == want, f"seed {seed}: {info.name}{args}\n{ex.as_text()}"
-    return first
-
-
 @pytest.mark.parametrize("seed", range(2))
-def test_random_bytecode_does_the_same_in_both_modes(seed):
-    vm = compare(seed, 12, 6)
+def test_most_random_bytecode_is_compiled(seed):
+    vm, _ = machines(random_program(seed, 12))
     modes = [vm.explain(name).mode for name in vm.function_names]
     assert modes.count("compiled") > len(modes) // 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1020))
-def test_much_random_bytecode_does_the_same_in_both_modes(seed):
-    compare(seed, 15, 8)

@@ -10,7 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from random_bytecode import compiled
+from fuzz.random_bytecode import compiled
 
 from relaxvm.base import DataType, VMValueError
 from relaxvm.runtime import ExecBuilder, TensorInfo, VirtualMachine

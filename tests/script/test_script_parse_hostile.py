@@ -3,105 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from relaxvm.base import ParseError
-from relaxvm.ir import BaseFunc, IRModule
 from relaxvm.script import from_source
-
-SEEDS = [
-    """
-@I.ir_module
-class Module:
-    I.module_attrs({"a": 1})
-
-    @T.prim_func
-    def mm(a: T.handle, B: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
-        T.func_attr({"tir.noalias": True})
-        n = T.int64()
-        A = T.match_buffer(a, (n, 8), "float32")
-        D = T.alloc_buffer((8, 8), "float32")
-        for i, j, k in T.grid(8, 8, 8):
-            with T.block("C"):
-                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
-                T.where(i < 7)
-                T.reads(A[vi, vk], B[vk, vj])
-                T.writes(C[vi, vj])
-                with T.init():
-                    C[vi, vj] = T.float32(0)
-                C[vi, vj] += A[vi, vk] * B[vk, vj]
-
-    @R.function
-    def main(x: R.Tensor(("n", 8), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(ndim=2):
-        n = T.int64()
-        with R.dataflow():
-            lv = R.call_tir(Module.mm, (x, x), out_sinfo=R.Tensor((n, 8), dtype="float32"))
-            gv = R.call_dps_packed("env.f", (lv,), R.Tensor((n, 8), "float32"))
-            R.output(gv)
-        if c:
-            y = R.match_cast(gv, R.Tensor((n, 8), "float32"))
-        else:
-            y = gv
-        return y
-""",
-    """
-@T.prim_func
-def f(A: T.Buffer((16,), "float32"), n: T.int32) -> T.int32:
-    p = T.allocate([16], "float32", "global")
-    B = T.Buffer((16,), "float32", data=p)
-    x: T.int32 = n * 2 + T.max(n, 3) // 2 % 5
-    assert x < 16, "small"
-    while A[0] < T.float32(3):
-        A[0] = T.exp(A[0]) + T.Select(n < 3, A[1], T.float32(2))
-    if n < 1 and not n == 3:
-        A[0:4] = T.Broadcast(T.float32(1), 4)
-    elif n > 2:
-        B[x] = sum([A[i] for i in range(3)])
-    else:
-        T.evaluate(T.call_extern("int32", "g", A.data))
-    return x
-""",
-]
-
-TOKENS = [
-    "(", ")", "[", "]", "{", "}", ":", ",", ".", "=", "+", "-", "*", "**", "//", "%", "<<", "@",
-    "not ", "if ", "for i in ", "lambda: ", "None", "True", "0", "-1", "1e400", "10**9", "''",
-    '"n"', "T", "R", "I", "T.int64()", "A", "x", "n", "cls", "T.block()", "T.grid(4)", "...", "\n",
-    "    ", "T.axis.spatial(4, 0)", "R.output", "R.Tensor", "\t", "é", "\0", "_", "__class__",
-    "range(10)", "str", "[1] * 10", "return ", "with ", "f'{n}'",
-]  # fmt: skip
-
-
-@st.composite
-def mutated(draw):
-    """A seed with a few characters, tokens or lines removed, doubled, swapped or put in."""
-    text = draw(st.sampled_from(SEEDS))
-    for _ in range(draw(st.integers(1, 4))):
-        if not text:
-            break
-        at = draw(st.integers(0, len(text) - 1))
-        kind = draw(st.integers(0, 5))
-        if kind == 0:
-            text = text[:at] + text[at + draw(st.integers(1, 12)) :]
-        elif kind == 1:
-            text = text[:at] + draw(st.sampled_from(TOKENS)) + text[at:]
-        elif kind == 2:
-            end = at + draw(st.integers(1, 12))
-            text = text[:at] + draw(st.sampled_from(TOKENS)) + text[end:]
-        elif kind == 3:
-            lines = text.split("\n")
-            i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
-            lines[i], lines[j] = lines[j], lines[i]
-            text = "\n".join(lines)
-        elif kind == 4:
-            lines = text.split("\n")
-            i = draw(st.integers(0, len(lines) - 1))
-            text = "\n".join(lines[:i] + lines[i + 1 :])
-        else:
-            other = draw(st.integers(0, len(text) - 1))
-            text = text[:at] + text[other : other + 30] + text[at:]
-    return text
 
 
 def outcome(text):
@@ -111,26 +15,6 @@ def outcome(text):
     except ParseError as error:
         str(error)
         return error
-
-
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(mutated())
-def test_mutated_scripts_give_ir_or_a_parse_error(text):
-    assert isinstance(outcome(text), (IRModule, BaseFunc, ParseError))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::SyntaxWarning")
-@settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(mutated())
-def test_many_mutated_scripts_give_ir_or_a_parse_error(text):
-    assert isinstance(outcome(text), (IRModule, BaseFunc, ParseError))
-
-
-def test_the_seeds_are_programs():
-    for seed in SEEDS:
-        assert isinstance(from_source(seed), (IRModule, BaseFunc))
 
 
 def refuse(expression, message):

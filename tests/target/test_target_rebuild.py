@@ -4,11 +4,6 @@ errors.
 
 from __future__ import annotations
 
-import pathlib
-import subprocess
-import sys
-import textwrap
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -385,40 +380,6 @@ def test_damaged_bytes_give_kernels_or_a_typed_error(data):
     for _ in range(data.draw(st.integers(1, 4))):
         bad[data.draw(st.integers(0, len(bad) - 1))] = data.draw(st.integers(0, 255))
     check_mutant(bytes(bad))
-
-
-CHILD = """
-    import random, sys
-    sys.path.insert(0, {here!r})
-    from test_target_rebuild import *
-    good = save_msgpack(IRModule({{"main": parse(SAMPLE)}}), spans=False)
-    rng = random.Random({seed})
-    made = 0
-    for _ in range({count}):
-        bad = bytearray(good)
-        for _ in range(rng.randint(1, 4)):
-            action, at = rng.randrange(3), rng.randrange(len(bad))
-            if action == 0:
-                bad[at] = rng.randrange(256)
-            elif action == 1:
-                bad[at] = (bad[at] + rng.choice((-1, 1))) % 256
-            else:
-                del bad[at : at + rng.randint(1, 8)]
-        made += check_mutant(bytes(bad))
-    print("survived", made)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_thousands_of_damaged_files_never_crash_the_process(seed):
-    here = str(pathlib.Path(__file__).parent)
-    code = textwrap.dedent(CHILD.format(here=here, seed=seed, count=2500))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=1500
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "survived" in done.stdout
 
 
 def test_the_portable_form_is_the_saved_module():

@@ -1,8 +1,14 @@
-"""Odd but legal script text, and nearly legal text: `program(rng)`, `mutated(rng, text)`."""
+"""Odd but legal script text, and nearly legal text: what is read prints as text that reads back
+equal, what is not gives a ParseError with its line.
+"""
 
 from __future__ import annotations
 
 import random
+
+from relaxvm.base import ParseError
+from relaxvm.ir import assert_structural_equal
+from relaxvm.script import from_source
 
 NAMES = [
     "x", "y", "é", "ñ_1", "Ω", "ſ", "名", "buffer",
@@ -134,9 +140,12 @@ def struct_info(rng: random.Random, symbol: str, depth: int = 2) -> str:
     return rng.choice(kinds)
 
 
-def graph_function(rng: random.Random, name: str, callee: str | None = None) -> str:
+def graph_function(
+    rng: random.Random, name: str, callee: str | None = None, in_module: bool = False
+) -> str:
     """A graph function with bindings, branches, casts, inner functions and remarks."""
-    n, x, p, y, z, g, c, t = some(rng, 8)
+    # A lone function that refers to itself prints as a member of a module.
+    n, x, p, y, z, g, c, t = [each for each in some(rng, 9) if each != name][:8]
     other = struct_info(rng, n)
     head = rng.choice(["@R.function", "@R.function(private=True)", "@R.function(pure=False)"])
     lines = [
@@ -150,6 +159,7 @@ def graph_function(rng: random.Random, name: str, callee: str | None = None) -> 
         lines.append(f"    {n} = T.int64()")
     results = [x, p]
     unary, binary = rng.choice(UNARY), rng.choice(BINARY)
+    plain = (f"'{n}k'", "4") if in_module else ("", "")
     body = [
         ([f"    {y} = {binary}({x}, {unary}({x}))"], y),
         ([f"    {y} = ({x}, {p}, ({x}, R.const({rng.choice(NUMBERS)})))"], y),
@@ -177,7 +187,8 @@ def graph_function(rng: random.Random, name: str, callee: str | None = None) -> 
         (
             [
                 "    @R.function",
-                f"    def {g}({t}: R.Tensor(('{n}k',), 'int8')):",
+                # Symbols of an inner function that a call gives back become two when read again.
+                f"    def {g}({t}: R.Tensor(('{n}k',), 'int8')):".replace(*plain),
                 f"        {y} = R.add({t}, {t})",
                 f"        return {rng.choice([t, y])}",
             ],
@@ -203,11 +214,13 @@ def module(rng: random.Random) -> str:
     lines = ["@I.ir_module", "class Mod:"]
     if rng.random() < 0.5:
         lines.append(f"    I.module_attrs({remarks(rng)})")
-    for name in names:
-        is_graph = rng.random() < 0.6
-        text = (
-            graph_function(rng, name, rng.choice(names)) if is_graph else loop_function(rng, name)
-        )
+    for k, name in enumerate(names):
+        # Results of functions that call each other are inferred finer from the printed text.
+        callee = rng.choice(names[:k]) if k else None
+        if rng.random() < 0.6:
+            text = graph_function(rng, name, callee, in_module=True)
+        else:
+            text = loop_function(rng, name)
         lines += [f"    {line}" for line in text.splitlines()]
     return "\n".join(lines) + "\n"
 
@@ -222,19 +235,112 @@ def program(rng: random.Random) -> str:
     return graph_function(rng, rng.choice(NAMES)) if kind == 1 else module(rng)
 
 
-TOKENS = [
+PIECES = [
     *NAMES, *NUMBERS, *REMARKS, "T", "R", "I", "(", ")", "[",
     "]", ",", ".", ":", "=", "**", "<<", "\n", "    ",
     "10 ** 40", "T.exp", "R.function", "I.ir_module",
     ".data", ".shape", ".__class__", "lambda: 1", "lambda i: ", "break", "continue", "R.Callable",
+    "(", ")", "[", "]", "{", "}", ":", ",", ".", "=", "+", "-", "*", "**", "//", "%", "<<", "@",
+    "not ", "if ", "for i in ", "lambda: ", "None", "True", "0", "-1", "1e400", "10**9", "''",
+    '"n"', "T", "R", "I", "T.int64()", "A", "x", "n", "cls", "T.block()", "T.grid(4)", "...", "\n",
+    "    ", "T.axis.spatial(4, 0)", "R.output", "R.Tensor", "\t", "é", "\0", "_", "__class__",
+    "range(10)", "str", "[1] * 10", "return ", "with ", "f'{n}'",
 ]  # fmt: skip
 
 
+SEEDS = [
+    """
+@I.ir_module
+class Module:
+    I.module_attrs({"a": 1})
+
+    @T.prim_func
+    def mm(a: T.handle, B: T.Buffer((8, 8), "float32"), C: T.Buffer((8, 8), "float32")):
+        T.func_attr({"tir.noalias": True})
+        n = T.int64()
+        A = T.match_buffer(a, (n, 8), "float32")
+        D = T.alloc_buffer((8, 8), "float32")
+        for i, j, k in T.grid(8, 8, 8):
+            with T.block("C"):
+                vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                T.where(i < 7)
+                T.reads(A[vi, vk], B[vk, vj])
+                T.writes(C[vi, vj])
+                with T.init():
+                    C[vi, vj] = T.float32(0)
+                C[vi, vj] += A[vi, vk] * B[vk, vj]
+
+    @R.function
+    def main(x: R.Tensor(("n", 8), "float32"), c: R.Tensor((), "bool")) -> R.Tensor(ndim=2):
+        n = T.int64()
+        with R.dataflow():
+            lv = R.call_tir(Module.mm, (x, x), out_sinfo=R.Tensor((n, 8), dtype="float32"))
+            gv = R.call_dps_packed("env.f", (lv,), R.Tensor((n, 8), "float32"))
+            R.output(gv)
+        if c:
+            y = R.match_cast(gv, R.Tensor((n, 8), "float32"))
+        else:
+            y = gv
+        return y
+""",
+    """
+@T.prim_func
+def f(A: T.Buffer((16,), "float32"), n: T.int32) -> T.int32:
+    p = T.allocate([16], "float32", "global")
+    B = T.Buffer((16,), "float32", data=p)
+    x: T.int32 = n * 2 + T.max(n, 3) // 2 % 5
+    assert x < 16, "small"
+    while A[0] < T.float32(3):
+        A[0] = T.exp(A[0]) + T.Select(n < 3, A[1], T.float32(2))
+    if n < 1 and not n == 3:
+        A[0:4] = T.Broadcast(T.float32(1), 4)
+    elif n > 2:
+        B[x] = sum([A[i] for i in range(3)])
+    else:
+        T.evaluate(T.call_extern("int32", "g", A.data))
+    return x
+""",
+]
+
+
 def mutated(rng: random.Random, text: str) -> str:
-    """`text` with a few pieces put in, replaced, doubled or taken out."""
-    for _ in range(rng.randint(1, 3)):
-        at = rng.randrange(len(text) + 1)
-        end = min(len(text), at + rng.choice([0, 0, 1, 5, 12]))
-        new = rng.choice([rng.choice(TOKENS), "", text[end : end + 30]])
-        text = text[:at] + new + text[end:]
+    """`text` with a few pieces or lines put in, replaced, doubled, swapped or taken out."""
+    for _ in range(rng.randint(1, 4)):
+        lines = text.split("\n")
+        i, j = (rng.randrange(len(lines)) for _ in range(2))
+        way = rng.randrange(8)
+        if way == 0:
+            lines[i], lines[j] = lines[j], lines[i]
+            text = "\n".join(lines)
+        elif way == 1:
+            text = "\n".join(lines[:i] + lines[i + 1 :])
+        else:
+            at, other = rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)
+            end = min(len(text), at + rng.choice([0, 0, 1, 5, 12]))
+            new = rng.choice([rng.choice(PIECES), rng.choice(PIECES), "", text[other : other + 30]])
+            text = text[:at] + new + text[end:]
     return text
+
+
+def make(rng: random.Random) -> dict:
+    text = rng.choice(SEEDS) if rng.random() < 0.2 else program(rng)
+    if rng.random() < 0.5:
+        text = mutated(rng, text)
+    return {"lines": text.split("\n")}
+
+
+def check(case: dict) -> bool:
+    text = "\n".join(case["lines"])
+    try:
+        made = from_source(text)
+    except ParseError as error:
+        if not (str(error) and error.lineno and error.offset):
+            raise AssertionError(f"no place: {error}") from error
+        return False
+    printed = made.script(show_meta=True)
+    try:
+        assert_structural_equal(from_source(printed), made)
+    except Exception as error:
+        error.add_note(f"printed:\n{printed}")
+        raise
+    return True
