@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from relaxvm import relax
+from relaxvm import relax, tir
 from relaxvm.base import DataType, DTypeError, PassError, RelaxvmError, StructInfoError
 from relaxvm.base.dtype import promote
 from relaxvm.ir import PassContext, assert_structural_equal
-from relaxvm.relax import TensorStructInfo, Tuple, Var
+from relaxvm.relax import TensorStructInfo, Tuple, Var, op
 from relaxvm.script import from_source
 
 VECTOR = TensorStructInfo((4,), "float32")
@@ -99,3 +99,31 @@ def test_infos_of_a_call_that_are_none_point_to_the_source():
     )
     with pytest.raises(RelaxvmError, match=r"sinfo_args=\(3,\)"):
         from_source(source)
+
+
+def _list_in_itself():
+    endless = []
+    endless.append(endless)
+    return endless
+
+
+X = Var("x", VECTOR)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: op.nn.global_max_pool2d(_list_in_itself()), "nested too deep, or holds itself"),
+        (lambda: op.strided_slice(X, [0], _list_in_itself(), [1]), "nested too deep"),
+        (lambda: op.strided_slice(X, dict, [0], [1]), "wanted a sequence of integers"),
+        (lambda: op.invoke_pure_closure(X, [X], sinfo_args=X), "sinfo_args: wanted struct info"),
+        (lambda: op.invoke_pure_closure(X, [X], sinfo_args=np.ones(3)), "wanted struct info"),
+        (lambda: op.clip(X, 0, 1, span=[]), "span: got list, no Span"),
+        (lambda: op.left_shift(tir.StringImm("s"), 1), "which is no number"),
+        (lambda: TensorStructInfo((4,), np.ones(3)), "dtype"),
+    ],
+    ids=range(8),
+)
+def test_wrong_arguments_of_operators_are_typed_errors(call, message):
+    with pytest.raises(RelaxvmError, match=message):
+        call()

@@ -595,7 +595,10 @@ def as_relax(value: Any) -> Any:
     if isinstance(value, str):
         return StringImm(value)
     if isinstance(value, (tuple, list)):
-        return Tuple(value)
+        try:
+            return Tuple(value)
+        except RecursionError:
+            raise StructInfoError("a list is nested too deep, or holds itself") from None
     if isinstance(value, NDArray) or hasattr(value, "__array_interface__"):
         return Constant(value)
     raise StructInfoError(f"wanted a relax expression, got {type(value).__name__}: {value!r}")

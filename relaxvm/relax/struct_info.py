@@ -185,7 +185,9 @@ class TensorStructInfo(StructInfo):
 
     @staticmethod
     def _normalise_(shape: Any, dtype: Any, vdevice: Any, ndim: Any) -> tuple[Any, Any, Any, int]:
-        dtype = _VOID if dtype is None or dtype == "" else as_dtype(dtype)
+        dtype = (
+            _VOID if dtype is None or (isinstance(dtype, str) and not dtype) else as_dtype(dtype)
+        )
         if dtype.lanes != 1:
             raise StructInfoError(f"Tensor: the dtype of an array is scalar, got {dtype}")
         ndim = _as_ndim(ndim)

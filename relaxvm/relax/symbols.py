@@ -49,7 +49,7 @@ __all__ = [
 
 def where(span: Span) -> str:
     """The place and source line of `span`, to end an error message with; empty if unknown."""
-    if span is UNKNOWN or span is None:
+    if span is UNKNOWN or not isinstance(span, Span):
         return ""
     pointer = span.pointer()
     return f"\n  at {span}" + (f"\n{pointer}" if pointer else "")
@@ -57,7 +57,7 @@ def where(span: Span) -> str:
 
 def source_place(span: Span) -> str:
     """The place and source line of `span` for a message of the program; empty if unknown."""
-    if span is UNKNOWN or span is None:
+    if span is UNKNOWN or not isinstance(span, Span):
         return ""
     text = span.source_line()
     return f"\n  at {span}" + (f": {text.strip()}" if text else "")

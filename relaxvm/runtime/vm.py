@@ -170,6 +170,8 @@ class VirtualMachine:
         found = self._functions.get(name) if isinstance(name, str) else None
         if found is None:
             names = list(self.function_names)
+            if not isinstance(name, str):
+                raise VMTypeError(f"wanted the name of a function, got {type(name).__name__}")
             raise VMValueError(
                 f"no function {name!r} in this program{nearest_names(name, names)}; "
                 f"it has: {', '.join(names) or 'none'}"

@@ -12,7 +12,7 @@ from relaxvm.tir.schedule import PRIMITIVES
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 
 
-COUNTS = {"graphs": 16, "loops": 80, "texts": 300, "files": 600}
+COUNTS = {"graphs": 8, "loops": 50, "texts": 300, "files": 400, "values": 800, "calls": 3}
 
 
 @pytest.mark.parametrize("kind", COUNTS)

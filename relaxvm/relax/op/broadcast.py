@@ -166,6 +166,8 @@ def check_number(value: Any, dtype: DataType, op_name: str) -> Any:
         raise StructInfoError(
             f"{op_name}: the float {value!r} beside {dtype}; astype the tensor first"
         )
+    if not dtype.is_int and not dtype.is_bool:
+        raise StructInfoError(f"{op_name}: the number {value!r} beside {dtype}, which is no number")
     if dtype.is_bool and not isinstance(value, bool):
         raise StructInfoError(f"{op_name}: the number {value!r} beside bool; write True or False")
     if not dtype.min_value <= int(value) <= dtype.max_value:

@@ -100,7 +100,7 @@ def as_scalars(values: Any) -> Any:
     values = plain_value(values)
     if isinstance(values, (int, PrimExpr, PrimValue)):
         values = (values,)
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+    if isinstance(values, (str, bytes, type)) or not hasattr(values, "__iter__"):
         raise StructInfoError(f"wanted a sequence of integers, got {values!r}")
     return Tuple(tuple(v if isinstance(v, Expr) else PrimValue(v) for v in values))
 

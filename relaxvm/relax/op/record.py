@@ -295,7 +295,10 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, StringImm):
         return value.value
     if isinstance(value, (list, tuple)):
-        return tuple(plain_value(v) for v in value)
+        try:
+            return tuple(plain_value(v) for v in value)
+        except RecursionError:
+            raise StructInfoError("a list is nested too deep, or holds itself") from None
     return value
 
 
@@ -423,9 +426,15 @@ def op(
             bound.apply_defaults()
             values, attrs = _split(record, bound.arguments)
             declared: Any = bound.arguments["sinfo_args"] if record.takes_sinfo else ()
-            if isinstance(declared, StructInfo):
-                declared = (declared,)
-            return Call(record, tuple(values), attrs, tuple(declared or ()), None, span)  # type: ignore[arg-type]
+            if isinstance(declared, StructInfo) or declared is None:
+                declared = () if declared is None else (declared,)
+            if not isinstance(declared, (tuple, list)):
+                raise StructInfoError(
+                    f"{record.short}: sinfo_args: wanted struct info, got {type(declared).__name__}"
+                )
+            if not isinstance(span, Span | None):
+                raise StructInfoError(f"{record.short}: span: got {type(span).__name__}, no Span")
+            return Call(record, tuple(values), attrs, tuple(declared), None, span)  # type: ignore[arg-type]
 
         build.op = record  # type: ignore[attr-defined]
         object.__setattr__(record, "function", build)
