@@ -8,6 +8,7 @@ may be called from many threads at once: all that a call changes lives in its ow
 from __future__ import annotations
 
 import os
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -170,10 +171,9 @@ class VirtualMachine:
         found = self._functions.get(name) if isinstance(name, str) else None
         if found is None:
             names = list(self.function_names)
-            if not isinstance(name, str):
-                raise VMTypeError(f"wanted the name of a function, got {type(name).__name__}")
+            shown = repr(name) if isinstance(name, str) else reprlib.repr(name)
             raise VMValueError(
-                f"no function {name!r} in this program{nearest_names(name, names)}; "
+                f"no function {shown} in this program{nearest_names(name, names)}; "
                 f"it has: {', '.join(names) or 'none'}"
             )
         return found
