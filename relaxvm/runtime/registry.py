@@ -91,8 +91,10 @@ def get_global_func(name: str, allow_missing: bool = False) -> Callable[..., Any
 
 def nearest_names(name: str, candidates: list[str] | None = None) -> str:
     """Text such as ``" (did you mean 'env.relu'?)"`` for an error message, or ``""``."""
+    if not isinstance(name, str):
+        return ""
     names = list_global_func_names() if candidates is None else candidates
-    close = difflib.get_close_matches(str(name)[:200], names, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(name[:200], names, n=3, cutoff=0.6)
     return f" (did you mean {', '.join(map(repr, close))}?)" if close else ""
 
 

@@ -435,6 +435,11 @@ def test_an_unknown_function_lists_those_that_exist():
         identity()["mian"]
     with pytest.raises(VMValueError, match="no function 3"):
         identity()[3]
+    deep = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(VMValueError, match=r"no function \[\[.*\.\.\."):
+        identity().explain(deep)
 
 
 @pytest.mark.parametrize(
