@@ -122,6 +122,7 @@ class Child:
         self.command = [sys.executable, "-m", "tests.fuzz", kind, "--child"]
         self.process: subprocess.Popen[bytes] | None = None
         self.errors: Any = None
+        self.answered = False
 
     def ask(self, case_seconds: float = CASE_SECONDS, **request: Any) -> Iterator[dict[str, Any]]:
         """The answers to a request, last of all ``{"end": ...}``. If the process ends or hangs
@@ -129,6 +130,7 @@ class Child:
         """
         if self.process is None:
             self.errors, pipe = tempfile.TemporaryFile(), subprocess.PIPE
+            self.answered = False
             self.process = subprocess.Popen(
                 self.command, stdin=pipe, stdout=pipe, stderr=self.errors, cwd=HERE
             )
@@ -140,7 +142,7 @@ class Child:
             ready, _, _ = select.select([process.stdout], [], [], min(2.0, case_seconds))
             chunk = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
             if chunk:
-                waited = time.monotonic()
+                waited, self.answered = time.monotonic(), True
                 *lines, buffered = (buffered + chunk).split(b"\n")
                 for line in lines:
                     answer = json.loads(line)
@@ -155,7 +157,8 @@ class Child:
                     if "end" in answer:
                         return
                 continue
-            hung = time.monotonic() - waited > case_seconds
+            # Until the first answer it starts, which is no case's fault.
+            hung = time.monotonic() - waited > (case_seconds if self.answered else CASE_SECONDS)
             if ready or hung or process.poll() is not None:
                 how = "hang" if hung else f"process ended with {process.wait()}"
                 self.errors.seek(0)

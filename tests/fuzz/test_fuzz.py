@@ -73,11 +73,11 @@ def test_every_step_is_accepted_somewhere():
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
-    return runner.session("broken", 3, 24, 60, tmp_path_factory.mktemp("found"), case_seconds=2.0)
+    return runner.session("broken", 3, 20, 120, tmp_path_factory.mktemp("found"), case_seconds=2.0)
 
 
 def test_crashes_hangs_and_errors_are_all_found_and_the_session_goes_on(broken):
-    assert broken.cases == 24
+    assert broken.cases == 20
     kinds = {found.error.split(" ")[0]: found for found in broken.found}
     assert set(kinds) == {"process", "hang", "ValueError", "MemoryError", "AssertionError"}
     assert kinds["process"].error == "process ended with -6"
