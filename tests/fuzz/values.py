@@ -107,7 +107,7 @@ def pool() -> dict[str, Any]:
         "te": te.placeholder((4, 4), "float32"), "axis": te.reduce_axis((0, 4)),
         "f32": _var((2, 4), "float32"), "f32n": _var((n, 4), "float32"), "i64": _var((4,), "int64"),
         "bool": _var((), "bool"), "f16": _var((2, 3, 4, 4), "float16"), "i8": _var((4, 4), "int8"),
-        "unknown": relax.Var("u", relax.TensorStructInfo(None, "float32", 2)),
+        "unknown": relax.Var("u", relax.TensorStructInfo(None, "float32", ndim=2)),
         "any": relax.Var("o", relax.ObjectStructInfo()),
         "shape_var": relax.Var("s", relax.ShapeStructInfo([n, 4])),
         "prim_var": relax.Var("p", relax.PrimStructInfo("int64")),
