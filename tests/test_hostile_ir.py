@@ -118,11 +118,12 @@ X = Var("x", VECTOR)
         (lambda: op.strided_slice(X, dict, [0], [1]), "wanted a sequence of integers"),
         (lambda: op.invoke_pure_closure(X, [X], sinfo_args=X), "sinfo_args: wanted struct info"),
         (lambda: op.invoke_pure_closure(X, [X], sinfo_args=np.ones(3)), "wanted struct info"),
+        (lambda: op.invoke_pure_closure(X, [X], sinfo_args=_list_in_itself()), "wanted struct"),
         (lambda: op.clip(X, 0, 1, span=[]), "span: got list, no Span"),
         (lambda: op.left_shift(tir.StringImm("s"), 1), "which is no number"),
         (lambda: TensorStructInfo((4,), np.ones(3)), "dtype"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_wrong_arguments_of_operators_are_typed_errors(call, message):
     with pytest.raises(RelaxvmError, match=message):

@@ -25,6 +25,7 @@ moment it exists; `Call` and `TupleGetItem` infer theirs.
 from __future__ import annotations
 
 import importlib
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -313,9 +314,8 @@ class Call(Expr):
         sinfo_args = tuple(sinfo_args or ())
         for info in sinfo_args:
             if not isinstance(info, StructInfo):
-                raise StructInfoError(
-                    f"sinfo_args: wanted struct info, got {type(info).__name__}: {info!r}"
-                )
+                shown = f"{type(info).__name__}: {reprlib.repr(info)}"
+                raise StructInfoError(f"sinfo_args: wanted struct info, got {shown}")
         if struct_info is None:
             struct_info = infer_call(op, args, attrs, sinfo_args, span)
         return op, args, attrs, sinfo_args, struct_info, span
