@@ -440,6 +440,15 @@ def test_many_spoiled_traces_are_refused():
     spoiled(600, 1)
 
 
+def test_a_layout_of_no_buffer_is_refused():
+    sch = Schedule(matmul())
+    sch.transform_layout("C", ("write", 0), lambda i, j: (j, i))
+    data = sch.trace.as_json()
+    data[0][-1][1]["buffer"] = []
+    with pytest.raises(ScheduleError, match="a buffer is given as"):
+        Trace.apply_json_to_schedule(data, Schedule(matmul()))
+
+
 def nested(depth):
     made = 2
     for _ in range(depth):

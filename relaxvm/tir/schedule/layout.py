@@ -77,7 +77,9 @@ class _IndexMapKind(Kind):
         """The dtypes of the indices: of a buffer, or of the axes of a block."""
         block = host.resolve_block(given["block"], what)
         if "buffer" in given:
-            _, buffer = buffer_of(host.state_now(), block, given["buffer"])
+            _, buffer = buffer_of(
+                host.state_now(), block, BUFFER.resolve(host, given["buffer"], what)
+            )
             return [e.dtype for e in buffer.shape]
         return [a.var.dtype for a in block.iter_vars]
 
@@ -105,7 +107,9 @@ class _PadKind(_IndexMapKind):
         dtype = getattr(value, "dtype", None)
         if dtype is not None:
             block = host.resolve_block(given["block"], what)
-            _, buffer = buffer_of(host.state_now(), block, given["buffer"])
+            _, buffer = buffer_of(
+                host.state_now(), block, BUFFER.resolve(host, given["buffer"], what)
+            )
             if str(dtype) != str(buffer.dtype):
                 raise ScheduleError(
                     f"{what}: {buffer.name} is {buffer.dtype}, the value is a {dtype}"
