@@ -41,6 +41,8 @@ class Op(Node):
     _type_key: ClassVar[str] = "ir.Op"
 
     def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TIRError(f"an operation has a name, got {type(name).__name__}")
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "_more", {})
         if Op._table.setdefault(name, self) is not self:
@@ -51,6 +53,8 @@ class Op(Node):
         """The operation of that name, as in ``Op.get("tir.exp")``. Raises TIRError if there is
         none.
         """
+        if not isinstance(name, str):
+            raise TIRError(f"an operation has a name, got {type(name).__name__}")
         found = Op._table.get(name)
         if found is None and name.startswith("relax."):
             # The room above that has them, if nobody needed it yet.

@@ -16,7 +16,13 @@ COUNTS = {"graphs": 8, "loops": 50, "texts": 300, "files": 400, "values": 800, "
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_a_few_random_cases(kind):
+def test_a_few_random_cases(kind, tmp_path):
+    if kind == "values":
+        # They register operators and functions, which other tests in this process would meet.
+        done = runner.session(kind, 1, COUNTS[kind], 300, tmp_path)
+        assert not done.found
+        assert done.cases - done.refused > COUNTS[kind] // 10
+        return
     answered = runner.run_here(kind, 1, COUNTS[kind])
     assert answered > COUNTS[kind] // 10
 
