@@ -426,13 +426,15 @@ def op(
             bound.apply_defaults()
             values, attrs = _split(record, bound.arguments)
             declared: Any = bound.arguments["sinfo_args"] if record.takes_sinfo else ()
-            if isinstance(declared, StructInfo) or declared is None:
-                declared = () if declared is None else (declared,)
+            if declared is None:
+                declared = ()
+            elif isinstance(declared, StructInfo):
+                declared = (declared,)
             if not isinstance(declared, (tuple, list)):
                 raise StructInfoError(
                     f"{record.short}: sinfo_args: wanted struct info, got {type(declared).__name__}"
                 )
-            if not isinstance(span, Span | None):
+            if span is not None and not isinstance(span, Span):
                 raise StructInfoError(f"{record.short}: span: got {type(span).__name__}, no Span")
             return Call(record, tuple(values), attrs, tuple(declared), None, span)  # type: ignore[arg-type]
 
