@@ -1,0 +1,218 @@
+"""What makes the house heavy, counted from its source: numbers that may only fall.
+
+`python -m tests.test_counters` prints them.
+"""
+
+import ast
+import collections
+import functools
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+PACKAGE = ROOT / "relaxvm"
+# Lower a limit when the count has fallen; a change that raises one is made otherwise.
+LIMITS = {
+    "lines of the package": 120_600,
+    "lines of relax/op": 19_130,
+    "lines of __all__": 3_320,
+    "type: ignore": 498,
+    "modules that mypy excuses": 9,
+    "explicit stacks": 172,
+    "imports past another room's face": 578,
+    "imports of another module's private name": 11,
+    "attributes fetched by a made-up name": 6,
+    ".kind compared with text": 261,
+    "dims is None in relax/op": 86,
+    "require_equal outside the mechanism": 35,
+    "operator faces set on a frozen record": 8,
+    "lists that name tanh": 12,
+}
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Path below the package -> its syntax tree."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+@functools.cache
+def texts() -> dict[str, str]:
+    """Path below the package -> its text."""
+    return {
+        path.relative_to(PACKAGE).as_posix(): path.read_text()
+        for path in sorted([*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")])
+    }
+
+
+def room_of(path: str) -> str:
+    return path.split("/")[0] if "/" in path else ""
+
+
+def lines_by_room() -> dict[str, int]:
+    counts: collections.Counter[str] = collections.Counter()
+    for path, text in texts().items():
+        counts[room_of(path) or "top level"] += text.count("\n")
+    return dict(counts)
+
+
+def _spans(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def _lines_of_all() -> int:
+    total = 0
+    for tree in trees().values():
+        for node in ast.walk(tree):
+            targets = (
+                node.targets
+                if isinstance(node, ast.Assign)
+                else [node.target]
+                if isinstance(node, (ast.AnnAssign, ast.AugAssign))
+                else []
+            )
+            if any(isinstance(t, ast.Name) and t.id == "__all__" for t in targets):
+                total += _spans(node)
+    return total
+
+
+def _is_stack_loop(node: ast.AST) -> bool:
+    """`while stack: ... stack.pop() ...`: a walk driven by hand."""
+    if not isinstance(node, ast.While) or not isinstance(node.test, ast.Name):
+        return False
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("pop", "popleft")
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == node.test.id
+        for call in ast.walk(node)
+    )
+
+
+def _imports():
+    """(path, absolute module, imported name) of every `from … import` in the package."""
+    for path, tree in trees().items():
+        package = ["relaxvm", *path.split("/")[:-1]]
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                base = package[: len(package) - node.level + 1] if node.level else []
+                module = [*base, *(node.module.split(".") if node.module else [])]
+                for alias in node.names:
+                    yield path, module, alias.name
+
+
+def _deep_imports() -> int:
+    modules = {
+        (path, tuple(module))
+        for path, module, _ in _imports()
+        if module[0] == "relaxvm"
+        and len(module) > 2
+        and room_of(path) not in ("", module[1])
+        and (PACKAGE / module[1]).is_dir()
+    }
+    return len(modules)
+
+
+def _private_imports() -> int:
+    return sum(
+        name.startswith("_") and not name.startswith("__") and module[0] == "relaxvm"
+        for path, module, name in _imports()
+        if not (PACKAGE / "/".join(module[1:]) / f"{name}.py").exists()
+    )
+
+
+def _made_up_names() -> int:
+    return sum(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "getattr"
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.JoinedStr)
+        for tree in trees().values()
+        for node in ast.walk(tree)
+    )
+
+
+def _kinds_as_text() -> int:
+    return sum(
+        isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Attribute)
+        and node.left.attr == "kind"
+        and any(
+            isinstance(side, ast.Constant) and isinstance(side.value, str)
+            for comparator in node.comparators
+            for side in ast.walk(comparator)
+        )
+        for tree in trees().values()
+        for node in ast.walk(tree)
+    )
+
+
+def _in_operators(text: str, *but: str) -> int:
+    return sum(
+        body.count(text)
+        for path, body in texts().items()
+        if path.startswith("relax/op/") and path not in but
+    )
+
+
+def _lists_of_tanh() -> int:
+    return sum(
+        line.strip() in ("tanh,", '"tanh",')
+        for path, body in texts().items()
+        if path.endswith(".py")
+        for line in body.splitlines()
+    )
+
+
+def _excused_modules() -> int:
+    text = (ROOT / "pyproject.toml").read_text()
+    lists = re.findall(r"ignore_errors = true\nmodule = \[(.*?)\]", text, re.DOTALL)
+    return sum(entry.count('"relaxvm') for entry in lists)
+
+
+COUNTERS = {
+    "lines of the package": lambda: sum(lines_by_room().values()),
+    "lines of relax/op": lambda: _in_operators("\n"),
+    "lines of __all__": _lines_of_all,
+    "type: ignore": lambda: sum(text.count("type: ignore") for text in texts().values()),
+    "modules that mypy excuses": _excused_modules,
+    "explicit stacks": lambda: sum(
+        _is_stack_loop(node) for tree in trees().values() for node in ast.walk(tree)
+    ),
+    "imports past another room's face": _deep_imports,
+    "imports of another module's private name": _private_imports,
+    "attributes fetched by a made-up name": _made_up_names,
+    ".kind compared with text": _kinds_as_text,
+    "dims is None in relax/op": lambda: _in_operators("dims is None"),
+    "require_equal outside the mechanism": lambda: _in_operators(
+        "require_equal(", "relax/op/record.py", "relax/op/infer.py"
+    ),
+    "operator faces set on a frozen record": lambda: _in_operators(
+        "object.__setattr__(", "relax/op/record.py"
+    ),
+    "lists that name tanh": _lists_of_tanh,
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_counter_of_the_house_only_falls(name):
+    count = COUNTERS[name]()
+    assert count <= LIMITS[name], f"{name}: {count:,}, and the limit is {LIMITS[name]:,}"
+
+
+def test_every_counter_has_a_limit():
+    assert COUNTERS.keys() == LIMITS.keys()
+
+
+if __name__ == "__main__":
+    for name, count in COUNTERS.items():
+        print(f"{count():>8,}  {name} (at most {LIMITS[name]:,})")
+    for room, lines in sorted(lines_by_room().items(), key=lambda item: -item[1]):
+        print(f"{lines:>8,}  lines of {room}")
