@@ -18,6 +18,9 @@ from .dtype import (
     promote,
     to_numpy_dtype,
 )
+from .dtype import (
+    DTypeLike as DTypeLike,
+)
 from .errors import (
     BuilderError,
     CodegenError,

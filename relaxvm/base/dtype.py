@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import functools
 import re
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,9 @@ __all__ = [
     "promote",
     "to_numpy_dtype",
 ]
+
+DTypeLike: TypeAlias = "str | type | np.dtype[Any]"
+"""What `dtype` takes."""
 
 _PATTERN = re.compile(r"(int|uint|float|bfloat)(\d+)(?:x(\d+))?")
 _FLOAT8 = re.compile(r"(float8_e\d\w*?)(?:x(\d+))?")

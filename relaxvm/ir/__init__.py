@@ -62,6 +62,9 @@ from .expr import (
     cast,
     const,
 )
+from .expr import (
+    ScalarLike as ScalarLike,
+)
 from .leaf import LeafCodec, register_leaf
 from .module import BaseFunc, DummyGlobalInfo, GlobalInfo, GlobalVar, IRModule, VDevice, print_ir
 from .node import Map, Node, children, make_node, map_children, node, node_types, type_key

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from ..base import (
 )
 from .node import Node, derive, derived, node
 from .op import Intrinsic, Op, intrinsic, intrinsic_dtype
+
+if TYPE_CHECKING:
+    from ..base import DTypeLike
 
 # TVM's `tir.expr` and `ir.expr` have these too.
 __getattr__ = submodules(__name__, {"relaxvm.ir.module": "GlobalVar", "relaxvm.te": "ProducerLoad"})
@@ -91,6 +94,9 @@ __all__ = [
     "const",
     "wrap_int",
 ]
+
+ScalarLike: TypeAlias = "PrimExpr | float"
+"""What `as_expr` takes."""
 
 # A greatest value written with eight digits, such as 3.4028235e38, may be a little above it.
 _NEARLY = 1 + 1e-7
@@ -335,6 +341,10 @@ class IntImm(PrimExpr):
     dtype: DataType
     value: int
 
+    if TYPE_CHECKING:
+
+        def __init__(self, dtype: DTypeLike, value: int) -> None: ...
+
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, int]:
         if type(dtype) is DataType and type(value) is int:
@@ -374,6 +384,10 @@ class FloatImm(PrimExpr):
 
     dtype: DataType
     value: float
+
+    if TYPE_CHECKING:
+
+        def __init__(self, dtype: DTypeLike, value: float) -> None: ...
 
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, float]:
@@ -433,6 +447,15 @@ class Var(PrimExpr):
     name: str
     dtype: DataType = INT32
     type_annotation: PrimType | PointerType | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            name: str,
+            dtype: DTypeLike | Type = ...,
+            type_annotation: PrimType | PointerType | None = ...,
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(name: Any, dtype: Any, type_annotation: Any) -> tuple[str, DataType, Any]:

@@ -26,8 +26,10 @@ from __future__ import annotations
 
 import importlib
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from ..base import (
     UNKNOWN,
@@ -59,6 +61,7 @@ from .derive import (
     tir_vars_in_struct_info,
 )
 from .struct_info import (
+    INFERRED,
     Expr,
     FuncStructInfo,
     ObjectStructInfo,
@@ -98,6 +101,13 @@ __all__ = [
     "is_leaf",
     "joined_branches",
 ]
+
+
+if TYPE_CHECKING:
+    from ..ir import ScalarLike
+
+ExprLike: TypeAlias = "Node | float | str | NDArray | np.ndarray[Any, Any] | Sequence[ExprLike]"
+"""What `as_relax` takes."""
 
 
 @node
@@ -146,7 +156,7 @@ class Constant(Expr):
     """A constant array."""
 
     data: Any
-    struct_info: StructInfo = None  # type: ignore[assignment]
+    struct_info: StructInfo = INFERRED
     span: Span = UNKNOWN
 
     @staticmethod
@@ -164,6 +174,10 @@ class PrimValue(Expr):
 
     value: PrimExpr
     span: Span = UNKNOWN
+
+    if TYPE_CHECKING:
+
+        def __init__(self, value: ScalarLike, span: Span = ...) -> None: ...
 
     @staticmethod
     def _normalise_(value: Any, span: Any) -> tuple[Any, ...]:
@@ -228,6 +242,10 @@ class Tuple(Expr):
     fields: tuple[Expr, ...]
     span: Span = UNKNOWN
 
+    if TYPE_CHECKING:
+
+        def __init__(self, fields: Iterable[ExprLike], span: Span = ...) -> None: ...
+
     @staticmethod
     def _normalise_(fields: Any, span: Any) -> tuple[Any, ...]:
         return tuple(as_relax(f) for f in fields), span
@@ -266,7 +284,7 @@ class TupleGetItem(Expr):
 
     tuple_value: Expr
     index: int
-    struct_info: StructInfo = None  # type: ignore[assignment]
+    struct_info: StructInfo = INFERRED
     span: Span = UNKNOWN
 
     @staticmethod
@@ -300,8 +318,20 @@ class Call(Expr):
     args: tuple[Expr, ...]
     attrs: Map = Map()
     sinfo_args: tuple[StructInfo, ...] = ()
-    struct_info: StructInfo = None  # type: ignore[assignment]
+    struct_info: StructInfo = INFERRED
     span: Span = UNKNOWN
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            op: Node | str,
+            args: Iterable[ExprLike],
+            attrs: Mapping[str, Any] | None = None,
+            sinfo_args: Iterable[StructInfo] | None = (),
+            struct_info: StructInfo | None = None,
+            span: Span = ...,
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(
@@ -390,6 +420,10 @@ class BindingBlock(Node):
     bindings: tuple[Binding, ...]
     span: Span = UNKNOWN
 
+    if TYPE_CHECKING:
+
+        def __init__(self, bindings: Iterable[Binding], span: Span = ...) -> None: ...
+
     @staticmethod
     def _normalise_(bindings: Any, span: Any) -> tuple[Any, ...]:
         bindings = tuple(bindings)
@@ -414,6 +448,12 @@ class SeqExpr(Expr):
     body: Expr
     span: Span = UNKNOWN
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, blocks: Iterable[BindingBlock], body: ExprLike, span: Span = ...
+        ) -> None: ...
+
     @staticmethod
     def _normalise_(blocks: Any, body: Any, span: Any) -> tuple[Any, ...]:
         blocks = tuple(blocks)
@@ -435,7 +475,7 @@ class If(Expr):
     cond: Expr
     true_branch: SeqExpr
     false_branch: SeqExpr
-    struct_info: StructInfo = None  # type: ignore[assignment]
+    struct_info: StructInfo = INFERRED
     span: Span = UNKNOWN
 
     @staticmethod
@@ -516,12 +556,24 @@ class Function(BaseFunc, Expr):
 
     params: tuple[Var, ...]
     body: SeqExpr
-    ret_struct_info: StructInfo = None  # type: ignore[assignment]
+    ret_struct_info: StructInfo = INFERRED
     is_pure: bool = True
     attrs: Map = Map()
     span: Span = UNKNOWN
     _defs_ = ("params",)
     _order_ = ("params", "ret_struct_info", "is_pure", "attrs", "body")
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            params: Iterable[Var],
+            body: ExprLike,
+            ret_struct_info: StructInfo | None = None,
+            is_pure: bool = True,
+            attrs: Mapping[str, Any] | None = None,
+            span: Span = ...,
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(

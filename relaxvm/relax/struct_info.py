@@ -14,7 +14,7 @@ identical.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..base import DataType, Deferred, StructInfoError, TIRError
@@ -26,6 +26,8 @@ from ..ir.node import Node, derive, derived, node
 from .operators import Operators
 
 if TYPE_CHECKING:
+    from ..base import DTypeLike
+    from ..ir import ScalarLike
     from . import derive as derivation
     from . import static_type
 else:
@@ -48,6 +50,8 @@ __all__ = [
 ]
 
 _VOID = as_dtype("void")
+INFERRED: Any = None
+"""What a field is given whose value the constructor finds itself."""
 MAX_NESTING = 100
 """How deep tuples and signatures may nest, so that the rules over struct info may recurse."""
 
@@ -134,8 +138,14 @@ class PrimStructInfo(StructInfo):
     all understood.
     """
 
-    dtype: DataType = None  # type: ignore[assignment]
+    dtype: DataType = INFERRED
     value: PrimExpr | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, dtype: DTypeLike | PrimExpr | None = None, value: ScalarLike | None = None
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, PrimExpr | None]:
@@ -157,6 +167,10 @@ class ShapeStructInfo(StructInfo):
 
     values: tuple[PrimExpr, ...] | None = None
     ndim: int = -1
+
+    if TYPE_CHECKING:
+
+        def __init__(self, values: Iterable[ScalarLike] | None = None, ndim: int = -1) -> None: ...
 
     @staticmethod
     def _normalise_(values: Any, ndim: Any) -> tuple[Any, int]:
@@ -182,6 +196,16 @@ class TensorStructInfo(StructInfo):
     dtype: DataType = as_dtype("float32")
     vdevice: VDevice | None = None
     ndim: int = -1
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            shape: Expr | Iterable[ScalarLike] | None = None,
+            dtype: DTypeLike | None = ...,
+            vdevice: VDevice | str | None = None,
+            ndim: int = -1,
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(shape: Any, dtype: Any, vdevice: Any, ndim: Any) -> tuple[Any, Any, Any, int]:
@@ -236,6 +260,10 @@ class TupleStructInfo(StructInfo):
     fields: tuple[StructInfo, ...]
     nesting: int = derived()
 
+    if TYPE_CHECKING:
+
+        def __init__(self, fields: Iterable[StructInfo]) -> None: ...
+
     @staticmethod
     def _normalise_(fields: Any) -> tuple[tuple[StructInfo, ...]]:
         fields = tuple(fields)
@@ -266,6 +294,12 @@ class FuncStructInfo(StructInfo):
     purity: bool = True
     nesting: int = derived()
     _defs_ = ("params",)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, params: Iterable[StructInfo] | None, ret: StructInfo = ..., purity: bool = True
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(params: Any, ret: Any, purity: Any) -> tuple[Any, StructInfo, bool]:
@@ -322,6 +356,10 @@ class ShapeExpr(Expr):
 
     values: tuple[PrimExpr, ...]
     open: bool = derived()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, values: Iterable[ScalarLike]) -> None: ...
 
     @staticmethod
     def _normalise_(values: Any) -> tuple[tuple[PrimExpr, ...]]:
