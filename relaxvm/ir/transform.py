@@ -198,35 +198,54 @@ def _registered(name: str) -> Pass:
 # -- decorators ------------------------------------------------------------------------------------
 
 
-def _decorator(
-    level: str,
-    fixed: int,
-    method: str,
-    lift: Callable[[Callable[..., Any]], Callable[..., IRModule]],
-    target: Any,
-    opt_level: int | None,
-    name: str | None,
-    required: Sequence[str],
-    traceable: bool,
-    numerics: str,
-) -> Any:
-    if opt_level is None:
-        raise PassError(f"{level}_pass needs opt_level=")
+class PassDecorator:
+    """Makes a pass of a function, or of a class that has the method `method`.
 
-    def make(f: Any) -> Any:
-        info = PassInfo(opt_level, name or f.__name__, required, traceable, numerics)
-        if inspect.isclass(f):
-            return _pass_class(f, info, method, lift)
-        if not callable(f):
-            raise PassError(f"{level}_pass decorates a function or a class, got {f!r}")
-        parameters = dict(list(inspect.signature(f).parameters.items())[fixed:])
-        made = Pass(info, lift(f), parameters, doc=f.__doc__)
-        made.__module__ = f.__module__
-        if "<locals>" not in f.__qualname__:
-            _PASSES.setdefault(info.name, made)
-        return made
+    name     under which the decorator is known
+    subject  parameters that stand before the options: of a module pass ``mod, ctx``
+    lift     makes a function of modules of such a function
+    """
 
-    return make(target) if target is not None else make
+    def __init__(
+        self,
+        name: str,
+        subject: int,
+        method: str,
+        lift: Callable[[Callable[..., Any]], Callable[..., IRModule]],
+        doc: str,
+    ) -> None:
+        self.__name__, self.__doc__ = name, doc
+        self._subject, self._method, self._lift = subject, method, lift
+
+    def __call__(
+        self,
+        pass_func: Callable[..., Any] | None = None,
+        opt_level: int | None = None,
+        name: str | None = None,
+        required: Sequence[str] = (),
+        traceable: bool = False,
+        numerics: str = "exact",
+    ) -> Callable[[Callable[..., Any]], Pass]:
+        """The pass made of `pass_func`, or, without it, what makes one of what it decorates."""
+        if opt_level is None:
+            raise PassError(f"{self.__name__} needs opt_level=")
+
+        def make(f: Any) -> Any:
+            info = PassInfo(opt_level, name or f.__name__, required, traceable, numerics)
+            if inspect.isclass(f):
+                return _pass_class(f, info, self._method, self._lift)
+            if not callable(f):
+                raise PassError(f"{self.__name__} decorates a function or a class, got {f!r}")
+            parameters = dict(list(inspect.signature(f).parameters.items())[self._subject :])
+            result = Pass(info, self._lift(f), parameters, doc=f.__doc__)
+            result.__module__ = f.__module__
+            if "<locals>" not in f.__qualname__:
+                _PASSES.setdefault(info.name, result)
+            return result
+
+        if pass_func is not None:
+            return make(pass_func)
+        return make
 
 
 def _pass_class(cls: type, info: PassInfo, method: str, lift: Any) -> type:
@@ -292,8 +311,8 @@ def _lift_blocks(f: Callable[..., Any]) -> Callable[..., IRModule]:
     def on_function(fn: BaseFunc, mod: IRModule, ctx: PassContext, **options: Any) -> BaseFunc:
         def on_node(n: Node) -> Node | None:
             if type(n)._type_key == _BLOCK:
-                made: Node = f(n, mod, ctx, **options)
-                return made
+                block: Node = f(n, mod, ctx, **options)
+                return block
             return None
 
         return rebuild(fn, on_node)
@@ -301,104 +320,40 @@ def _lift_blocks(f: Callable[..., Any]) -> Callable[..., IRModule]:
     return _lift_functions(_RELAX)(on_function)
 
 
-def module_pass(
-    pass_func: Any = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] = (),
-    traceable: bool = False,
-    numerics: str = "exact",
-) -> Any:
-    """Make a pass of ``f(mod, ctx, options...)`` or of a class with `transform_module`."""
-    return _decorator(
-        "module",
-        2,
-        "transform_module",
-        _lift_module,
-        pass_func,
-        opt_level,
-        name,
-        required,
-        traceable,
-        numerics,
-    )
-
-
-def function_pass(
-    pass_func: Any = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] = (),
-    traceable: bool = False,
-    numerics: str = "exact",
-) -> Any:
-    """Make a pass over graph functions of ``f(fn, mod, ctx, options...) -> Function`` (None
-    removes the function)
-    or of a class with `transform_function`."""
-    lift = _lift_functions(_RELAX)
-    return _decorator(
-        "function",
-        3,
-        "transform_function",
-        lift,
-        pass_func,
-        opt_level,
-        name,
-        required,
-        traceable,
-        numerics,
-    )
-
-
-def dataflowblock_pass(
-    pass_func: Any = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] = (),
-    traceable: bool = False,
-    numerics: str = "exact",
-) -> Any:
-    """Make a pass over dataflow blocks of ``f(block, mod, ctx, options...) -> DataflowBlock`` or
-    of a class with
-    `transform_dataflowblock`."""
-    return _decorator(
-        "dataflowblock",
-        3,
-        "transform_dataflowblock",
-        _lift_blocks,
-        pass_func,
-        opt_level,
-        name,
-        required,
-        traceable,
-        numerics,
-    )
-
-
-def prim_func_pass(
-    pass_func: Any = None,
-    opt_level: int | None = None,
-    name: str | None = None,
-    required: Sequence[str] = (),
-    traceable: bool = False,
-    numerics: str = "exact",
-) -> Any:
+module_pass = PassDecorator(
+    "module_pass",
+    2,
+    "transform_module",
+    _lift_module,
+    "Make a pass of ``f(mod, ctx, options...)`` or of a class with `transform_module`.",
+)
+function_pass = PassDecorator(
+    "function_pass",
+    3,
+    "transform_function",
+    _lift_functions(_RELAX),
+    """Make a pass over graph functions of ``f(fn, mod, ctx, options...) -> Function`` (None removes
+    the function) or of a class with `transform_function`.
+    """,
+)
+dataflowblock_pass = PassDecorator(
+    "dataflowblock_pass",
+    3,
+    "transform_dataflowblock",
+    _lift_blocks,
+    """Make a pass over dataflow blocks of ``f(block, mod, ctx, options...) -> DataflowBlock`` or of
+    a class with `transform_dataflowblock`.
+    """,
+)
+prim_func_pass = PassDecorator(
+    "prim_func_pass",
+    3,
+    "transform_function",
+    _lift_functions(_TIR),
     """Make a pass over loop functions of ``f(fn, mod, ctx, options...) -> PrimFunc`` (None removes
-    the function)
-    or of a class with `transform_function`."""
-    lift = _lift_functions(_TIR)
-    return _decorator(
-        "prim_func",
-        3,
-        "transform_function",
-        lift,
-        pass_func,
-        opt_level,
-        name,
-        required,
-        traceable,
-        numerics,
-    )
+    the function) or of a class with `transform_function`.
+    """,
+)
 
 
 # -- passes that any program may want --------------------------------------------------------------
