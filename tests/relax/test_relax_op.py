@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal, NewType, TypeVar
+
 import numpy as np
 import pytest
 from op_table import check_errors
@@ -319,7 +321,7 @@ def test_decorated_operator_converts_arguments_and_attributes(scaled):
     assert call.attrs == {"factor": 2.0, "axes": (0, 1), "dtype": "int8", "keep": False}
     assert type(call.attrs["factor"]) is float
     assert scaled(x).args == (x,)
-    assert [p.kind for p in scaled.op.params] == ["arg", "arg", "attr", "attr", "attr", "attr"]
+    assert [p.form is None for p in scaled.op.params] == [False, False, True, True, True, True]
     assert scaled.__doc__ == "A test operator."
 
 
@@ -335,6 +337,55 @@ def test_decorated_operator_converts_arguments_and_attributes(scaled):
 def test_wrong_attributes_are_named(scaled, attrs, message):
     with pytest.raises(StructInfoError, match=message):
         scaled(x, **attrs)
+
+
+Value = relax.Expr
+Sized = TypeVar("Sized", bound=relax.Expr)
+Axis = NewType("Axis", int)
+Factor = Annotated[float, "of what is left"]
+Mode = Literal["left", "right"]
+
+
+def test_what_a_parameter_is_follows_from_its_type_and_not_from_its_words(monkeypatch):
+    monkeypatch.setattr(Op, "_table", dict(Op._table))
+
+    @R.op("test.spelled", numpy=None, lower=R.missing("a test"))
+    def spelled(
+        x: Value,
+        like: Sized | None = None,
+        axis: Axis = 0,
+        factor: Factor = 1.0,
+        mode: Mode = "left",
+    ) -> relax.StructInfo:
+        return x.struct_info
+
+    call = spelled(x, x, axis=np.int64(1), factor=2, mode="right")
+    assert call.args == (x, x)
+    assert call.attrs == {"axis": 1, "factor": 2.0, "mode": "right"}
+    check_errors(
+        [
+            (lambda: spelled(x, axis=True), "attribute axis: wanted int, got True"),
+            (lambda: spelled(x, factor="a"), "attribute factor: wanted float, got str"),
+            (lambda: spelled(x, mode=3), "attribute mode: wanted str, got int"),
+        ]
+    )
+
+
+def test_an_annotation_that_is_no_type_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(Op, "_table", dict(Op._table))
+
+    @R.op("test.misspelled", numpy=None, lower=R.missing("a test"))
+    def misspelled(x: relax.Expr, axis: Axes = 0) -> relax.StructInfo:
+        return x.struct_info
+
+    @R.op("test.unspelled", numpy=None, lower=R.missing("a test"))
+    def unspelled(x: relax.Expr, axis=0) -> relax.StructInfo:
+        return x.struct_info
+
+    with pytest.raises(TypeError, match="test.misspelled: an annotation names no type: .*'Axes'"):
+        misspelled(x)
+    with pytest.raises(TypeError, match="test.unspelled: parameter axis needs an annotation"):
+        unspelled(x)
 
 
 def test_rule_errors_show_operands(scaled):

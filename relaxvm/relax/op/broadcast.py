@@ -28,6 +28,7 @@ from ..struct_info import (
 from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
 from .lower import call_te, scalar_constant
 from .meaning import convert, value_dtype
+from .record import Operator, face_of
 
 __all__ = [
     "as_float",
@@ -193,17 +194,17 @@ def as_float(value: Any, what: str) -> float:
         raise StructInfoError(f"{what}: the integer is beyond the range of floats") from None
 
 
-def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., Call]:
+def match_scalars(build: Operator[...], first: int = 0) -> Operator[...]:
     """The face of an operator whose operands from number `first` on may be Python numbers, of one
     another's dtype.
     """
-    record = build.op  # type: ignore[attr-defined]
-    names = [p.name for p in record.params if p.kind == "arg"]
+    record = build.op
 
     @functools.wraps(build)
     def face(*args: Any, **keywords: Any) -> Call:
         if not keywords and not any(isinstance(v, _NUMBERS) for v in args):
             return build(*args)
+        names = [p.name for p in record.params if p.form is not None]
         given = [*args, *(keywords.pop(n) for n in names[len(args) :] if n in keywords)]
         operands = given[first:]
         beside = next((v for v in operands if not isinstance(v, _NUMBERS)), None)
@@ -216,8 +217,7 @@ def match_scalars(build: Callable[..., Call], first: int = 0) -> Callable[..., C
             ]
         return build(*given, **keywords)
 
-    object.__setattr__(record, "function", face)
-    return face
+    return face_of(build)(face)
 
 
 _NUMBERS = (bool, int, float, IntImm, FloatImm)

@@ -6,7 +6,6 @@ are computed from symbols, and indices that count from either end.
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +27,7 @@ from ..struct_info import (
 )
 from .families import Layouts
 from .infer import dims_product
-from .record import plain_value
+from .record import Operator, P, face_of, plain_value
 
 __all__ = [
     "as_scalars",
@@ -57,33 +56,32 @@ ONE = const(1, "int64")
 
 def prepared(
     prepare: Callable[[dict[str, Any]], None],
-) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
+) -> Callable[[Operator[P]], Operator[P]]:
     """Decorator over `@op`: the face of an operator, which lets `prepare` change the arguments by
     name first.
     """
 
-    def wrap(build: Callable[..., Call]) -> Callable[..., Call]:
-        signature = inspect.signature(build)
-        record = build.op  # type: ignore[attr-defined]
+    def wrap(build: Operator[P]) -> Operator[P]:
+        record = build.op
+        checked: Callable[..., Call] = build
 
         @functools.wraps(build)
         def face(*args: Any, **keywords: Any) -> Call:
             span = keywords.pop("span", UNKNOWN)
             try:
-                bound = signature.bind(*args, **keywords)
+                bound = record.signature.bind(*args, **keywords)
             except TypeError:
                 # The operator's own complaint is the better one.
-                return build(*args, span=span, **keywords)
+                return checked(*args, span=span, **keywords)
             bound.apply_defaults()
             values = dict(bound.arguments)
             try:
                 prepare(values)
             except RelaxvmError as error:
                 raise StructInfoError(f"{record.short}: {error}") from None
-            return build(span=span, **values)
+            return checked(span=span, **values)
 
-        object.__setattr__(record, "function", face)
-        return face
+        return face_of(build)(face)
 
     return wrap
 

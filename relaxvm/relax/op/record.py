@@ -5,20 +5,22 @@
         ...                                  # the body is the inference rule
         return x.struct_info
 
-The parameters' annotations say what they are: `Expr` and its kin (`Shape`, `Prim`, `Text`, `Dtype`)
-are arguments of the call, everything else is an attribute; `sinfo_args` is what the call says
-itself about its result. The decorated function, called by users, converts its arguments, checks
-them with the rule, and gives the `Call`; it carries its record as `.op`.
+The types of the parameters say what they are: `Expr` and its kin (`Shape`, `Prim`, `Text`,
+`Dtype`) are arguments of the call, everything else is an attribute; `sinfo_args` is what the call
+says itself about its result. The decorated function, called by users, converts its arguments,
+checks them with the rule, and gives the `Call`; it carries its record as `.op`.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
-import re
-from collections.abc import Callable, Mapping
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -33,7 +35,6 @@ from ...base import (
 )
 from ...base import dtype as as_dtype
 from ...ir.expr import FloatImm, IntImm, PrimExpr
-from ...ir.module import VDevice
 from ...ir.node import Map
 from ...ir.op import Op as BaseOp
 from ..derive import made_at, where
@@ -66,33 +67,47 @@ __all__ = [
 
 P = ParamSpec("P")
 
-# What an argument is written as, for annotations: `Expr` takes anything `as_relax` takes.
-Shape = Expr
-"""An argument that is a shape: a sequence of dimensions or a shape expression."""
-Prim = Expr
-"""An argument that is a scalar: a number, a scalar expression or a value of Prim struct info."""
-Text = Expr
-"""An argument that is a constant string."""
-Dtype = Expr
-"""An argument that is a constant dtype."""
+
+class Form(enum.Enum):
+    """How an argument is written. Each becomes an expression of the graph language."""
+
+    EXPR = "anything that `as_relax` takes"
+    SHAPE = "a sequence of dimensions, or a shape expression"
+    PRIM = "a number, a scalar expression, or a value of Prim struct info"
+    TEXT = "a constant string"
+    DTYPE = "a constant dtype"
+
+
+# For the types of parameters. A rule gets an `Expr`; what callers write is said by the form.
+Shape = Annotated[Any, Form.SHAPE]
+Prim = Annotated[Any, Form.PRIM]
+Text = Annotated[Any, Form.TEXT]
+Dtype = Annotated[Any, Form.DTYPE]
 
 _UNSET: Any = inspect.Parameter.empty
 
 
 @dataclass(frozen=True)
 class Param:
-    """A parameter of an operator.
+    """A parameter of an operator: an argument of its calls, or an attribute.
 
-    kind     "arg", "varargs" (any number of arguments) or "attr"
-    form     the words of the annotation, as in "Shape" or "int"; says how a value is converted
-    default  `Param.required` if it must be given
+    form      how an argument is written; None for an attribute
+    variadic  whether it stands for any number of arguments
+    types     what an attribute may be; empty: anything
+    default   `Param.required` if it must be given
     """
 
     name: str
-    kind: str
-    form: str
+    form: Form | None
+    variadic: bool
+    types: tuple[type, ...]
     default: Any
     required = _UNSET
+
+    @property
+    def type_names(self) -> str:
+        """What an attribute may be, for messages: ``int | tuple | None``."""
+        return " | ".join("None" if t is types.NoneType else t.__name__ for t in self.types)
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,15 @@ class Missing:
 def missing(why: str) -> Missing:
     """Declares that an operator has no such rule."""
     return Missing(why)
+
+
+class Operator(Protocol[P]):
+    """What users call for an operator: it converts arguments, checks them, gives the call."""
+
+    op: Op
+    __name__: str
+
+    def __call__(self, *args: P.args, **keywords: P.kwargs) -> Call: ...
 
 
 class Op(BaseOp):
@@ -131,10 +155,12 @@ class Op(BaseOp):
         "params",
         "pure",
         "rule",
+        "signature",
         "takes_sinfo",
     )
     rule: Callable[..., StructInfo]
     params: tuple[Param, ...]
+    signature: inspect.Signature
     numpy: Any
     lower: Any
     grad: Any
@@ -142,20 +168,28 @@ class Op(BaseOp):
     decompose: Any
     pure: bool
     takes_sinfo: bool
-    function: Callable[..., Call]
+    function: Operator[...]
     _arity: tuple[int, int | None]
 
     def __init__(self, name: str, rule: Callable[..., StructInfo], **rules: Any) -> None:
         super().__init__(name)
-        fields = {"rule": rule, "params": _params(rule, name), **rules}
-        for key, value in fields.items():
-            object.__setattr__(self, key, value)
-        arguments = [p for p in self.params if p.kind != "attr"]
-        least = sum(p.kind == "arg" and p.default is _UNSET for p in arguments)
-        most = None if any(p.kind == "varargs" for p in arguments) else len(arguments)
-        object.__setattr__(self, "_arity", (least, most))
-        takes = "sinfo_args" in inspect.signature(rule).parameters
-        object.__setattr__(self, "takes_sinfo", takes)
+        self.rule = rule
+        for key, value in rules.items():
+            setattr(self, key, value)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # What the types of the rule say is read when it is first needed: it takes a while.
+            if name not in ("_arity", "params", "signature", "takes_sinfo"):
+                raise AttributeError(f"Op has no attribute {name!r}")
+            self.signature = inspect.signature(self.rule)
+            self.takes_sinfo = "sinfo_args" in self.signature.parameters
+            self.params = _params(self.rule, self.signature, self.name)
+            arguments = [p for p in self.params if p.form is not None]
+            least = sum(not p.variadic and p.default is _UNSET for p in arguments)
+            self._arity = least, None if any(p.variadic for p in arguments) else len(arguments)
+            return getattr(self, name)
 
     def get_attr(self, attr_name: str) -> Any:
         """See `ir.Op.get_attr`; None for a rule that is declared missing."""
@@ -190,7 +224,7 @@ class Op(BaseOp):
             # Raised by the call itself, not inside the rule: the attributes are not those of the
             # signature.
             if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-                has = ", ".join(p.name for p in self.params if p.kind == "attr") or "none"
+                has = ", ".join(p.name for p in self.params if p.form is None) or "none"
                 got = ", ".join(map(str, attrs)) or "none"
                 raise StructInfoError(
                     f"{self.short}: wanted attributes {has}; got {got}"
@@ -205,7 +239,7 @@ class Op(BaseOp):
 
     def _explain(self, message: str, args: tuple[Any, ...], span: Span) -> str:
         lines = [message if message.startswith(f"{self.short}:") else f"{self.short}: {message}"]
-        named = [p for p in self.params if p.kind != "attr"]
+        named = [p for p in self.params if p.form is not None]
         for i, arg in enumerate(args):
             if isinstance(arg, (GlobalVar, ExternFunc, StringImm, DataTypeImm)):
                 continue
@@ -217,28 +251,49 @@ class Op(BaseOp):
         return "\n".join(lines) + where(span)
 
 
-_BRACKETS = re.compile(r"\[[^\[\]]*\]")
-_ARGUMENTS = {"Expr", "Shape", "Prim", "Text", "Dtype"}
-
-
-def _params(rule: Callable[..., Any], name: str) -> tuple[Param, ...]:
-    made = []
-    for p in inspect.signature(rule).parameters.values():
+def _params(rule: Callable[..., Any], signature: inspect.Signature, name: str) -> tuple[Param, ...]:
+    """The parameters of a rule, from the types of its annotations."""
+    params = []
+    try:
+        hints = typing.get_type_hints(rule, include_extras=True)
+    except NameError as error:
+        raise TypeError(f"operator {name}: an annotation names no type: {error}") from None
+    for p in signature.parameters.values():
         if p.name == "sinfo_args":
             continue
-        if p.annotation is _UNSET:
+        if p.name not in hints:
             raise TypeError(f"operator {name}: parameter {p.name} needs an annotation")
-        form = p.annotation.__name__ if isinstance(p.annotation, type) else str(p.annotation)
-        # A name may be written with its module: relax.Expr, expr.DataType.
-        while "[" in form and form != (bare := _BRACKETS.sub("", form)):
-            form = bare
-        form = " | ".join(w.strip().rpartition(".")[2] for w in form.split("|"))
-        words = set(form.split(" | "))
-        is_argument = bool(words & _ARGUMENTS)
-        kind = "attr" if not is_argument else "varargs" if p.kind is p.VAR_POSITIONAL else "arg"
-        form = next((w for w in words if w in _ARGUMENTS), form)
-        made.append(Param(p.name, kind, form, p.default))
-    return tuple(made)
+        choices = tuple(dict.fromkeys(_choices(hints[p.name])))
+        form = next((c for c in choices if isinstance(c, Form)), None)
+        variadic = p.kind is p.VAR_POSITIONAL
+        plain = [c for c in choices if isinstance(c, type) and c is not Any]
+        if variadic and form is None:
+            raise TypeError(f"operator {name}: *{p.name} are arguments: annotate them as Expr")
+        checked = form is None and len(plain) == len(choices)
+        params.append(Param(p.name, form, variadic, tuple(plain) if checked else (), p.default))
+    return tuple(params)
+
+
+def _choices(hint: Any) -> Iterator[Any]:
+    """What a type takes: forms of arguments, classes of attributes, `Any`."""
+    origin = typing.get_origin(hint)
+    if origin is Annotated:
+        form = next((note for note in hint.__metadata__ if isinstance(note, Form)), None)
+        yield from (form,) if form is not None else _choices(hint.__origin__)
+    elif origin in (typing.Union, types.UnionType):
+        for choice in typing.get_args(hint):
+            yield from _choices(choice)
+    elif origin is Literal:
+        yield from map(type, typing.get_args(hint))
+    elif isinstance(hint, TypeVar):
+        for choice in hint.__constraints__ or (hint.__bound__ or Any,):
+            yield from _choices(choice)
+    elif hasattr(hint, "__supertype__"):  # a NewType
+        yield from _choices(hint.__supertype__)
+    elif isinstance(hint, type) and issubclass(hint, Expr):
+        yield Form.EXPR
+    else:
+        yield hint if origin is None else origin
 
 
 # -- conversion of what users write
@@ -266,12 +321,12 @@ def _is_numpy_scalar(value: Any) -> bool:
     return isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
-_ARGUMENT_FORMS: dict[str, Callable[[Any], Any]] = {
-    "Expr": as_relax,
-    "Shape": _shape_argument,
-    "Prim": _prim_argument,
-    "Text": as_relax,
-    "Dtype": lambda v: v if isinstance(v, Expr) else DataTypeImm(_dtype(v, "dtype")),
+_ARGUMENT_FORMS: dict[Form, Callable[[Any], Any]] = {
+    Form.EXPR: as_relax,
+    Form.SHAPE: _shape_argument,
+    Form.PRIM: _prim_argument,
+    Form.TEXT: as_relax,
+    Form.DTYPE: lambda v: v if isinstance(v, Expr) else DataTypeImm(_dtype(v, "dtype")),
 }
 
 
@@ -306,48 +361,33 @@ def attribute_value(param: Param, value: Any) -> Any:
     """`plain_value` of an attribute; where a dtype may be None, "" and "void" say the same."""
     value = plain_value(value)
     if isinstance(value, str) and value in ("", "void"):
-        if {"DataType", "None"} <= set(param.form.split(" | ")):
+        if DataType in param.types and types.NoneType in param.types:
             return None
     return value
 
 
-_ATTRIBUTE_TYPES: dict[str, tuple[type, ...]] = {
-    "int": (int,),
-    "float": (float, int),
-    "bool": (bool,),
-    "str": (str,),
-    "None": (type(None),),
-    "tuple": (tuple,),
-    "Map": (Map,),
-    "DataType": (DataType,),
-    "VDevice": (VDevice,),
-}
-
-
 def _attribute(param: Param, value: Any, op_name: str) -> Any:
     value = attribute_value(param, value)
-    alternatives = param.form.split(" | ")
-    if "DataType" in alternatives and isinstance(value, (str, type, np.dtype)):
-        if "str" not in alternatives:
+    wanted = param.types
+    if not wanted:
+        return value
+    if DataType in wanted and isinstance(value, (str, type, np.dtype)):
+        if str not in wanted:
             return _dtype(value, f"{op_name}: attribute {param.name}")
-    if "Map" in alternatives and isinstance(value, dict):
+    if Map in wanted and isinstance(value, dict):
         return Map(value)
-    wanted: list[type] = []
-    for word in alternatives:
-        known = _ATTRIBUTE_TYPES.get(word)
-        if known is None:
-            return value
-        wanted.extend(known)
-    if isinstance(value, bool) and bool not in wanted and int in wanted:
+    # An int may stand for a float, but True for neither.
+    is_number = float in wanted and isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(value, bool) and bool not in wanted and (int in wanted or float in wanted):
         raise StructInfoError(
-            f"{op_name}: attribute {param.name}: wanted {param.form}, got {value!r}"
+            f"{op_name}: attribute {param.name}: wanted {param.type_names}, got {value!r}"
         )
-    if not isinstance(value, tuple(wanted)):
+    if not isinstance(value, wanted) and not is_number:
         raise StructInfoError(
-            f"{op_name}: attribute {param.name}: wanted {param.form}, got "
+            f"{op_name}: attribute {param.name}: wanted {param.type_names}, got "
             f"{type(value).__name__}: {value!r}"
         )
-    if alternatives[0] != "float" or type(value) is not int:
+    if wanted[0] is not float or type(value) is not int:
         return value
     try:
         return float(value)
@@ -363,10 +403,10 @@ def _split(record: Op, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, A
     skipped = ""
     for p in record.params:
         value = bound[p.name]
-        if p.kind == "attr":
+        if p.form is None:
             attrs[p.name] = _attribute(p, value, record.short)
-        elif p.kind == "varargs":
-            args.extend(_argument(record, p, v) for v in value)
+        elif p.variadic:
+            args.extend(_argument(record, p.name, p.form, v) for v in value)
         elif value is None and p.default is None:
             skipped = skipped or p.name
         elif skipped:
@@ -375,16 +415,16 @@ def _split(record: Op, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, A
                 f"give {skipped} too"
             )
         else:
-            args.append(_argument(record, p, value))
+            args.append(_argument(record, p.name, p.form, value))
     return args, attrs
 
 
-def _argument(record: Op, param: Param, value: Any) -> Any:
+def _argument(record: Op, name: str, form: Form, value: Any) -> Any:
     try:
-        return _ARGUMENT_FORMS[param.form](value)
+        return _ARGUMENT_FORMS[form](value)
     except RelaxvmError as error:
         # Of the scalar language, or of the runtime if it is an array of what no tensor holds.
-        raise StructInfoError(f"{record.short}: argument {param.name}: {error}") from None
+        raise StructInfoError(f"{record.short}: argument {name}: {error}") from None
 
 
 def op(
@@ -396,12 +436,12 @@ def op(
     layout: Any = None,
     decompose: Any = None,
     pure: bool = True,
-) -> Callable[[Callable[P, StructInfo]], Callable[P, Call]]:
+) -> Callable[[Callable[P, StructInfo]], Operator[P]]:
     """Make an operator named ``relax.<name>`` whose inference rule is the decorated function (see
     above).
     """
 
-    def make(rule: Callable[P, StructInfo]) -> Callable[P, Call]:
+    def make(rule: Callable[P, StructInfo]) -> Operator[P]:
         record = Op(
             f"relax.{name}",
             rule,
@@ -412,16 +452,15 @@ def op(
             decompose=decompose,
             pure=pure,
         )
-        signature = inspect.signature(rule)
 
         @functools.wraps(rule)
         def build(*args: Any, **keywords: Any) -> Call:
             span = keywords.pop("span", UNKNOWN)
             try:
-                bound = signature.bind(*args, **keywords)
+                bound = record.signature.bind(*args, **keywords)
             except TypeError as error:
                 raise StructInfoError(
-                    f"{record.short}: {error}; it is {record.short}{signature}"
+                    f"{record.short}: {error}; it is {record.short}{record.signature}"
                 ) from None
             bound.apply_defaults()
             values, attrs = _split(record, bound.arguments)
@@ -434,25 +473,30 @@ def op(
                 raise StructInfoError(
                     f"{record.short}: sinfo_args: wanted struct info, got {type(declared).__name__}"
                 )
-            if span is not None and not isinstance(span, Span):
+            if span is None:
+                span = UNKNOWN
+            elif not isinstance(span, Span):
                 raise StructInfoError(f"{record.short}: span: got {type(span).__name__}, no Span")
-            return Call(record, tuple(values), attrs, tuple(declared), None, span)  # type: ignore[arg-type]
+            return Call(record, tuple(values), attrs, tuple(declared), None, span)
 
-        build.op = record  # type: ignore[attr-defined]
-        object.__setattr__(record, "function", build)
-        return build  # type: ignore[return-value]
+        return _as_face(build, record)
 
     return make
 
 
-def face_of(build: Callable[..., Call]) -> Callable[[Callable[..., Call]], Callable[..., Call]]:
+def face_of(build: Operator[...]) -> Callable[[Callable[P, Call]], Operator[P]]:
     """Decorator: what users call for the operator that `build` makes; it prepares the arguments."""
-    record = build.op  # type: ignore[attr-defined]
 
-    def mark(face: Callable[..., Call]) -> Callable[..., Call]:
+    def mark(face: Callable[P, Call]) -> Operator[P]:
         face.__doc__ = build.__doc__
-        face.op = record  # type: ignore[attr-defined]
-        object.__setattr__(record, "function", face)
-        return face
+        return _as_face(face, build.op)
 
     return mark
+
+
+def _as_face(function: Callable[..., Call], record: Op) -> Operator[Any]:
+    """`function` as what users call for `record`. It stays a plain function, with the record."""
+    face = typing.cast("Operator[Any]", function)
+    face.op = record
+    record.function = face
+    return face

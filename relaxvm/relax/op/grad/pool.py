@@ -11,8 +11,8 @@ from ..infer import FLOAT, same_dtype, tensor
 from ..loops import require_equal
 from ..lower import call_te
 from ..nn.pool_kernels import backward_numpy, backward_te
-from ..nn.pool_windows import Parts, Pool, parts, parts_rule, pool, pool_rule, result_dims
-from ..nn.window import named, normalised
+from ..nn.pool_windows import Parts, Pool, parts, pool, result_dims
+from ..nn.window import SPATIAL, named, normalised
 from ..record import missing, op
 from .shapes import fits
 
@@ -79,9 +79,29 @@ def _pool(what: str, ndim: int) -> Callable[..., Call]:
     kind = f"{what}_pool{ndim}d"
     where = _FIRST.format(part="window") if what == "max" else ""
 
-    rule = named(f"{kind}_backward", _TEXT, kind=kind, where=where)(pool_rule(ndim, _info))
-    build = op(f"grad.{kind}_backward", **_rules(kind, lambda attrs: pool(ndim, attrs)))(rule)
-    return normalised(build, lambda values: pool(ndim, values))
+    @lambda rule: normalised(rule, lambda values: pool(ndim, values))
+    @op(f"grad.{kind}_backward", **_rules(kind, lambda attrs: pool(ndim, attrs)))
+    @named(f"{kind}_backward", _TEXT, kind=kind, where=where)
+    def rule(
+        output_grad: Expr,
+        data: Expr,
+        pool_size: Any = 1,
+        strides: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = f"NC{SPATIAL[ndim]}",
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        attrs = {
+            "pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation,
+            "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "layout": layout,
+            "out_layout": out_layout,
+        }  # fmt: skip
+        return _info(output_grad, data, pool(ndim, attrs))
+
+    return rule
 
 
 max_pool1d_backward, max_pool2d_backward, max_pool3d_backward = (_pool("max", n) for n in (1, 2, 3))
@@ -92,9 +112,20 @@ def _adaptive(what: str, ndim: int) -> Callable[..., Call]:
     kind = f"adaptive_{what}_pool{ndim}d"
     where = _FIRST.format(part="part") if what == "max" else ""
 
-    rule = named(f"{kind}_backward", _TEXT, kind=kind, where=where)(parts_rule(ndim, _info))
-    build = op(f"grad.{kind}_backward", **_rules(kind, lambda attrs: parts(ndim, attrs)))(rule)
-    return normalised(build, lambda values: parts(ndim, values))
+    @lambda rule: normalised(rule, lambda values: parts(ndim, values))
+    @op(f"grad.{kind}_backward", **_rules(kind, lambda attrs: parts(ndim, attrs)))
+    @named(f"{kind}_backward", _TEXT, kind=kind, where=where)
+    def rule(
+        output_grad: Expr,
+        data: Expr,
+        output_size: Any = None,
+        layout: str = f"NC{SPATIAL[ndim]}",
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        attrs = {"output_size": output_size, "layout": layout, "out_layout": out_layout}
+        return _info(output_grad, data, parts(ndim, attrs))
+
+    return rule
 
 
 adaptive_max_pool1d_backward, adaptive_max_pool2d_backward, adaptive_max_pool3d_backward = (

@@ -16,7 +16,7 @@ from ..lower import te_lower
 from ..names import ops as all_ops
 from ..record import op
 from .pool_kernels import pool_numpy, pool_te
-from .pool_windows import Parts, Pool, layouts, parts, parts_rule, pool, pool_rule, result_dims
+from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
 from .window import SPATIAL, attribute_layout, dims_of, named, normalised, padding_words
 
 __all__ = [
@@ -92,7 +92,9 @@ def _pool(what: str, ndim: int) -> Callable[..., Call]:
         "avg": ("The average", "", _INCLUDE),
     }[what]
 
-    rule = named(
+    @lambda rule: normalised(rule, lambda values: pool(ndim, values))
+    @op(f"nn.{name}", **_rules(name, lambda attrs: pool(ndim, attrs)))
+    @named(
         name,
         _POOL,
         what=text[0],
@@ -100,9 +102,26 @@ def _pool(what: str, ndim: int) -> Callable[..., Call]:
         more=text[1],
         include=text[2],
         padding=padding_words(ndim),
-    )(pool_rule(ndim, _info))
-    build = op(f"nn.{name}", **_rules(name, lambda attrs: pool(ndim, attrs)))(rule)
-    return normalised(build, lambda values: pool(ndim, values))
+    )
+    def rule(
+        data: Expr,
+        pool_size: Any = 1,
+        strides: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        count_include_pad: bool = False,
+        layout: str = f"NC{SPATIAL[ndim]}",
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        attrs = {
+            "pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation,
+            "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "layout": layout,
+            "out_layout": out_layout,
+        }  # fmt: skip
+        return _info(data, pool(ndim, attrs))
+
+    return rule
 
 
 max_pool1d, max_pool2d, max_pool3d = (_pool("max", n) for n in (1, 2, 3))
@@ -122,9 +141,19 @@ def _adaptive(what: str, ndim: int) -> Callable[..., Call]:
     name = f"adaptive_{what}_pool{ndim}d"
     title = {"max": "The maximum", "avg": "The average"}[what]
 
-    rule = named(name, _ADAPTIVE, what=title, axes=_AXES[ndim])(parts_rule(ndim, _info))
-    build = op(f"nn.{name}", **_rules(name, lambda attrs: parts(ndim, attrs)))(rule)
-    return normalised(build, lambda values: parts(ndim, values))
+    @lambda rule: normalised(rule, lambda values: parts(ndim, values))
+    @op(f"nn.{name}", **_rules(name, lambda attrs: parts(ndim, attrs)))
+    @named(name, _ADAPTIVE, what=title, axes=_AXES[ndim])
+    def rule(
+        data: Expr,
+        output_size: Any = None,
+        layout: str = f"NC{SPATIAL[ndim]}",
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        attrs = {"output_size": output_size, "layout": layout, "out_layout": out_layout}
+        return _info(data, parts(ndim, attrs))
+
+    return rule
 
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = (

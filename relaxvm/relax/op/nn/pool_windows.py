@@ -10,10 +10,8 @@ Both answer the same questions for each spatial axis `k`, of data of `size` and 
 
 from __future__ import annotations
 
-import functools
-import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +19,6 @@ import numpy as np
 
 from ....base import StructInfoError
 from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const
-from ...struct_info import StructInfo
 from .layout import Layout, layout_of
 from .window import SPATIAL, padding_of, positive_dim, simple, spread, text_of, window_count
 
@@ -30,9 +27,7 @@ __all__ = [
     "Pool",
     "layouts",
     "parts",
-    "parts_rule",
     "pool",
-    "pool_rule",
     "result_dims",
 ]
 
@@ -265,68 +260,6 @@ def parts(ndim: int, attrs: dict[str, Any]) -> Parts:
     if attrs["output_size"] is not None:
         attrs["output_size"] = spread(attrs["output_size"], ndim, "output_size")
     return Parts(*layouts(ndim, attrs), attrs["output_size"])
-
-
-Infer = Callable[..., StructInfo]
-"""(*tensors, windows) -> struct info of the result."""
-
-
-def _pool_rule(
-    infer: Infer,
-    ndim: int,
-    /,
-    *tensors: Any,
-    pool_size: Any = 1,
-    strides: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    count_include_pad: bool = False,
-    layout: str,
-    out_layout: str | None = None,
-) -> StructInfo:
-    attrs = {
-        "pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation,
-        "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "layout": layout,
-        "out_layout": out_layout,
-    }  # fmt: skip
-    return infer(*tensors, pool(ndim, attrs))
-
-
-def _parts_rule(
-    infer: Infer,
-    ndim: int,
-    /,
-    *tensors: Any,
-    output_size: Any = None,
-    layout: str,
-    out_layout: str | None = None,
-) -> StructInfo:
-    attrs = {"output_size": output_size, "layout": layout, "out_layout": out_layout}
-    return infer(*tensors, parts(ndim, attrs))
-
-
-def _with_attributes(rule: Callable[..., StructInfo], ndim: int, infer: Infer) -> Infer:
-    """`rule` of what `infer` takes as tensors, with the signature that users see."""
-    made = functools.partial(rule, infer, ndim, layout=f"NC{SPATIAL[ndim]}")
-    *tensors, _ = inspect.signature(infer).parameters.values()
-    attributes = [
-        p.replace(kind=p.POSITIONAL_OR_KEYWORD)
-        for p in inspect.signature(made).parameters.values()
-        if p.kind == p.KEYWORD_ONLY
-    ]
-    made.__signature__ = inspect.Signature([*tensors, *attributes])  # type: ignore[attr-defined]
-    return made
-
-
-def pool_rule(ndim: int, infer: Infer) -> Infer:
-    """The inference rule of an operator with the attributes of a pool."""
-    return _with_attributes(_pool_rule, ndim, infer)
-
-
-def parts_rule(ndim: int, infer: Infer) -> Infer:
-    """The inference rule of an operator with the attributes of an adaptive pool."""
-    return _with_attributes(_parts_rule, ndim, infer)
 
 
 def result_dims(windows: Pool | Parts, dims: Sequence[PrimExpr]) -> list[PrimExpr]:

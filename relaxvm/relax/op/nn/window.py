@@ -16,7 +16,7 @@ from ....tir import if_then_else, min_value
 from ...derive import plain_text
 from ...expr import Call
 from ..families import Layouts
-from ..record import attribute_value
+from ..record import Operator, P, attribute_value, face_of
 
 __all__ = [
     "SPATIAL",
@@ -191,38 +191,35 @@ def named(name: str, text: str, **words: Any) -> Callable[[Callable[..., Any]], 
     return mark
 
 
-def normalised(
-    build: Callable[..., Call], normalise: Callable[[dict[str, Any]], None]
-) -> Callable[..., Call]:
+def normalised(build: Operator[P], normalise: Callable[[dict[str, Any]], object]) -> Operator[P]:
     """The face of an operator that writes its attributes in one form: ``strides=1`` as ``(1, 1)``.
 
     normalise  changes the bound arguments in place; the inference rule takes every form
     """
-    record = build.op  # type: ignore[attr-defined]
-    signature = inspect.signature(record.rule)
+    record = build.op
+    checked: Callable[..., Call] = build
 
     @functools.wraps(build)
     def face(*args: Any, **keywords: Any) -> Call:
         span = {"span": keywords.pop("span")} if "span" in keywords else {}
         try:
-            bound = signature.bind(*args, **keywords)
+            bound = record.signature.bind(*args, **keywords)
         except TypeError as error:
             raise StructInfoError(
-                f"{record.short}: {error}; it is {record.short}{signature}"
+                f"{record.short}: {error}; it is {record.short}{record.signature}"
             ) from None
         bound.apply_defaults()
         values = bound.arguments
         for p in record.params:
-            if p.kind == "attr":
+            if p.form is None:
                 values[p.name] = attribute_value(p, values[p.name])
         try:
             normalise(values)
         except StructInfoError as error:
             raise StructInfoError(f"{record.short}: {error}") from None
-        return build(**values, **span)
+        return checked(**values, **span)
 
-    object.__setattr__(record, "function", face)
-    return face
+    return face_of(build)(face)
 
 
 def attribute_layout(*names: str) -> Callable[[Call, tuple[Any, ...]], Layouts | None]:
