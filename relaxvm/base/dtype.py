@@ -188,6 +188,15 @@ class DataType(str):
         return self.kind == "bool"
 
     @property
+    def is_handle(self) -> bool:
+        """Whether values are addresses."""
+        return self.kind == "handle"
+
+    @property
+    def is_bfloat(self) -> bool:
+        return self.kind == "bfloat"
+
+    @property
     def is_signed(self) -> bool:
         return self.kind == "int" or (self.is_float and self.kind != "float8_e8m0fnu")
 

@@ -104,7 +104,9 @@ class PassError(RelaxvmError, ValueError):
 
 
 class ScheduleError(RelaxvmError, ValueError):
-    """A schedule primitive that would not be legal."""
+    """A schedule primitive that would not be legal: of the loops and blocks `sites`."""
+
+    sites: tuple[object, ...] = ()
 
 
 class CodegenError(RelaxvmError, ValueError):

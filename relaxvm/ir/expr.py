@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -816,6 +817,12 @@ class Call(PrimExpr):
     op: Node
     args: tuple[PrimExpr, ...]
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, dtype: DTypeLike, op: Node | str, args: Iterable[Node | float | str]
+        ) -> None: ...
+
     @staticmethod
     def _normalise_(dtype: Any, op: Any, args: Any) -> tuple[DataType, Node, tuple[Any, ...]]:
         if isinstance(op, str):
@@ -842,6 +849,10 @@ class Ramp(PrimExpr):
     stride: PrimExpr
     lanes: int
     dtype: DataType = derived()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, base: ScalarLike, stride: ScalarLike, lanes: int) -> None: ...
 
     @staticmethod
     def _normalise_(base: Any, stride: Any, lanes: Any) -> tuple[PrimExpr, PrimExpr, int]:
@@ -885,6 +896,10 @@ class Shuffle(PrimExpr):
     vectors: tuple[PrimExpr, ...]
     indices: tuple[PrimExpr, ...]
     dtype: DataType = derived()
+
+    if TYPE_CHECKING:
+
+        def __init__(self, vectors: Iterable[PrimExpr], indices: Iterable[ScalarLike]) -> None: ...
 
     @staticmethod
     def _normalise_(vectors: Any, indices: Any) -> tuple[Any, Any]:

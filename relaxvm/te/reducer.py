@@ -59,7 +59,7 @@ class Reduce(PrimExpr):
     ) -> tuple[Any, ...]:
         axis = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
         for each in axis:
-            if not isinstance(each, IterVar) or each.iter_type != "reduce":
+            if not isinstance(each, IterVar) or not each.is_reduce:
                 raise TIRError("a reduction runs over reduce_axis(...) axes")
         if not axis:
             raise TIRError("a reduction needs at least one axis")

@@ -182,7 +182,7 @@ class _Compiled(NamedTuple):
     def _take(self, env: Frame, i: int, value: Any) -> Argument | None:
         param, slot = self.params[i], self.slots[i]
         buffer = self.buffer_map.get(param)
-        if buffer is None and param.dtype.kind != "handle":
+        if buffer is None and not param.dtype.is_handle:
             env[slot] = _number(self.name, param.name, param.dtype, value)
             return None
         if isinstance(value, Pointer):

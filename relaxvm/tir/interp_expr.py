@@ -124,8 +124,8 @@ class ExprCompiler:
     def compile(self, root: PrimExpr) -> Run:
         """The closure that evaluates `root`. Raises TIRError for what has no meaning."""
         kind = type(root)
-        if kind is IntImm or kind is FloatImm:
-            return _constant(lane_of_number(root.value, root.dtype))  # type: ignore[attr-defined]
+        if isinstance(root, (IntImm, FloatImm)):
+            return _constant(lane_of_number(root.value, root.dtype))
         if kind is Var or isinstance(root, Var):
             return self._variable(root)
         return _Expression(self, root).run()
@@ -521,9 +521,9 @@ class _Expression:
         high = n.op.name == "tir.vectorhigh"
         if half * 2 != value.dtype.lanes or value.dtype.with_lanes(half) is not n.dtype:
             raise TIRError(f"{self.owner.where}: half of {value.dtype} is not {n.dtype}")
-        part = slice(half, None) if high else slice(None, half)
+        part: slice | int = slice(half, None) if high else slice(None, half)
         if half == 1:
-            part = 1 if high else 0  # type: ignore[assignment]
+            part = 1 if high else 0
         return self._strict([value], lambda v: lambda env: v(env)[part])
 
     def _undef(self, n: Any) -> _Piece:
@@ -753,7 +753,7 @@ def _write_bfloat16(array: np.ndarray, at: tuple[int, ...], value: Any) -> None:
 
 def view_storage(dtype: DataType) -> tuple[Callable[..., Any], Callable[..., None]]:
     """How one lane of the element type `dtype` is read from a numpy array, and written to it."""
-    if dtype.kind == "bfloat":
+    if dtype.is_bfloat:
         return _read_bfloat16, _write_bfloat16
     if dtype.is_float8:
         return _float8_access(dtype)

@@ -118,7 +118,7 @@ def array_of(where: str, name: str, dtype: DataType, value: Any) -> np.ndarray:
     if dtype.is_bits and given.dtype.name == str(dtype.element):
         given = given.view(wanted)
     if given.dtype != wanted:
-        hint = " (the bits of bfloat16)" if dtype.kind == "bfloat" else ""
+        hint = " (the bits of bfloat16)" if dtype.is_bfloat else ""
         raise VMTypeError(
             f"{where}: parameter {name}: wanted an array of {wanted}{hint}, got {given.dtype}"
         )

@@ -91,14 +91,14 @@ def bfloat16_values() -> list[np.float32]:
 
 def lane_bits(value: Any, dtype: DataType) -> int:
     """The bits of the nearest bfloat16 or 8-bit float."""
-    if dtype.kind == "bfloat":
+    if dtype.is_bfloat:
         return bfloat16_bits(value)
     return int(floats_to_bits(np.asarray(float(value)), dtype).view(np.uint8))
 
 
 def lane_of_bits(bits: int, dtype: DataType) -> np.float32:
     """The value of the bits of a bfloat16 or 8-bit float."""
-    if dtype.kind == "bfloat":
+    if dtype.is_bfloat:
         return bfloat16_values()[bits]
     return np.float32(bits_to_floats(np.asarray(bits, np.uint8), dtype))
 
@@ -139,7 +139,7 @@ def _int_to_float32(value: int) -> np.float32:
 
 
 def _is_bfloat(dtype: DataType) -> bool:
-    return dtype.kind == "bfloat"
+    return dtype.is_bfloat
 
 
 def _numpy_float(dtype: DataType) -> Any:

@@ -123,7 +123,7 @@ class StmtCompiler(ExprCompiler):
         self, gv: GlobalVar, args: list[Run], dtypes: list[DataType], result: DataType
     ) -> Run:
         caller = self._caller
-        handles = [d.kind == "handle" for d in dtypes]
+        handles = [d.is_handle for d in dtypes]
 
         def run(env: Frame) -> Any:
             values = [Pointer(a(env)) if h else a(env) for a, h in zip(args, handles)]
@@ -291,7 +291,7 @@ class StmtCompiler(ExprCompiler):
         domains = [self._domain(iv, block) for iv in block.iter_vars]
         slots = [self.define(iv.var) for iv in block.iter_vars]
         names = [iv.var.name for iv in block.iter_vars]
-        reduced = [iv.iter_type == "reduce" for iv in block.iter_vars]
+        reduced = [iv.is_reduce for iv in block.iter_vars]
         axes = list(zip(slots, domains, names, reduced))
         steps: list[Run] = []
         for buffer in block.alloc_buffers:
@@ -462,13 +462,12 @@ class StmtCompiler(ExprCompiler):
         return [run, *self.late_views(s.buffer_var)]
 
     def _allocate_const(self, s: AllocateConst) -> list[Run]:
-        if not all(isinstance(e, IntImm) for e in s.extents):
+        sizes = [e.value for e in s.extents if isinstance(e, IntImm)]
+        if len(sizes) < len(s.extents):
             raise TIRError(
                 f"{self.where}: AllocateConst {s.buffer_var.name}: the shape is not constant"
             )
-        count = s.dtype.lanes
-        for e in s.extents:
-            count *= e.value  # type: ignore[attr-defined]
+        count = s.dtype.lanes * math.prod(sizes)
         if len(s.data) != count:
             raise TIRError(
                 f"{self.where}: AllocateConst {s.buffer_var.name} of {count} elements "

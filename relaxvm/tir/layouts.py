@@ -85,15 +85,15 @@ class Layout:
 
     def index(self, at: Mapping[str, PrimExpr]) -> list[PrimExpr]:
         """The indices of the element at these plain positions."""
-        made = []
+        indices: list[PrimExpr] = []
         for letter, block in self.parts:
             value = at[letter.upper()]
             own = self.blocks.get(letter.upper())
             if block:
-                made.append(FloorMod(value, const(block, value.dtype)))
+                indices.append(FloorMod(value, const(block, value.dtype)))
             else:
-                made.append(FloorDiv(value, const(own, value.dtype)) if own else value)
-        return made
+                indices.append(FloorDiv(value, const(own, value.dtype)) if own else value)
+        return indices
 
     def axes(self, index: Sequence[PrimExpr]) -> dict[str, PrimExpr]:
         """The plain positions of the element at these indices."""

@@ -165,6 +165,7 @@ def _gate_double(
         turned = Select(above, Mul(rest, _wide(f, -1.0)), rest)
         e = f.let("corrected", f.muladd(e, turned, e))
     one, two = _wide(f, 1.0), _wide(f, 2.0)
+    under: PrimExpr
     near = f.let("near", Select(far, _wide(f, 0.0), e))
     if mish:
         # With w = exp(v), w (w + 2) / (w (w + 2) + 2); above 0, both divided by w**2.
@@ -200,8 +201,8 @@ def _gelu_tanh_double(f: Formula, x: PrimExpr) -> PrimExpr:
     lost = f.let("bent_lost", Add(lost, Mul(square, _wide(f, _CUBE_LOW))))
     total = f.let("total", Add(bent, _wide(f, slope)))
     part = f.let("total_part", Sub(total, bent))
-    sum_lost = Add(Sub(bent, Sub(total, part)), Sub(_wide(f, slope), part))
-    sum_lost = f.let("total_lost", Add(Add(sum_lost, lost), _wide(f, _SLOPE_LOW)))
+    rounded = Add(Sub(bent, Sub(total, part)), Sub(_wide(f, slope), part))
+    sum_lost = f.let("total_lost", Add(Add(rounded, lost), _wide(f, _SLOPE_LOW)))
     v = f.let("v", Mul(x1, total))
     rest = Add(_fma(x1, total, Mul(v, _wide(f, -1.0))), Mul(x1, sum_lost))
     return _gate_double(f, x, v, f.let("rest", rest))

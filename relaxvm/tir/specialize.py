@@ -1,22 +1,19 @@
 """`specialize`: a loop function with some parameters fixed.
 
 specialize(f, {n: 16})          f(a: handle, n)   ->  f(a: handle), every n a 16
-specialize(f, {a: buffer})      A[m, n] becomes the given buffer's shape, dtype checked; m and n
-follow
+specialize(f, {a: buffer})      A[m, n] becomes the buffer's shape, dtype checked; m and n follow
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base import TIRError
 from ..ir import BinaryExpr, IntImm, Map, Node, PrimExpr, Var, as_expr
 from ..ir.expr import binary, cast
 from ..ir.walk import transform
-
-if TYPE_CHECKING:
-    from .stmt import Buffer, PrimFunc
+from .stmt import Buffer, PrimFunc
 
 __all__ = ["specialize"]
 
@@ -43,7 +40,7 @@ def specialize(func: PrimFunc, param_map: Mapping[Any, Any]) -> PrimFunc:
             _bind(values, param, as_expr(value, param.dtype), f"parameter {param.name}")
             continue
         old = func.buffer_map[param]
-        if type(value) is not type(old):
+        if not isinstance(value, Buffer):
             raise TIRError(
                 f"specialize {name}: parameter {param.name} is a buffer, got {type(value).__name__}"
             )

@@ -3,8 +3,7 @@
     PrimFunc(params, body, ret_type, buffer_map, attrs)
 
     Stmt ::= BufferStore(buffer, value, indices)             buffer[indices] = value
-           | For(loop_var, min, extent, kind, body)          kind: serial parallel vectorized unroll
-           thread_binding
+           | For(loop_var, min, extent, kind, body)          kind: a ForKind
            | While(condition, body)
            | IfThenElse(condition, then_case, else_case?)
            | LetStmt(var, value, body)
@@ -14,16 +13,15 @@
            | AllocateConst(buffer_var, dtype, extents, data, body)
            | DeclBuffer(buffer, body)
            | BlockRealize(iter_values, predicate, block)
-             Block(iter_vars, reads, writes, name_hint, body, init?, alloc_buffers, match_buffers,
-             annotations)
+             Block(iter_vars, reads, writes, name_hint, body, init?, alloc_buffers,
+                   match_buffers, annotations)
 
     PrimExpr, beyond `ir/expr.py` ::= BufferLoad(buffer, indices)
 
 A `Buffer` names memory: `data` (a handle variable), dtype, shape, optional strides in elements, and
-elem_offset.
-Buffers compare by identity. A buffer parameter is a handle variable of `params` that `buffer_map`
-maps to its buffer;
-variables first met in the shapes and strides of `buffer_map` are bound by the caller's arrays.
+elem_offset. Buffers compare by identity. A buffer parameter is a handle variable of `params` that
+`buffer_map` maps to its buffer; variables first met in the shapes and strides of `buffer_map` are
+bound by the caller's arrays.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from __future__ import annotations
 import enum
 import importlib
 import math
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_floats
@@ -56,12 +55,15 @@ from ..ir.expr import (
 from ..ir.module import BaseFunc
 from ..ir.node import Map, Node, derive, derived, node
 from ..ir.op import INTRINSICS, Op
-from .specialize import specialize
 
 if TYPE_CHECKING:
+    from ..base import DTypeLike
+    from ..ir import ScalarLike
+    from . import specialize
     from .transform import flatten_buffer
 else:
     flatten_buffer = Deferred("relaxvm.tir.transform.flatten_buffer")
+    specialize = Deferred("relaxvm.tir.specialize")
 
 __all__ = [
     "Allocate",
@@ -128,6 +130,23 @@ class Buffer(Node):
     # Masks of `access_ptr`.
     READ = 1
     WRITE = 2
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            data: Var,
+            dtype: DTypeLike,
+            shape: ScalarLike | Iterable[ScalarLike],
+            strides: Iterable[ScalarLike] | None = ...,
+            elem_offset: ScalarLike = ...,
+            name: str = ...,
+            data_alignment: int = ...,
+            offset_factor: int = ...,
+            buffer_type: str = ...,
+            axis_separators: tuple[int, ...] = ...,
+            span: Span = ...,
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(*fields: Any) -> tuple[Any, ...]:
@@ -451,6 +470,17 @@ class IterVar(Node):
     # TVM's numbers for the kinds, accepted in place of the names.
     DataPar, ThreadIndex, CommReduce, Ordered, Opaque = 0, 1, 2, 3, 4
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            dom: Range | Iterable[ScalarLike] | None,
+            var: Var | str,
+            iter_type: str | int = ...,
+            thread_tag: str = ...,
+            span: Span = ...,
+        ) -> None: ...
+
     @staticmethod
     def _normalise_(
         dom: Any, var: Any, iter_type: Any, thread_tag: Any, span: Any
@@ -465,6 +495,23 @@ class IterVar(Node):
         if isinstance(var, str):
             var = Var(var, dom.extent.dtype if dom is not None else INT32)
         return dom, var, iter_type, thread_tag, span
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether its iterations are independent."""
+        return self.iter_type == "spatial"
+
+    @property
+    def is_reduce(self) -> bool:
+        """Whether its iterations add up to a result."""
+        return self.iter_type == "reduce"
+
+    @property
+    def range(self) -> Range:
+        """Its domain. Raises TIRError if it has none, as axes of threads may."""
+        if self.dom is None:
+            raise TIRError(f"axis {self.var.name} has no domain")
+        return self.dom
 
     def __prim_expr__(self) -> PrimExpr:
         return self.var
@@ -545,12 +592,29 @@ class For(Stmt):
     loop_var: Var
     min: PrimExpr
     extent: PrimExpr
-    kind: int
+    if TYPE_CHECKING:
+        kind: ForKind
+    else:
+        kind: int
     body: Stmt
     thread_binding: IterVar | None = None
     annotations: Map = Map()
     span: Span = UNKNOWN
     _defs_ = ("loop_var",)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            loop_var: Var,
+            min: ScalarLike,
+            extent: ScalarLike,
+            kind: int | str,
+            body: Stmt,
+            thread_binding: IterVar | None = ...,
+            annotations: Mapping[str, Any] | None = ...,
+            span: Span = ...,
+        ) -> None: ...
 
     @staticmethod
     def _normalise_(
@@ -772,7 +836,7 @@ class AllocateConst(Stmt):
         if hasattr(data, "numpy"):
             data = data.numpy()
         if hasattr(data, "reshape"):
-            if as_dtype(dtype).kind == "bfloat" and data.dtype == "uint16":
+            if as_dtype(dtype).is_bfloat and data.dtype == "uint16":
                 data = bfloat16_to_float32(data)
             elif as_dtype(dtype).is_float8:
                 bits = data.dtype in ("uint8", "V1")
@@ -906,6 +970,18 @@ class PrimFunc(BaseFunc):
     _defs_ = ("params", "buffer_map")
     _order_ = ("params", "buffer_map", "ret_type", "attrs", "body")
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            params: Iterable[Var | Buffer] | Var | Buffer,
+            body: Stmt,
+            ret_type: PrimType | None = ...,
+            buffer_map: Mapping[Var, Buffer] | None = ...,
+            attrs: Mapping[str, Any] | None = ...,
+            span: Span = ...,
+        ) -> None: ...
+
     @staticmethod
     def _normalise_(
         params: Any, body: Any, ret_type: Any, buffer_map: Any, attrs: Any, span: Any
@@ -951,7 +1027,7 @@ class PrimFunc(BaseFunc):
 
     def specialize(self, param_map: Any) -> PrimFunc:
         """A copy with the parameters in `param_map` fixed (see `tir.specialize`)."""
-        return specialize(self, param_map)
+        return specialize.specialize(self, param_map)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

@@ -91,7 +91,7 @@ def _outside_reduction(s: BlockRealize, scope: _Scope) -> _Scope | None:
     """
     bound: set[int] = set()
     for axis, value in zip(s.block.iter_vars, s.iter_values):
-        if axis.iter_type == "reduce":
+        if axis.is_reduce:
             stack: list[Any] = [value]
             while stack:
                 n = stack.pop()

@@ -230,7 +230,7 @@ class _Finder:
             arg: Any = a
             if n.op is INTRINSICS["address_of"] and isinstance(arg, BufferLoad):
                 arg = arg.buffer
-            if isinstance(arg, Var) and arg.dtype.kind == "handle":
+            if isinstance(arg, Var) and arg.dtype.is_handle:
                 arg = self._of_data(arg)
             if isinstance(arg, Buffer):
                 arg = self._origin(arg)

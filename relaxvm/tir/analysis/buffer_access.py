@@ -33,9 +33,9 @@ def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
             mark(n.buffer.data, "w")
         elif isinstance(n, MatchBufferRegion):
             groups.join(n.buffer.data, n.source.buffer.data)
-        elif isinstance(n, LetStmt) and n.var.dtype.kind == "handle":
+        elif isinstance(n, LetStmt) and n.var.dtype.is_handle:
             for inner in walk(n.value):
-                if isinstance(inner, Var) and inner.dtype.kind == "handle":
+                if isinstance(inner, Var) and inner.dtype.is_handle:
                     groups.join(n.var, inner)
         elif isinstance(n, Call):
             for data, how in _escaping(n):
@@ -65,7 +65,7 @@ def _escaping(n: Call) -> list[tuple[Any, str]]:
         arg: Node = a
         if isinstance(arg, Buffer):
             found.append((arg.data, "rw"))
-        elif isinstance(arg, Var) and arg.dtype.kind == "handle":
+        elif isinstance(arg, Var) and arg.dtype.is_handle:
             found.append((arg, "rw"))
     return found if isinstance(n.op, GlobalVar) or found else []
 

@@ -90,16 +90,18 @@ def _step(
     kind = type(n)
     if kind in (Select, Call):
         sides = parts[1:]
-        if (kind is Call and n.op is not INTRINSICS["if_then_else"]) or None in sides:
+        if kind is Call and n.op is not INTRINSICS["if_then_else"]:
             return None
-        (a, b), (c, d) = sides  # type: ignore[misc]
+        if sides[0] is None or sides[1] is None:
+            return None
+        (a, b), (c, d) = sides[0], sides[1]
         return least(a, c, analyzer), greatest(b, d, analyzer)
     if any(p is None for p in parts):
         return None
-    if kind is Cast:
+    if kind is Cast and parts[0] is not None:
         if not n.value.dtype.is_int:
             return None
-        low, high = parts[0]  # type: ignore[misc]
+        low, high = parts[0]
         return cast(n.dtype.element, low), cast(n.dtype.element, high)
     if kind is Broadcast:
         return parts[0]

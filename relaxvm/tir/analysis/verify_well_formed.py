@@ -82,7 +82,7 @@ def _verify(func: PrimFunc, name: str, module: IRModule | None) -> None:
         _fail(place, "a parameter stands twice in the list")
     buffers = list(func.buffer_map.values())
     for p, b in func.buffer_map.items():
-        if p.dtype.kind != "handle":
+        if not p.dtype.is_handle:
             _fail(
                 place,
                 f"parameter {p.name} stands for a buffer, so it must be a handle, not {p.dtype}",
@@ -112,7 +112,7 @@ def _check_buffer(buffer: Any, place: Place) -> None:
         _fail(place, f"wanted a Buffer, got {type(buffer).__name__}")
     if buffer.dtype.kind in ("handle", "void"):
         _fail(place, f"buffer {buffer.name} cannot hold {buffer.dtype}")
-    if not isinstance(buffer.data, Var) or buffer.data.dtype.kind != "handle":
+    if not isinstance(buffer.data, Var) or not buffer.data.dtype.is_handle:
         _fail(place, f"buffer {buffer.name}: its data variable must be a handle")
     for e in (*buffer.shape, *buffer.strides, buffer.elem_offset):
         if e.dtype.lanes != 1:
@@ -197,7 +197,7 @@ class _Verifier(ScopeWalker):
 
     def _allocation(self, s: Any, place: Place) -> None:
         here = place.below(f"allocate {s.buffer_var.name}", s.span)
-        if not isinstance(s.buffer_var, Var) or s.buffer_var.dtype.kind != "handle":
+        if not isinstance(s.buffer_var, Var) or not s.buffer_var.dtype.is_handle:
             _fail(here, "the variable for allocated memory must be a handle")
         if s.dtype.kind in ("handle", "void"):
             _fail(here, f"memory cannot hold {s.dtype}")

@@ -92,7 +92,9 @@ def suggest_index_map(
     if not all(isinstance(n, int) for d in digits for n in (d.lower_factor, d.extent, d.scale)):
         return None
     axes = [Var(f"i{k}", "int32") for k in range(buffer.ndim)]
-    sizes = [int(number_of(e)) for e in buffer.shape]  # type: ignore[call-overload]
+    sizes = [e.value for e in buffer.shape if isinstance(e, IntImm)]
+    if len(sizes) != buffer.ndim:
+        return None
     return IndexMap(axes, [_digit(axes, sizes, d) for d in sorted(digits, key=order)])
 
 
@@ -154,14 +156,14 @@ def get_tensorize_loop_mapping(
         size = number_of(loop.extent)
         for k in reversed(left):
             mine, value = found.iter_vars[k], realize.iter_values[k]
-            own = isinstance(value, Var) and value in loops
-            if mine.iter_type != axis.iter_type or not own or mine.dom is None:
+            if mine.iter_type != axis.iter_type or not (isinstance(value, Var) and value in loops):
                 continue
-            divided = state.analyzer.can_prove_equal(mine.dom.extent % size, 0)
-            if not divided and not allow_padding:
-                continue
-            paddings[k] = 1 if divided else int(size)  # type: ignore[arg-type]
-            loop_map[state.path(loops[value])] = loop  # type: ignore[index]
+            divided = state.analyzer.can_prove_equal(mine.range.extent % size, 0)
+            if not divided:
+                if not allow_padding or not isinstance(size, int):
+                    continue
+                paddings[k] = size
+            loop_map[state.path(loops[value])] = loop
             left.remove(k)
             break
         else:

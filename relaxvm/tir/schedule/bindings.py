@@ -37,9 +37,7 @@ def loop_uses(realize: BlockRealize, var: Var) -> set[str]:
 def spatial_loops(state: State, realize: BlockRealize, loops: Sequence[For]) -> set[Var]:
     """The loops among `loops` of which different iterations run different spatial instances."""
     mapper = mapper_of(state, realize, loops, constrained=False)
-    values = [
-        v for a, v in zip(realize.block.iter_vars, realize.iter_values) if a.iter_type == "spatial"
-    ]
+    values = [v for a, v in zip(realize.block.iter_vars, realize.iter_values) if a.is_spatial]
     return mapper.determined(values)
 
 
@@ -157,7 +155,7 @@ def runs_its_part(state: State, realize: BlockRealize) -> bool:
         return False
     mapper = mapper_of(state, realize, state.loops_above(realize), constrained=False)
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
-        if axis.iter_type != "spatial" and isinstance(_whole_axis(mapper, axis, value), str):
+        if not axis.is_spatial and isinstance(_whole_axis(mapper, axis, value), str):
             return False
     return True
 

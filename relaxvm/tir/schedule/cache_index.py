@@ -79,17 +79,17 @@ def _kept(
 ) -> tuple[Block, Buffer, PrimExpr]:
     """(the block that computes `e`, its buffer, the load that stands for `e`)."""
     name = f"index_{position}"
-    sizes = tuple(a.dom.extent for a in used)  # type: ignore[union-attr]
+    sizes = tuple(a.range.extent for a in used)
     data = pointer_var(name, PointerType(PrimType(e.dtype), scope))
     buffer = Buffer(data, e.dtype, sizes, (), name=name)
     new = [
         IterVar(Range.from_min_extent(const(0, n.dtype), n), Var(f"v{k}", a.var.dtype))
         for k, (a, n) in enumerate(zip(used, sizes))
     ]
-    places = {a.var: cast(a.var.dtype, v.var) + a.dom.min for a, v in zip(used, new)}  # type: ignore[union-attr]
+    places = {a.var: cast(a.var.dtype, v.var) + a.range.min for a, v in zip(used, new)}
     store = BufferStore(buffer, substitute(e, places), tuple(v.var for v in new))
     block = Block(tuple(new), (), (), name, store)
-    return block, buffer, BufferLoad(buffer, tuple(a.var - a.dom.min for a in used))  # type: ignore[union-attr]
+    return block, buffer, BufferLoad(buffer, tuple(a.var - a.range.min for a in used))
 
 
 def _of_axes(e: Any, axes: dict[Var, IterVar]) -> bool:

@@ -123,8 +123,8 @@ def decompose_reduction(state: State, block: Block, loop: Var) -> tuple[State, B
     bound: list[PrimExpr] = []
     renamed: dict[Any, PrimExpr] = {}
     for axis, value in zip(block.iter_vars, realize.iter_values):
-        if axis.iter_type == "reduce":
-            renamed[axis.var] = axis.dom.min  # type: ignore[union-attr]
+        if axis.is_reduce:
+            renamed[axis.var] = axis.range.min
             continue
         var = Var(f"{axis.var.name}_init", axis.var.dtype)
         axes.append(axis.replace(var=var))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...arith import IterMapper
 from ...arith.number import number_of
-from ...ir import IntImm, Var, const
+from ...ir import IntImm, Node, Var, const, walk
 from ..stmt import (
     Block,
     BlockRealize,
@@ -319,7 +319,7 @@ def _late_start(state: State, realize: BlockRealize, loops: Sequence[For]) -> st
     """The name of a reduce axis that may not be at its least value in the first iteration."""
     mapper = IterMapper({f.loop_var: (f.min, f.extent) for f in loops}, state.analyzer)
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
-        if axis.iter_type != "reduce" or axis.dom is None:
+        if not axis.is_reduce or axis.dom is None:
             continue
         total = mapper.sum_of(value)
         if (
@@ -393,15 +393,9 @@ def _tells_apart(state: State, f: For, r: BlockRealize) -> bool:
     return bool(around) and f.loop_var in spatial_loops(state, r, [*around, *inside])
 
 
-def loop_uses_value(value: object, var: Var) -> bool:
+def loop_uses_value(value: Node, var: Var) -> bool:
     """Whether an expression mentions a variable."""
-    stack = [value]
-    while stack:
-        n = stack.pop()
-        if n is var:
-            return True
-        stack.extend(n._children_())  # type: ignore[attr-defined]
-    return False
+    return any(n is var for n in walk(value))
 
 
 def _check_private(

@@ -239,9 +239,10 @@ class _Reader:
                 if a.buffer.data in inside:
                     continue
                 box = region_while(self.state, realize, a, loops)
-                if any(x is None for x in box.axes):
+                axes = tuple(axis for axis in box.axes if axis is not None)
+                if len(axes) < len(box.axes):
                     return False
-                out.append(Access(a.buffer, box.axes))  # type: ignore[arg-type]
+                out.append(Access(a.buffer, axes))
                 if out is writes:
                     self.guarded = self.guarded or not box.exact
         return True
@@ -252,7 +253,7 @@ class _Reader:
             return facts.kind in ("update", "inplace")
         mapper = mapper_of(self.state, realize, loops, constrained=False)
         for axis, value in zip(realize.block.iter_vars, realize.iter_values):
-            if axis.iter_type == "reduce" and axis.dom is not None:
+            if axis.is_reduce and axis.dom is not None:
                 total = mapper.sum_of(value)
                 if total is None or not mapper.equal(total.base, number_of(axis.dom.min)):
                     return True
@@ -332,8 +333,8 @@ class _Reader:
         block = self.block
         if self.strange:
             return "opaque", self.strange, False
-        spatial = [a for a in block.iter_vars if a.iter_type == "spatial"]
-        reduced = [a for a in block.iter_vars if a.iter_type == "reduce"]
+        spatial = [a for a in block.iter_vars if a.is_spatial]
+        reduced = [a for a in block.iter_vars if a.is_reduce]
         if len(spatial) + len(reduced) != len(block.iter_vars):
             other = next(a for a in block.iter_vars if a.iter_type not in ("spatial", "reduce"))
             return "opaque", f"its axis {other.var.name} is {other.iter_type}", False
@@ -396,7 +397,7 @@ def _pointers(block: Block) -> set[Var]:
             own.add(n.buffer_var if isinstance(n, Allocate) else n.var)
         if not isinstance(n, (Block, Buffer, BufferLoad, BufferStore, BufferRegion)):
             handles = (c for c in n._children_() if isinstance(c, Var))
-            used.update(v for v in handles if v.dtype.kind == "handle")
+            used.update(v for v in handles if v.dtype.is_handle)
     return used - own
 
 
@@ -468,7 +469,7 @@ def _is_commutative(block: Block) -> bool:
         nested = [n for n in walk(b.body) if isinstance(n, Block)]
         if nested:
             inner.extend(nested)
-        elif any(a.iter_type == "reduce" for a in b.iter_vars):
+        elif any(a.is_reduce for a in b.iter_vars):
             found = True
             reducer = match_reducer(b)
             if reducer is None or not reducer.commutative:

@@ -21,11 +21,14 @@ from ...ir import (
     FloorMod,
     IntImm,
     Mul,
+    Node,
     Or,
     PrimExpr,
     Range,
+    Sub,
     Var,
     as_expr,
+    children,
     const,
 )
 from ...ir.expr import binary, cast
@@ -139,8 +142,10 @@ class IndexMap:
         def wider(e: Any) -> Any:
             if isinstance(e, Cast) and e.dtype.is_int:
                 return e.value if e.value.dtype is dtype else None
-            if isinstance(e, (Var, IntImm)) and e.dtype.is_int:
-                return cast(dtype, new.get(e, e))  # type: ignore[call-overload]
+            if isinstance(e, Var) and e.dtype.is_int:
+                return cast(dtype, new.get(e, e))
+            if isinstance(e, IntImm) and e.dtype.is_int:
+                return cast(dtype, e)
             return None
 
         final = [transform(e, wider) for e in self.final_indices]
@@ -259,6 +264,8 @@ class IndexMap:
             if isinstance(mark.source, Var):
                 values.setdefault(mark.source, value)
                 continue
+            if not isinstance(mark.source, IterSumExpr):
+                continue
             before = set(pieces)
             _take(mapper, pieces, value, mark.source)
             work.extend(k for k in pieces if k not in before)
@@ -368,7 +375,7 @@ _DTYPES = ("int32", "int64")
 _BINARY: dict[str, Any] = {"+": Add, "*": Mul, "//": FloorDiv, "%": FloorMod}
 
 
-def _to_data(e: PrimExpr, names: dict[Var, str]) -> Any:
+def _to_data(e: Node, names: dict[Var, str]) -> Any:
     if isinstance(e, Var):
         return names.get(e, f"${e.name}")
     n = e.value if isinstance(e, FloatImm) else number_of(e)
@@ -376,12 +383,11 @@ def _to_data(e: PrimExpr, names: dict[Var, str]) -> Any:
         return n
     if isinstance(e, Cast):
         return [str(e.dtype), _to_data(e.value, names)]
+    if isinstance(e, Sub):
+        return ["+", _to_data(e.a, names), ["*", _to_data(e.b, names), -1]]
     for symbol, kind in _BINARY.items():
         if type(e) is kind:
-            return [symbol, _to_data(e.a, names), _to_data(e.b, names)]  # type: ignore[attr-defined]
-    if type(e).__name__ == "Sub":
-        b = _to_data(e.b, names)  # type: ignore[attr-defined]
-        return ["+", _to_data(e.a, names), ["*", b, -1]]  # type: ignore[attr-defined]
+            return [symbol, *(_to_data(operand, names) for operand in children(e))]
     raise ScheduleError(f"index map: {e} cannot be recorded")
 
 

@@ -59,19 +59,17 @@ def _solved(
     values = _plainly_solved(axes, indices, at)
     if values is None:
         shifted: dict[Any, PrimExpr] = {
-            a.var: a.var + a.dom.min  # type: ignore[union-attr]
-            for a in axes
-            if number_of(a.dom.min) != 0  # type: ignore[union-attr]
+            a.var: a.var + a.range.min for a in axes if number_of(a.range.min) != 0
         }
         forth = IndexMap([a.var for a in axes], [substitute(i, shifted) for i in indices])
         try:
-            back = forth.left_inverse([a.dom.extent for a in axes])  # type: ignore[union-attr]
+            back = forth.left_inverse([a.range.extent for a in axes])
         except ScheduleError:
             shown = ", ".join(map(str, indices))
             refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
         found = zip(axes, back.map_indices(at))
         plain = {a.var: cast(a.var.dtype, e) for a, e in found}
-        least = {a.var: a.dom.min for a in axes}  # type: ignore[union-attr]
+        least = {a.var: a.range.min for a in axes}
         values = {v: e + least[v] if v in shifted else e for v, e in plain.items()}
     conditions: list[PrimExpr] = []
     for a in axes:
@@ -133,9 +131,9 @@ def _plainly_solved(
         return None
     values: dict[Any, PrimExpr] = {}
     for a in axes:
-        if a.var not in own and number_of(a.dom.extent) != 1:  # type: ignore[union-attr]
+        if a.var not in own and number_of(a.range.extent) != 1:
             return None
-        values[a.var] = cast(a.var.dtype, own.get(a.var, a.dom.min))  # type: ignore[union-attr]
+        values[a.var] = cast(a.var.dtype, own.get(a.var, a.range.min))
     return values
 
 
@@ -199,12 +197,12 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
                 value = if_then_else(condition, value, const(0, value.dtype))
         return value
 
-    for r in guards:
-        guarded = r.replace(predicate=replace_accesses(r.predicate, inlined))
-        state = state.replace(r, guarded)
+    for guard in guards:
+        guarded = guard.replace(predicate=replace_accesses(guard.predicate, inlined))
+        state = state.replace(guard, guarded)
     for r in readers:
         for a in r.iter_vars:
-            analyzer.bind(a.var, a.dom, allow_override=True)  # type: ignore[arg-type]
+            analyzer.bind(a.var, a.range, allow_override=True)
         now = state.now(r)
         kept = tuple(region for region in now.reads if region.buffer.data is not buffer.data)
         made = replace_accesses(now.replace(reads=kept), inlined)
@@ -240,7 +238,7 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     reads = f"block {name} cannot be inlined: it reads {buffer.name}"
     values, inside = _solved(block.iter_vars, indices, made_by.indices, reads)
     for a in producer.iter_vars:
-        state.analyzer.bind(a.var, a.dom, allow_override=True)  # type: ignore[arg-type]
+        state.analyzer.bind(a.var, a.range, allow_override=True)
     simplify = state.analyzer.simplify
     values = {axis: simplify(e) for axis, e in values.items()}
     conditions = [simplify(c) for c in (*inside, substitute(ours, values))]
@@ -323,7 +321,7 @@ def _check_all_written(
     values, inside = _solved(producer.iter_vars, places, indices, what)
     analyzer = state.analyzer
     for a in block.iter_vars:
-        analyzer.bind(a.var, a.dom, allow_override=True)  # type: ignore[arg-type]
+        analyzer.bind(a.var, a.range, allow_override=True)
     with analyzer.constraint_scope(ours):
         shown = all(analyzer.can_prove(c) for c in (*inside, substitute(theirs, values)))
     if not shown:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...base import ScheduleError
-from ...ir import IntImm
 from ..stmt import PrimFunc
+from ..transform.rewriter import constant
 
 __all__ = ["TensorIntrin", "builtins_replaced", "register_builtin"]
 
@@ -34,8 +34,8 @@ class TensorIntrin:
                     f"TensorIntrin: buffer {a.name} is {a.dtype} of {a.ndim} dimensions in desc, "
                     f"{b.dtype} of {b.ndim} in impl"
                 )
-            constant = all(isinstance(e, IntImm) for e in (*a.shape, *b.shape))
-            if not constant or any(x.value != y.value for x, y in zip(a.shape, b.shape)):  # type: ignore[attr-defined]
+            sizes, given = ([constant(e) for e in buffer.shape] for buffer in (a, b))
+            if None in sizes or sizes != given:
                 left, right = (", ".join(map(str, buffer.shape)) for buffer in (a, b))
                 raise ScheduleError(
                     f"TensorIntrin: buffer {a.name} has the shape ({left}) in desc and ({right}) "

@@ -267,7 +267,7 @@ def _written_whole(state: State, buffer: Buffer) -> bool:
     return box.exact and all(
         axis is not None
         and number_of(axis[0]) == 0
-        and state.analyzer.can_prove_equal(axis[1], size)  # type: ignore[arg-type]
+        and state.analyzer.can_prove_equal(axis[1], size)
         for axis, size in zip(box.axes, buffer.shape)
     )
 
@@ -314,7 +314,7 @@ def looped(block: Block) -> tuple[Stmt, list[Var]]:
     loops = [Var(f"ax{k}", a.var.dtype) for k, a in enumerate(block.iter_vars)]
     made: Stmt = BlockRealize(tuple(loops), const(True), block)
     for v, a in reversed(list(zip(loops, block.iter_vars))):
-        made = For(v, a.dom.min, a.dom.extent, ForKind.SERIAL, made)  # type: ignore[union-attr]
+        made = For(v, a.range.min, a.range.extent, ForKind.SERIAL, made)
     return made, loops
 
 
@@ -350,9 +350,9 @@ def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> t
             f"{len(index_map.initial_indices)}",
             block,
         )
-    extents = [a.dom.extent for a in block.iter_vars]  # type: ignore[union-attr]
+    extents = [a.range.extent for a in block.iter_vars]
     for a in block.iter_vars:
-        if not (isinstance(a.dom.min, IntImm) and a.dom.min.value == 0):  # type: ignore[union-attr]
+        if not (isinstance(a.range.min, IntImm) and a.range.min.value == 0):
             refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
     if not index_map.is_bijective(extents, state.analyzer):
         refuse(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base import DataType, ScheduleError
-from ...ir import Map, PointerType, PrimType, Var
+from ...ir import Map, PointerType, PrimExpr, PrimType, Var
 from ...ir.expr import cast
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from .plain import checked
@@ -214,7 +214,7 @@ def unsafe_set_dtype(
     new = old.replace(data=pointer_var(old.data.name, pointer), dtype=DataType(dtype))
     plain, narrow = old.dtype, new.dtype
 
-    def load(n: BufferLoad) -> object:
+    def load(n: BufferLoad) -> PrimExpr | None:
         if n.buffer is not old:
             return None
         return cast(plain, BufferLoad(new, n.indices))
@@ -224,7 +224,7 @@ def unsafe_set_dtype(
             return None
         return BufferStore(new, cast(narrow, n.value), n.indices)
 
-    made = replace_accesses(owner, load, store)  # type: ignore[arg-type]
+    made = replace_accesses(owner, load, store)
     made = replace_buffers(made, {old: new})
     return state.replace(owner, made, paired_blocks(owner, made)[1:]), None
 

@@ -183,7 +183,7 @@ class Match:
             if isinstance(e, ArithmeticExpr) and not ready:
                 stack += [(e, True), (e.b, False), (e.a, False)]
             elif isinstance(e, ArithmeticExpr):
-                made[id(e)] = type(e)(made[id(e.a)], made[id(e.b)])
+                made[id(e)] = e._map_children_(lambda c: made[id(c)])
             elif isinstance(e, Var) and e in self.positions:
                 made[id(e)] = cast(dtype, self.positions[e])
             else:

@@ -74,9 +74,9 @@ def factors_of(block: Block) -> tuple[Factor, Factor] | None:
     product = reducer.updates[0]
     if not isinstance(product, Mul):
         return None
-    reduce = {a.var for a in block.iter_vars if a.iter_type == "reduce"}
-    found = [_factor(e, reduce) for e in (product.a, product.b)]
-    return None if None in found else (found[0], found[1])  # type: ignore[return-value]
+    reduce = {a.var for a in block.iter_vars if a.is_reduce}
+    one, other = (_factor(e, reduce) for e in (product.a, product.b))
+    return None if one is None or other is None else (one, other)
 
 
 def _factor(e: PrimExpr, reduce: set[Var]) -> Factor | None:
@@ -100,7 +100,8 @@ class _Plan(NamedTuple):
     product   (broadcast, streamed)
     shifts    what is added to elements so that they fit the packed dtypes
     folded    whether the packed elements have their offset in them, as there is room for it
-    extents   {vector axis, grouped axis: extent after padding}
+    sizes     {vector axis, grouped axis: extent}
+    extents   the same after padding
     parts     {vector axis: (panel, vector, lane), grouped axis: (group, place in it)}
     """
 
@@ -118,6 +119,7 @@ class _Plan(NamedTuple):
     group: int
     vectors: int
     lanes: int
+    sizes: dict[Var, int]
     extents: dict[Var, int]
     parts: dict[Var, tuple[IterVar, ...]]
 
@@ -130,11 +132,12 @@ class _Plan(NamedTuple):
         """The vector or the grouped axis put together from its parts, those from `first` on."""
         made: PrimExpr | None = None
         for part in self.parts[axis][first:]:
-            size = part.dom.extent.value  # type: ignore[union-attr]
+            size = part.range.extent
+            assert isinstance(size, IntImm)
             if made is None:
                 made = part.var
-            elif axis is not self.grouped or size > 1:
-                made = made * size + part.var
+            elif axis is not self.grouped or size.value > 1:
+                made = made * size.value + part.var
         assert made is not None
         return made
 
@@ -184,7 +187,7 @@ def _plan(
     if len(axes) != 2 or not all(0 <= k < len(block.iter_vars) for k in axes):
         refuse(f"block {name} has {len(block.iter_vars)} axes, got the positions {axes}", block)
     vector, grouped = (block.iter_vars[k] for k in axes)
-    if vector.iter_type != "spatial" or grouped.iter_type != "reduce":
+    if not vector.is_spatial or not grouped.is_reduce:
         refuse(f"wanted a spatial axis and a reduce axis of block {name}", block)
     if group < 1 or len(tile) != 2 or min(tile) < 1 or len(dtypes) != 2:
         refuse(f"wanted a group, a tile and two dtypes, got {group}, {tile}, {dtypes}", block)
@@ -197,7 +200,7 @@ def _plan(
     reducer = match_reducer(block)
     assert reducer is not None
     out, indices = reducer.buffers[0]
-    spatial = {a.var for a in block.iter_vars if a.iter_type == "spatial"}
+    spatial = {a.var for a in block.iter_vars if a.is_spatial}
     if not indices or indices[-1] is not vector.var:
         refuse(f"axis {vector.var.name} is not the last index of {out.name}", block)
     if any(not (isinstance(e, IntImm) or e in spatial) for e in indices):
@@ -215,7 +218,7 @@ def _plan(
         assert a.dom is not None
         if not (isinstance(a.dom.min, IntImm) and a.dom.min.value == 0):
             refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
-    sizes = {a.var: a.dom.extent for a in block.iter_vars}  # type: ignore[union-attr]
+    sizes = {a.var: a.range.extent for a in block.iter_vars}
     columns = _size(sizes[vector.var], f"the extent of axis {vector.var.name}", block)
     terms = _size(sizes[grouped.var], f"the extent of axis {grouped.var.name}", block)
     kinds = (DataType(dtypes[0]), DataType(dtypes[1]))
@@ -224,7 +227,7 @@ def _plan(
         out,
         indices,
         sizes,
-        tuple(a.var for a in block.iter_vars if a.iter_type == "reduce"),
+        tuple(a.var for a in block.iter_vars if a.is_reduce),
         product,
         kinds,
         (_shift(product[0], kinds[0], block), _shift(streamed, kinds[1], block)),
@@ -234,6 +237,7 @@ def _plan(
         group,
         vectors,
         lanes,
+        {vector.var: columns, grouped.var: terms},
         {vector.var: -(-columns // width) * width, grouped.var: -(-terms // group) * group},
         {
             vector.var: _parts(vector, (-(-columns // width), vectors, lanes)),
@@ -412,7 +416,7 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     load = plan.product[0].load
     source, grouped = load.buffer, plan.grouped
     place = load.indices.index(grouped)
-    terms, padded = int(plan.axes[grouped]), plan.extents[grouped]  # type: ignore[call-overload]
+    terms, padded = plan.sizes[grouped], plan.extents[grouped]
     as_it_is = plan.dtypes[0] is source.dtype and not plan.shifts[0] and not source.strides
     if as_it_is and terms == padded and place == source.ndim - 1:
         return None
@@ -424,8 +428,10 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     if terms != padded:
         guards.append(LT(by_dim[place].var, const(terms, grouped.dtype)))
     element = BufferLoad(source, tuple(by_dim[k].var for k in range(source.ndim)))
-    at = {v: by_dim[k].var for k, v in enumerate(load.indices) if isinstance(v, Var)}
-    buffer = _buffer(plan, 0, "packed", [a.dom.extent for a in axes])  # type: ignore[union-attr]
+    at: dict[Var, PrimExpr] = {
+        v: by_dim[k].var for k, v in enumerate(load.indices) if isinstance(v, Var)
+    }
+    buffer = _buffer(plan, 0, "packed", [a.range.extent for a in axes])
     value = _guarded(plan.stored(0, element, at), guards)
     indices = tuple(a.var for a in axes)
     block = Block(tuple(axes), (), (), buffer.name, BufferStore(buffer, value, indices))
@@ -447,7 +453,7 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     axes = [_axis(f"v{k}", source.shape[k], source.shape[k].dtype) for k in others]
     groups = plan.extents[grouped] // g
     in_panels = load.indices[j_place] is vector
-    terms, columns = int(plan.axes[grouped]), int(plan.axes[vector])  # type: ignore[call-overload]
+    terms, columns = plan.sizes[grouped], plan.sizes[vector]
     grown = plan.extents[vector] - columns
     if in_panels:
         axes.append(_axis("vp", plan.extents[vector] // w, dtype))
@@ -469,7 +475,7 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     value = _guarded(plan.stored(1, element, moved), guards)
     all_axes = [*axes, vq, vj, *([vt] if g > 1 else [])]
     last = vj.var * g + vt.var if g > 1 else vj.var
-    shape = [*(a.dom.extent for a in axes), const(groups, dtype)]  # type: ignore[union-attr]
+    shape = [*(a.range.extent for a in axes), const(groups, dtype)]
     shape.append(const(length * g, dtype) if isinstance(length, int) else length * g)
     shape = [state.analyzer.simplify(e) for e in shape]
     buffer = _buffer(plan, 1, "packed", shape)
@@ -493,10 +499,10 @@ def _sums(state: State, plan: _Plan, which: int) -> _Made | None:
     load = plan.product[which].load
     used = free_variables(load)
     axes = _renamed(plan, [v for v in plan.axes if v in used])
-    spatial = [a for a in axes.values() if a.iter_type == "spatial"]
+    spatial = [a for a in axes.values() if a.is_spatial]
     names: dict[Any, PrimExpr] = {v: a.var for v, a in axes.items()}
     like = load.buffer.replace(dtype=plan.out.dtype)
-    shape = tuple(a.dom.extent for a in spatial) or (const(1, "int64"),)  # type: ignore[union-attr]
+    shape = tuple(a.range.extent for a in spatial) or (const(1, "int64"),)
     buffer = new_buffer(like, f"{load.buffer.name}_sum", "global", shape)
     indices = tuple(a.var for a in spatial) or (const(0, "int64"),)
     step = substitute(plan.value(which, plan.out.dtype), names)
@@ -508,7 +514,7 @@ def _sums(state: State, plan: _Plan, which: int) -> _Made | None:
         BufferStore(buffer, BufferLoad(buffer, indices) + step, indices),
         BufferStore(buffer, const(0, buffer.dtype), indices),
     )
-    at = tuple(v for v in axes if axes[v].iter_type == "spatial") or (const(0, "int64"),)
+    at = tuple(v for v in axes if axes[v].is_spatial) or (const(0, "int64"),)
     return _Made(with_regions(state, block), buffer, at)
 
 

@@ -14,11 +14,13 @@ from ...ir import (
     LT,
     And,
     Call,
+    Cast,
     Div,
     FloorDiv,
     FloorMod,
     IntImm,
     Mod,
+    Mul,
     PrimExpr,
     Range,
     Select,
@@ -149,7 +151,7 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     realize = state.realize(block)
     loops = state.loops_above(realize)
     extents = _padded_extents(state, block, realize, loops, padding)
-    old_axes = {a.var: a.dom.extent for a in block.iter_vars}  # type: ignore[union-attr]
+    old_axes = {a.var: a.range.extent for a in block.iter_vars}
     if all(extents[v] is e for v, e in old_axes.items()):
         return state, None
     _check_value(state, block, facts, extents, old_axes)
@@ -282,9 +284,7 @@ def _check_value(
         if isinstance(n, _DIVISIONS) and n.dtype.is_int and not isinstance(n.b, IntImm):
             refuse(f"block {name} divides by {n.b}, which would be 0 in the padding", block)
     reduced = {
-        a.var
-        for a in block.iter_vars
-        if a.iter_type != "spatial" and extents[a.var] is not old[a.var]
+        a.var for a in block.iter_vars if not a.is_spatial and extents[a.var] is not old[a.var]
     }
     for access in (*facts.reads, *facts.writes):
         is_written = any(access is w for w in facts.writes)
@@ -298,12 +298,10 @@ def _check_value(
     written = {low for access in facts.writes for low, _ in access.box}
     for a in block.iter_vars:
         grows = extents[a.var] is not old[a.var]
-        if a.iter_type == "spatial" and grows and not any(a.var is low for low in written):
+        if a.is_spatial and grows and not any(a.var is low for low in written):
             refuse(f"axis {a.var.name} of block {name} does not index what it writes", block)
     padded_reduce = [
-        a.var
-        for a in block.iter_vars
-        if a.iter_type == "reduce" and extents[a.var] is not old[a.var]
+        a.var for a in block.iter_vars if a.is_reduce and extents[a.var] is not old[a.var]
     ]
     if not padded_reduce:
         return
@@ -317,11 +315,10 @@ def _check_value(
 
 def _vanishes(e: PrimExpr, axis: Var) -> bool:
     """Whether a term is 0 where the padded loads over `axis` are."""
-    kind = type(e).__name__
-    if kind == "Mul":
-        return _vanishes(e.a, axis) or _vanishes(e.b, axis)  # type: ignore[attr-defined]
-    if kind == "Cast":
-        return _vanishes(e.value, axis)  # type: ignore[attr-defined]
+    if isinstance(e, Mul):
+        return _vanishes(e.a, axis) or _vanishes(e.b, axis)
+    if isinstance(e, Cast):
+        return _vanishes(e.value, axis)
     return isinstance(e, BufferLoad) and any(i is axis for i in e.indices)
 
 
@@ -340,7 +337,7 @@ def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]
     value: PrimExpr = BufferLoad(source, indices)
     conditions: list[PrimExpr] = []
     for a, (low, _), there, padded in zip(axes, access.box, source.shape, pad.shape):
-        before = old.get(low, there)  # type: ignore[call-overload]
+        before = there if not isinstance(low, Var) else old.get(low, there)
         enough = state.analyzer.can_prove(there >= before)
         for limit in (before,) if enough else (before, there):
             if not state.analyzer.can_prove(limit >= padded):
@@ -384,8 +381,7 @@ def _rebuild(
     values: dict[Any, Any] = dict(replaced)
     made = substitute(block.replace(reads=(), writes=()), values)
     axes = tuple(
-        a.replace(dom=Range.from_min_extent(a.dom.min, extents[a.var]))  # type: ignore[union-attr]
-        for a in made.iter_vars
+        a.replace(dom=Range.from_min_extent(a.range.min, extents[a.var])) for a in made.iter_vars
     )
     made = with_regions(state, made.replace(iter_vars=axes))
     new_extents = {v: extents[a.var] for a, v in zip(block.iter_vars, realize.iter_values)}

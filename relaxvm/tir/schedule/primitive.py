@@ -30,6 +30,7 @@ from ...ir import (
     StringImm,
     Sub,
     Var,
+    children,
 )
 from ...ir.expr import binary
 from .plain import checked, is_plain
@@ -90,7 +91,7 @@ class Host(Protocol):
 class Names(Protocol):
     """Names of random variables in a trace."""
 
-    def name_of(self, rv: Any) -> str: ...
+    def name_of(self, rv: Any) -> str | None: ...
     def of_name(self, name: str) -> Any: ...
     def variable(self, name: str) -> Any: ...
 
@@ -236,8 +237,7 @@ class _Expr(Kind):
             name = type(value).__name__
             if name not in _OPERATIONS:
                 raise ScheduleError(f"a factor with {name} cannot be recorded")
-            a, b = value.a, value.b  # type: ignore[attr-defined]
-            return [name, self.encode(names, a), self.encode(names, b)]
+            return [name, *(self.encode(names, operand) for operand in children(value))]
         return None if value is None else int(value)
 
     def decode(self, names: Names, data: Any) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...base import DataType
-from ...ir import Add, And, Max, Min, Mul, Or, PrimExpr, Select, Var, const
+from ...ir import Add, And, BinaryExpr, Max, Min, Mul, Or, PrimExpr, Select, Var, const
 from ...ir.expr import EQ, GE, GT, LE, LT
 from ...ir.walk import substitute
 from ..op import max_value, min_value
@@ -98,13 +98,13 @@ def _reads(e: Any, buffer: Buffer) -> bool:
 def _single(store: BufferStore) -> Reducer | None:
     value = store.value
     rule = _SINGLE.get(type(value))
-    if rule is None:
+    if rule is None or not isinstance(value, BinaryExpr):
         return None
     own = BufferLoad(store.buffer, store.indices)
-    if value.a is own:  # type: ignore[attr-defined]
-        update = value.b  # type: ignore[attr-defined]
-    elif value.b is own:  # type: ignore[attr-defined]
-        update = value.a  # type: ignore[attr-defined]
+    if value.a is own:
+        update = value.b
+    elif value.b is own:
+        update = value.a
     else:
         return None
     if _reads(update, store.buffer):
@@ -160,7 +160,7 @@ def _ordered_pair(first: BufferStore, second: BufferStore) -> Reducer | None:
         if not (isinstance(a, Select) and isinstance(b, Select)):
             continue
         beats = b.condition
-        if type(beats) not in (GT, LT) or beats.a is not old_value:
+        if not isinstance(beats, (GT, LT)) or beats.a is not old_value:
             continue
         new_index, new_value = a.false_value, b.false_value
         tie = And(EQ(old_value, new_value), LT(old_index, new_index))
@@ -214,9 +214,9 @@ def _pair(first: BufferStore, second: BufferStore) -> Reducer | None:
     for value_store, picked in ((second, b), (first, a)):
         compare = picked.condition
         own = BufferLoad(value_store.buffer, value_store.indices)
-        if type(compare) not in (LT, LE, GT, GE):
+        if not isinstance(compare, (LT, LE, GT, GE)):
             continue
-        if compare.a is not own and compare.b is not own:  # type: ignore[attr-defined]
+        if compare.a is not own and compare.b is not own:
             continue
         found = _arg_reducer(first, second, a, b, value_store, compare)
         if found is not None:

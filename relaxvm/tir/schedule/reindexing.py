@@ -65,7 +65,7 @@ def _copied(
 ) -> tuple[State, Block]:
     """`block` over a new buffer indexed by ``index_map(axes)``, and the block that copies."""
     buffer = access.buffer
-    extents = [a.dom.extent for a in axes]  # type: ignore[union-attr]
+    extents = [a.range.extent for a in axes]
     shape = index_map.map_shape(extents, state.analyzer)
     copy = new_buffer(buffer, name, scope_name, shape)
     fresh = {a.var: Var(a.var.name, a.var.dtype) for a in axes}
@@ -73,7 +73,7 @@ def _copied(
     theirs = tuple(substitute(e, fresh) for e in outside)
     ours = index_map.map_indices([fresh[a.var] for a in axes])
     copy_axes = tuple(
-        IterVar(Range.from_min_extent(const(0, a.var.dtype), a.dom.extent), fresh[a.var])  # type: ignore[union-attr]
+        IterVar(Range.from_min_extent(const(0, a.var.dtype), a.range.extent), fresh[a.var])
         for a in axes
     )
     if write:
@@ -132,7 +132,7 @@ def _used_axes(block: Block, access: Access) -> list[IterVar]:
 
 def _check_zero(block: Block, axes: Sequence[IterVar]) -> None:
     for a in axes:
-        if getattr(a.dom.min, "value", None) != 0:  # type: ignore[union-attr]
+        if getattr(a.range.min, "value", None) != 0:
             refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
 
 
@@ -177,7 +177,7 @@ def _with_map(
     axes = [a for _, a in kept]
     _check_zero(block, axes)
     small = IndexMap([v for v, _ in kept], index_map.final_indices)
-    extents = [a.dom.extent for a in axes]  # type: ignore[union-attr]
+    extents = [a.range.extent for a in axes]
     if not small.is_injective(extents, state.analyzer):
         refuse(
             f"{index_map} is not shown to keep the iterations of block {block.name_hint} apart",
@@ -187,7 +187,7 @@ def _with_map(
     for a in block.iter_vars:
         if a.var in free and not any(a is b for b in axes):
             refuse(f"axis {a.var.name} indexes {old.name}, but the index map leaves it out", block)
-        if write and a.iter_type == "reduce" and any(a is b for b in axes):
+        if write and a.is_reduce and any(a is b for b in axes):
             refuse(f"the reduce axis {a.var.name} cannot index what is written", block)
     name = f"{old.name}_{storage_scope}"
     return _copied(state, block, access, write, small, axes, name, storage_scope)

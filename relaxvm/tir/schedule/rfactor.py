@@ -213,8 +213,8 @@ def _partial_block(
     block = realize.block
     rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
     to_axes: dict[Any, PrimExpr] = {target.loop_var: rf + target.min}
-    axes = [a for a in block.iter_vars if a.iter_type == "spatial"]
-    bound = [v for a, v in zip(block.iter_vars, realize.iter_values) if a.iter_type == "spatial"]
+    axes = [a for a in block.iter_vars if a.is_spatial]
+    bound = [v for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial]
     zero = const(0, rf.dtype)
     axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf))
     bound.append(target.loop_var - target.min)
@@ -226,7 +226,7 @@ def _partial_block(
     reduced = {
         a.var: cast(a.var.dtype, substitute(v, to_axes))
         for a, v in zip(block.iter_vars, realize.iter_values)
-        if a.iter_type == "reduce"
+        if a.is_reduce
     }
     around = state.loops_above(realize)
     outside = _beyond(state, realize, around, "reduce", to_axes)
@@ -274,11 +274,9 @@ def _final_block(
         f.loop_var: Var(f.loop_var.name, f.loop_var.dtype) for f in (*kept, target)
     }
     rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
-    axes = [a for a in block.iter_vars if a.iter_type == "spatial"]
+    axes = [a for a in block.iter_vars if a.is_spatial]
     bound = [
-        substitute(v, new)
-        for a, v in zip(block.iter_vars, realize.iter_values)
-        if a.iter_type == "spatial"
+        substitute(v, new) for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial
     ]
     zero = const(0, rf.dtype)
     axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf, "reduce"))
@@ -288,11 +286,7 @@ def _final_block(
     step = tuple(BufferLoad(p, _at(i, place, rf)) for p, (_, i) in zip(partial, places))
     body = simultaneous(places, reducer.combine(old, step))
     # An init that names a reduce axis means its first value.
-    starts: dict[Any, PrimExpr] = {
-        a.var: a.dom.min  # type: ignore[union-attr]
-        for a in block.iter_vars
-        if a.iter_type == "reduce"
-    }
+    starts: dict[Any, PrimExpr] = {a.var: a.range.min for a in block.iter_vars if a.is_reduce}
     init = None if block.init is None else substitute(block.init, starts)
     made = block.replace(iter_vars=tuple(axes), body=body, init=init)
     made = with_regions(state, made)

@@ -395,8 +395,7 @@ class Schedule:
         reason = str(error)
         text = reason if reason.startswith(f"{kind.name}:") else f"{kind.name}: {reason}"
         if self._render == "detail":
-            sites = getattr(error, "sites", ())
-            text += f"\n  in function {function}:\n{picture(state, sites)}"
+            text += f"\n  in function {function}:\n{picture(state, error.sites)}"
         return ScheduleError(text)
 
     # -- copies and seeds --------------------------------------------------------------------------

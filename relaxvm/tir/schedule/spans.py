@@ -85,7 +85,7 @@ def spans_for(
             if need is None or (isinstance(need[1], int) and need[1] <= 0):
                 continue
             for a in block.iter_vars:
-                if axes == "spatial" and a.iter_type != "spatial":
+                if axes == "spatial" and not a.is_spatial:
                     continue
                 if a.var not in free_variables(index) or a.var in found:
                     continue

@@ -36,7 +36,7 @@ __all__ = ["Path", "ScheduleDebugMask", "State", "refuse", "start"]
 def refuse(reason: str, *sites: Any) -> NoReturn:
     """Stop a primitive. `sites` are the loops and blocks to mark in the message's picture."""
     error = ScheduleError(reason)
-    error.sites = sites  # type: ignore[attr-defined]
+    error.sites = sites
     raise error
 
 

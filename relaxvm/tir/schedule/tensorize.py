@@ -306,7 +306,7 @@ def _init_part(
     kept: list[tuple[For, Var]] = []
     moving: set[Var] = set()
     for a, v in zip(block.iter_vars, bound):
-        if a.iter_type == "spatial":
+        if a.is_spatial:
             moving |= free_variables(v)
     for f in inner_loops:
         if f.loop_var in moving:
@@ -319,8 +319,8 @@ def _init_part(
     values: list[PrimExpr] = []
     renamed: dict[Any, PrimExpr] = {}
     for a, v in zip(block.iter_vars, bound):
-        if a.iter_type != "spatial":
-            renamed[a.var] = a.dom.min  # type: ignore[union-attr]
+        if not a.is_spatial:
+            renamed[a.var] = a.range.min
             continue
         var = Var(f"{a.var.name}_init", a.var.dtype)
         axes.append(a.replace(var=var))

@@ -72,9 +72,9 @@ class _Names:
         self._by_name[name] = rv
         return name
 
-    def name_of(self, rv: Any) -> str:
+    def name_of(self, rv: Any) -> str | None:
         if rv is None or isinstance(rv, str):
-            return rv  # type: ignore[return-value]
+            return rv
         found = self._names.get(id(rv))
         if found is not None:
             return found
@@ -128,10 +128,13 @@ def _parsed(
 
 
 def _parsed_row(row: Any) -> tuple[Primitive, dict[str, Any], list[str]]:
-    right = isinstance(row, (list, tuple)) and len(row) == 3
-    name, args, outputs = row if right else (None, None, None)
-    right = isinstance(name, str) and isinstance(args, dict) and isinstance(outputs, (list, tuple))
-    if not right or not all(isinstance(o, str) for o in outputs):
+    name, args, outputs = row if isinstance(row, (list, tuple)) and len(row) == 3 else ("", 0, 0)
+    if not (
+        isinstance(name, str)
+        and isinstance(args, dict)
+        and isinstance(outputs, (list, tuple))
+        and all(isinstance(o, str) for o in outputs)
+    ):
         raise ScheduleError(
             "not the JSON form of a trace: an instruction is [name, {argument: value}, [outputs]]"
         )
@@ -335,7 +338,7 @@ class Trace:
         print(self)
 
 
-class _ByIdentity(dict):  # type: ignore[type-arg]
+class _ByIdentity(dict[Any, Any]):
     """A mapping of instructions by identity, enough for `decisions[inst]`."""
 
     def __init__(self, pairs: Any) -> None:

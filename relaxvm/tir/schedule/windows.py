@@ -116,7 +116,7 @@ def separate_window(
         reducer.buffers[0][0],
         f"{reducer.buffers[0][0].name}_w",
         reducer.buffers[0][0].scope(),
-        tuple(a.dom.extent for a in places),  # type: ignore[union-attr]
+        tuple(a.range.extent for a in places),
     )
     made = _first_step(
         state,
@@ -152,9 +152,9 @@ def _reducer(state: State, block: Block) -> Reducer:
     if why:
         refuse(f"the iterations of block {name} are not known: {why}", block)
     for a in block.iter_vars:
-        if getattr(a.dom.min, "value", None) != 0:  # type: ignore[union-attr]
+        if getattr(a.range.min, "value", None) != 0:
             refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
-        if a.iter_type != "spatial" and not state.analyzer.can_prove(a.dom.extent >= 1):  # type: ignore[union-attr]
+        if not a.is_spatial and not state.analyzer.can_prove(a.range.extent >= 1):
             refuse(
                 f"axis {a.var.name} may have no iterations, so that results of the first step "
                 "would not be written",
@@ -196,16 +196,13 @@ def _slides(
                 refuse(f"block {block.name_hint} reads along {used[0].name} in several ways", block)
             sizes.setdefault(e, []).append(size)
     slides = []
-    known = {
-        v: (const(0, v.dtype), cast(v.dtype, a.dom.extent) - 1)  # type: ignore[union-attr]
-        for v, a in kinds.items()
-    }
+    known = {v: (const(0, v.dtype), cast(v.dtype, a.range.extent) - 1) for v, a in kinds.items()}
     for tap in taps:
         if tap not in found:
             refuse(f"block {block.name_hint} reads nothing along {tap.name}", block)
         e = found[tap]
         others = [v for v in kinds if v in free_variables(e) and v is not tap]
-        if any(kinds[v].iter_type != "spatial" for v in others):
+        if any(not kinds[v].is_spatial for v in others):
             refuse(f"index {e} of block {block.name_hint} has two reduce axes", block)
         span = interval_of(e, known, state.analyzer)
         if span is None:
@@ -312,7 +309,7 @@ def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
         made.append(IterVar(Range.from_min_extent(const(0, s.place.dtype), s.extent), s.place))
 
     for a in block.iter_vars:
-        if a.iter_type != "spatial":
+        if not a.is_spatial:
             continue
         if a.var not in instead:
             made.append(a)
@@ -333,7 +330,7 @@ def _first_step(
     moved: set[Var],
     value: PrimExpr,
 ) -> Block:
-    reduce = [a for a in block.iter_vars if a.iter_type != "spatial" and a.var not in moved]
+    reduce = [a for a in block.iter_vars if not a.is_spatial and a.var not in moved]
     indices = tuple(a.var for a in places)
     old = BufferLoad(partial, indices)
     init = None
@@ -361,6 +358,6 @@ def _second_step(
     (updated,) = reducer.combine(
         (BufferLoad(buffer, indices),), (_guard(conditions, value, reducer),)
     )
-    axes = tuple(a for a in block.iter_vars if a.iter_type == "spatial" or a.var in taps)
+    axes = tuple(a for a in block.iter_vars if a.is_spatial or a.var in taps)
     body = BufferStore(buffer, updated, indices)
     return with_regions(state, block.replace(iter_vars=axes, body=body, reads=(), writes=()))

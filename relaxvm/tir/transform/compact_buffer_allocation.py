@@ -27,7 +27,7 @@ from ...ir import (
     LT,
     Add,
     Call,
-    IntImm,
+    Cast,
     IRModule,
     Mul,
     PassContext,
@@ -236,7 +236,7 @@ def _box_of(
     while scope is not None:
         s = scope.node
         owns = isinstance(s, Block) and any(b is buffer for b in s.alloc_buffers)
-        if owns or isinstance(s, For):
+        if isinstance(s, For) or (isinstance(s, Block) and owns):
             box = prover.box_within(s, accesses, buffer.shape)
             if box is not None or owns:
                 return box, scope
@@ -397,9 +397,9 @@ class _Prover:
         known: dict[Any, Any] = {}
         loops = access.scope.loops_until(loop)
         for f in reversed(loops):
-            low = interval_of(f.min, known, self.analyzer)
-            high = interval_of(f.min + f.extent - 1, known, self.analyzer)
-            known[f.loop_var] = None if low is None or high is None else (low[0], high[1])
+            first = interval_of(f.min, known, self.analyzer)
+            last = interval_of(f.min + f.extent - 1, known, self.analyzer)
+            known[f.loop_var] = None if first is None or last is None else (first[0], last[1])
         for index, low, extent, size in zip(access.indices, box.low, box.extent, shape):
             if constant(low) == 0 and extent is size:
                 # All of the axis: what is outside of it is not reached, if only by conditions.
@@ -467,10 +467,12 @@ def _mixed_radix(
         if not _mentions(e, extents):
             low = binary(Add if sign > 0 else Sub, low, cast(dtype, e))
             continue
-        inner, factor = (e.a, e.b) if isinstance(e, Mul) else (e, const(1, dtype))
-        inner = getattr(inner, "value", inner) if not isinstance(inner, (Var, IntImm)) else inner
-        step = constant(factor)
-        if sign < 0 or step is None or step < 1 or inner not in extents:
+        inner, step = (e.a, constant(e.b)) if isinstance(e, Mul) else (e, 1)
+        if isinstance(inner, Cast):
+            inner = inner.value
+        if sign < 0 or step is None or step < 1:
+            return None
+        if not isinstance(inner, Var) or inner not in extents:
             return None
         terms.append((inner, step))
     terms.sort(key=lambda t: (t[1], constant(extents[t[0]]) != 1))
@@ -555,7 +557,7 @@ class _Shrink(StmtRewriter):
     def on_for(self, stmt: For) -> Steps:
         made = yield from super().on_for(stmt)
         buffers = self.homes.get(id(stmt))
-        if not buffers:
+        if not buffers or not isinstance(made, For):
             return made
         own = tuple(self.buffer(b) for b in buffers)
         block = Block((), (), (), "", made.body, alloc_buffers=own)

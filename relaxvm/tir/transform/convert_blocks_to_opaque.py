@@ -43,19 +43,16 @@ class _Substitute(ScopedRewriter):
     def on_realize_block(self, stmt: Block) -> Block:
         """The block's own expressions."""
 
-        def region(r: object) -> object:
-            return self.expr(r)  # type: ignore[arg-type]
-
         return stmt.replace(
-            reads=replace_tuple(stmt.reads, region),
-            writes=replace_tuple(stmt.writes, region),
+            reads=replace_tuple(stmt.reads, self.resolve),
+            writes=replace_tuple(stmt.writes, self.resolve),
             alloc_buffers=replace_tuple(stmt.alloc_buffers, self.buffer),
             match_buffers=replace_tuple(stmt.match_buffers, self._match),
         )
 
     def _match(self, match: MatchBufferRegion) -> MatchBufferRegion:
         # The body's view is rewritten with the axes in its strides and offset; so is this one.
-        source = self.expr(match.source)  # type: ignore[arg-type]
+        source = self.resolve(match.source)
         return match.replace(buffer=self.buffer(match.buffer), source=source)
 
     def on_block(self, stmt: Block) -> Steps:

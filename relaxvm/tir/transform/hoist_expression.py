@@ -32,6 +32,7 @@ from ...ir import (
     PrimExpr,
     Select,
     Var,
+    as_expr,
     const,
     substitute,
     walk,
@@ -244,7 +245,7 @@ def _folded(n: Any) -> PrimExpr | None:
     if isinstance(n, Select) or (isinstance(n, Call) and n.op is _IF):
         condition, yes, no = n._children_() if isinstance(n, Select) else n.args
         if isinstance(condition, IntImm):
-            return yes if condition.value else no  # type: ignore[no-any-return]
+            return as_expr(yes if condition.value else no)
     elif isinstance(n, Not) and isinstance(n.a, IntImm):
         return const(not n.a.value, "bool")
     elif isinstance(n, (And, Or)):

@@ -106,7 +106,11 @@ class _Hoist(ScopedRewriter):
             return made
         if isinstance(body, BufferStore):
             parts = _hoisted(made, body, self.analyzer)
-        elif _is_guarded_store(body):
+        elif (
+            isinstance(body, IfThenElse)
+            and isinstance(body.then_case, BufferStore)
+            and not body.else_case
+        ):
             parts = _shortened(made, body, self.analyzer)
         if parts is made:
             return made

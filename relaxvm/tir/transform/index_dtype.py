@@ -112,14 +112,14 @@ class _Sides(NamedTuple):
     """What becomes of an expression.
 
     value  in the type it has
-    index  in the type of indices; None: it has no such value
+    narrow in the type of indices; None: it has no such value
     data   whether it depends on what buffers hold
     loop   whether it depends on what has another type now, or may have
-    kept   whether part of `index` is in the old type, because it may wrap
+    kept   whether part of `narrow` is in the old type, because it may wrap
     """
 
     value: Any
-    index: PrimExpr | None
+    narrow: PrimExpr | None
     data: bool = False
     loop: bool = False
     kept: bool = False
@@ -183,13 +183,13 @@ class _IndexDtype(ScopedRewriter):
     # -- expressions -------------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return self._read(e).value  # type: ignore[no-any-return]
+        return self._read(e).value
 
     def index(self, e: PrimExpr) -> PrimExpr:
         """An index, or what else counts as one."""
         found = self._read(e)
         self.kept_any = self.kept_any or found.kept
-        return found.value if found.index is None else found.index
+        return found.value if found.narrow is None else found.narrow
 
     def _read(self, e: PrimExpr) -> _Sides:
         memo = self._sides
@@ -215,9 +215,9 @@ class _IndexDtype(ScopedRewriter):
         loop, kept = any(p.loop for p in parts), any(p.kept for p in parts)
         if isinstance(n, CompareExpr) and loop and not data:
             a, b = parts
-            if a.index is not None and b.index is not None:
+            if a.narrow is not None and b.narrow is not None:
                 self.kept_any = self.kept_any or kept
-                return _Sides(type(n)(a.index, b.index), None, loop=True)
+                return _Sides(binary(type(n), a.narrow, b.narrow), None, loop=True)
         index = self._index_of(n, parts) if loop or isinstance(n, Cast) else None
         if index is not None and n.dtype is self.to:
             return _Sides(index, index, data, loop, kept)
@@ -246,7 +246,7 @@ class _IndexDtype(ScopedRewriter):
         """An operation on integers, done in the type of indices; None if that is another one."""
         if n.dtype.kind != "int" or n.dtype.lanes != 1:
             return None
-        sides = [p.index for p in parts]
+        sides: list[Any] = [p.narrow for p in parts]
         kind = type(n)
         choice = kind is Select or (kind is Call and n.op is _IF)
         if any(s is None for s in (sides[1:] if choice else sides)):
@@ -264,7 +264,7 @@ class _IndexDtype(ScopedRewriter):
         else:
             return None
         if not self.exact or (n.dtype is self.to and kind is not Cast):
-            return made  # type: ignore[no-any-return]
+            return made
         bound = self.analyzer.const_int_bound(made)
         # Any number of the type: that is what the analyzer says of what may wrap as well.
         fits = kind is Cast or bound != self.whole
@@ -308,11 +308,11 @@ class _IndexDtype(ScopedRewriter):
 
     def on_let(self, stmt: LetStmt) -> Steps:
         found = self._read(stmt.value)
-        if found.index is not None and found.loop and not found.data and self._renewed(stmt.var):
+        if found.narrow is not None and found.loop and not found.data and self._renewed(stmt.var):
             new = self.new[stmt.var]
-            self.analyzer.update(new, self.analyzer.const_int_bound(found.index), override=True)
+            self.analyzer.update(new, self.analyzer.const_int_bound(found.narrow), override=True)
             body = yield stmt.body
-            return stmt.replace(var=new, value=found.index, body=body)
+            return stmt.replace(var=new, value=found.narrow, body=body)
         body = yield stmt.body
         return stmt.replace(value=found.value, body=body)
 
@@ -326,6 +326,7 @@ class _IndexDtype(ScopedRewriter):
         # Over the loops around, and over the axes in older scripts.
         predicate = self.expr(stmt.predicate)
         block = yield stmt.block
+        assert isinstance(block, Block)
         axes = [cast(axis.var.dtype, v) for axis, v in zip(block.iter_vars, values)]
         return stmt.replace(iter_values=tuple(axes), predicate=predicate, block=block)
 

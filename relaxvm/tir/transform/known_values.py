@@ -139,7 +139,7 @@ class KnownValues:
         for n in walk(fn.body):
             if isinstance(n, MatchBufferRegion):
                 self._source[n.buffer.data] = n.source.buffer.data
-            elif isinstance(n, (LetStmt, Let)) and n.var.dtype.kind == "handle":
+            elif isinstance(n, (LetStmt, Let)) and n.var.dtype.is_handle:
                 self._unknown = True
         separate = bool(fn.get_attr("tir.noalias", False))
         self._shared = frozenset() if separate else frozenset(b.data for b in fn.buffers)

@@ -28,7 +28,7 @@ def _lower(n: Node) -> Node | None:
         return None
     condition: PrimExpr | None = None
     for axis in n.iter_vars:
-        if axis.iter_type == "reduce" and axis.dom is not None:
+        if axis.is_reduce and axis.dom is not None:
             first = EQ(axis.var, axis.dom.min)
             condition = first if condition is None else And(condition, first)
     init = n.init if condition is None else IfThenElse(condition, n.init)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import TIRError
-from ...ir import EQ, Add, IRModule, PassContext, PrimExpr, Ramp, StringImm, Var, const
+from ...ir import EQ, Add, IRModule, Node, PassContext, PrimExpr, Ramp, StringImm, Var, const
 from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
@@ -28,7 +28,7 @@ from ..stmt import (
     PrimFunc,
 )
 from .flatten_buffer import strides_of
-from .rewriter import ScopedRewriter, Steps, replace_tuple
+from .rewriter import N, ScopedRewriter, Steps, replace_tuple
 
 __all__ = ["LowerMatchBuffer"]
 
@@ -44,20 +44,20 @@ class _Lower(ScopedRewriter):
         super().__init__(fn)
         self.views: dict[Buffer, BufferRegion] = {}
 
-    def expr(self, e: PrimExpr) -> PrimExpr:
+    def resolve(self, n: N) -> N:
         if not self.views and not self.env:
-            return e
+            return n
         env = self.env
 
-        def replaced(n: Any) -> Any:
-            found = env.get(id(n))
-            if found is not None:
-                return found
+        def replaced(n: Any) -> Node | None:
+            value = env.get(id(n))
+            if value is not None:
+                return value
             # A region's buffer and a load's buffer are children; the load itself is rewritten
             # below.
             return n if isinstance(n, Buffer) else None
 
-        return transform(e, self._access, pre=replaced, memo=self._memo)
+        return transform(n, self._access, pre=replaced, memo=self._memo)
 
     def _access(self, n: Any) -> Any:
         if isinstance(n, BufferLoad) and n.buffer in self.views:
@@ -97,13 +97,10 @@ class _Lower(ScopedRewriter):
         for match in stmt.match_buffers:
             checks += self._bind(match)
 
-        def region(r: Any) -> Any:
-            return self.expr(r)
-
         made = (
             stmt.replace(
-                reads=replace_tuple(stmt.reads, region),
-                writes=replace_tuple(stmt.writes, region),
+                reads=replace_tuple(stmt.reads, self.resolve),
+                writes=replace_tuple(stmt.writes, self.resolve),
                 match_buffers=(),
             )
             if self.views or stmt.match_buffers
@@ -121,8 +118,7 @@ class _Lower(ScopedRewriter):
     def _bind(self, match: MatchBufferRegion) -> list[PrimExpr]:
         """Make a view known; returns what must hold for it."""
         view = match.buffer
-        source = self.expr(match.source)  # type: ignore[arg-type]
-        assert isinstance(source, BufferRegion)
+        source = self.resolve(match.source)
         leading = len(source.region) - len(view.shape)
         if leading < 0:
             raise TIRError(

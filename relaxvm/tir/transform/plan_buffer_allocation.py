@@ -81,7 +81,7 @@ def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
                 stack.append((child, path))
             elif id(child) not in skip and path is not None:
                 for used in walk(child):
-                    if isinstance(used, Var) and used.dtype.kind == "handle":
+                    if isinstance(used, Var) and used.dtype.is_handle:
                         former = lowest.get(used)
                         lowest[used] = path if former is None else _common(former, path)
         if visits + len(stack) > MAX_STATEMENTS:

@@ -51,13 +51,13 @@ class _Reduce(KnowingRewriter):
             return None
         condition, yes, no = n.args
         if self._gives(yes, no, Not(condition)):
-            return yes  # type: ignore[no-any-return]
+            return yes
         return no if self._gives(no, yes, condition) else None
 
     def on_if(self, stmt: IfThenElse) -> Steps:
         store, other = stmt.then_case, stmt.else_case
         if isinstance(store, BufferStore):
-            value = None
+            value: PrimExpr | None = None
             if other is None:
                 value = BufferLoad(store.buffer, store.indices)
             elif isinstance(other, BufferStore) and other.buffer is store.buffer:
@@ -75,8 +75,10 @@ class _Reduce(KnowingRewriter):
         if not is_plain(given) or any(has_effects(n) for n in (e, wanted)):
             return False
         with self.analyzer.constraint_scope(given):
-            loads = [n for n in walk(e) if isinstance(n, BufferLoad)]
-            if not all(map(self._is_inside, [*loads, store] if store else loads)):
+            loads = (n for n in walk(e) if isinstance(n, BufferLoad))
+            if not all(map(self._is_inside, loads)) or not (
+                store is None or self._is_inside(store)
+            ):
                 return False
             return self._known(e) is self._known(wanted)
 

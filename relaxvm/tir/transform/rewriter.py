@@ -68,6 +68,7 @@ __all__ = [
 
 Steps = Generator[Stmt, Stmt, Stmt]
 T = TypeVar("T")
+N = TypeVar("N", bound=Node)
 
 MAX_STATEMENTS = 1_000_000
 
@@ -245,10 +246,14 @@ class ScopedRewriter(StmtRewriter):
             bind_sizes(self.analyzer, fn)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
+        return self.resolve(e)
+
+    def resolve(self, n: N) -> N:
+        """An expression or a region with what is known in it."""
         if not self.env:
-            return e
+            return n
         env = self.env
-        return transform(e, fold, pre=lambda n: self._replaced(n, env), memo=self._memo)
+        return transform(n, fold, pre=lambda n: self._replaced(n, env), memo=self._memo)
 
     def _replaced(self, n: Any, env: dict[int, Node]) -> Node | None:
         found = env.get(id(n))

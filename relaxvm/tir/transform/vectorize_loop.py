@@ -283,7 +283,7 @@ class _Lanes(StmtRewriter):
         children = [c for c in n._children_() if isinstance(c, PrimExpr)]
         new = [self._memo[id(c)][1] for c in children]
         if all(a is b for a, b in zip(children, new)):
-            return n  # type: ignore[no-any-return]
+            return n
         if any(c.dtype.lanes > 1 for c in children):
             raise _NoVector("it has vectors already")
         handler = _REBUILD.get(type(n))
@@ -424,7 +424,7 @@ def _serial_needs(body: Stmt, var: Var) -> bool:
             return True
         if isinstance(n, (And, Or, Let)):
             return True
-        if isinstance(n, Call) and (n.op.name not in _ELEMENTWISE):  # type: ignore[attr-defined]
+        if isinstance(n, Call) and getattr(n.op, "name", None) not in _ELEMENTWISE:
             return True
         if isinstance(n, Select) and _loads(n.true_value, n.false_value):
             return True
@@ -445,7 +445,7 @@ def _arithmetic(v: _Lanes, n: Any, new: list[PrimExpr]) -> PrimExpr:
         return Ramp(binary(cls, a.base, b), binary(cls, a.stride, b), a.lanes)
     if cls is Mul and isinstance(b, Ramp) and a.dtype.lanes == 1:
         return Ramp(binary(cls, a, b.base), binary(cls, a, b.stride), b.lanes)
-    return cls(v.widen(a), v.widen(b))  # type: ignore[no-any-return]
+    return cls(v.widen(a), v.widen(b))
 
 
 def _cast(v: _Lanes, n: Cast, new: list[PrimExpr]) -> PrimExpr:
@@ -481,7 +481,7 @@ def _not(v: _Lanes, n: Not, new: list[PrimExpr]) -> PrimExpr:
 def _logical(v: _Lanes, n: Any, new: list[PrimExpr]) -> PrimExpr:
     if _loads(n.b):
         raise _NoVector("a load that may not be reached")
-    return type(n)(v.widen(new[0]), v.widen(new[1]))  # type: ignore[no-any-return]
+    return type(n)(v.widen(new[0]), v.widen(new[1]))
 
 
 def _select(v: _Lanes, n: Select, new: list[PrimExpr]) -> PrimExpr:

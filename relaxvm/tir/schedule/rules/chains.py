@@ -107,12 +107,10 @@ class _Rows:
         self._several: set[Var] = set()
         self._extents: list[dict[Var, PrimExpr]] = []
         for k, block in enumerate(blocks):
-            self._extents.append({a.var: a.dom.extent for a in block.iter_vars})  # type: ignore[union-attr]
+            self._extents.append({a.var: a.range.extent for a in block.iter_vars})
             self._link(k, block)
         last = len(blocks) - 1
-        found = [
-            self._follow(last, a.var) for a in blocks[last].iter_vars if a.iter_type == "spatial"
-        ]
+        found = [self._follow(last, a.var) for a in blocks[last].iter_vars if a.is_spatial]
         found = [axis for axis in found if axis.holds]
         self.axes: list[_Axis] = []
         self.first: int | None = None
@@ -131,7 +129,7 @@ class _Rows:
         """Note which axes of earlier blocks the axes of this one follow."""
         analyzer = Analyzer(wrap=False)
         for a in block.iter_vars:
-            analyzer.bind(a.var, Range.from_min_extent(a.dom.min, a.dom.extent))  # type: ignore[union-attr]
+            analyzer.bind(a.var, Range.from_min_extent(a.range.min, a.range.extent))
         for load in (n for n in walk(block.body) if isinstance(n, BufferLoad)):
             writer = self._written.get(load.buffer.data)
             if writer is None:
@@ -276,8 +274,8 @@ def _width(rows: _Rows, offset: int, narrow: _Axis, cpu: CpuModel) -> int:
             continue
         steps = 1
         for a in block.iter_vars:
-            if a.iter_type == "reduce":
-                extent = a.dom.extent  # type: ignore[union-attr]
+            if a.is_reduce:
+                extent = a.range.extent
                 steps *= extent.value if isinstance(extent, IntImm) else 1024
         length = max(length, steps)
         bits = max(bits, *(r.buffer.dtype.bits for r in (*block.reads, *block.writes)))
@@ -299,7 +297,7 @@ def _divides(rows: _Rows, offset: int, narrow: _Axis, width: int) -> bool:
 def _extent(rows: _Rows, offset: int, axis: _Axis) -> int | None:
     """Of an axis of rows, None if it is known only when the kernel runs."""
     var, _ = axis.members[offset]
-    extent = next(a.dom.extent for a in rows.blocks[offset].iter_vars if a.var is var)  # type: ignore[union-attr]
+    extent = next(a.range.extent for a in rows.blocks[offset].iter_vars if a.var is var)
     return extent.value if isinstance(extent, IntImm) else None
 
 

@@ -94,26 +94,27 @@ def match_contraction(block: Block) -> Contraction | None:
     product = without_casts(reducer.updates[0])
     if not isinstance(product, Mul):
         return None
-    factors = (without_casts(product.a), without_casts(product.b))
-    if not all(isinstance(f, BufferLoad) for f in factors):
+    left, right = without_casts(product.a), without_casts(product.b)
+    if not (isinstance(left, BufferLoad) and isinstance(right, BufferLoad)):
         return None
+    factors = (left, right)
     _, indices = reducer.buffers[0]
     if not indices or not isinstance(indices[-1], Var):
         return None
     vector = indices[-1]
     kinds = {axis.var: axis.iter_type for axis in block.iter_vars}
-    used = [variables_of(f.indices) for f in factors]  # type: ignore[attr-defined]
+    used = [variables_of(f.indices) for f in factors]
     inside = [vector in u for u in used]
     if sum(inside) != 1 or kinds.get(vector) != "spatial":
         return None
     streamed, other = (0, 1) if inside[0] else (1, 0)
     rows = [v for v in indices if isinstance(v, Var) and v in used[other] - used[streamed]]
-    operands = [Operand(f.buffer, f.indices) for f in factors]  # type: ignore[attr-defined]
+    operands = [Operand(f.buffer, f.indices) for f in factors]
     of = operands[streamed]
     return Contraction(
         vector,
         rows[-1] if rows else None,
-        tuple(axis.var for axis in block.iter_vars if axis.iter_type == "reduce"),
+        tuple(axis.var for axis in block.iter_vars if axis.is_reduce),
         of,
         operands[other],
         _is_unit(of.indices, vector),
@@ -231,9 +232,7 @@ def epilogue_of(sch: Schedule, rv: Any) -> Any:
     if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
         return None
     reader: Block = sch.get(consumers[0])
-    if not isinstance(reader.body, BufferStore) or any(
-        a.iter_type != "spatial" for a in reader.iter_vars
-    ):
+    if not isinstance(reader.body, BufferStore) or any(not a.is_spatial for a in reader.iter_vars):
         return None
     return consumers[0]
 

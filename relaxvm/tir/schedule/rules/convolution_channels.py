@@ -147,6 +147,7 @@ class _Channels(Work):
 
         def pixels(over: list[Var], *indices: Any) -> list[Any]:
             at = dict(zip(over, indices))
+            assert c.height is not None
             return [*(at[v] for v in kept), at[c.height] * sizes.width + at[c.width]]
 
         at = [r.buffer for r in sch.get(rv).reads].index(self.data())

@@ -62,26 +62,28 @@ def match_convolution(block: Block) -> Convolution | None:
     if factors is None:
         return None
     _, written = reducer.buffers[0]
-    if len(written) < 2 or not all(isinstance(i, Var) for i in written):
+    axes = [v for v in written if isinstance(v, Var)]
+    if not 2 <= len(axes) == len(written):
         return None
-    width: Any = written[-1]
-    reduce = tuple(a.var for a in block.iter_vars if a.iter_type == "reduce")
+    width = axes[-1]
+    reduce = tuple(a.var for a in block.iter_vars if a.is_reduce)
     data, weight = factors
     if width in variables_of(weight.indices):
         data, weight = weight, data
     inside, outside = variables_of(data.indices), variables_of(weight.indices)
-    if width in outside or width not in inside or not outside <= {*written, *reduce}:
+    if width in outside or width not in inside or not outside <= {*axes, *reduce}:
         return None
     step = _slides(data.indices, width, reduce)
     if step is None or step[0] != len(data.indices) - 1:
         return None
-    slides = [(v, _slides(data.indices, v, reduce)) for v in written[:-1] if v not in outside]
+    slides = [(v, _slides(data.indices, v, reduce)) for v in axes[:-1] if v not in outside]
     heights = [(v, s) for v, s in slides if s is not None and s[0] < step[0]]
-    height, height_step = heights[-1] if heights else (None, None)
-    channels = [v for v in written if v in outside]
+    height: Var | None = heights[-1][0] if heights else None
+    height_step = heights[-1][1] if heights else None
+    channels = [v for v in axes if v in outside]
     if len(channels) != 1:
         return None
-    channel: Any = channels[0]
+    channel = channels[0]
     group = _group_size(data.indices, channel)
     if group == 0:
         return None

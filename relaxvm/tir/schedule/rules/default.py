@@ -217,8 +217,10 @@ def with_constant_layouts(
             continue
         for rule in LAYOUT_RULES:
             wanted = rule(sch, rv, cpu)
-            k = None if wanted is None else places.get(wanted.buffer)
-            if wanted is None or k not in constants or k in packs:
+            if wanted is None:
+                continue
+            k = places.get(wanted.buffer)
+            if k is None or k not in constants or k in packs:
                 continue
             if str(wanted.buffer.dtype) in _NARROW:
                 continue  # these are packed by blocks of their own

@@ -58,8 +58,8 @@ def _sum_of_nothing(nest: Stmt, sums: list[Block]) -> frozenset[Var] | None:
     if not extents or s.block.init is not None:
         return None
     for block in sums:
-        axes = [a for a in block.iter_vars if a.iter_type == "reduce" and a.dom is not None]
-        may_be = [a.dom.extent for a in axes if not isinstance(a.dom.extent, IntImm)]
+        extents_of = [a.range.extent for a in block.iter_vars if a.is_reduce]
+        may_be = [e for e in extents_of if not isinstance(e, IntImm)]
         same = (
             isinstance(block.init, BufferStore)
             and block.init.buffer is store.buffer

@@ -33,11 +33,13 @@ class _Across(NamedTuple):
 
     load    what is gathered from
     axis    the dimension that the indices are of
+    along   the axis of the block along both last dimensions
     kept    axes of the block that are dimensions of what is gathered from, without the last one
     """
 
     load: BufferLoad
     axis: int
+    along: Var
     kept: tuple[Var, ...]
 
 
@@ -53,8 +55,8 @@ def schedule_gather(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if found is None:
         return False
     buffer = found.load.buffer
-    along = found.load.indices[-1]
-    size, columns = buffer.shape[found.axis], extent_of(sch, loops[along])  # type: ignore[index]
+    along = found.along
+    size, columns = buffer.shape[found.axis], extent_of(sch, loops[along])
     if not isinstance(size, IntImm) or columns is None:
         return False
     item = buffer.dtype.itemsize
@@ -92,9 +94,11 @@ def _match(block: Block, loops: dict[Var, Any]) -> _Across | None:
     if not isinstance(store, BufferStore) or not store.indices:
         return None
     along = store.indices[-1]
+    if not isinstance(along, Var) or along not in loops:
+        return None
     loads = [n for n in walk(store.value) if isinstance(n, BufferLoad)]
     for load in loads:
-        if len(load.indices) < 2 or load.indices[-1] is not along or along not in loops:
+        if len(load.indices) < 2 or load.indices[-1] is not along:
             continue
         indirect = [
             k for k, i in enumerate(load.indices) if any(isinstance(n, BufferLoad) for n in walk(i))
@@ -104,6 +108,7 @@ def _match(block: Block, loops: dict[Var, Any]) -> _Across | None:
         if sum(other.buffer.data is load.buffer.data for other in loads) != 1:
             continue
         others = [i for k, i in enumerate(load.indices[:-1]) if k != indirect[0]]
-        if len(set(others)) == len(others) and all(i in loops and i is not along for i in others):
-            return _Across(load, indirect[0], tuple(others))  # type: ignore[arg-type]
+        kept = tuple(v for v in others if isinstance(v, Var) and v in loops and v is not along)
+        if len(set(kept)) == len(others):
+            return _Across(load, indirect[0], along, kept)
     return None

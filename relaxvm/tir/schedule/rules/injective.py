@@ -110,11 +110,7 @@ def _loads(block: Block, buffer: Buffer) -> list[BufferLoad]:
 
 def _at_most_once(reader: Block, buffer: Buffer, loads: Iterable[BufferLoad]) -> bool:
     """Whether each of the loads reads no element in two iterations of the reader."""
-    axes = {
-        a.var: a.dom.extent  # type: ignore[union-attr]
-        for a in reader.iter_vars
-        if not is_one(a.dom.extent)  # type: ignore[union-attr]
-    }
+    axes = {a.var: a.range.extent for a in reader.iter_vars if not is_one(a.range.extent)}
     if _no_more(axes.values(), buffer.shape):
         return True
     return all(axes.keys() <= {_axis(i) for i in load.indices} for load in loads)

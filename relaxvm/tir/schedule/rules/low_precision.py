@@ -145,7 +145,7 @@ def _grouped(
     best, most = None, 0
     for axis in block.iter_vars:
         extent = extent_of(sch, loops[axis.var])
-        fits = axis.iter_type == "reduce" and one.is_alone(axis.var) and other.is_alone(axis.var)
+        fits = axis.is_reduce and one.is_alone(axis.var) and other.is_alone(axis.var)
         if fits and extent is not None and extent > most:
             best, most = axis.var, extent
     return best

@@ -26,6 +26,7 @@ from ...stmt import (
     For,
     ForKind,
 )
+from ...transform.rewriter import constant
 from ..facts import facts_of
 from ..regions import users_of
 from ..schedule import Schedule
@@ -84,8 +85,7 @@ def is_large(sch: Schedule, buffer: Buffer, size_bytes: int) -> bool:
         if not isinstance(extent, IntImm):
             return False
         size *= extent.value
-    function = next(iter(sch.mod.functions.values()))
-    return size > size_bytes and buffer in function.buffer_map.values()
+    return size > size_bytes and buffer in sch.state.fn.buffers
 
 
 def _is_for_others(sch: Schedule, buffer: Buffer) -> bool:
@@ -118,8 +118,7 @@ def _runs_along(sch: Schedule, block: Block, loop: For) -> bool:
         if not isinstance(n, (BufferLoad, BufferStore)):
             continue
         place = analyzer.simplify(flat_index(n, values))
-        step = analyzer.simplify(substitute(place, following) - place)
-        is_plain = isinstance(step, IntImm) and step.value in (0, 1)
-        if n.buffer.strides or not is_plain or (step.value == 0 and isinstance(n, BufferStore)):  # type: ignore[attr-defined]
+        stride = constant(analyzer.simplify(substitute(place, following) - place))
+        if n.buffer.strides or stride not in ((0, 1) if isinstance(n, BufferLoad) else (1,)):
             return False
     return True

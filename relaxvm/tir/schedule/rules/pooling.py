@@ -130,7 +130,7 @@ def match_pool(block: Block) -> Pool | None:
 
 def _is_row(block: Block, along: Var) -> bool:
     """Whether a window is so long that it is better reduced by itself, as rows are."""
-    extent = next(a.dom.extent for a in block.iter_vars if a.var is along)  # type: ignore[union-attr]
+    extent = next(a.range.extent for a in block.iter_vars if a.var is along)
     return isinstance(extent, IntImm) and extent.value > _LONGEST_WINDOW
 
 
@@ -236,8 +236,8 @@ class _Pooling:
         sch = self.sch
         block: Block = sch.get(row)
         loops = _axis_loops(sch, row, at)
-        reduce = [a.var for a in block.iter_vars if a.iter_type != "spatial"]
-        place = next(a.var for a in reversed(block.iter_vars) if a.iter_type == "spatial")
+        reduce = [a.var for a in block.iter_vars if not a.is_spatial]
+        place = next(a.var for a in reversed(block.iter_vars) if a.is_spatial)
         if place not in loops or any(v not in loops for v in reduce):
             return
         if reduce:
@@ -257,9 +257,11 @@ class _Pooling:
 
     def _beside(self, after: Any) -> None:
         sch, rv, pool = self.sch, self.rv, self.pool
+        assert pool.beside is not None
+        across, along, _ = pool.beside
         row = None
         if self._is_worth_sharing():
-            row = sch.separate_window(rv, [self._loops()[pool.beside[1]]])  # type: ignore[index]
+            row = sch.separate_window(rv, [self._loops()[along]])
         loops = self._loops()
         vector = loops[pool.vector]
         outer = [loops[v] for v in pool.outer]
@@ -270,15 +272,15 @@ class _Pooling:
             return
         # Some vectors of channels at a time: what they share is little.
         over, within = sch.split(vector, [None, tile_width(extent_of(sch, vector), self.lanes)])
-        place = loops[pool.beside[0]]  # type: ignore[index]
+        place = loops[across]
         outer = [loop for loop in outer if loop is not place]
         sch.reorder(*outer, over, place, within, *taps)
         sch.compute_at(row, over)
         self._tile(rv, within, taps, after)
         block: Block = sch.get(row)
         inner = _axis_loops(sch, row, over)
-        *_, last = (a.var for a in block.iter_vars if a.iter_type == "spatial")
-        taps = [inner[a.var] for a in block.iter_vars if a.iter_type != "spatial"]
+        *_, last = (a.var for a in block.iter_vars if a.is_spatial)
+        taps = [inner[a.var] for a in block.iter_vars if not a.is_spatial]
         sch.reorder(*(loop for v, loop in inner.items() if loop not in taps and v is not last))
         self._tile(row, inner[last], taps, None)
 
@@ -344,10 +346,10 @@ def tile_width(extent: int | None, lanes: int, chosen: bool = False) -> int:
 
 def _parts(block: Block) -> tuple[int, int, int] | None:
     """How many places of a row are before the data, in it and behind it; None if not known."""
-    place = next(a for a in reversed(block.iter_vars) if a.iter_type == "spatial")
-    if not isinstance(place.dom.extent, IntImm):  # type: ignore[union-attr]
+    place = next(a for a in reversed(block.iter_vars) if a.is_spatial)
+    if not isinstance(place.range.extent, IntImm):
         return None
-    total = place.dom.extent.value  # type: ignore[union-attr]
+    total = place.range.extent.value
     low, high = 0, total
     for each in _conditions(block):
         # Conditions on places are of the form that `separate_window` gives them.

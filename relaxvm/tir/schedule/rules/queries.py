@@ -28,7 +28,7 @@ TYPICAL_SIZE = 64
 
 def reduces(block: Block) -> bool:
     """Whether a block has a reduce axis."""
-    return any(axis.iter_type == "reduce" for axis in block.iter_vars)
+    return any(axis.is_reduce for axis in block.iter_vars)
 
 
 def is_one(e: Any) -> bool:

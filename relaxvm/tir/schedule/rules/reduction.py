@@ -49,8 +49,8 @@ def schedule_reduction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if not _is_plain(operand, block):
         return _begin_before(sch, rv, loops)
     order = memory_order(operand, block)
-    spatial = [a.var for a in block.iter_vars if a.iter_type == "spatial"]
-    reduce = [a.var for a in block.iter_vars if a.iter_type == "reduce"]
+    spatial = [a.var for a in block.iter_vars if a.is_spatial]
+    reduce = [a.var for a in block.iter_vars if a.is_reduce]
     if not reduce or not order:
         return False
     spatial.sort(key=lambda v: order.get(v, -1))
@@ -68,8 +68,8 @@ def _begin_before(sch: Schedule, rv: Any, loops: dict[Var, Any]) -> bool:
     asks for the first iteration keeps LLVM from making vectors of them.
     """
     block: Block = sch.get(rv)
-    spatial = [loops[a.var] for a in block.iter_vars if a.iter_type == "spatial"]
-    reduce = [loops[a.var] for a in block.iter_vars if a.iter_type == "reduce"]
+    spatial = [loops[a.var] for a in block.iter_vars if a.is_spatial]
+    reduce = [loops[a.var] for a in block.iter_vars if a.is_reduce]
     steps = math.prod(extent_of(sch, loop) or _LONG for loop in reduce)
     if not reduce or steps < _LONG:
         return False
@@ -225,20 +225,19 @@ def _parts(sch: Schedule, run: list[Any]) -> tuple[list[Any], list[Any]] | None:
     A part consists of whole inner loops and of one loop that it divides without a rest: so that its
     elements are found without divisions.
     """
-    extents = [extent_of(sch, loop) for loop in run]
-    total = 1
-    for e in extents:
-        if e is None:
+    extents: list[int] = []
+    for loop in run:
+        extent = extent_of(sch, loop)
+        if extent is None:
             return None
-        total *= e
-    if total < 4 * _PART:
+        extents.append(extent)
+    if math.prod(extents) < 4 * _PART:
         return None
     size, k = 1, len(run)
-    while k and size * extents[k - 1] <= _PART:  # type: ignore[operator]
+    while k and size * extents[k - 1] <= _PART:
         k -= 1
-        size *= extents[k]  # type: ignore[operator]
+        size *= extents[k]
     extent = extents[k - 1]
-    assert extent is not None
     factor = next(n for n in range(_PART // size, 0, -1) if extent % n == 0)
     if size * factor < _PART // 16:
         return None
