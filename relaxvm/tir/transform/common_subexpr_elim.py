@@ -18,7 +18,7 @@ from ...ir.expr import ArithmeticExpr
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferStore, Evaluate, LetStmt, PrimFunc, Stmt
-from .rewriter import Steps, StmtRewriter, is_plain, replace_tuple
+from .rewriter import StmtRewriter, is_plain, replace_tuple
 
 __all__ = ["CommonSubexprElimTIR"]
 
@@ -57,13 +57,11 @@ class _Share(StmtRewriter):
         super().__init__()
         self.simplify = Analyzer(wrap=True).simplify if equivalent else None
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         return self._shared(stmt)
-        yield stmt
 
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return self._shared(stmt)
-        yield stmt
 
     def _shared(self, stmt: BufferStore | Evaluate) -> Stmt:
         if self.simplify is not None:

@@ -543,7 +543,7 @@ class _Shrink(StmtRewriter):
             return BufferLoad(self.new[n.buffer], self._place(n.buffer, n.indices))
         return None
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         value = self.expr(stmt.value)
         indices = tuple(self.expr(i) for i in stmt.indices)
         if stmt.buffer in self.boxes:
@@ -552,7 +552,6 @@ class _Shrink(StmtRewriter):
         if same and stmt.buffer not in self.boxes:
             return stmt
         return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
-        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
         made = yield from super().on_for(stmt)

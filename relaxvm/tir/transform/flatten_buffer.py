@@ -29,7 +29,7 @@ from ...ir import (
 from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform, walk
-from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc
+from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc, Stmt
 from .rewriter import ScopedRewriter, Steps, replace_tuple
 
 __all__ = ["FlattenBuffer", "flat_buffer", "flat_extent", "flat_index", "strides_of"]
@@ -199,7 +199,7 @@ class _Flatten(ScopedRewriter):
         flat, index = self._place(n.buffer, n.indices)
         return n if flat is n.buffer and index is n.indices[0] else BufferLoad(flat, (index,))
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
         flat, index = self._place(stmt.buffer, indices)
         return stmt.replace(
@@ -207,7 +207,6 @@ class _Flatten(ScopedRewriter):
             value=value,
             indices=indices if indices and index is indices[0] and len(indices) == 1 else (index,),
         )
-        yield stmt
 
     def _place(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, PrimExpr]:
         flat = self.flattened(buffer)

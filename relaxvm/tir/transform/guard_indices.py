@@ -34,7 +34,7 @@ from ...ir import (
 from ...ir.expr import cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
-from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, LetStmt, PrimFunc, While
+from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, LetStmt, PrimFunc, Stmt, While
 from .bound_check import checked_index
 from .rewriter import ScopedRewriter, Steps, reads_memory, stable
 
@@ -112,12 +112,11 @@ class _Guard(ScopedRewriter):
 
     # -- accesses ----------------------------------------------------------------------------------
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         value = self.expr(stmt.value)
         indices = self._checked(stmt.buffer, tuple(self.expr(i) for i in stmt.indices))
         same = value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices))
         return stmt if same else stmt.replace(value=value, indices=indices)
-        yield stmt
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         return transform(e, self._access, pre=self._enter, memo=self._memo)

@@ -55,6 +55,7 @@ from ..stmt import (
     LetStmt,
     MatchBufferRegion,
     PrimFunc,
+    Stmt,
 )
 from .rewriter import ScopedRewriter, Steps, replace_tuple, size_bounds
 
@@ -288,12 +289,11 @@ class _IndexDtype(ScopedRewriter):
 
     # -- statements --------------------------------------------------------------------------------
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         buffer, value = self.buffer(stmt.buffer), self.expr(stmt.value)
         return stmt.replace(
             buffer=buffer, value=value, indices=replace_tuple(stmt.indices, self.index)
         )
-        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
         dom, v = self._range(Range.from_min_extent(stmt.min, stmt.extent)), stmt.loop_var

@@ -160,12 +160,11 @@ class _Instrument(ScopedRewriter):
         index = self._checked(n.buffer, n.indices)
         return n if index is n.indices[0] else BufferLoad(n.buffer, (index,))
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         value = self.expr(stmt.value)
         index = self._checked(stmt.buffer, tuple(self.expr(i) for i in stmt.indices))
         same = index is stmt.indices[0] and value is stmt.value
         return stmt if same else stmt.replace(value=value, indices=(index,))
-        yield stmt
 
     def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> PrimExpr:
         if len(indices) != 1 or buffer.dtype.lanes != 1:

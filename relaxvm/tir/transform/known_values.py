@@ -310,14 +310,16 @@ class KnowingRewriter(ScopedRewriter):
         super().__init__(fn)
         self.known = KnownValues(fn, self.analyzer, on)
 
-    def on_store(self, stmt: BufferStore) -> Steps:
-        made = yield from super().on_store(stmt)
-        self.known.stored(made, stmt)  # type: ignore[arg-type, unused-ignore]
+    def on_store(self, stmt: BufferStore) -> Stmt:
+        made = super().on_store(stmt)
+        assert isinstance(made, BufferStore)
+        self.known.stored(made, stmt)
         return made
 
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
-        made = yield from super().on_evaluate(stmt)
-        self.known.evaluated(made)  # type: ignore[arg-type, unused-ignore]
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
+        made = super().on_evaluate(stmt)
+        assert isinstance(made, Evaluate)
+        self.known.evaluated(made)
         return made
 
     def on_for(self, stmt: For) -> Steps:

@@ -26,6 +26,7 @@ from ..stmt import (
     BufferStore,
     MatchBufferRegion,
     PrimFunc,
+    Stmt,
 )
 from .flatten_buffer import strides_of
 from .rewriter import N, ScopedRewriter, Steps, replace_tuple
@@ -84,13 +85,12 @@ class _Lower(ScopedRewriter):
             ranges.append(inner.replace(min=binary(Add, outer.min, inner.min)))
         return BufferRegion(source.buffer, tuple(ranges))
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
         if stmt.buffer in self.views:
             buffer, indices = self._source(stmt.buffer, indices)
             return BufferStore(buffer, value, indices, stmt.span)
         return stmt.replace(value=value, indices=indices)
-        yield stmt
 
     def on_block(self, stmt: Block) -> Steps:
         checks: list[PrimExpr] = []

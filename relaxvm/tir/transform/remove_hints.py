@@ -10,8 +10,8 @@ from __future__ import annotations
 from ...base import TIRError
 from ...ir import INTRINSICS, Call, IRModule, PassContext, PrimExpr, walk
 from ...ir.transform import prim_func_pass
-from ..stmt import BufferStore, Evaluate, PrimFunc, seq
-from .rewriter import Steps, StmtRewriter
+from ..stmt import BufferStore, Evaluate, PrimFunc, Stmt, seq
+from .rewriter import StmtRewriter
 
 __all__ = ["RemoveAssume", "RemoveStoreUndef"]
 
@@ -23,9 +23,8 @@ def RemoveAssume(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
 
 
 class _RemoveAssume(StmtRewriter):
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return seq() if _calls(stmt.value, "assume") else stmt
-        yield stmt
 
 
 @prim_func_pass(opt_level=0)
@@ -40,9 +39,8 @@ def RemoveStoreUndef(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
 
 
 class _RemoveStoreUndef(StmtRewriter):
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         return seq() if _calls(stmt.value, "undef") else stmt
-        yield stmt
 
 
 def _calls(e: PrimExpr, name: str) -> bool:

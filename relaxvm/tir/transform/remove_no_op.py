@@ -62,13 +62,12 @@ def RemoveNoOp(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
 class _RemoveStores(KnowingRewriter):
     """Without stores of what is there already, and of what nothing reads before the next store."""
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         there = self.known.value_at(stmt.buffer, stmt.indices)
         again = there is not None and there is self.analyzer.simplify(stmt.value)
         if again or stmt.value is BufferLoad(stmt.buffer, stmt.indices):
             return seq() if all(map(_is_pure, stmt.indices)) else stmt
-        made = yield from super().on_store(stmt)
-        return made
+        return super().on_store(stmt)
 
     def on_seq(self, stmt: SeqStmt) -> Steps:
         parts: list[Stmt] = [
@@ -84,9 +83,8 @@ class _RemoveStores(KnowingRewriter):
 
 
 class _Remove(StmtRewriter):
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return seq() if not is_no_op(stmt) and _is_pure(stmt.value) else stmt
-        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
         body = yield stmt.body

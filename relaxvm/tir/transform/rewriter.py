@@ -1,8 +1,8 @@
 """Rebuilding statements in program order with a scope, without recursion.
 
 `ir.walk.transform` suits rewrites that need no context. `StmtRewriter` is for those that do
-(ranges of loop variables, values of axes): each handler is a generator that yields the statements
-inside and is sent what became of them.
+(ranges of loop variables, values of axes): a handler of a statement with others inside is a
+generator that yields those and is sent what became of them; of one without, a plain function.
 """
 
 from __future__ import annotations
@@ -111,25 +111,31 @@ class StmtRewriter:
 
     def run(self, root: Stmt) -> Stmt:
         """What `root` becomes."""
-        stack: list[Steps] = [self._steps(root)]
-        sent: Stmt | None = None
+        stack: list[Steps] = []
+        sent: Any = None
+        outcome = self._handled(root)
         while True:
+            if isinstance(outcome, Stmt):
+                sent = outcome
+                if not stack:
+                    return outcome
+            else:
+                stack.append(outcome)
+                sent = None
             try:
-                child = stack[-1].send(sent)  # type: ignore[arg-type, unused-ignore]
+                child = stack[-1].send(sent)
             except StopIteration as done:
                 stack.pop()
-                sent = done.value
-                if not stack:
-                    return sent
-                continue
-            stack.append(self._steps(child))
-            sent = None
+                outcome = done.value
+            else:
+                outcome = self._handled(child)
 
     def on_function(self, fn: PrimFunc) -> PrimFunc:
         """The function with its body rewritten."""
         return fn.replace(body=self.run(fn.body))
 
-    def _steps(self, stmt: Stmt) -> Steps:
+    def _handled(self, stmt: Stmt) -> Stmt | Steps:
+        """What `stmt` becomes, or the steps to that."""
         self._visited += 1
         if self._visited > MAX_STATEMENTS:
             raise TIRError(
@@ -139,8 +145,8 @@ class StmtRewriter:
         name = self._table.get(type(stmt))
         if name is None:
             raise TIRError(f"{type(self).__name__}: unknown statement {type(stmt).__name__}")
-        steps: Steps = getattr(self, name)(stmt)
-        return steps
+        outcome: Stmt | Steps = getattr(self, name)(stmt)
+        return outcome
 
     # -- what to override --------------------------------------------------------------------------
 
@@ -152,14 +158,12 @@ class StmtRewriter:
         """What a buffer that is stored to, declared or allocated becomes."""
         return b
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
         return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
-        yield stmt
 
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return stmt.replace(value=self.expr(stmt.value))
-        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)

@@ -107,10 +107,9 @@ class _Unroll(StmtRewriter):
         self._nodes_left = MAX_TOTAL_NODES
         self._left = _Left()
 
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         self._left = self._left._replace(stores=self._left.stores + 1)
         return stmt
-        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
         outside, self._left = self._left, _Left()

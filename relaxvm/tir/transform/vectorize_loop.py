@@ -324,19 +324,17 @@ class _Lanes(StmtRewriter):
         """One statement as a serial loop of its own."""
         return self.loop.replace(kind=ForKind.SERIAL, body=stmt)
 
-    def _steps(self, stmt: Stmt) -> Steps:
-        if isinstance(stmt, (BufferStore, Evaluate)) and not any(
-            id(n) in self.env for n in walk(stmt)
-        ):
-            return self._once(stmt)
-        return super()._steps(stmt)
+    def _handled(self, stmt: Stmt) -> Stmt | Steps:
+        if isinstance(stmt, (BufferStore, Evaluate)):
+            if not any(id(n) in self.env for n in walk(stmt)):
+                # The same in every iteration: once is enough for a store, and for what has no
+                # effect.
+                return stmt
+        if isinstance(stmt, (Evaluate, AssertStmt, While)):
+            return self._serial(stmt)
+        return super()._handled(stmt)
 
-    def _once(self, stmt: Stmt) -> Steps:
-        """The same in every iteration: once is enough for a store, and for what has no effect."""
-        return stmt
-        yield stmt
-
-    def on_store(self, stmt: BufferStore) -> Steps:
+    def on_store(self, stmt: BufferStore) -> Stmt:
         try:
             indices = tuple(self.expr(i) for i in stmt.indices)
             value = self.expr(stmt.value)
@@ -345,11 +343,6 @@ class _Lanes(StmtRewriter):
         if indices[0].dtype.lanes == 1:
             return self._serial(stmt)
         return BufferStore(stmt.buffer, self.widen(value), indices, stmt.span)
-        yield stmt
-
-    def on_evaluate(self, stmt: Evaluate) -> Steps:
-        return self._serial(stmt)
-        yield stmt
 
     def on_for(self, stmt: For) -> Steps:
         try:
@@ -390,10 +383,6 @@ class _Lanes(StmtRewriter):
         body = yield stmt.body
         return LetStmt(var, value, body, stmt.span)
 
-    def on_assert(self, stmt: AssertStmt) -> Steps:
-        return self._serial(stmt)
-        yield stmt
-
     def on_attr(self, stmt: AttrStmt) -> Steps:
         body = yield stmt.body
         return stmt.replace(body=body)
@@ -401,10 +390,6 @@ class _Lanes(StmtRewriter):
     def on_decl(self, stmt: DeclBuffer) -> Steps:
         body = yield stmt.body
         return stmt.replace(body=body)
-
-    def on_while(self, stmt: While) -> Steps:
-        return self._serial(stmt)
-        yield stmt
 
     def on_seq(self, stmt: SeqStmt) -> Steps:
         parts = []
