@@ -23,7 +23,7 @@ from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
 from .compiled_state import rebuild
 from .device import cpu
 from .disasm import instruction_text
-from .frame import Frames, Plan, take_from_arena
+from .frame import Frames, take_from_arena
 from .interpreter import adopt, closure_call, name_frames, run, too_deep
 from .kernel_function import call_path
 from .link import LinkedFunction
@@ -172,7 +172,7 @@ class CompiledProgram:
         self._owner = kernels.owner
         self._slow_calls = slow_calls
         self._linked = [functions[info.name] for info in code.functions]
-        plans = [Plan() if f.frames is None else f.frames.plan for f in self._linked]
+        plans = [function.plan for function in self._linked]
         self._plans = plans
         self._layouts = [FrameLayout(plan) for plan in plans]
         self._frames: list[dict[int, NativeFrame]] = [{} for _ in self._linked]

@@ -1,8 +1,8 @@
-"""From verified bytecode to something a loop can run quickly.
+"""From resolved functions to something a loop can run quickly.
 
-Every callee is resolved once and every constant placed in the register file, behind the registers.
-An instruction becomes an `Op`, which the careful loop runs as it is; rows of ops become blocks of
-small tuples, specialised by what is called and with how many arguments, for the fast loop.
+Callees are put into the ops and register files of `resolve`. The careful loop runs the ops as they
+are; rows of them become blocks of small tuples, specialised by what is called and with how many
+arguments, for the fast loop.
 """
 
 from __future__ import annotations
@@ -12,29 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import LinkError, VMTypeError
-from .builtin import TABLE, Builtin, VMClosure, alloc_shaped_tensor_of
-from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Ret
+from .builtin import TABLE, Builtin, VMClosure
 from .disasm import instruction_text
-from .frame import Frames, Plan, plan_frame, take_from_arena
+from .frame import Frames, take_from_arena
 from .library import LIBRARY
 from .limits import Account
 from .native import KernelFunction
 from .ops import Op, OpKind, Step, StepKind
 from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
-from .tail_calls import call_circles, mark_tail_calls
-from .verify import (
-    DYNAMIC,
-    arguments_problem,
-    builtin_args,
-    killed_register,
-    leaders_of,
-    static_values,
-)
+from .resolve import THE_MACHINE, ResolvedFunction, resolve_program
+from .verify import arguments_problem
 
 __all__ = ["BuiltinValue", "LinkedFunction", "link_program"]
 
-_REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
+# Ops whose callees have names, which differ from machine to machine.
+_NAMED = (OpKind.KERNEL, OpKind.EXTERN, OpKind.FUNCTION)
 
 
 class LinkedFunction:
@@ -55,24 +48,47 @@ class LinkedFunction:
         "name",
         "num_inputs",
         "ops",
+        "plan",
         "positions",
         "program",
         "template",
         "vm",
     )
 
-    def __init__(self, vm: Any, program: Program, info: FunctionInfo) -> None:
+    def __init__(self, vm: Any, resolved: ResolvedFunction) -> None:
         self.vm = vm
-        self.program = program
-        self.info = info
-        self.name = info.name
-        self.num_inputs = info.num_inputs
+        self.program = resolved.program
+        self.info = resolved.info
+        self.name = resolved.info.name
+        self.num_inputs = resolved.info.num_inputs
+        self.account = resolved.account
+        self.plan = resolved.plan
         self.template: list[Any] = []
         self.ops: list[Op] = []
         self.blocks: tuple[tuple[Step, ...], ...] = ()
         self.positions: dict[int, int] = {}
-        self.account = 0
         self.frames: Frames | None = None
+
+    def link(self, resolved: ResolvedFunction, callees: Mapping[str, Any]) -> None:
+        """Put the machine and `callees`, by name, where they are used."""
+        self.template = [self._value(value, callees) for value in resolved.template]
+        self.ops = [
+            op._replace(function=callees[op.symbol]) if op.kind in _NAMED else op
+            for op in resolved.ops
+        ]
+        if self.plan.storages or self.plan.places:
+            self.frames = Frames(self.template, self.plan)
+        self.blocks = _blocks(self, resolved.leaders)
+
+    def _value(self, value: Any, callees: Mapping[str, Any]) -> Any:
+        if value is THE_MACHINE:
+            return self.vm
+        if type(value) is not FunctionInfo:
+            return value
+        if value.kind == "packed" and value.name in TABLE:
+            return BuiltinValue(value.name, TABLE[value.name])
+        callee = callees[value.name]
+        return VMClosure(callee) if value.kind == "vm" else callee
 
     def describe(self, pc: int | None) -> str:
         """``VM function main, instruction 3: call ...``"""
@@ -99,11 +115,20 @@ def link_program(
 
     Raises LinkError listing every extern that is missing.
     """
-    functions = {f.name: LinkedFunction(vm, program, f) for f in program.vm_functions}
-    externs = _resolve_externs(program, granted)
-    circles = call_circles(program)
-    for linked in functions.values():
-        _Linker(linked, functions, kernels, externs, circles).link(reuse_memory)
+    resolved = resolve_program(program, reuse_memory)
+    functions = {each.info.name: LinkedFunction(vm, each) for each in resolved}
+    homes: Mapping[str, Mapping[str, Any]] = {
+        "vm": functions,
+        "kernel": kernels,
+        "packed": _resolve_externs(program, granted),
+    }
+    callees = {
+        info.name: homes[info.kind][info.name]
+        for info in program.functions
+        if info.kind != "packed" or info.name not in TABLE
+    }
+    for each in resolved:
+        functions[each.info.name].link(each, callees)
     return functions
 
 
@@ -159,135 +184,16 @@ class BuiltinValue:
         return f"<{self.name}>"
 
 
-class _Linker:
-    """Links one function."""
-
-    def __init__(
-        self,
-        linked: LinkedFunction,
-        functions: dict[str, LinkedFunction],
-        kernels: Mapping[str, KernelFunction],
-        externs: dict[str, Callable[..., Any]],
-        circles: Mapping[str, int],
-    ) -> None:
-        self._circles = circles
-        self._linked = linked
-        self._program = linked.program
-        self._functions = functions
-        self._kernels = kernels
-        self._externs = externs
-        self._template: list[Any] = [None] * linked.info.register_file_size
-        self._places: dict[object, int] = {}
-
-    def link(self, reuse_memory: bool) -> None:
-        linked, program = self._linked, self._program
-        linked.account = self._place("account", None)
-        self._trash = self._place("trash", None)
-        instructions = program.instructions(linked.info)
-        for pc, instruction in enumerate(instructions):
-            if type(instruction) is Call:
-                killed = killed_register(program, instruction)
-                op = self._call(instruction) if killed is None else Op(OpKind.KILL, args=(killed,))
-            elif type(instruction) is Ret:
-                op = Op(OpKind.RET, args=(self._arg(instruction.value),))
-            elif type(instruction) is Goto:
-                op = Op(OpKind.GOTO, target=pc + instruction.offset)
-            else:
-                assert type(instruction) is If
-                op = Op(OpKind.IF, args=(instruction.cond,), target=pc + instruction.false_offset)
-            linked.ops.append(op)
-        mark_tail_calls(linked, self._circles)
-        linked.template = self._template
-        leaders = leaders_of(instructions)
-        plan = Plan()
-        if reuse_memory:
-            plan = plan_frame(linked.ops, linked.info, leaders, self._template)
-        for pc, (scope, seen) in plan.arenas.items():
-            plan.places.append((self._place(("arena", pc), None), scope, seen))
-        linked.frames = Frames(linked.template, plan) if plan.storages or plan.places else None
-        linked.blocks = _blocks(linked, leaders, plan)
-
-    def _place(self, key: object, value: Any) -> int:
-        """Where `value` lies in the register file."""
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self._template)
-            self._template.append(value)
-        return place
-
-    def _arg(self, arg: Arg) -> int:
-        kind, value = arg
-        if kind == _REGISTER:
-            if value < VOID:
-                return value
-            return self._place(arg, self._linked.vm if value == VM else None)
-        if kind == _IMMEDIATE:
-            return self._place(arg, value)
-        if kind == _CONSTANT:
-            return self._place(arg, self._program.constants[value])
-        return self._place(arg, self._function_value(self._program.functions[value]))
-
-    def _function_value(self, info: FunctionInfo) -> Any:
-        """A function of the table as a value."""
-        if info.kind == "vm":
-            return VMClosure(self._functions[info.name])
-        if info.kind == "kernel":
-            return self._kernels[info.name]
-        builtin = TABLE.get(info.name)
-        return self._externs[info.name] if builtin is None else BuiltinValue(info.name, builtin)
-
-    def _call(self, call: Call) -> Op:
-        info = self._program.functions[call.func]
-        dst = self._trash if call.dst == VOID else call.dst
-        builtin = TABLE.get(info.name) if info.kind == "packed" else None
-        if builtin is None:
-            args = tuple(map(self._arg, call.args))
-            if info.kind == "vm":
-                return Op(OpKind.FUNCTION, self._functions[info.name], info.name, dst, args)
-            if info.kind == "kernel":
-                kernel = self._kernels[info.name]
-                kind = OpKind.EXTERN if kernel.returns else OpKind.KERNEL
-                return Op(kind, kernel, info.name, dst, args)
-            return Op(OpKind.EXTERN, self._externs[info.name], info.name, dst, args)
-        given = builtin_args(call.args)
-        if info.name == "vm.builtin.invoke_closure":
-            return Op(OpKind.INVOKE, builtin.function, info.name, dst, tuple(map(self._arg, given)))
-        function: Any = builtin.function
-        size_bytes = -1
-        if builtin.bind is not None:
-            constants = static_values(self._program, given[builtin.dynamic :])
-            if not any(value is DYNAMIC for value in constants):
-                function = builtin.bind(*constants)
-                given = given[: builtin.dynamic]
-                size_bytes = getattr(function, "size_bytes", -1)
-        if info.name == "vm.builtin.alloc_tensor" and len(given) == 4:
-            _, offset, _, dtype = static_values(self._program, given)
-            if offset is not DYNAMIC:
-                function, given = alloc_shaped_tensor_of(offset, dtype), (given[0], given[2])
-        args = tuple(map(self._arg, given))
-        if builtin.account:
-            args = (self._linked.account, *args)
-        return Op(
-            OpKind.BUILTIN,
-            function,
-            info.name,
-            dst,
-            args,
-            aliases=builtin.aliases,
-            size_bytes=size_bytes,
-        )
-
-
 _CALLS = {0: StepKind.CALL0, 1: StepKind.CALL1, 2: StepKind.CALL2, 3: StepKind.CALL3}
 _KERNEL_CALLS = {1: StepKind.KERNEL1, 2: StepKind.KERNEL2, 3: StepKind.KERNEL3}
 
 
-def _blocks(linked: LinkedFunction, leaders: list[int], plan: Plan) -> tuple[tuple[Step, ...], ...]:
+def _blocks(linked: LinkedFunction, leaders: list[int]) -> tuple[tuple[Step, ...], ...]:
     """The steps of each block.
 
     A call of a VM function ends one, so that the caller can go on at the next.
     """
-    ops = linked.ops
+    ops, plan = linked.ops, linked.plan
     arenas = dict(zip(plan.arenas, plan.places))
     starts = set(leaders)
     starts.update(

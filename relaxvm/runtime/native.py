@@ -397,4 +397,4 @@ def _rebuild(section: KernelSection, reason: str, program: Program | None) -> Ke
 
 
 def _interface(info: KernelInfo) -> list[tuple[object, ...]]:
-    return [(p.kind, p.dtype, len(p.shape), p.written) for p in info.params]
+    return [(p.kind, p.dtype, len(p.shape), p.written, p.access == "ret") for p in info.params]

@@ -7,11 +7,10 @@ no depth, while the notes on an exception still name the callers of everything e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..base.components import components
 from .bytecode import ArgKind, Call
-from .ops import OpKind
+from .ops import Op, OpKind
 from .program import Program
 
 __all__ = ["call_circles", "mark_tail_calls"]
@@ -46,12 +45,11 @@ def call_circles(program: Program) -> dict[str, int]:
     return {name: number for number, group in enumerate(found) for name in group}
 
 
-def mark_tail_calls(linked: Any, circles: Mapping[str, int]) -> None:
-    """Mark the calls of `linked` (a `LinkedFunction`) after which there is nothing but jumps, moves
-    and kills before their value is returned, and which may come back to it.
+def mark_tail_calls(ops: list[Op], caller: str, circles: Mapping[str, int]) -> None:
+    """Mark the calls among `ops` of the VM function `caller` after which there is nothing but
+    jumps, moves and kills before their value is returned, and which may come back to it.
     """
-    ops = linked.ops
-    mine = circles[linked.name]
+    mine = circles[caller]
     for pc, op in enumerate(ops):
         if op.kind == OpKind.FUNCTION:
             callee = op.symbol
@@ -63,12 +61,12 @@ def mark_tail_calls(linked: Any, circles: Mapping[str, int]) -> None:
             ops[pc] = op._replace(tail=True)
 
 
-def _is_returned(ops: list[Any], pc: int) -> bool:
+def _is_returned(ops: list[Op], pc: int) -> bool:
     held, at = ops[pc].dst, pc + 1
     for _ in range(_MAX_FOLLOWED):
         op = ops[at]
         if op.kind == OpKind.RET:
-            return bool(op.args[0] == held)
+            return op.args[0] == held
         if op.kind == OpKind.GOTO:
             at = op.target
         elif op.symbol == _MOVE and op.args[0] == held:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ...base import DataType
 from ...runtime import pyabi as abi
 from ...runtime.compiled_frame import FrameLayout
-from ...runtime.frame import Plan, escapes
+from ...runtime.frame import escapes
 from ...runtime.ndarray import NDArray, ShapeTuple
 from ...runtime.ops import OpKind
+from ...runtime.resolve import ResolvedFunction
 from ...runtime.verify import builtin_args, static_values
 from .vm_exits import INTERPRETER, Exits, Leaves, Untranslatable
 from .vm_flow import flow_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["Body", "hex_double", "is_param"]
 
 MAX_SLOTS = 4096
+"""Objects that a function may hold: they lie on the C stack."""
 # What a function begins with: no effect that the interpreter could not have again.
 _CHECKS = frozenset(
     f"vm.builtin.{name}"
@@ -52,21 +54,20 @@ _CHECKS = frozenset(
         "match_prim_value",
     )
 )
-"""Objects that a function may hold: they lie on the C stack."""
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
 class Body(Exits):
     """Emits one function. `unit` is the program around it."""
 
-    def __init__(self, unit: Unit, index: int, linked: Any) -> None:
-        self.linked = linked
-        self.info = linked.info
-        self.ops = linked.ops
-        self.template = linked.template
-        self.registers: int = linked.info.register_file_size
-        self.plan: Plan = Plan() if linked.frames is None else linked.frames.plan
-        self.instructions = linked.program.instructions(linked.info)
+    def __init__(self, unit: Unit, index: int, function: ResolvedFunction) -> None:
+        self.program = function.program
+        self.info = function.info
+        self.ops = function.ops
+        self.template = function.template
+        self.registers = function.info.register_file_size
+        self.plan = function.plan
+        self.instructions = function.program.instructions(function.info)
         flow = flow_of(self.ops, self.info.num_inputs, self.registers)
         if flow is None:
             raise Untranslatable("its control flow is too tangled")
@@ -296,7 +297,7 @@ class Body(Exits):
 
     def static(self) -> list[Any]:
         """The arguments of a builtin as the bytecode has them; DYNAMIC where they are registers."""
-        return static_values(self.linked.program, builtin_args(self.instructions[self.pc].args))
+        return static_values(self.program, builtin_args(self.instructions[self.pc].args))
 
     def set(self, value: Value, owned: list[str] | None = None) -> None:
         """The result of the instruction. `owned`: objects whose references it holds."""

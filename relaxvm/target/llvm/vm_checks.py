@@ -41,7 +41,7 @@ def alloc_shape_heap(body: Body) -> None:
 def _slot_writes(body: Body) -> Counter[int]:
     """How many instructions of the function write each slot number of whatever heap."""
     counts: Counter[int] = Counter()
-    program = body.linked.program
+    program = body.program
     for instruction in body.instructions:
         if type(instruction) is not Call:
             continue

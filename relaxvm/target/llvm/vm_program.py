@@ -12,11 +12,10 @@ from typing import Any
 from ...base import CodegenError
 from ...runtime.compiled_code import CompiledCode, CompiledInfo
 from ...runtime.compiled_frame import layout_plain
-from ...runtime.frame import Plan
-from ...runtime.link import link_program
 from ...runtime.memory_plan import called_functions
 from ...runtime.ndarray import NDArray
 from ...runtime.program import Program
+from ...runtime.resolve import resolve_program
 from .codegen import InnerKernel
 from .module import ModuleText
 from .text import mangle
@@ -31,17 +30,6 @@ __all__ = ["Unit", "compile_functions"]
 
 MAX_FUNCTIONS = 4096
 MAX_SITES = 200_000
-
-
-class _Placeholder:
-    """Stands for what only the linker knows: an extern, a kernel's entry."""
-
-    def __init__(self, name: str, returns: bool = False) -> None:
-        self.name, self.returns = name, returns
-        self.call = self
-
-    def __call__(self, *args: Any) -> Any:
-        raise AssertionError(f"{self.name} is not linked")
 
 
 class Unit:
@@ -60,11 +48,7 @@ class Unit:
         infos = () if section is None else section.infos
         self._kernel_infos = {info.name: info for info in infos}
         self._kernels = kernels
-        stubs = {info.name: _Placeholder(info.name, info.returns) for info in infos}
-        externs = {name: _Placeholder(name) for name in program.needs()}
-        machine = _Placeholder("the virtual machine")
-        linked = link_program(machine, program, stubs, externs, True)  # type: ignore[arg-type]
-        self.linked = [linked[info.name] for info in self.infos]
+        self.resolved = resolve_program(program, reuse_memory=True)
         self._numbers = {info.name: i for i, info in enumerate(self.infos)}
         self._called = [
             {self._numbers[name] for name in called_functions(program, info)} for info in self.infos
@@ -151,7 +135,7 @@ class Unit:
 
     def _body(self, index: int) -> tuple[Body, str] | None:
         try:
-            body = Body(self, index, self.linked[index])
+            body = Body(self, index, self.resolved[index])
             return body, body.translate(emit_instruction)
         except Untranslatable as error:
             self.failed[index] = str(error)
@@ -160,15 +144,13 @@ class Unit:
         return None
 
     def _described(self, index: int, body: Body | None) -> CompiledInfo:
-        info, linked = self.infos[index], self.linked[index]
+        info, resolved = self.infos[index], self.resolved[index]
         if body is None:
             reason = self.failed[index]
-            steps = ((INTERPRETER, reason),) * len(linked.ops)
+            steps = ((INTERPRETER, reason),) * len(resolved.ops)
             return CompiledInfo(info.name, "", reason, (), steps)
-        plan = Plan() if linked.frames is None else linked.frames.plan
-        return CompiledInfo(
-            info.name, self.entry_symbol(index), "", layout_plain(plan), tuple(body.steps)
-        )
+        layout = layout_plain(resolved.plan)
+        return CompiledInfo(info.name, self.entry_symbol(index), "", layout, tuple(body.steps))
 
 
 def compile_functions(

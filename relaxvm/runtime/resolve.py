@@ -1,0 +1,166 @@
+"""What is known of a verified program's functions before it is linked: instructions as `Op`s,
+register files with their constants, the memory that is prepared for them.
+
+The linker adds what belongs to one machine: kernels, externs, the machine itself. The code
+generator reads what is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .builtin import TABLE, alloc_shaped_tensor_of
+from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Ret
+from .frame import Plan, plan_frame
+from .ops import Op, OpKind
+from .program import FunctionInfo, Program
+from .tail_calls import call_circles, mark_tail_calls
+from .verify import DYNAMIC, builtin_args, killed_register, leaders_of, static_values
+
+__all__ = ["THE_MACHINE", "ResolvedFunction", "resolve_program"]
+
+_REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
+
+
+class _Machine:
+    def __repr__(self) -> str:
+        return "the virtual machine"
+
+
+THE_MACHINE = _Machine()
+"""Stands for the machine in a register file."""
+
+
+class ResolvedFunction:
+    """One VM function.
+
+    template  the register file a call begins with: registers, then `account`, trash and constants.
+              A `FunctionInfo` in it stands for that function, THE_MACHINE for the machine.
+    ops       one per instruction; those of kernels, externs and VM functions name their callees
+              and have no `function`
+    leaders   the instructions that begin blocks
+    plan      what of its memory is prepared
+    """
+
+    __slots__ = ("account", "info", "leaders", "ops", "plan", "program", "template")
+
+    def __init__(
+        self,
+        program: Program,
+        info: FunctionInfo,
+        circles: Mapping[str, int],
+        reuse_memory: bool,
+    ) -> None:
+        self.program = program
+        self.info = info
+        resolver = _Resolver(program, info)
+        instructions = program.instructions(info)
+        self.ops = [resolver.op(pc, instruction) for pc, instruction in enumerate(instructions)]
+        self.account = resolver.account
+        self.template = resolver.template
+        mark_tail_calls(self.ops, info.name, circles)
+        self.leaders = leaders_of(instructions)
+        self.plan = Plan()
+        if reuse_memory:
+            self.plan = plan_frame(self.ops, info, self.leaders, self.template)
+        for scope, seen in self.plan.arenas.values():
+            self.plan.places.append((len(self.template), scope, seen))
+            self.template.append(None)
+
+
+def resolve_program(program: Program, reuse_memory: bool) -> list[ResolvedFunction]:
+    """The VM functions of a verified program, in its order.
+
+    reuse_memory  whether memory is prepared for them
+    """
+    circles = call_circles(program)
+    return [ResolvedFunction(program, f, circles, reuse_memory) for f in program.vm_functions]
+
+
+class _Resolver:
+    """Makes the ops of one function, and its register file."""
+
+    def __init__(self, program: Program, info: FunctionInfo) -> None:
+        self._program = program
+        self._returning = _returning_kernels(program)
+        self._places: dict[Arg, int] = {}
+        self.template: list[Any] = [None] * (info.register_file_size + 2)
+        self.account = info.register_file_size
+        self._trash = self.account + 1
+
+    def op(self, pc: int, instruction: object) -> Op:
+        """The instruction at `pc`."""
+        if type(instruction) is Call:
+            killed = killed_register(self._program, instruction)
+            return self._call(instruction) if killed is None else Op(OpKind.KILL, args=(killed,))
+        if type(instruction) is Ret:
+            return Op(OpKind.RET, args=(self._arg(instruction.value),))
+        if type(instruction) is Goto:
+            return Op(OpKind.GOTO, target=pc + instruction.offset)
+        assert type(instruction) is If
+        return Op(OpKind.IF, args=(instruction.cond,), target=pc + instruction.false_offset)
+
+    def _arg(self, arg: Arg) -> int:
+        """Where an argument lies in the register file."""
+        kind, value = arg
+        if kind == _REGISTER and value < VOID:
+            return value
+        place = self._places.get(arg)
+        if place is None:
+            place = self._places[arg] = len(self.template)
+            self.template.append(self._value(kind, value))
+        return place
+
+    def _value(self, kind: ArgKind, value: int) -> Any:
+        if kind == _REGISTER:
+            return THE_MACHINE if value == VM else None
+        if kind == _IMMEDIATE:
+            return value
+        if kind == _CONSTANT:
+            return self._program.constants[value]
+        return self._program.functions[value]
+
+    def _call(self, call: Call) -> Op:
+        info = self._program.functions[call.func]
+        dst = self._trash if call.dst == VOID else call.dst
+        builtin = TABLE.get(info.name) if info.kind == "packed" else None
+        if builtin is None:
+            args = tuple(map(self._arg, call.args))
+            if info.kind == "vm":
+                return Op(OpKind.FUNCTION, None, info.name, dst, args)
+            if info.kind == "kernel" and info.name not in self._returning:
+                return Op(OpKind.KERNEL, None, info.name, dst, args)
+            return Op(OpKind.EXTERN, None, info.name, dst, args)
+        given = builtin_args(call.args)
+        if info.name == "vm.builtin.invoke_closure":
+            return Op(OpKind.INVOKE, builtin.function, info.name, dst, tuple(map(self._arg, given)))
+        function: Any = builtin.function
+        size_bytes = -1
+        if builtin.bind is not None:
+            constants = static_values(self._program, given[builtin.dynamic :])
+            if not any(value is DYNAMIC for value in constants):
+                function = builtin.bind(*constants)
+                given = given[: builtin.dynamic]
+                size_bytes = getattr(function, "size_bytes", -1)
+        if info.name == "vm.builtin.alloc_tensor" and len(given) == 4:
+            _, offset, _, dtype = static_values(self._program, given)
+            if offset is not DYNAMIC:
+                function, given = alloc_shaped_tensor_of(offset, dtype), (given[0], given[2])
+        args = tuple(map(self._arg, given))
+        if builtin.account:
+            args = (self.account, *args)
+        return Op(
+            OpKind.BUILTIN,
+            function,
+            info.name,
+            dst,
+            args,
+            aliases=builtin.aliases,
+            size_bytes=size_bytes,
+        )
+
+
+def _returning_kernels(program: Program) -> frozenset[str]:
+    infos = () if program.kernels is None else program.kernels.infos
+    return frozenset(info.name for info in infos if info.returns)
