@@ -28,6 +28,7 @@ from relaxvm.target import compile_kernels, cpu_model
 from relaxvm.target.llvm import build as kernel_build
 from relaxvm.target.llvm import units
 from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer, seq
+from relaxvm.tir.schedule.rules import DefaultSchedule
 
 SIZE = 512
 COLD_MS, CACHED_MS = 150, 3
@@ -92,7 +93,7 @@ def statements(count=2000):
 
 
 def build_gemm(mod):
-    return compile_kernels(mod, schedule=cpu_model())
+    return compile_kernels(mod, schedule=DefaultSchedule(cpu=cpu_model()))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ from typing import Any
 
 from . import target as target_room
 from .ir import IRModule
-from .relax import Function, vm_build
+from .pipeline import build as build_graph
+from .relax import Function
 from .tir import PrimFunc
 from .tir.transform import lower_module
 
@@ -25,7 +26,7 @@ def compile(mod: Any, target: Any = None, **options: Any) -> Any:
         isinstance(mod, IRModule) and any(isinstance(f, Function) for f in mod.functions.values())
     )
     if graph:
-        return vm_build.build(mod, target, **options)
+        return build_graph(mod, target, **options)
     return target_room.build(mod, target, **options)
 
 

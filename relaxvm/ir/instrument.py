@@ -5,6 +5,7 @@ An instrument has any of the methods of `PassInstrument`.
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import re
 import sys
@@ -173,10 +174,16 @@ class DumpIR(PassInstrument):
         path.write_text(mod.script() + "\n", encoding="utf-8")
 
 
-_VERIFIERS: dict[str, Callable[[IRModule, GlobalVar, BaseFunc], None]] = {}
+_Verifier = Callable[[IRModule, GlobalVar, BaseFunc], None]
+_VERIFIERS: dict[str, _Verifier] = {}
+# Of the languages of this house: checks of a whole module, in rooms that this one does not import.
+_WELL_FORMED = {
+    "relax.Function": ("relaxvm.relax.analysis", "assert_well_formed"),
+    "tir.PrimFunc": ("relaxvm.tir.analysis", "verify_well_formed"),
+}
 
 
-def register_verifier(key: str, check: Callable[[IRModule, GlobalVar, BaseFunc], None]) -> None:
+def register_verifier(key: str, check: _Verifier) -> None:
     """Declare how functions saved as `key` are verified; `check` raises VerifyError."""
     _VERIFIERS[key] = check
 
@@ -185,6 +192,10 @@ def verify_module(mod: IRModule) -> None:
     """Check every function of `mod` by the rules of its language. Raises VerifyError naming the
     function.
     """
+    for key in dict.fromkeys(type(fn)._type_key for fn in mod.functions.values()):
+        if key in _WELL_FORMED:
+            room, name = _WELL_FORMED[key]
+            getattr(importlib.import_module(room), name)(mod)
     for gv, fn in mod.items():
         check = _VERIFIERS.get(type(fn)._type_key)
         if check is not None:

@@ -80,7 +80,7 @@ _LAZY = {
     "VirtualMachine": ("relaxvm.runtime", "VirtualMachine"),
     "analysis": ("relaxvm.relax.analysis", None),
     "block_builder": ("relaxvm.relax.block_builder", None),
-    "build": ("relaxvm.relax.vm_build", "build"),
+    "build": ("relaxvm.pipeline", "build"),
     "expr_functor": ("relaxvm.relax.expr_functor", None),
     "get_pipeline": ("relaxvm.pipeline", "get_pipeline"),
     "pipeline": ("relaxvm.pipeline", None),

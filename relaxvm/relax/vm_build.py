@@ -1,6 +1,5 @@
-"""Building a module for the virtual machine: passes, bytecode, kernels, one `Executable`.
-
-Also reachable as `relax.build`, `relax.vm.build` and `relaxvm.compile`.
+"""What a build does besides passes: binds parameters, finds kernels, puts bytecode and kernels
+together. `build` itself is `pipeline.build`.
 """
 
 from __future__ import annotations
@@ -9,106 +8,63 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import __version__
-from ..base import CodegenError, CpuModel, PassError, RelaxvmError, VerifyError, add_note
-from ..ir import GlobalVar, IRModule, PassContext
-from ..ir.transform import Pass, Sequential
-from ..pipeline import (
-    FUSED_TO_PLANNED,
-    GRAPH_TO_LEGAL,
-    LEGAL_TO_FUSED,
-    get_pipeline,
-    run_stages,
-    verify_stage,
-)
+from ..base import CodegenError, PassError, RelaxvmError, VerifyError, submodules
+from ..ir import GlobalVar, IRModule
+from ..ir.transform import Pass
 from ..runtime import ExecBuilder, Executable, Provenance, VirtualMachine
 from ..runtime.device import device_name
 from ..runtime.kernel import KernelSection
-from ..target import Target, compile_program, cpu_model
+from ..target import Target, compile_kernels, compile_program
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
-from ..tir.schedule.rules import WidenIndices
-from .analysis import all_global_vars, assert_well_formed
+from .analysis import all_global_vars
 from .derive import has_place
 from .expr import Function, Var, const
 from .struct_info import TensorStructInfo, TupleStructInfo
-from .transform import BindParams, Normalize, PackConstants
+from .transform import BindParams
 from .transform.scopes import BIND, BRANCH, linearise
 from .vm_codegen import emit_functions
 
-__all__ = ["Executable", "VirtualMachine", "build"]
+__all__ = [
+    "Executable",
+    "VirtualMachine",
+    "assemble",
+    "bind_params",
+    "check_devices",
+    "module_to_build",
+    "reachable_kernels",
+]
 
-_EXEC_MODES = ("bytecode", "compiled")
+# It stands above this room.
+__getattr__ = submodules(__name__, {"relaxvm.pipeline": "build"})
 
 
-def build(
-    mod: IRModule,
-    target: Any = None,
-    params: Mapping[Any, Any] | None = None,
-    pipeline: Any = "default",
-    tir_pipeline: Any = "default",
-    exec_mode: str | None = None,
-    *,
-    relax_pipeline: Any = None,
-    system_lib: bool | None = None,
-) -> Executable:
-    """Compile a module into an `Executable`, which a `VirtualMachine` runs and a file holds.
-
-    mod        graph functions, and the loop functions they call; others are left out
-    target     "llvm", a `Target`, or None for the current target (else the machine this runs on)
-    params     {parameter name: array}, bound in every graph function with such a parameter
-    pipeline   passes that run first: a name for `get_pipeline`, a `Pass`, or None for a module
-               lowered already. What a pipeline leaves to do, the default one does.
-               `relax_pipeline` is its newer name.
-    tir_pipeline  what schedules the loop functions: "default" (`tir.schedule.rules`), a `Pass`, or
-               None to leave them as they are
-    exec_mode  "compiled" (as None): graph functions become machine code too; "bytecode": they do
-               not, the build is faster, and a VM interprets them
-
-    Raises VerifyError for ill-formed modules, CodegenError for what cannot be compiled; notes name
-    pass and function.
+def module_to_build(
+    mod: object, tir_pipeline: object, exec_mode: object, system_lib: object
+) -> IRModule:
+    """The module to build. Raises VerifyError or PassError for arguments that `build` does not
+    take.
     """
     if isinstance(mod, (Function, PrimFunc)):
         mod = IRModule.from_expr(mod)
     if not isinstance(mod, IRModule):
         raise VerifyError(f"build: wanted an IRModule, got {type(mod).__name__}: {mod!r}"[:300])
-    _check_mode(exec_mode)
+    if exec_mode not in (None, "bytecode", "compiled"):
+        raise PassError(f"build: exec_mode is one of bytecode, compiled, got {exec_mode!r}")
     if system_lib:
         raise PassError(
             "build: system_lib=True: executables are files of their own; use export_library"
         )
-    chosen = _target(target)
-    if params:
-        mod = _bind(mod, params)
-    mod, passes = _lower(mod, pipeline if relax_pipeline is None else relax_pipeline)
-    schedule = None
-    if tir_pipeline == "default":
-        schedule = cpu_model(chosen)
-        mod = Sequential([WidenIndices(), PackConstants(cpu=schedule)], name="pack")(mod)
-    kernels = _reachable_kernels(mod)
-    # Default schedules are made where kernels are compiled: those on disk need none.
-    if isinstance(tir_pipeline, Pass):
-        kernels = tir_pipeline(kernels)
-    elif tir_pipeline not in (None, "default"):
+    if not isinstance(tir_pipeline, Pass) and tir_pipeline not in (None, "default"):
         raise PassError(f"build: tir_pipeline is a Pass or 'default', got {tir_pipeline!r}")
-    builder = ExecBuilder()
-    _vmcodegen(builder, mod, exec_mode)
-    return _vmlink(builder, chosen, kernels, passes, exec_mode, schedule)
+    return mod
 
 
-def _check_mode(exec_mode: str | None) -> None:
-    if exec_mode is not None and exec_mode not in _EXEC_MODES:
-        raise PassError(f"build: exec_mode is one of {', '.join(_EXEC_MODES)}, got {exec_mode!r}")
-
-
-def _target(target: Any) -> Target:
-    if target is None:
-        return Target.current() or Target("llvm")
-    return target if isinstance(target, Target) else Target(target)
-
-
-def _bind(mod: IRModule, params: Mapping[Any, Any]) -> IRModule:
+def bind_params(mod: IRModule, params: Mapping[Any, Any]) -> IRModule:
     """`mod` with `params` bound in each public graph function that has parameters of these
     names.
+
+    Raises VerifyError for a name that no function has.
     """
     params = {key: _shared(value) for key, value in params.items()}
     left = dict(params)
@@ -143,32 +99,7 @@ def _shared(value: Any) -> Any:
         return value
 
 
-def _lower(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
-    """`mod` at stage PLANNED, and the names of the passes that brought it there."""
-    if pipeline is not None:
-        mod = Normalize()(mod)
-    assert_well_formed(mod)
-    if pipeline is None:
-        verify_stage(mod, "PLANNED")
-        return mod, ()
-    names: list[str] = []
-    if pipeline not in ("default", "default_build"):
-        chosen = get_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-        if not isinstance(chosen, Pass):
-            raise PassError(f"build: pipeline is a name or a Pass, got {type(chosen).__name__}")
-        made = chosen(mod)
-        names.extend(_enabled(chosen))
-        if made is not mod:
-            mod = Normalize()(made)
-            assert_well_formed(mod)
-    _want_cpus(mod)
-    mod = run_stages(mod)
-    for stage in (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED):
-        names.extend(_enabled(stage))
-    return mod, tuple(names)
-
-
-def _want_cpus(mod: IRModule) -> None:
+def check_devices(mod: IRModule) -> None:
     """Raise CodegenError if something is to be on a virtual device that is no CPU."""
     todo = [(gv.name_hint, fn) for gv, fn in mod.items() if isinstance(fn, Function)]
     seen: set[int] = set()
@@ -198,14 +129,7 @@ def _want_cpus(mod: IRModule) -> None:
                     )
 
 
-def _enabled(chosen: Pass) -> list[str]:
-    if not isinstance(chosen, Sequential):
-        return [chosen.info.name]
-    ctx = PassContext.current()
-    return [p.info.name for p in chosen.passes if ctx.pass_enabled(p)]
-
-
-def _reachable_kernels(mod: IRModule) -> IRModule:
+def reachable_kernels(mod: IRModule) -> IRModule:
     """The loop functions that graph functions call, and those these call."""
     found: dict[str, GlobalVar] = {}
     todo: list[Any] = [fn for fn in mod.functions.values() if isinstance(fn, Function)]
@@ -222,42 +146,31 @@ def _reachable_kernels(mod: IRModule) -> IRModule:
     return mod.clone(functions=kept)
 
 
+def assemble(
+    bytecode: ExecBuilder, kernels: KernelSection, target: Target, passes: tuple[str, ...] = ()
+) -> Executable:
+    """The verified program of `bytecode` and the kernels that it calls, made by `passes`."""
+    if kernels.infos:
+        bytecode.add_kernels(kernels)
+    try:
+        return bytecode.get(Provenance("relaxvm", __version__, str(target), passes))
+    except VerifyError as error:
+        raise CodegenError(f"the generated bytecode does not verify: {error}") from error
+
+
 def _vmcodegen(builder: ExecBuilder, mod: IRModule, exec_mode: str | None = None) -> IRModule:
     """Emit the graph functions of a module at stage PLANNED; gives the module of the others.
 
     The bytecode is the same in both modes.
     """
-    _check_mode(exec_mode)
     emit_functions(mod, builder)
     return mod.clone({gv: fn for gv, fn in mod.items() if not isinstance(fn, Function)})
 
 
-def _vmlink(
-    builder: ExecBuilder,
-    target: Any,
-    tir_mod: IRModule | None = None,
-    passes: tuple[str, ...] = (),
-    exec_mode: str | None = None,
-    schedule: CpuModel | None = None,
-) -> Executable:
-    """The executable of what `builder` holds and the loop functions of `tir_mod`, compiled for
-    `target`. Unless `exec_mode` is "bytecode", what `builder` holds is compiled with them.
-
-    schedule  the CPU for which loop functions get default schedules; None: they stay as they are
+def _vmlink(builder: ExecBuilder, target: Any, tir_mod: IRModule | None = None) -> Executable:
+    """The executable of what `builder` holds and the loop functions of `tir_mod`, all compiled for
+    `target`.
     """
-    chosen = _target(target)
-    kernels = IRModule({}) if tir_mod is None else tir_mod
-
-    def assemble(section: KernelSection | None) -> Executable:
-        if section is not None:
-            builder.add_kernels(section)
-        try:
-            return builder.get(Provenance("relaxvm", __version__, str(chosen), passes))
-        except VerifyError as error:
-            raise CodegenError(f"the generated bytecode does not verify: {error}") from error
-
-    try:
-        return compile_program(kernels, chosen, assemble, exec_mode != "bytecode", schedule)
-    except RelaxvmError as error:
-        add_note(error, f"while compiling the kernels for {chosen}")
-        raise
+    target = Target.or_current(target)
+    kernels = compile_kernels(tir_mod or IRModule({}), target)
+    return compile_program(assemble(builder, kernels.section, target), kernels)

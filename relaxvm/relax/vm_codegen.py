@@ -63,8 +63,12 @@ def public_name(gv: GlobalVar, fn: Any) -> str:
     return str(symbol or gv.name_hint)
 
 
-def emit_functions(mod: IRModule, builder: ExecBuilder) -> None:
-    """Emit every graph function of `mod`. Raises CodegenError naming function and binding."""
+def emit_functions(mod: IRModule, builder: ExecBuilder | None = None) -> ExecBuilder:
+    """The bytecode of every graph function of `mod`, in `builder` (None: a new one).
+
+    Raises CodegenError naming function and binding.
+    """
+    builder = builder or ExecBuilder()
     constants: dict[int, tuple[NDArray, Arg]] = {}
     functions = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
     events = {name: linearise(fn) for name, fn in functions.items()}
@@ -85,6 +89,7 @@ def emit_functions(mod: IRModule, builder: ExecBuilder) -> None:
                 _FunctionCodegen(
                     entries[each], events[each], mod, builder, constants, registers, entries
                 ).emit()
+    return builder
 
 
 def _distinct(names: list[str]) -> list[str]:

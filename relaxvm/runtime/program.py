@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base import VMValueError
 from .builtin import TABLE
@@ -18,6 +18,8 @@ from .library import LIBRARY
 from .sinfo import Info, ObjectInfo
 
 __all__ = ["FunctionInfo", "Program", "Provenance"]
+
+_P = TypeVar("_P", bound="Program")
 
 
 @dataclass(frozen=True)
@@ -142,10 +144,18 @@ class Program:
         from_table = (f.name for f in self.functions if f.kind == "packed")
         return tuple(sorted(n for n in from_table if n not in TABLE and n not in LIBRARY))
 
-    def with_trust(self, trusted: bool) -> Program:
+    def with_trust(self: _P, trusted: bool) -> _P:
         """The same program with its native code trusted or not."""
-        made = Program(
-            self.functions, self.constants, self.code, self.kernels, self.provenance, trusted
+        return self._with(self.kernels, trusted)
+
+    def with_kernels(self: _P, kernels: KernelSection) -> _P:
+        """The same program with other machine code for its kernels and functions."""
+        return self._with(kernels, self.trusted)
+
+    def _with(self: _P, kernels: KernelSection | None, trusted: bool) -> _P:
+        program = type(self)(
+            self.functions, self.constants, self.code, kernels, self.provenance, trusted
         )
-        made.verified = self.verified
-        return made
+        program.verified = self.verified
+        program._decoded = self._decoded
+        return program

@@ -55,13 +55,15 @@ def build(
         raise CodegenError("build: the module has no functions")
     if pipeline is not None:
         module = pipeline(module)
-    chosen = Target(target) if target is not None else Target.current() or Target("llvm")
+    chosen = Target.or_current(target)
     if target_host is not None:
         chosen = chosen.with_host(target_host)
     schedule = schedule and any(fn.span is FORMULA for _, fn in module.items())
     if schedule:
         module = WidenIndices()(module.clone({gv: _as_written(fn) for gv, fn in module.items()}))
-    kernels = compile_kernels(module, chosen, cpu_model(chosen) if schedule else None)
+    kernels = compile_kernels(
+        module, chosen, DefaultSchedule(cpu=cpu_model(chosen)) if schedule else None
+    )
     return Module(
         kernels.section,
         entry_name=entry if entry in kernels.section.names else None,

@@ -35,8 +35,7 @@ _FEATURES = {
 
 def cpu_model(target: Any = None) -> CpuModel:
     """The CPU that `target` (None: the current one, else this computer) stands for."""
-    chosen = Target.current() if target is None else Target(target)
-    return _model(Target("llvm") if chosen is None else chosen)
+    return _model(Target.or_current(target))
 
 
 @functools.lru_cache(maxsize=256)

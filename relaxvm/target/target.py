@@ -223,6 +223,13 @@ class Target(Node):
         return stack[-1] if stack else None
 
     @staticmethod
+    def or_current(target: Any = None) -> Target:
+        """`target` as a Target; for None the current one, else this computer."""
+        if target is None:
+            return Target.current() or Target("llvm")
+        return target if isinstance(target, Target) else Target(target)
+
+    @staticmethod
     def from_device(device: Any) -> Target:
         """The target of a device of this computer."""
         return Target("llvm")

@@ -24,7 +24,7 @@ from relaxvm.runtime import (
     VirtualMachine,
     array,
 )
-from relaxvm.target import compile_program
+from relaxvm.target import compile_kernels, compile_program
 
 F32, I64, BOOL = DataType("float32"), DataType("int64"), DataType("bool")
 PARAMS = (
@@ -53,12 +53,7 @@ DIMS = (
 def compiled(builder: ExecBuilder) -> Executable:
     """The program of a builder, with its functions compiled."""
 
-    def assemble(section: Any) -> Executable:
-        if section is not None:
-            builder.add_kernels(section)
-        return builder.get()
-
-    return compile_program(IRModule({}), None, assemble)
+    return compile_program(builder.get(), compile_kernels(IRModule({})))
 
 
 def double(x: NDArray, *rest: Any) -> Any:

@@ -20,7 +20,16 @@ from relaxvm.ir import PassContext, assert_structural_equal
 from relaxvm.ir.instrument import PassInstrument
 from relaxvm.ir.transform import Pass, Sequential, module_pass
 from relaxvm.pipeline import STAGES, get_pipeline, register_pipeline, run_stages, verify_stage
-from relaxvm.relax import DataflowBlock, DataflowVar, Function, SeqExpr, ShapeExpr, Var, VarBinding
+from relaxvm.relax import (
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    SeqExpr,
+    ShapeExpr,
+    Var,
+    VarBinding,
+    named_pipelines,
+)
 from relaxvm.runtime import VirtualMachine
 
 
@@ -137,7 +146,7 @@ def test_pipelines_by_name():
 
 
 def test_pipeline_can_be_registered(monkeypatch):
-    monkeypatch.setattr(pipeline, "_PIPELINES", dict(pipeline._PIPELINES))
+    monkeypatch.setattr(named_pipelines, "_PIPELINES", dict(named_pipelines._PIPELINES))
 
     @register_pipeline("test_nothing")
     def make(suffix=""):

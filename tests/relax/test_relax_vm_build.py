@@ -5,9 +5,10 @@ import pytest
 from relax_vm_helpers import Body, call_tir, elementwise, gv, module, tensor
 
 import relaxvm as tvm
-from relaxvm import relax, tir
+from relaxvm import pipeline, relax, tir
 from relaxvm.base import CodegenError, PassError, RelaxvmError, VerifyError
-from relaxvm.ir import PassContext
+from relaxvm.ir import Map, PassContext
+from relaxvm.ir.instrument import DumpIR, PassInstrument, PassTimingInstrument, VerifyAfterAll
 from relaxvm.ir.transform import module_pass
 from relaxvm.relax import Call, ExternFunc, Function, SeqExpr, TensorStructInfo, Var
 from relaxvm.target import Target
@@ -39,6 +40,49 @@ def test_executable_has_function_kernel_and_provenance():
     assert ex.provenance.passes[0] == "Normalize"
     assert ex.provenance.passes[-1] == "AttachGlobalSymbol"
     assert relax.VirtualMachine(ex)["main"](zeros(4)).numpy().tolist() == [2] * 4
+
+
+def test_instruments_see_every_stage_of_a_build(tmp_path):
+    class Names(PassInstrument):
+        def __init__(self):
+            self.seen = []
+
+        def run_after_pass(self, mod, info):
+            self.seen.append(info.name)
+
+    names, timing = Names(), PassTimingInstrument()
+    watching = [names, timing, DumpIR(tmp_path), VerifyAfterAll()]
+    with PassContext(opt_level=3, instruments=watching):
+        relax.build(chain(), "llvm")
+        timed = {name for _, name, _ in timing.timings_us}
+    stages = (pipeline.GRAPH_TO_LEGAL, pipeline.LEGAL_TO_FUSED, pipeline.FUSED_TO_PLANNED)
+    wanted = [p.info.name for stage in stages for p in stage.passes]
+    wanted += ["WidenIndices", "PackConstants", "DefaultSchedule"]
+    wanted += [p.info.name for p in pipeline.LOWER_TIR]
+    assert [name for name in names.seen if name in wanted][-len(wanted) :] == wanted
+    assert timed == set(names.seen)
+    dumped = sorted(file.stem for file in tmp_path.iterdir())
+    assert [file.partition("_")[2] for file in dumped] == names.seen
+
+
+def test_the_verifying_instrument_names_the_pass_that_breaks_a_function():
+    @module_pass(opt_level=0)
+    def Strange(mod, ctx):
+        x, stranger = Var("x", tensor((4,))), Var("stranger", tensor((4,)))
+        return module({"main": Body().function([x], stranger)})
+
+    @module_pass(opt_level=0)
+    def StrangeLoops(mod, ctx):
+        i = tir.Var("i", "int64")
+        out = decl_buffer((4,), "float32", "out")
+        handle = tir.Var("out_handle", "handle")
+        store = BufferStore(out, tir.const(0, "float32"), [i])
+        return module({"f": tir.PrimFunc([handle], store, None, Map({handle: out}))})
+
+    for broken in (Strange, StrangeLoops):
+        with PassContext(instruments=[VerifyAfterAll()]), pytest.raises(VerifyError) as caught:
+            broken(chain())
+        assert any(f"after pass {broken.info.name}" in note for note in caught.value.__notes__)
 
 
 def test_only_reachable_kernels_are_compiled():
@@ -121,8 +165,8 @@ def test_pipeline_may_be_named_given_or_left_out():
         seen.append(len(mod))
         return mod
 
-    for pipeline in ("default", "zero", Note, Note()):
-        vm = relax.VirtualMachine(relax.build(chain(), "llvm", pipeline=pipeline))
+    for chosen in ("default", "zero", Note, Note()):
+        vm = relax.VirtualMachine(relax.build(chain(), "llvm", pipeline=chosen))
         assert vm["main"](zeros(4)).numpy().tolist() == [2] * 4
     assert seen == [2, 2]
     assert "Note" in relax.build(chain(), "llvm", relax_pipeline=Note).provenance.passes

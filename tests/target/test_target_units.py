@@ -22,6 +22,7 @@ from relaxvm.target import compile_kernels, rebuild_kernels
 from relaxvm.target.llvm import Machine, build, fingerprint, units
 from relaxvm.target.llvm.portable import unpack_portable
 from relaxvm.tir.schedule import TensorIntrin, intrin
+from relaxvm.tir.schedule.rules import DefaultSchedule
 
 MACHINE = Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
 CPU = CpuModel("x86_64", 256, 16, True, frozenset({"avx2", "fma"}))
@@ -136,7 +137,7 @@ def test_functions_that_call_each_other_are_one_unit():
 
 
 def test_what_is_on_disk_is_not_scheduled_lowered_or_compiled(cache, monkeypatch, compiled):
-    first = compile_kernels(many(3), schedule=CPU).section
+    first = compile_kernels(many(3), schedule=DefaultSchedule(cpu=CPU)).section
     assert compiled == ["scale0", "scale1", "scale2"]
 
     def never(*args, **options):
@@ -144,7 +145,7 @@ def test_what_is_on_disk_is_not_scheduled_lowered_or_compiled(cache, monkeypatch
 
     for name in ("lower_module", "verify_well_formed", "generate", "compile_text"):
         monkeypatch.setattr(units, name, never)
-    second = compile_kernels(many(3), schedule=CPU).section
+    second = compile_kernels(many(3), schedule=DefaultSchedule(cpu=CPU)).section
     assert second == first
     assert compiled == ["scale0", "scale1", "scale2"]
     run(second, "scale2", 2)
@@ -157,7 +158,7 @@ def test_a_kernel_is_found_again_in_another_module(cache, compiled):
     run(section, "scale_9", 1)
 
 
-SETTINGS = units.Settings(MACHINE, False, CPU, PassContext())
+SETTINGS = units.Settings(MACHINE, False, DefaultSchedule(cpu=CPU), PassContext())
 
 
 @pytest.mark.parametrize(
@@ -168,10 +169,10 @@ SETTINGS = units.Settings(MACHINE, False, CPU, PassContext())
         replace(SETTINGS, machine=replace(MACHINE, features="+avx2")),
         replace(SETTINGS, machine=replace(MACHINE, opt_level=1)),
         replace(SETTINGS, confined=True),
-        replace(SETTINGS, cpu=None),
-        replace(SETTINGS, cpu=replace(CPU, l2_bytes=1)),
-        replace(SETTINGS, cpu=replace(CPU, cores=7)),
-        replace(SETTINGS, cpu=replace(CPU, features=frozenset({"avx2"}))),
+        replace(SETTINGS, schedule=None),
+        replace(SETTINGS, schedule=DefaultSchedule(cpu=replace(CPU, l2_bytes=1))),
+        replace(SETTINGS, schedule=DefaultSchedule(cpu=replace(CPU, cores=7))),
+        replace(SETTINGS, schedule=DefaultSchedule(cpu=replace(CPU, features=frozenset({"avx2"})))),
         replace(SETTINGS, context=PassContext(opt_level=3)),
         replace(SETTINGS, context=PassContext(disabled_pass=["DefaultSchedule"])),
         replace(SETTINGS, context=PassContext(required_pass=["DefaultSchedule"])),
@@ -309,7 +310,7 @@ def test_damaged_entries_are_compiled_again(cache, compiled, how):
 
 
 def test_instruments_see_every_pass_whatever_is_on_disk(cache, compiled):
-    compile_kernels(many(3), schedule=CPU)
+    compile_kernels(many(3), schedule=DefaultSchedule(cpu=CPU))
 
     class Watch:
         def __init__(self):
@@ -320,7 +321,7 @@ def test_instruments_see_every_pass_whatever_is_on_disk(cache, compiled):
 
     watch = Watch()
     with PassContext(instruments=[watch]):
-        section = compile_kernels(many(3), schedule=CPU).section
+        section = compile_kernels(many(3), schedule=DefaultSchedule(cpu=CPU)).section
     assert ("DefaultSchedule", 3) in watch.seen
     assert len([name for name, _ in watch.seen if name.endswith("LowerIntrin")]) == 1
     run(section, "scale2", 2)
@@ -348,7 +349,7 @@ class M:
 
 def test_the_texts_are_made_from_what_was_built(cache):
     for _ in range(2):
-        made = compile_kernels(IRModule({"mm": scaled(2.0)}), schedule=CPU)
+        made = compile_kernels(IRModule({"mm": scaled(2.0)}), schedule=DefaultSchedule(cpu=CPU))
         assert "relaxvm_kernel_mm" in made.sources["ll"]
         assert "relaxvm_kernel_mm" in made.sources["asm"]
 

@@ -21,7 +21,7 @@ from relaxvm.runtime import (
 from relaxvm.script import ir as I
 from relaxvm.script import relax as R
 from relaxvm.script import tir as T
-from relaxvm.target import compile_program
+from relaxvm.target import compile_kernels, compile_program
 
 F32 = DataType("float32")
 
@@ -89,16 +89,14 @@ def calls(**kernels):
     the last one.
     """
 
-    def assemble(section):
-        b = ExecBuilder()
-        b.add_kernels(section)
-        for name, count in kernels.items():
-            with b.function(f"call_{name}", count, None, [ObjectInfo()] * count):
-                b.emit_call(name, [b.r(i) for i in range(count)])
-                b.emit_ret(b.r(count - 1))
-        return b.get()
-
-    return compile_program(Kernels, None, assemble)
+    compiled = compile_kernels(Kernels)
+    b = ExecBuilder()
+    b.add_kernels(compiled.section)
+    for name, count in kernels.items():
+        with b.function(f"call_{name}", count, None, [ObjectInfo()] * count):
+            b.emit_call(name, [b.r(i) for i in range(count)])
+            b.emit_ret(b.r(count - 1))
+    return compile_program(b.get(), compiled)
 
 
 @pytest.fixture(scope="module")
@@ -295,7 +293,9 @@ def test_constants_that_are_returned_are_copies():
     b = ExecBuilder()
     with b.function("main", 0):
         b.emit_ret(array(np.ones(3, "float32")))
-    ex = compile_program(Kernels, None, lambda section: (b.add_kernels(section), b.get())[1])
+    kernels = compile_kernels(Kernels)
+    b.add_kernels(kernels.section)
+    ex = compile_program(b.get(), kernels)
     vm = VirtualMachine(ex)
     assert vm.explain("main").mode == "compiled"
     first = vm["main"]()

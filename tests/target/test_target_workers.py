@@ -16,6 +16,7 @@ from relaxvm.ir import PassContext
 from relaxvm.script import from_source
 from relaxvm.target import compile_kernels
 from relaxvm.target.llvm import build, units, workers
+from relaxvm.tir.schedule.rules import DefaultSchedule
 
 
 @pytest.fixture
@@ -28,9 +29,9 @@ def test_a_worker_compiles_the_same_code(cache, two_jobs, monkeypatch):
     mod = many(4)
     mod["calls"] = from_source(CALLS)["alone"]
     parts = units.split(mod)
-    settings = units.Settings(build.machine_of(None), cpu=CPU)
+    settings = units.Settings(build.machine_of(None), schedule=DefaultSchedule(cpu=CPU))
     with PassContext(config={"numerics": "exact"}):
-        narrow = units.Settings(build.machine_of(None), cpu=CPU)
+        narrow = units.Settings(build.machine_of(None), schedule=DefaultSchedule(cpu=CPU))
     shared = workers._Shared(parts, narrow)
     # The worker does everything; this process only waits.
     shared._work_elsewhere()
@@ -72,7 +73,7 @@ def test_a_worker_sees_the_modules_of_this_process_and_not_those_around_it(
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     parts = units.split(many(2))
-    settings = units.Settings(build.machine_of(None), cpu=CPU)
+    settings = units.Settings(build.machine_of(None), schedule=DefaultSchedule(cpu=CPU))
     shared = workers._Shared(parts, settings)
     shared._work_elsewhere()
     assert all(made is not None for made in shared.made)

@@ -5,19 +5,20 @@ functions of the virtual machine that call them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgpack
 
 from ... import __version__
-from ...base import CodegenError, CpuModel, LoadError, RelaxvmError
+from ...base import CodegenError, LoadError, RelaxvmError, add_note
 from ...ir import IRModule, PassContext
+from ...ir.transform import Pass
 from ...runtime.compiled_code import CompiledCode
 from ...runtime.disk_cache import DiskCache
 from ...runtime.fileformat import without_contents
-from ...runtime.kernel import KernelInfo, KernelSection, NativeCode
+from ...runtime.kernel import KernelSection, NativeCode
 from ...runtime.program import Program
 from ...runtime.verify import verify_program
 from ...tir import PrimFunc
@@ -97,10 +98,18 @@ class Sources(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class Kernels:
-    """Compiled kernels, and their texts by format."""
+    """Compiled loop functions.
+
+    section  what a program holds of them
+    inner    how its own functions call them, by name
+    sources  their texts by format
+    """
 
     section: KernelSection
+    inner: Mapping[str, InnerKernel]
     sources: Mapping[str, str]
+    _settings: Settings
+    _key: str | None
 
 
 def machine_of(target: Any = None) -> Machine:
@@ -132,99 +141,77 @@ def compile_prim_funcs(mod: IRModule, target: Any = None) -> KernelSection:
     return compile_kernels(mod, target).section
 
 
-def compile_kernels(mod: IRModule, target: Any = None, schedule: CpuModel | None = None) -> Kernels:
-    """`compile_prim_funcs` with the texts.
+def compile_kernels(mod: IRModule, target: Any = None, schedule: Pass | None = None) -> Kernels:
+    """The loop functions of `mod`, each unit of them scheduled, lowered by LOWER_TIR and compiled,
+    or found on disk.
 
-    schedule  the CPU for which functions get default schedules; None: they stay as they are
-    """
-    only = _loop_functions(mod)
-    settings = Settings(machine_of(target), cpu=schedule)
-    made = _compile(only, settings)
-    return Kernels(made.section(settings.machine), Sources(only, settings))
-
-
-def compile_program(
-    mod: IRModule,
-    target: Any,
-    assemble: Callable[[KernelSection | None], _P],
-    functions_too: bool = True,
-    schedule: CpuModel | None = None,
-) -> _P:
-    """A program and its machine code: the loop functions of `mod`, and the program's own.
-
-    assemble       makes the verified program, given a kernel section that has no code yet (None
-                   if there are no kernels)
-    functions_too  False leaves the program's own functions to the interpreter
-    schedule       as in `compile_kernels`
+    schedule  `DefaultSchedule`, or None for functions that stay as they are
 
     Raises what `compile_prim_funcs` raises.
     """
-    machine = machine_of(target)
-    made = _compile(_loop_functions(mod), Settings(machine, cpu=schedule))
-    section = KernelSection(made.infos, made.portable, ())
-    program = assemble(section if made.infos else None)
-    section = made.section(machine, program if functions_too else None)
-    if section.native:
-        program.kernels = section
-    return program
+    target = Target.or_current(target)
+    try:
+        return _compile(_loop_functions(mod), Settings(machine_of(target), schedule=schedule))
+    except RelaxvmError as error:
+        add_note(error, f"while compiling the kernels for {target}")
+        raise
 
 
-@dataclass(frozen=True)
-class _Made:
-    """What became of the loop functions of a module."""
-
-    infos: tuple[KernelInfo, ...]
-    inner: Mapping[str, InnerKernel]
-    portable: bytes
-    objects: tuple[bytes, ...]
-    settings: Settings
-    key: str | None
-
-    def section(self, machine: Machine, program: Program | None = None) -> KernelSection:
-        """The kernels, and the functions of `program` if it is given."""
-        objects, functions = self.objects, None
-        if program is not None and machine.triple.split("-")[0] in _64_BITS:
-            found = self._functions(machine, program)
-            if found is not None:
-                functions, code = found
-                objects = (code, _compile_support(machine), *objects)
-        if not objects:
-            return KernelSection(self.infos, self.portable, ())
-        first, *more = objects
-        native = NativeCode(
-            machine.triple,
-            machine.cpu,
-            machine.features,
-            first,
-            producer(),
-            functions,
-            tuple(more),
-        )
-        return KernelSection(self.infos, self.portable, (native,))
-
-    def _functions(self, machine: Machine, program: Program) -> tuple[CompiledCode, bytes] | None:
-        """The compiled functions of `program`, if it has any, and their object."""
-        whole = None
-        if self.key is not None:
-            # A kernel's symbol follows from what it is; its signature, from that and the settings.
-            called = [(name, k.symbol, k.failures, k.threads) for name, k in self.inner.items()]
-            made_of = repr(("functions", self.key, machine, called))
-            whole = made_of.encode() + b"\0" + without_contents(program)
-        data = None if whole is None else _objects.get(whole)
-        if data is not None:
-            plain, code = msgpack.unpackb(data, strict_map_key=False)
-            return CompiledCode.from_plain(plain), code
-        text = ModuleText(machine.triple, machine.native_half, self.settings.confined)
-        functions = compile_functions(text, program, self.inner)
-        if functions is None:
-            return None
-        code = compile_glue(text.text(), machine)
-        if whole is not None:
-            _objects.put(whole, msgpack.packb([functions.to_plain(), code], use_bin_type=True))
-        return functions, code
+def compile_program(program: _P, kernels: Kernels) -> _P:
+    """A verified program, whose kernels are `kernels`, with machine code for its own functions
+    too.
+    """
+    machine = kernels._settings.machine
+    compiled = None
+    if machine.triple.split("-")[0] in _64_BITS:
+        compiled = _compile_functions(program, kernels)
+    if compiled is None:
+        return program
+    functions, code = compiled
+    section = kernels.section
+    objects = [each for native in section.native for each in native.objects]
+    native = _native(machine, (code, _compile_support(machine), *objects), functions)
+    return program.with_kernels(KernelSection(section.infos, section.portable, native))
 
 
-def _compile(mod: IRModule, settings: Settings) -> _Made:
+def _native(
+    machine: Machine, objects: Sequence[bytes], functions: CompiledCode | None = None
+) -> tuple[NativeCode, ...]:
+    if not objects:
+        return ()
+    first, *more = objects
+    made_by = producer()
+    return (
+        NativeCode(
+            machine.triple, machine.cpu, machine.features, first, made_by, functions, tuple(more)
+        ),
+    )
+
+
+def _compile_functions(program: Program, kernels: Kernels) -> tuple[CompiledCode, bytes] | None:
+    """The compiled functions of `program`, if it has any, and their object."""
+    settings, whole = kernels._settings, None
+    machine = settings.machine
+    if kernels._key is not None:
+        # A kernel's symbol follows from what it is; its signature, from that and the settings.
+        called = [(name, k.symbol, k.failures, k.threads) for name, k in kernels.inner.items()]
+        made_of = repr(("functions", kernels._key, machine, called))
+        whole = made_of.encode() + b"\0" + without_contents(program)
+    data = None if whole is None else _objects.get(whole)
+    if data is not None:
+        plain, code = msgpack.unpackb(data, strict_map_key=False)
+        return CompiledCode.from_plain(plain), code
+    text = ModuleText(machine.triple, machine.native_half, settings.confined)
+    functions = compile_functions(text, program, kernels.inner)
+    if functions is None:
+        return None
+    code = compile_glue(text.text(), machine)
+    if whole is not None:
+        _objects.put(whole, msgpack.packb([functions.to_plain(), code], use_bin_type=True))
+    return functions, code
+
+
+def _compile(mod: IRModule, settings: Settings) -> Kernels:
     units, key = split(mod), settings.key()
     if settings.context.instruments:
         # They see what they would see of any module.
@@ -235,11 +222,12 @@ def _compile(mod: IRModule, settings: Settings) -> _Made:
     pairs = list(zip(units, compiled))
     kernels = {info.name: (info, k) for u, c in pairs for info, k in c.kernels(u)}
     names = [gv.name_hint for gv in mod if gv.name_hint in kernels]
-    return _Made(
-        tuple(kernels[name][0] for name in names),
+    infos = tuple(kernels[name][0] for name in names)
+    native = _native(settings.machine, [c.object for c in compiled if c.object])
+    return Kernels(
+        KernelSection(infos, pack_portable(pairs), native),
         {name: kernels[name][1] for name in names},
-        pack_portable(pairs),
-        tuple(c.object for c in compiled if c.object),
+        Sources(mod, settings),
         settings,
         key,
     )
@@ -296,10 +284,9 @@ def rebuild_kernels(
     if type(portable) is not bytes or len(portable) > MAX_PORTABLE_BYTES:
         raise LoadError(f"portable kernels: wanted at most {MAX_PORTABLE_BYTES} bytes")
     mod = unpack_portable(portable)
-    machine = host_machine()
     try:
         with PassContext(config={"tir.instrument_bound_checkers": True}):
-            made = _compile(mod, Settings(machine, confined=True))
+            kernels = _compile(mod, Settings(host_machine(), confined=True))
     except RelaxvmError:
         raise
     except (
@@ -317,18 +304,19 @@ def rebuild_kernels(
         raise LoadError(
             f"portable kernels: not a valid module ({type(error).__name__}: {error})"
         ) from error
-    infos = {info.name: info for info in made.infos}
+    infos = {info.name: info for info in kernels.section.infos}
     missing = [name for name in names if name not in infos]
     if missing:
         raise LoadError(f"portable kernels: {', '.join(missing)[:200]} are not among them")
-    made = replace(made, infos=tuple(infos[name] for name in names), portable=portable)
-    rebuilt = None
-    if program is not None:
-        # The file may lie about its kernels; the functions are compiled for those that were made.
-        section = KernelSection(made.infos, portable, ())
-        rebuilt = Program(program.functions, program.constants, program.code, section)
-        verify_program(rebuilt)
-    return made.section(machine, rebuilt)
+    section = KernelSection(tuple(infos[name] for name in names), portable, kernels.section.native)
+    if program is None:
+        return section
+    # The file may lie about its kernels; the functions are compiled for those that were made.
+    rebuilt = Program(program.functions, program.constants, program.code, section)
+    verify_program(rebuilt)
+    rebuilt = compile_program(rebuilt, replace(kernels, section=section))
+    assert rebuilt.kernels is not None
+    return rebuilt.kernels
 
 
 def _loop_functions(mod: IRModule) -> IRModule:

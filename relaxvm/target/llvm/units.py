@@ -11,20 +11,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
 import msgpack
 
 from ... import __version__
-from ...base import CpuModel, InternalError
+from ...base import InternalError
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
-from ...ir.transform import Sequential
+from ...ir.transform import Pass, Sequential
 from ...runtime.kernel import KernelInfo
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
-from ...tir.schedule.rules import DefaultSchedule
 from ...tir.transform import lower_module
 from .codegen import Generated, InnerKernel, generate
 from .dot_units import dot_units
@@ -53,13 +52,13 @@ class Settings:
     """What units are compiled for, and how.
 
     confined  whether nothing may reach outside of the arguments (code from files)
-    cpu       for which CPU functions get default schedules; None: they stay as they are
+    schedule  the pass that schedules functions; None: they stay as they are
     context   the PassContext of the build
     """
 
     machine: Machine
     confined: bool = False
-    cpu: CpuModel | None = None
+    schedule: Pass | None = None
     context: PassContext = field(default_factory=PassContext.current)
 
     def key(self) -> str | None:
@@ -77,7 +76,7 @@ class Settings:
             (
                 (__version__, sources, producer(), self.confined),
                 _plain(self.machine),
-                None if self.cpu is None else _plain(self.cpu),
+                None if self.schedule is None else _pass_plain(self.schedule),
                 (context.opt_level, context.required_pass, context.disabled_pass),
                 sorted(context.config.items()),
             )
@@ -88,6 +87,11 @@ def _plain(made: Any) -> list[Any]:
     """The fields of a dataclass. Sets are sorted: their order is another in each process."""
     values = ((f.name, getattr(made, f.name)) for f in fields(made))
     return [(k, sorted(v) if isinstance(v, frozenset) else v) for k, v in values]
+
+
+def _pass_plain(schedule: Pass) -> list[Any]:
+    options = sorted(schedule.options.items())
+    return [schedule.info.name, [(k, _plain(v) if is_dataclass(v) else v) for k, v in options]]
 
 
 @dataclass(frozen=True)
@@ -277,14 +281,14 @@ def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
     code for.
     """
     with _under(settings.context):
-        scheduled = _scheduled(unit.functions, settings.cpu)
+        scheduled = _scheduled(unit.functions, settings.schedule)
         lowered = _lowered(scheduled)
     return finish_unit(unit, settings, scheduled, lowered)
 
 
 def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:
     """`mod` scheduled and lowered as a whole, so that instruments see every pass once."""
-    scheduled = _scheduled(mod, settings.cpu)
+    scheduled = _scheduled(mod, settings.schedule)
     return scheduled, _lowered(scheduled)
 
 
@@ -315,7 +319,7 @@ def finish_unit(
 def generate_module(mod: IRModule, settings: Settings) -> Generated:
     """All of `mod` as one LLVM module, to be read."""
     with _under(settings.context):
-        lowered = _lowered(_scheduled(mod, settings.cpu))
+        lowered = _lowered(_scheduled(mod, settings.schedule))
     return _generated(lowered, _exported(mod), settings, {}, {})
 
 
@@ -337,10 +341,10 @@ def _under(context: PassContext) -> PassContext:
     )
 
 
-def _scheduled(mod: IRModule, cpu: CpuModel | None) -> IRModule:
-    if cpu is None:
+def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
+    if schedule is None:
         return mod
-    scheduled: IRModule = Sequential((DefaultSchedule(cpu=cpu),), name="schedule")(mod)
+    scheduled: IRModule = Sequential((schedule,), name="schedule")(mod)
     return note_flops(mod, scheduled)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from ...base import RelaxvmError, config
 from ...ir import PassContext
+from ...ir.transform import registered_passes
 from ...runtime.cpu_budget import usable_cores
 from ...tir.schedule import builtins_replaced
 from .net import Worker, WorkerLost, has_python, in_this_process
@@ -124,12 +125,13 @@ class _Shared:
 
 
 def _job(unit: Unit, settings: Settings) -> bytes:
-    context = settings.context
+    context, schedule = settings.context, settings.schedule
+    named = None if schedule is None else (schedule.info.name, schedule.options)
     return pickle.dumps(
         (
             unit.stem,
             unit.document,
-            (settings.machine, settings.confined, settings.cpu),
+            (settings.machine, settings.confined, named),
             (context.opt_level, context.required_pass, context.disabled_pass, context.config),
         )
     )
@@ -143,11 +145,15 @@ def serve() -> None:
     in_this_process()
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            stem, document, (machine, confined, cpu), given = pickle.loads(receive(source))
+            stem, document, (machine, confined, named), given = pickle.loads(receive(source))
             level, required, disabled, options = given
             context = PassContext(level, required, disabled, None, options)
             answer = b""
             with contextlib.suppress(Exception):
-                settings = Settings(machine, confined, cpu, context)
+                schedule = None
+                if named is not None:
+                    name, chosen = named
+                    schedule = registered_passes()[name].configured(**chosen)
+                settings = Settings(machine, confined, schedule, context)
                 answer = compile_unit(unit_of(stem, document), settings).to_bytes()
             send(sink, answer)

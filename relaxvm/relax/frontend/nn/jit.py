@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ....base import FrontendError
+from ....relax import build
 from ....runtime import KVCache, NDArray, ShapeTuple, VirtualMachine, cpu
-from ...vm_build import build
 from . import spec as _spec
 from .core import Module, Parameter
 from .exporter import Exporter
