@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import PassError
-from ..ir.transform import Pass
+from ..ir import transform
 
 __all__ = ["get_pipeline", "register_pipeline"]
 
@@ -25,12 +25,14 @@ def register_pipeline(name: str) -> Callable[[Any], Any]:
     return register
 
 
-def get_pipeline(name: str = "zero", **options: Any) -> Pass:
+def get_pipeline(name: str = "zero", **options: Any) -> transform.Pass:
     """The pipeline of that name; `options` go to the function that makes it. Raises PassError
     listing the names.
     """
     named = _PIPELINES.get(name)
     if named is None:
         raise PassError(f"no pipeline is named {name!r}; there are {', '.join(_PIPELINES)}")
-    pipeline: Pass = named(**options) if options or not isinstance(named, Pass) else named
+    pipeline: transform.Pass = (
+        named(**options) if options or not isinstance(named, transform.Pass) else named
+    )
     return pipeline

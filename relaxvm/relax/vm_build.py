@@ -9,11 +9,9 @@ from typing import Any
 
 from .. import __version__
 from ..base import CodegenError, PassError, RelaxvmError, VerifyError, submodules
-from ..ir import GlobalVar, IRModule
-from ..ir.transform import Pass
-from ..runtime import ExecBuilder, Executable, Provenance, VirtualMachine
+from ..ir import GlobalVar, IRModule, transform
+from ..runtime import ExecBuilder, Executable, KernelSection, Provenance, VirtualMachine
 from ..runtime.device import device_name
-from ..runtime.kernel import KernelSection
 from ..target import Target, compile_kernels, compile_program
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
@@ -55,7 +53,7 @@ def module_to_build(
         raise PassError(
             "build: system_lib=True: executables are files of their own; use export_library"
         )
-    if not isinstance(tir_pipeline, Pass) and tir_pipeline not in (None, "default"):
+    if not isinstance(tir_pipeline, transform.Pass) and tir_pipeline not in (None, "default"):
         raise PassError(f"build: tir_pipeline is a Pass or 'default', got {tir_pipeline!r}")
     return mod
 
