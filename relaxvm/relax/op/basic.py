@@ -105,7 +105,7 @@ def print(*values: Any, format: Any = "", span: Span = UNKNOWN) -> Call:
     """Print `values` when the program runs; `format` is a str.format template, or "" to print them
     in a row.
     """
-    return Call(_print.op, (as_relax(format), *values), None, (), None, span)  # type: ignore[attr-defined]
+    return Call(_print.op, (as_relax(format), *values), None, (), None, span)
 
 
 @op("assert_op", numpy=_EFFECT, lower=_BUILTIN, pure=False, grad=_EFFECT, layout=_EFFECT)
@@ -137,7 +137,7 @@ def assert_op(
     if isinstance(condition, bool):
         condition = PrimValue(condition)
     arguments = (condition, as_relax(format), *extra)
-    return Call(_assert_op.op, arguments, None, (), None, span)  # type: ignore[attr-defined]
+    return Call(_assert_op.op, arguments, None, (), None, span)
 
 
 def _want_string(format: Expr) -> None:
@@ -194,5 +194,5 @@ def hint_on_device(
 
 
 for _face, _rule in ((print, _print), (assert_op, _assert_op)):
-    _face.op = _rule.op  # type: ignore[attr-defined]
-    object.__setattr__(_rule.op, "function", _face)  # type: ignore[attr-defined]
+    _face.op = _rule.op
+    object.__setattr__(_rule.op, "function", _face)

@@ -390,7 +390,7 @@ def call_tir(
     info = _out_sinfo(out_sinfo, dtype, "call_tir", span)
     extra = () if tir_vars is None else (_as_shape(tir_vars, "call_tir"),)
     arguments = (gvar, _as_arguments(args, "call_tir"), *extra)
-    return Call(_call_tir.op, arguments, None, (info,), None, span)  # type: ignore[attr-defined]
+    return Call(_call_tir.op, arguments, None, (info,), None, span)
 
 
 def _as_shape(tir_vars: Any, what: str) -> Expr:
@@ -424,7 +424,7 @@ def call_tir_inplace(
     indices = tuple(int(i) for i in inplace_indices)
     extra = () if tir_vars is None else (_as_shape(tir_vars, "call_tir_inplace"),)
     arguments = (gvar, _as_arguments(args, "call_tir_inplace"), *extra)
-    record = _call_tir_inplace.op  # type: ignore[attr-defined]
+    record = _call_tir_inplace.op
     return Call(record, arguments, {"inplace_indices": indices}, (info,), None, span)
 
 
@@ -441,7 +441,7 @@ def call_dps_packed(
     """
     info = _out_sinfo(out_sinfo, dtype, "call_dps_packed", span)
     arguments = (_as_extern(func, "call_dps_packed"), _as_arguments(args, "call_dps_packed"))
-    return Call(_call_dps_packed.op, arguments, None, (info,), None, span)  # type: ignore[attr-defined]
+    return Call(_call_dps_packed.op, arguments, None, (info,), None, span)
 
 
 def _sinfo_args(sinfo_args: Any, what: str) -> tuple[StructInfo, ...]:
@@ -469,7 +469,7 @@ def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, span: Span =
     it returns.
     """
     declared = _sinfo_args(sinfo_args, "call_pure_packed")
-    record = _call_pure_packed.op  # type: ignore[attr-defined]
+    record = _call_pure_packed.op
     return Call(record, (_as_extern(func, "call_pure_packed"), *args), None, declared, None, span)
 
 
@@ -486,7 +486,7 @@ def call_inplace_packed(
     if isinstance(inplace_indices, int):
         inplace_indices = (inplace_indices,)
     declared = _sinfo_args(sinfo_args, "call_inplace_packed")
-    record = _call_inplace_packed.op  # type: ignore[attr-defined]
+    record = _call_inplace_packed.op
     callee = _as_extern(func, "call_inplace_packed")
     attrs = {"inplace_indices": tuple(int(i) for i in inplace_indices)}
     return Call(record, (callee, *args), attrs, declared, None, span)
@@ -497,7 +497,7 @@ def call_builtin_with_ctx(
 ) -> Call:
     """Call a builtin of the virtual machine that is handed the machine before `args`."""
     declared = _sinfo_args(sinfo_args, "call_builtin_with_ctx")
-    record = _call_builtin_with_ctx.op  # type: ignore[attr-defined]
+    record = _call_builtin_with_ctx.op
     arguments = (
         _as_extern(func, "call_builtin_with_ctx"),
         _as_arguments(args, "call_builtin_with_ctx"),
@@ -514,5 +514,5 @@ for _face, _rule in (
     (call_inplace_packed, _call_inplace_packed),
     (call_builtin_with_ctx, _call_builtin_with_ctx),
 ):
-    _face.op = _rule.op  # type: ignore[attr-defined]
-    object.__setattr__(_rule.op, "function", _face)  # type: ignore[attr-defined]
+    _face.op = _rule.op
+    object.__setattr__(_rule.op, "function", _face)

@@ -250,7 +250,7 @@ def _einsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
         if not (same and all(prove_dims(a, b) for a, b in zip(g.struct_info.dims, info.dims))):
             g = ops.collapse_sum_to(g, info.shape if info.shape is not None else ops.shape_of(x))
         made.append(g)
-    return (Tuple(tuple(made)),)  # type: ignore[return-value]
+    return (Tuple(tuple(made)),)
 
 
 def _fresh(letters: Iterator[str]) -> str:

@@ -27,7 +27,7 @@ from ..struct_info import (
 )
 from .families import Layouts
 from .infer import dims_product
-from .record import Operator, P, face_of, plain_value
+from .record import Operator, P, attribute_value, face_of, plain_value
 
 __all__ = [
     "as_scalars",
@@ -55,10 +55,10 @@ ONE = const(1, "int64")
 
 
 def prepared(
-    prepare: Callable[[dict[str, Any]], None],
+    prepare: Callable[[dict[str, Any]], object],
 ) -> Callable[[Operator[P]], Operator[P]]:
     """Decorator over `@op`: the face of an operator, which lets `prepare` change the arguments by
-    name first.
+    name first. It sees attributes as plain values, such as tuples for lists.
     """
 
     def wrap(build: Operator[P]) -> Operator[P]:
@@ -75,6 +75,9 @@ def prepared(
                 return checked(*args, span=span, **keywords)
             bound.apply_defaults()
             values = dict(bound.arguments)
+            for p in record.params:
+                if p.form is None:
+                    values[p.name] = attribute_value(p, values[p.name])
             try:
                 prepare(values)
             except RelaxvmError as error:

@@ -15,6 +15,7 @@ from ...te import Tensor
 from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
+from .faces import prepared
 from .infer import (
     FLOAT,
     NUMBER,
@@ -26,7 +27,7 @@ from .infer import (
 from .lower import te_lower
 from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
-from .nn.window import attribute_layout, dims_of, normalised, simple, static
+from .nn.window import attribute_layout, dims_of, simple, static
 from .record import Shape, missing, op
 from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
 
@@ -234,7 +235,7 @@ def _resize_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     return ops.grad.resize2d_backward(g, data, **attrs), None
 
 
-@(lambda build: normalised(build, resize_settings))
+@prepared(resize_settings)
 @op(
     "image.resize2d",
     numpy=_resize_numpy,

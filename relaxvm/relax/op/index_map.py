@@ -208,7 +208,7 @@ def _parsed(e: ast.expr, names: dict[str, Var]) -> PrimExpr:
         return const(0, "int64") - _parsed(e.operand, names)
     if isinstance(e, ast.BinOp) and type(e.op) in _OPERATORS:
         operator: Any = _OPERATORS[type(e.op)]
-        return operator(_parsed(e.left, names), _parsed(e.right, names))  # type: ignore[no-any-return]
+        return operator(_parsed(e.left, names), _parsed(e.right, names))
     raise StructInfoError(
         f"index_map: an index is made of the old indices and integers by +, -, *, // and %, "
         f"got {ast.unparse(e)[:80]}"

@@ -90,14 +90,14 @@ def _inspector(
             return PrimValue(info.value)
         what = StringImm(name.removeprefix("tensor_").removesuffix("_i"))
         args = (call.args[0], what, *call.args[1:])
-        return ops.call_pure_packed(ExternFunc(PROPERTY), *args, sinfo_args=info)  # type: ignore[no-any-return]
+        return ops.call_pure_packed(ExternFunc(PROPERTY), *args, sinfo_args=info)
 
     lower.takes_unknown = True  # type: ignore[attr-defined]
     chosen = rule_of_axis if of_axis else rule
     chosen.__name__ = chosen.__qualname__ = name
     chosen.__doc__ = meaning
     made = op(f"inspect.{name}", numpy=numpy, lower=lower, grad=_NO_GRADIENT, layout=_NO_GRADIENT)
-    return made(chosen)  # type: ignore[arg-type]
+    return made(chosen)
 
 
 def _axis(x: Expr, axis: Expr) -> PrimExpr | None:

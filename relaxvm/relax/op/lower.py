@@ -24,7 +24,7 @@ from ..shape_facts import require_equal
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
 
-__all__ = ["call_te", "elementwise", "in_float32", "scalar_constant", "te_lower", "te_value"]
+__all__ = ["call_te", "elementwise", "in_float32", "scalar_constant", "te_lower"]
 
 Lower = Callable[[Any, Call], Expr]
 
@@ -66,7 +66,7 @@ def call_te(
     """
     if hasattr(builder, "formulas"):
         # Formulas are wanted (`topi`), not a loop function of them.
-        return builder.formulas(fn, args, attrs)  # type: ignore[no-any-return]
+        return builder.formulas(fn, args, attrs)
     key = _key(fn, args, attrs, te_name)
     found = builder.legalised.get(key) if key is not None else None
     if found is not None:
@@ -82,7 +82,7 @@ def call_te(
             builder.legalised[key] = (gv, out_sinfo, tir_vars, scalars, args)
     if _known(call.struct_info):
         out_sinfo = call.struct_info
-    return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)  # type: ignore[no-any-return]
+    return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)
 
 
 def _is_tensor(a: Any) -> bool:
@@ -149,25 +149,9 @@ def scalar_constant(x: Any) -> Any:
     return x
 
 
-def te_value(x: Any, index: tuple[Any, ...]) -> PrimExpr:
-    """The element of `x` at `index` of the broadcast shape; a scalar expression is itself.
-
-    Axes of `x` are the last ones of `index`; along an axis of size 1 it has one element.
-    """
-    if not isinstance(x, Tensor):
-        return x  # type: ignore[no-any-return]
-    own = index[len(index) - x.ndim :]
-    zero = [const(0, i.dtype) for i in own]
-    return x(*(z if _one(d) else i for d, i, z in zip(x.shape, own, zero)))
-
-
-def _one(dim: PrimExpr) -> bool:
-    return getattr(dim, "value", None) == 1
-
-
 def elementwise(x: Tensor, f: Callable[[PrimExpr], PrimExpr], name: str = "compute") -> Tensor:
     """The tensor of ``f(x[i])``."""
-    return compute(x.shape, lambda *i: f(x(*i)), name)  # type: ignore[no-any-return]
+    return compute(x.shape, lambda *i: f(x(*i)), name)
 
 
 def in_float32(f: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:

@@ -118,7 +118,7 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
         # Not the greatest of all integers, at which minima start: LLVM would make a condition of
         # the choice between a place and it, and no vectors.
         nowhere = cast(places, count)
-        return reduced(  # type: ignore[no-any-return]
+        return reduced(
             "place",
             lambda over, v, place, index: te.min(
                 Select(_hit(v, best(*index)), place, nowhere), axis=over
@@ -137,7 +137,7 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
 
         def element(index: Any, part: PrimExpr, j: Any) -> PrimExpr:
             where = unravel(start(part) + j.var, x.shape[lead:])
-            return x(*index, *where)  # type: ignore[no-any-return]
+            return x(*index, *where)
 
         def start(part: PrimExpr) -> PrimExpr:
             return Min(cast("int64", part) * length, const(count - size, "int64"))
@@ -171,9 +171,7 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
             return te.min(Select(hit, cast(places, k.var), const(size, places)), axis=[k])
 
         found = te.compute(dims, first, "place")
-        return te.compute(  # type: ignore[no-any-return]
-            dims, lambda *i: found(*i) + cast(places, start(there(*i))), "in_all"
-        )
+        return te.compute(dims, lambda *i: found(*i) + cast(places, start(there(*i))), "in_all")
 
     def lower(builder: Any, call: Call) -> Expr:
         (x,) = call.args

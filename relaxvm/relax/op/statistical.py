@@ -256,7 +256,7 @@ def _number_of_elements(ops: Any, call: Call) -> Expr:
     if info.dims is not None:
         total = dims_product([info.dims[a] for a in axes])
         if isinstance(total, IntImm):
-            return constant(float(total.value), info.dtype)  # type: ignore[return-value]
+            return constant(float(total.value), info.dtype)
     return ops.sum(ops.ones_like(x), axis=call.attrs["axis"], keepdims=True)
 
 

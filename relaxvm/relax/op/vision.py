@@ -27,6 +27,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .call import call_dps_packed, call_pure_packed
+from .faces import prepared
 from .infer import (
     FLOAT,
     NUMBER,
@@ -38,7 +39,7 @@ from .infer import (
 from .lower import te_lower
 from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
-from .nn.window import dims_of, greatest, normalised, simple, spread
+from .nn.window import dims_of, greatest, simple, spread
 from .record import Prim, missing, op
 
 __all__ = ["all_class_non_max_suppression", "non_max_suppression", "roi_align"]
@@ -207,7 +208,7 @@ def non_max_suppression(
 
 
 non_max_suppression.op = _non_max_suppression.op  # type: ignore[attr-defined]
-object.__setattr__(_non_max_suppression.op, "function", non_max_suppression)  # type: ignore[attr-defined]
+object.__setattr__(_non_max_suppression.op, "function", non_max_suppression)
 
 
 # -- roi_align ------------------------------------------------------------------------------------
@@ -341,7 +342,7 @@ def roi_settings(values: dict[str, Any]) -> None:
     values["pooled_size"] = spread(values["pooled_size"], 2, "pooled_size")
 
 
-@(lambda build: normalised(build, roi_settings))
+@prepared(roi_settings)
 @op(
     "vision.roi_align",
     numpy=_roi_numpy,

@@ -41,7 +41,8 @@ class ListOf(Items):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return type(self)(self._items[index])  # type: ignore[call-arg]
+            kind: Any = type(self)
+            return kind(self._items[index])
         return self._items[index]
 
     def __setitem__(self, index: int, item: Any) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....base import FrontendError
-from ....ir.expr import FloorDiv, PrimExpr
+from ....ir.expr import PrimExpr
 from . import op
 from .core import Module, ModuleList, Parameter
 from .effects import IOEffect, KVCache
@@ -67,16 +67,39 @@ class Identity(Module):
         return x
 
 
-class Linear(Module):
+class _Product(Module):
+    """What `Linear` and `MultiLinear` share: a product with a weight, plus a bias."""
+
+    weight: Parameter
+    bias: Parameter | None
+    out_dtype: Any
+
+    def _set(self, inputs: Any, outputs: Any, bias: bool, dtype: Any, out_dtype: Any) -> None:
+        self.in_features = inputs
+        self.out_dtype = out_dtype
+        self._parameter("weight", (outputs, inputs), dtype)
+        self.bias = None
+        if bias:
+            self._parameter("bias", (outputs,), dtype if out_dtype is None else out_dtype)
+
+    def _product(self, x: Tensor) -> Tensor:
+        product = op.matmul(x, op.permute_dims(self.weight), out_dtype=self.out_dtype)
+        return product if self.bias is None else product + self.bias
+
+    def to(self, dtype: Any = None) -> None:
+        """Change the dtype; a bias of `out_dtype` keeps it."""
+        self.weight.to(dtype)
+        if self.bias is not None and self.out_dtype is None:
+            self.bias.to(dtype)
+
+
+class Linear(_Product):
     """x @ weight^T + bias
 
     weight [out_features, in_features]    bias [out_features]
     dtype      of weight (and bias); None: the default dtype
     out_dtype  of the result, of sums, and of the bias; None: that of the input
     """
-
-    weight: Parameter
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -86,35 +109,20 @@ class Linear(Module):
         dtype: Any = None,
         out_dtype: Any = None,
     ) -> None:
-        self.in_features = in_features
         self.out_features = out_features
-        self.out_dtype = out_dtype
-        self._parameter("weight", (out_features, in_features), dtype)
-        self.bias = None
-        if bias:
-            self._parameter("bias", (out_features,), dtype if out_dtype is None else out_dtype)
+        self._set(in_features, out_features, bias, dtype, out_dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in_features]; returns [..., out_features]."""
-        made = op.matmul(x, op.permute_dims(self.weight), out_dtype=self.out_dtype)
-        return made if self.bias is None else made + self.bias
-
-    def to(self, dtype: Any = None) -> None:
-        """Change the dtype; a bias of `out_dtype` keeps it."""
-        self.weight.to(dtype)
-        if self.bias is not None and self.out_dtype is None:
-            self.bias.to(dtype)
+        return self._product(x)
 
 
-class MultiLinear(Module):
+class MultiLinear(_Product):
     """Several linear layers of one input, as one product.
 
     out_features  the sizes of the results
     weight [sum of out_features, in_features]    bias [sum of out_features]
     """
-
-    weight: Parameter
-    bias: Parameter | None
 
     def __init__(
         self,
@@ -128,30 +136,17 @@ class MultiLinear(Module):
             raise FrontendError(
                 f"MultiLinear: out_features: wanted a sequence of ints, got {out_features!r}"
             )
-        self.in_features = in_features
         self.out_features = list(out_features)
-        self.out_dtype = out_dtype
-        total = sum(out_features)
-        self._parameter("weight", (total, in_features), dtype)
-        self.bias = None
-        if bias:
-            self._parameter("bias", (total,), dtype if out_dtype is None else out_dtype)
+        self._set(in_features, sum(out_features), bias, dtype, out_dtype)
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         """x [..., in_features]; returns one [..., n] for each n of out_features."""
-        made = op.matmul(x, op.permute_dims(self.weight), out_dtype=self.out_dtype)
-        if self.bias is not None:
-            made = made + self.bias
+        product = self._product(x)
         if len(self.out_features) == 1:
-            return (made,)
+            return (product,)
         starts = [sum(self.out_features[: i + 1]) for i in range(len(self.out_features) - 1)]
-        return op.split(made, starts, axis=-1)
-
-    def to(self, dtype: Any = None) -> None:
-        """Change the dtype; a bias of `out_dtype` keeps it."""
-        self.weight.to(dtype)
-        if self.bias is not None and self.out_dtype is None:
-            self.bias.to(dtype)
+        parts: tuple[Tensor, ...] = op.split(product, starts, axis=-1)
+        return parts
 
 
 class _Conv(Module):
@@ -159,6 +154,7 @@ class _Conv(Module):
 
     _rank = 0
     _transposed = False
+    _convolution: Callable[..., Tensor]
     weight: Parameter
     bias: Parameter | None
 
@@ -196,6 +192,11 @@ class _Conv(Module):
         if bias:
             self._parameter("bias", (out_channels,), dtype)
 
+    def forward(self, x: Tensor) -> Tensor:
+        """x [n, in_channels, ...]; returns [n, out_channels, ...]: as many axes, of other sizes."""
+        settings = (self.stride, self.padding, self.dilation, self.groups)
+        return self._convolution(x, self.weight, self.bias, *settings)
+
 
 def _grouped(channels: Any, groups: int, what: str) -> Any:
     if not isinstance(groups, int) or groups < 1:
@@ -204,19 +205,14 @@ def _grouped(channels: Any, groups: int, what: str) -> Any:
         if channels % groups:
             raise FrontendError(f"{what}: {channels} channels are no multiple of {groups} groups")
         return channels // groups
-    return FloorDiv(channels, groups) if groups > 1 and isinstance(channels, PrimExpr) else channels
+    return channels // groups if groups > 1 and isinstance(channels, PrimExpr) else channels
 
 
 class Conv1D(_Conv):
     """1-D convolution; weight [out_channels, in_channels // groups, kernel_size]."""
 
     _rank = 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [n, in_channels, w]; returns [n, out_channels, wo]."""
-        return op.conv1d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+    _convolution = staticmethod(op.conv1d)
 
 
 class Conv2D(_Conv):
@@ -249,28 +245,15 @@ class Conv2D(_Conv):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [n, in_channels, h, w]; returns [n, out_channels, ho, wo] (NHWC: channels last)."""
-        return op.conv2d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.dilation,
-            self.groups,
-            self.data_layout,
-        )
+        settings = (self.stride, self.padding, self.dilation, self.groups, self.data_layout)
+        return op.conv2d(x, self.weight, self.bias, *settings)
 
 
 class Conv3D(_Conv):
     """3-D convolution; weight [out_channels, in_channels // groups, depth, height, width]."""
 
     _rank = 3
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x [n, in_channels, d, h, w]; returns [n, out_channels, do, ho, wo]."""
-        return op.conv3d(
-            x, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
-        )
+    _convolution = staticmethod(op.conv3d)
 
 
 class ConvTranspose1D(_Conv):
@@ -299,16 +282,8 @@ class ConvTranspose1D(_Conv):
 
     def forward(self, x: Tensor) -> Tensor:
         """x [n, in_channels, w]; returns [n, out_channels, wo]."""
-        return op.conv1d_transpose(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.dilation,
-            self.groups,
-        )
+        settings = (self.stride, self.padding, self.output_padding, self.dilation, self.groups)
+        return op.conv1d_transpose(x, self.weight, self.bias, *settings)
 
 
 class LayerNorm(Module):
@@ -537,9 +512,9 @@ class Attention(Module):
             hidden_states = self.group_norm(hidden_states, channel_axis=2, axes=[1])
         other = hidden_states if encoder_hidden_states is None else encoder_hidden_states
         query, key, value = self.to_q(hidden_states), self.to_k(other), self.to_v(other)
-        parts = [
+        query, key, value = (
             op.reshape(t, [*t.shape[:2], self.heads, self.dim_head]) for t in (query, key, value)
-        ]
-        made = op.scaled_dot_product_attention(*parts, attention_mask, scale=self.scale)
-        made = op.reshape(made, [*made.shape[:2], self.heads * self.dim_head])
-        return self.to_out(made)
+        )
+        seen = op.scaled_dot_product_attention(query, key, value, attention_mask, scale=self.scale)
+        made: Tensor = self.to_out(op.reshape(seen, [*seen.shape[:2], self.heads * self.dim_head]))
+        return made

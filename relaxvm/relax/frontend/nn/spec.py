@@ -208,10 +208,13 @@ class ModuleSpec:
             )
         specs = []
         for name, each in spec.items():
+            if isinstance(each, MethodSpec):
+                specs.append(each)
+                continue
             method = getattr(module, name, None) if isinstance(name, str) else None
-            if not callable(method) and not isinstance(each, MethodSpec):
+            if not callable(method):
                 raise FrontendError(f"{type(module).__name__} has no method {name!r}")
-            specs.append(MethodSpec.from_raw(each, method))  # type: ignore[arg-type]
+            specs.append(MethodSpec.from_raw(each, method))
         return ModuleSpec(module, list(spec), specs)
 
     def __repr__(self) -> str:

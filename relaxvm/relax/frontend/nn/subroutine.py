@@ -36,11 +36,11 @@ class SubroutineMixin:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        methods: Any = cls
         if "__init__" in cls.__dict__:
-            cls.__init__ = _noting(cls.__init__)  # type: ignore[method-assign]
-        forward = cls.__dict__.get("forward")
-        if forward is not None:
-            cls.forward = _as_subroutine(forward)  # type: ignore[attr-defined]
+            methods.__init__ = _noting(methods.__init__)
+        if "forward" in cls.__dict__:
+            methods.forward = _as_subroutine(methods.forward)
 
 
 def _noting(init: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,12 +7,13 @@ from typing import Any
 
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
+from ..faces import prepared
 from ..infer import FLOAT, same_dtype, tensor
 from ..loops import require_equal
 from ..lower import call_te
 from ..nn.pool_kernels import backward_numpy, backward_te
 from ..nn.pool_windows import Parts, Pool, parts, pool, result_dims
-from ..nn.window import SPATIAL, named, normalised
+from ..nn.window import SPATIAL, named
 from ..record import missing, op
 from .shapes import fits
 
@@ -79,7 +80,7 @@ def _pool(what: str, ndim: int) -> Callable[..., Call]:
     kind = f"{what}_pool{ndim}d"
     where = _FIRST.format(part="window") if what == "max" else ""
 
-    @lambda rule: normalised(rule, lambda values: pool(ndim, values))
+    @prepared(lambda values: pool(ndim, values))
     @op(f"grad.{kind}_backward", **_rules(kind, lambda attrs: pool(ndim, attrs)))
     @named(f"{kind}_backward", _TEXT, kind=kind, where=where)
     def rule(
@@ -112,7 +113,7 @@ def _adaptive(what: str, ndim: int) -> Callable[..., Call]:
     kind = f"adaptive_{what}_pool{ndim}d"
     where = _FIRST.format(part="part") if what == "max" else ""
 
-    @lambda rule: normalised(rule, lambda values: parts(ndim, values))
+    @prepared(lambda values: parts(ndim, values))
     @op(f"grad.{kind}_backward", **_rules(kind, lambda attrs: parts(ndim, attrs)))
     @named(f"{kind}_backward", _TEXT, kind=kind, where=where)
     def rule(

@@ -13,11 +13,11 @@ from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
 from ...derive import prove_dims
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
+from ..faces import prepared
 from ..image import axis_taps, resize_layout, resize_settings
 from ..infer import FLOAT, same_dtype, tensor
 from ..loops import call_loops, for_each, load, require_equal, store
 from ..nn.layout import Layout
-from ..nn.window import normalised
 from ..record import missing, op
 from ..sampling import NUMPY, TE, f64
 from ..statistical import wide_dtype
@@ -134,7 +134,7 @@ def _grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     return ops.image.resize2d(gy, size, **attrs), None
 
 
-@(lambda build: normalised(build, resize_settings))
+@prepared(resize_settings)
 @op(
     "grad.resize2d_backward",
     numpy=_numpy,

@@ -13,10 +13,10 @@ from ....ir.expr import GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cas
 from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
+from ..faces import prepared
 from ..infer import FLOAT, same_dtype, tensor
 from ..loops import assert_that, call_loops, for_each, load, require_equal, store
 from ..nn.layout import Layout
-from ..nn.window import normalised
 from ..record import missing, op
 from ..sampling import f64
 from ..statistical import wide_dtype
@@ -241,7 +241,7 @@ class _Region:
         )
 
 
-@(lambda build: normalised(build, roi_settings))
+@prepared(roi_settings)
 @op(
     "grad.roi_align_backward",
     numpy=_numpy,

@@ -76,7 +76,7 @@ def _te_gradient_numpy(output_grad: Any, *args: Any, te_grad_name: str, te_grad_
     result = _te_gradient_of(te_grad_name)(*tensors, **dict(te_grad_kwargs or {}))
     results = list(result) if isinstance(result, (list, tuple)) else [result]
     func = te.create_prim_func([*(t for t, _ in inputs), *results])
-    outs = [np.zeros([int(d.value) for d in t.shape], str(t.dtype)) for t in results]  # type: ignore[attr-defined]
+    outs = [np.zeros([int(d.value) for d in t.shape], str(t.dtype)) for t in results]
     interpret(func, *(a for _, a in inputs), *outs)
     return tuple(outs) if len(outs) > 1 else outs[0]
 
@@ -172,7 +172,7 @@ def call_tir_with_grad(
     extra = () if tir_vars is None else (_as_shape(tir_vars, "call_tir_with_grad"),)
     attrs = {"te_grad_name": te_grad_name, "te_grad_kwargs": Map(te_grad_kwargs or {})}
     arguments = (gvar, _as_arguments(args, "call_tir_with_grad"), *extra)
-    return Call(_call_tir_with_grad.op, arguments, attrs, (info,), None, span)  # type: ignore[attr-defined]
+    return Call(_call_tir_with_grad.op, arguments, attrs, (info,), None, span)
 
 
 call_tir_with_grad.op = _call_tir_with_grad.op  # type: ignore[attr-defined]

@@ -22,6 +22,7 @@ from ....tir import if_then_else
 from ...derive import prove_dims
 from ...expr import Call
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
+from ..faces import prepared
 from ..infer import (
     NUMBER,
     dtype_of,
@@ -38,7 +39,6 @@ from .window import (
     dims_of,
     multiple,
     named,
-    normalised,
     padding_of,
     padding_words,
     positive_dim,
@@ -517,7 +517,7 @@ def _words(ndim: int) -> dict[str, Any]:
 def _convolution(ndim: int) -> Callable[..., Call]:
     name, spatial = f"conv{ndim}d", SPATIAL[ndim]
 
-    @lambda build: normalised(build, lambda values: _settings(ndim, values))
+    @prepared(lambda values: _settings(ndim, values))
     @op(f"nn.{name}", **_rules(ndim))
     @named(name, _WINDOWS, **_words(ndim))
     def build(
@@ -545,7 +545,7 @@ def _convolution(ndim: int) -> Callable[..., Call]:
 def _transposed(ndim: int) -> Callable[..., Call]:
     name, spatial = f"conv{ndim}d_transpose", SPATIAL[ndim]
 
-    @lambda build: normalised(build, lambda values: _settings(ndim, values))
+    @prepared(lambda values: _settings(ndim, values))
     @op(f"nn.{name}", **_rules(ndim))
     @named(name, _TRANSPOSED, **_words(ndim))
     def build(

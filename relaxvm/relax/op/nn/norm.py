@@ -580,15 +580,15 @@ def _batch_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
         spread_var = _with_axes(ops, of_var, [c], dims)
         share = spread_mean * rate + away * spread_var * (2.0 * rate)
         gx = gx + share / ops.sum(ops.ones_like(x), axis=over, keepdims=True)
-        gmean, gvar = of_mean * (1.0 - rate), of_var * (1.0 - rate)  # type: ignore[operator]
+        gmean, gvar = of_mean * (1.0 - rate), of_var * (1.0 - rate)
     else:
         mean: Any = _with_axes(ops, moving_mean, [c], dims)
         variance: Any = _with_axes(ops, moving_var, [c], dims)
         factor = ops.rsqrt(variance + attrs["epsilon"])
         normal = (x - mean) * factor
         gx = g * factor
-        gmean = of_mean - _sum_to(ops, gx, [c])  # type: ignore[operator]
-        gvar = of_var - _sum_to(ops, gx * normal * factor * 0.5, [c])  # type: ignore[operator]
+        gmean = of_mean - _sum_to(ops, gx, [c])
+        gvar = of_var - _sum_to(ops, gx * normal * factor * 0.5, [c])
     ggamma = _sum_to(ops, of_out * normal, [c]) if attrs["scale"] else ops.zeros_like(gamma)
     gbeta = _sum_to(ops, of_out, [c]) if attrs["center"] else ops.zeros_like(beta)
     return gx, ggamma, gbeta, gmean, gvar

@@ -16,6 +16,7 @@ from ...derive import plain_text
 from ...expr import Call, PrimValue
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..broadcast import check_number
+from ..faces import prepared
 from ..infer import (
     ANY,
     no_multiple,
@@ -24,7 +25,7 @@ from ..infer import (
 from ..lower import te_lower
 from ..record import missing, op
 from .layout import layout_of
-from .window import attribute_layout, dims_of, multiple, normalised, simple, static, te_pad
+from .window import attribute_layout, dims_of, multiple, simple, static, te_pad
 
 __all__ = ["depth_to_space", "pad", "pixel_shuffle", "space_to_depth"]
 
@@ -141,11 +142,7 @@ def _sources(ops: Any, size: PrimExpr, before: int, after: int, mode: str) -> An
     return ops.where(ops.less(folded, whole), folded, ops.subtract(period, folded))
 
 
-def _pad_face(build: Any) -> Any:
-    return normalised(build, _pad_settings)
-
-
-@_pad_face
+@prepared(_pad_settings)
 @op(
     "nn.pad",
     numpy=_pad_numpy,

@@ -11,13 +11,14 @@ from typing import Any
 
 from ...expr import Call
 from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ..faces import prepared
 from ..infer import NUMBER, tensor
 from ..lower import te_lower
 from ..names import ops as all_ops
 from ..record import op
 from .pool_kernels import pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
-from .window import SPATIAL, attribute_layout, dims_of, named, normalised, padding_words
+from .window import SPATIAL, attribute_layout, dims_of, named, padding_words
 
 __all__ = [
     "adaptive_avg_pool1d",
@@ -92,7 +93,7 @@ def _pool(what: str, ndim: int) -> Callable[..., Call]:
         "avg": ("The average", "", _INCLUDE),
     }[what]
 
-    @lambda rule: normalised(rule, lambda values: pool(ndim, values))
+    @prepared(lambda values: pool(ndim, values))
     @op(f"nn.{name}", **_rules(name, lambda attrs: pool(ndim, attrs)))
     @named(
         name,
@@ -141,7 +142,7 @@ def _adaptive(what: str, ndim: int) -> Callable[..., Call]:
     name = f"adaptive_{what}_pool{ndim}d"
     title = {"max": "The maximum", "avg": "The average"}[what]
 
-    @lambda rule: normalised(rule, lambda values: parts(ndim, values))
+    @prepared(lambda values: parts(ndim, values))
     @op(f"nn.{name}", **_rules(name, lambda attrs: parts(ndim, attrs)))
     @named(name, _ADAPTIVE, what=title, axes=_AXES[ndim])
     def rule(
@@ -184,7 +185,7 @@ def _global(what: str, ndim: int) -> Callable[..., Call]:
         pooled = getattr(all_ops.nn, adaptive)
         return pooled(call.args[0], output_size=1, **dict(call.attrs))
 
-    @lambda build: normalised(build, lambda values: layouts(ndim, values))
+    @prepared(lambda values: layouts(ndim, values))
     @op(f"nn.{name}", **{**rules, "grad": grad, "lower": lower})
     @named(name, _GLOBAL, what=title, keeps=keeps)
     def build(

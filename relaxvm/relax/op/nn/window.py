@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +15,6 @@ from ....tir import if_then_else, min_value
 from ...derive import plain_text
 from ...expr import Call
 from ..families import Layouts
-from ..record import Operator, P, attribute_value, face_of
 
 __all__ = [
     "SPATIAL",
@@ -25,7 +23,6 @@ __all__ = [
     "greatest",
     "multiple",
     "named",
-    "normalised",
     "padding_of",
     "padding_words",
     "positive_dim",
@@ -189,37 +186,6 @@ def named(name: str, text: str, **words: Any) -> Callable[[Callable[..., Any]], 
         return rule
 
     return mark
-
-
-def normalised(build: Operator[P], normalise: Callable[[dict[str, Any]], object]) -> Operator[P]:
-    """The face of an operator that writes its attributes in one form: ``strides=1`` as ``(1, 1)``.
-
-    normalise  changes the bound arguments in place; the inference rule takes every form
-    """
-    record = build.op
-    checked: Callable[..., Call] = build
-
-    @functools.wraps(build)
-    def face(*args: Any, **keywords: Any) -> Call:
-        span = {"span": keywords.pop("span")} if "span" in keywords else {}
-        try:
-            bound = record.signature.bind(*args, **keywords)
-        except TypeError as error:
-            raise StructInfoError(
-                f"{record.short}: {error}; it is {record.short}{record.signature}"
-            ) from None
-        bound.apply_defaults()
-        values = bound.arguments
-        for p in record.params:
-            if p.form is None:
-                values[p.name] = attribute_value(p, values[p.name])
-        try:
-            normalise(values)
-        except StructInfoError as error:
-            raise StructInfoError(f"{record.short}: {error}") from None
-        return checked(**values, **span)
-
-    return face_of(build)(face)
 
 
 def attribute_layout(*names: str) -> Callable[[Call, tuple[Any, ...]], Layouts | None]:

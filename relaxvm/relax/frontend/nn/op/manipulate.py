@@ -225,7 +225,9 @@ def arange(
         if value is not None and not isinstance(value, (int, float, PrimExpr)):
             raise FrontendError(f"arange: wanted a number, got {type(value).__name__}")
     call = _arange(start, end, step, dtype or get_default_dtype())
-    dims = call.struct_info.dims
+    info = call.struct_info
+    assert isinstance(info, TensorStructInfo)
+    dims = info.dims
     if end is None or step != 1 or dims is None or isinstance(dims[0], (IntImm, TirVar)):
         return wrap_nested(call, name)
     # Symbols are sizes here, so that max(n, 0) is n; the program checks it.
@@ -233,5 +235,5 @@ def arange(
     analyzer = size_analyzer(count)
     if not analyzer.can_prove(count >= 0):
         return wrap_nested(call, name)
-    info = TensorStructInfo([analyzer.simplify(count)], call.struct_info.dtype)
+    info = TensorStructInfo([analyzer.simplify(count)], info.dtype)
     return Tensor(_expr=current_builder("arange").match_cast(call, info, name))

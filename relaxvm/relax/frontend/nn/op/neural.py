@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .....base import FrontendError
 from .....ir.expr import PrimExpr
+from ....expr import Call
 from ....op import image as _image
 from ....op import nn as _nn
 from ..core import get_default_dtype
@@ -90,13 +91,23 @@ def log_softmax(x: Tensor, axis: int = -1, name: str = "log_softmax") -> Tensor:
 # -- convolutions ---------------------------------------------------------------------------------
 
 
-def _with_bias(made: Any, bias: Tensor | None, rank: int, name: str) -> Tensor:
-    """The result of a convolution plus one number per channel."""
+def _convolved(
+    convolution: Callable[..., Call],
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    name: str,
+    *settings: Any,
+    channels_last: bool = False,
+) -> Tensor:
+    """What a convolution gives, plus one number of `bias` per channel."""
+    call = convolution(operand(x, None, name), operand(weight, None, name), *settings)
     if bias is None:
-        return wrap_nested(made, name)
-    shape = [1, bias.shape[0], *[1] * rank]
-    call = wrap_nested(made, "lv")
-    return apply("add", call, reshape(bias, shape, "lv"), hint=name)
+        return wrap_nested(call, name)
+    product = wrap_nested(call, "lv")
+    if not channels_last:
+        bias = reshape(bias, [1, bias.shape[0], *[1] * (x.ndim - 2)], "lv")
+    return apply("add", product, bias, hint=name)
 
 
 def conv1d(
@@ -113,9 +124,7 @@ def conv1d(
 
     x [n, c, w]    weight [o, c // groups, kw]    bias [o]    returns [n, o, wo]
     """
-    args = operand(x, None, name), operand(weight, None, name)
-    made = _nn.conv1d(*args, stride, padding, dilation, groups)
-    return _with_bias(made, bias, 1, name)
+    return _convolved(_nn.conv1d, x, weight, bias, name, stride, padding, dilation, groups)
 
 
 def conv2d(
@@ -137,13 +146,9 @@ def conv2d(
     """
     if data_layout not in ("NCHW", "NHWC"):
         raise FrontendError(f"conv2d: data_layout: wanted NCHW or NHWC, got {data_layout!r}")
-    args = operand(x, None, name), operand(weight, None, name)
-    channels_last = data_layout == "NHWC"
-    kernel_layout = "OHWI" if channels_last else "OIHW"
-    made = _nn.conv2d(*args, stride, padding, dilation, groups, data_layout, kernel_layout)
-    if bias is not None and channels_last:
-        return apply("add", wrap_nested(made, "lv"), bias, hint=name)
-    return _with_bias(made, bias, 2, name)
+    last = data_layout == "NHWC"
+    settings = (stride, padding, dilation, groups, data_layout, "OHWI" if last else "OIHW")
+    return _convolved(_nn.conv2d, x, weight, bias, name, *settings, channels_last=last)
 
 
 def conv3d(
@@ -163,9 +168,7 @@ def conv3d(
     """
     if data_layout != "NCDHW":
         raise FrontendError(f"conv3d: data_layout: wanted NCDHW, got {data_layout!r}")
-    args = operand(x, None, name), operand(weight, None, name)
-    made = _nn.conv3d(*args, stride, padding, dilation, groups)
-    return _with_bias(made, bias, 3, name)
+    return _convolved(_nn.conv3d, x, weight, bias, name, stride, padding, dilation, groups)
 
 
 def conv1d_transpose(
@@ -183,9 +186,8 @@ def conv1d_transpose(
 
     x [n, c, w]    weight [c, o // groups, kw]    bias [o]    returns [n, o, wo]
     """
-    args = operand(x, None, name), operand(weight, None, name)
-    made = _nn.conv1d_transpose(*args, stride, padding, output_padding, dilation, groups)
-    return _with_bias(made, bias, 1, name)
+    settings = (stride, padding, output_padding, dilation, groups)
+    return _convolved(_nn.conv1d_transpose, x, weight, bias, name, *settings)
 
 
 # -- norms ----------------------------------------------------------------------------------------
