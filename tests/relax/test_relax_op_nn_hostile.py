@@ -113,7 +113,7 @@ def test_any_attribute_is_taken_or_refused_in_words(op, args, attrs):
     call, said = tried(op, args, attrs)
     assert call is not None or "output_grad: wanted" in said, said
     for param in op.op.params:
-        for value in VALUES if param.kind == "attr" else ():
+        for value in VALUES if param.form is None else ():
             call, said = tried(op, args, {**attrs, param.name: value})
             if call is None:
                 assert said.startswith(op.op.short), said

@@ -81,8 +81,8 @@ def test_every_meaning_takes_the_operators_parameters():
         except ValueError:
             continue  # a C function of numpy does not say
         # What is left out of a call is only what defaults to None.
-        required = [p for p in r.params if p.kind == "arg" and p.default is not None]
-        attrs = {p.name: None for p in r.params if p.kind == "attr"}
+        required = [p for p in r.params if p.form and not p.variadic and p.default is not None]
+        attrs = {p.name: None for p in r.params if p.form is None}
         signature.bind(*required, **attrs)
 
 
