@@ -18,17 +18,6 @@ from types import FrameType
 
 from ._aliases import MODULES, real_name
 
-__all__ = [
-    "ABSENT",
-    "PAGE",
-    "NoSuchNameError",
-    "as_markdown",
-    "main",
-    "no_such_module",
-    "no_such_name",
-    "reason",
-]
-
 PAGE = "docs/tvm_names.md"
 
 # Reason -> TVM's module (or class, or "" for the package) -> its names; "*" stands for the module
@@ -222,7 +211,8 @@ def reason(path: str) -> str | None:
 
 def _explained(wrong: str, module: str, name: str) -> str:
     why = reason(f"{module}.{name}")
-    known = [n for n in dir(sys.modules[module]) if n not in ("annotations", "Any")]
+    room = sys.modules[module]
+    known = [*dir(room), *getattr(room, "__all__", ())]
     known += [n for _, n, _ in pkgutil.iter_modules(getattr(sys.modules[module], "__path__", ()))]
     known += [a.rpartition(".")[2] for a in MODULES if a.rpartition(".")[0] == module]
     near = difflib.get_close_matches(name, [n for n in known if not n.startswith("_")], 1, 0.7)

@@ -12,8 +12,6 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-__all__ = ["AS_TVM", "MODULES", "answer_tvm", "forget_tvm", "install", "real_name"]
-
 MODULES = {
     "relaxvm._ffi": "relaxvm.ffi",
     "relaxvm.container": "relaxvm.ir",

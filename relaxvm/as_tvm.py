@@ -27,8 +27,6 @@ from typing import Any
 
 from . import _aliases
 
-__all__ = ["load_ipython_extension", "main", "unload_ipython_extension"]
-
 _USAGE = "usage: python -m relaxvm.as_tvm (program.py | -m module | -c code) [arguments]"
 
 _aliases.answer_tvm()

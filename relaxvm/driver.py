@@ -15,8 +15,6 @@ from .relax import Function
 from .tir import PrimFunc
 from .tir.transform import lower_module
 
-__all__ = ["build", "compile", "lower"]
-
 
 def compile(mod: Any, target: Any = None, **options: Any) -> Any:
     """`relax.build` for a graph function or a module with one, else `target.build`; `options`

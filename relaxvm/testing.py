@@ -11,8 +11,6 @@ import numpy as np
 
 from .runtime import NDArray
 
-__all__ = ["assert_allclose", "main", "parameter", "parameters"]
-
 
 def assert_allclose(
     actual: Any, desired: Any, rtol: float = 1e-7, atol: float = 1e-7, verbose: bool = True

@@ -34,6 +34,7 @@ from ..ir import (
     Add,
     And,
     Broadcast,
+    CompareExpr,
     Div,
     FloorDiv,
     FloorMod,
@@ -55,7 +56,6 @@ from ..ir import (
     substitute,
     walk,
 )
-from ..ir.expr import CompareExpr
 from . import interval, modular
 from .bound import NEG_INF, POS_INF, ConstIntBound
 from .interval import IntervalSet, IntSet
@@ -65,8 +65,6 @@ from .patterns import rewritten
 from .poly import Poly
 from .rules import BOUNDS, RULES
 from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order, summands
-
-__all__ = ["Analyzer", "Extension", "ProofStrength", "can_prove", "prove_equal", "simplify"]
 
 _RING = (Add, Sub, Mul)
 _EXTREMES = (Min, Max)

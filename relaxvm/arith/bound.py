@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 from ..base import DataType
 
-__all__ = ["NEG_INF", "POS_INF", "ConstIntBound"]
-
 # Larger than any 64-bit product: behaves as infinity in the interval arithmetic below.
 POS_INF = 1 << 400
 NEG_INF = -POS_INF

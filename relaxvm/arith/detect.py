@@ -12,6 +12,7 @@ from ..ir import (
     LE,
     LT,
     Add,
+    CompareExpr,
     FloorDiv,
     IntImm,
     Max,
@@ -25,18 +26,10 @@ from ..ir import (
     post_order,
     walk,
 )
-from ..ir.expr import CompareExpr
 from .analyzer import Analyzer
 from .interval import IntervalSet, IntSet, int_set, neg_inf, pos_inf
 from .poly import Poly
 from .tree import SWAPPED, conjuncts
-
-__all__ = [
-    "deduce_bound",
-    "detect_clip_bound",
-    "detect_common_subexpr",
-    "detect_linear_equation",
-]
 
 
 def detect_linear_equation(expr: Any, var_list: Sequence[Var]) -> list[PrimExpr]:

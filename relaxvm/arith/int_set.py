@@ -7,21 +7,14 @@ from typing import Any
 
 from ..ir import EQ, GE, GT, LE, LT, IntImm, Max, Min, PrimExpr, Range, Var, as_expr, walk
 from .analyzer import Analyzer
-from .interval import Ends, IntervalSet, IntSet, int_set, is_finite, neg_inf, pos_inf
+from .interval import Ends, int_set, is_finite
+from .interval import IntervalSet as IntervalSet
+from .interval import IntSet as IntSet
+from .interval import neg_inf as neg_inf
+from .interval import pos_inf as pos_inf
 from .iter_map import IterMapper
 from .number import as_number, number_of
 from .tree import SWAPPED, conjuncts
-
-__all__ = [
-    "IntSet",
-    "IntervalSet",
-    "estimate_region_lower_bound",
-    "estimate_region_strict_bound",
-    "estimate_region_upper_bound",
-    "neg_inf",
-    "pos_inf",
-    "union_lower_bound",
-]
 
 
 def union_lower_bound(sets: Sequence[IntSet]) -> IntervalSet:

@@ -22,6 +22,7 @@ from ..ir import (
     Min,
     Mod,
     Mul,
+    Op,
     PrimExpr,
     Ramp,
     Range,
@@ -29,17 +30,16 @@ from ..ir import (
     Sub,
     Var,
     as_expr,
+    cast,
     const,
+    match,
     walk,
 )
-from ..ir.expr import cast, match
-from ..ir.op import Op
 from .tree import scalar_post_order
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
 
-__all__ = ["IntSet", "IntervalSet", "int_set", "neg_inf", "pos_inf"]
 
 _NEG_INF, _POS_INF = (Var(name, as_dtype("handle")) for name in ("neg_inf", "pos_inf"))
 

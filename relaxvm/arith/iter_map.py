@@ -18,6 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..ir import (
+    GE,
+    GT,
+    LE,
+    LT,
     Add,
     Cast,
     FloorDiv,
@@ -29,24 +33,16 @@ from ..ir import (
     Sub,
     Var,
     as_expr,
+    binary,
+    cast,
     const,
     walk,
 )
-from ..ir.expr import GE, GT, LE, LT, binary, cast
 from .analyzer import Analyzer
-from .number import Number, Numbers, as_number, number_of
+from .number import Number as Number
+from .number import Numbers, as_number
+from .number import number_of as number_of
 from .tree import conjuncts
-
-__all__ = [
-    "IterMapExpr",
-    "IterMapper",
-    "IterMark",
-    "IterSplitExpr",
-    "IterSumExpr",
-    "Number",
-    "detect_iter_map",
-    "number_of",
-]
 
 
 class IterMark:

@@ -6,21 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..base import TIRError
-from ..ir import And, FloorDiv, FloorMod, IntImm, PrimExpr, Range, Var, as_expr, const, walk
-from ..ir.expr import CompareExpr, binary, cast
+from ..ir import (
+    And,
+    CompareExpr,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    PrimExpr,
+    Range,
+    Var,
+    as_expr,
+    binary,
+    cast,
+    const,
+    walk,
+)
 from .analyzer import Analyzer
 from .iter_map import IterMapper, IterMark, IterSplitExpr, IterSumExpr, detect_iter_map, ranges_of
 from .number import as_number
 from .poly import Poly
 from .tree import conjuncts
-
-__all__ = [
-    "inverse_affine_iter_map",
-    "iter_map_simplify",
-    "normalize_iter_map_to_expr",
-    "normalize_to_iter_sum",
-    "subspace_divide",
-]
 
 
 def _with_ranges(input_iters: Mapping[Var, Any], analyzer: Analyzer | None) -> Analyzer:

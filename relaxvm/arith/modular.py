@@ -20,19 +20,17 @@ from ..ir import (
     Min,
     Mod,
     Mul,
+    Op,
     PrimExpr,
     Ramp,
     Select,
     Sub,
     Var,
 )
-from ..ir.op import Op
 from .tree import is_scalar_int, scalar_post_order
 
 if TYPE_CHECKING:
     from .analyzer import Analyzer
-
-__all__ = ["ModularSet", "modular_set"]
 
 
 class ModularSet(NamedTuple):

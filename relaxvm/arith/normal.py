@@ -34,6 +34,7 @@ from ..ir import (
     And,
     Call,
     Cast,
+    CompareExpr,
     Div,
     FloorDiv,
     FloorMod,
@@ -43,6 +44,7 @@ from ..ir import (
     Mod,
     Mul,
     Not,
+    Op,
     Or,
     PrimExpr,
     Select,
@@ -51,8 +53,6 @@ from ..ir import (
     const,
     walk,
 )
-from ..ir.expr import CompareExpr
-from ..ir.op import Op
 from .bound import POS_INF, ConstIntBound
 from .poly import Monomial, Poly, build, without
 from .tree import NEGATED, scalar_post_order
@@ -60,7 +60,6 @@ from .tree import NEGATED, scalar_post_order
 if TYPE_CHECKING:
     from .analyzer import Analyzer
 
-__all__ = ["Normal"]
 
 _INT64 = as_dtype("int64")
 _ZERO, _ONE = const(0, "int64"), const(1, "int64")

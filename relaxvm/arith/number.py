@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir import Add, Cast, FloorDiv, IntImm, Mul, PrimExpr, Sub, as_expr, const
-from ..ir.expr import binary, cast
+from ..ir import Add, Cast, FloorDiv, IntImm, Mul, PrimExpr, Sub, as_expr, binary, cast, const
 from .analyzer import Analyzer
-
-__all__ = ["Number", "Numbers", "as_number", "number_of"]
 
 Number = int | PrimExpr
 

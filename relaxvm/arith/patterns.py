@@ -31,16 +31,14 @@ from ..ir import (
     Min,
     Mul,
     Not,
+    Op,
     Or,
     PrimExpr,
     Select,
     Sub,
     as_expr,
+    match,
 )
-from ..ir.expr import match
-from ..ir.op import Op
-
-__all__ = ["rewritten"]
 
 _INTS = """
 min(max(x, y), x) -> x

@@ -12,8 +12,6 @@ from typing import Any
 from ..base import DataType
 from ..ir import Add, IntImm, Mul, PrimExpr, Sub
 
-__all__ = ["Monomial", "Poly", "build", "without"]
-
 Monomial = tuple[PrimExpr, ...]  # factors in canonical order; () is the constant term
 _MAX_TERMS = 256
 _MAX_DEGREE = 8

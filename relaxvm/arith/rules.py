@@ -15,6 +15,7 @@ from ..ir import (
     EQ,
     GE,
     GT,
+    INT_MEANING,
     LE,
     LT,
     NE,
@@ -23,6 +24,7 @@ from ..ir import (
     Broadcast,
     Call,
     Cast,
+    CompareExpr,
     Div,
     FloatImm,
     FloorDiv,
@@ -34,6 +36,7 @@ from ..ir import (
     Mod,
     Mul,
     Not,
+    Op,
     Or,
     PrimExpr,
     Ramp,
@@ -42,11 +45,11 @@ from ..ir import (
     Var,
     cast,
     const,
+    fold_int,
     substitute,
     walk,
+    wrap_int,
 )
-from ..ir.expr import INT_MEANING, CompareExpr, fold_int, wrap_int
-from ..ir.op import Op
 from .bound import NEG_INF, POS_INF, ConstIntBound
 from .poly import Poly, without
 from .tree import NEGATED, SWAPPED, conjuncts, is_scalar_int
@@ -54,7 +57,6 @@ from .tree import NEGATED, SWAPPED, conjuncts, is_scalar_int
 if TYPE_CHECKING:
     from .analyzer import Analyzer
 
-__all__ = ["BOUNDS", "RULES"]
 
 TRUE, FALSE = const(True), const(False)
 IF = Op.get("tir.if_then_else")

@@ -13,6 +13,7 @@ from ..ir import (
     GT,
     LE,
     LT,
+    CompareExpr,
     IntImm,
     Max,
     Min,
@@ -24,19 +25,11 @@ from ..ir import (
     substitute,
     walk,
 )
-from ..ir.expr import CompareExpr
 from .analyzer import Analyzer
 from .bound import POS_INF
 from .detect import linear_parts
 from .poly import Poly
 from .tree import conjuncts
-
-__all__ = [
-    "IntConstraints",
-    "IntConstraintsTransform",
-    "solve_linear_equations",
-    "solve_linear_inequalities",
-]
 
 
 class IntConstraints(NamedTuple):

@@ -7,16 +7,6 @@ from typing import Any
 
 from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, Let, PrimExpr, Sub
 
-__all__ = [
-    "NEGATED",
-    "SWAPPED",
-    "conjuncts",
-    "is_scalar_int",
-    "parts_of",
-    "scalar_post_order",
-    "summands",
-]
-
 # a OP b is not (a NEGATED[OP] b), and is (b SWAPPED[OP] a)
 NEGATED: dict[type, type] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
 SWAPPED: dict[type, type] = {EQ: EQ, NE: NE, LT: GT, GT: LT, LE: GE, GE: LE}

@@ -4,87 +4,47 @@ Enters: nothing but numpy. Leaves: `DataType`, the error classes, `Span`, `confi
 Not done here: anything about IR or about running programs.
 """
 
-from . import config
-from .cpu import CpuModel
-from .dtype import (
-    FLOAT8_TYPES,
-    DataType,
-    DataTypeCode,
-    bfloat16_to_float32,
-    bits_to_floats,
-    dtype,
-    float32_to_bfloat16,
-    floats_to_bits,
-    promote,
-    to_numpy_dtype,
-)
+from . import config as config
+from .components import components as components
+from .cpu import CpuModel as CpuModel
+from .dtype import FLOAT8_TYPES as FLOAT8_TYPES
+from .dtype import DataType as DataType
+from .dtype import DataTypeCode as DataTypeCode
 from .dtype import (
     DTypeLike as DTypeLike,
 )
-from .errors import (
-    BuilderError,
-    CodegenError,
-    DiagnosticError,
-    DTypeError,
-    FrontendError,
-    InternalError,
-    LimitError,
-    LinkError,
-    LoadError,
-    OpNotImplemented,
-    ParseError,
-    PassError,
-    RelaxvmError,
-    ScheduleError,
-    StructInfoError,
-    TIRError,
-    TVMError,
-    VerifyError,
-    VMError,
-    VMTypeError,
-    VMValueError,
-    add_note,
-)
-from .lazy import Deferred, submodules
-from .span import UNKNOWN, Span
+from .dtype import bfloat16_to_float32 as bfloat16_to_float32
+from .dtype import bits_to_floats as bits_to_floats
+from .dtype import dtype as dtype
+from .dtype import float32_to_bfloat16 as float32_to_bfloat16
+from .dtype import floats_to_bits as floats_to_bits
+from .dtype import promote as promote
+from .dtype import to_numpy_dtype as to_numpy_dtype
+from .errors import BuilderError as BuilderError
+from .errors import CodegenError as CodegenError
+from .errors import DiagnosticError as DiagnosticError
+from .errors import DTypeError as DTypeError
+from .errors import FrontendError as FrontendError
+from .errors import InternalError as InternalError
+from .errors import LimitError as LimitError
+from .errors import LinkError as LinkError
+from .errors import LoadError as LoadError
+from .errors import OpNotImplemented as OpNotImplemented
+from .errors import ParseError as ParseError
+from .errors import PassError as PassError
+from .errors import RelaxvmError as RelaxvmError
+from .errors import ScheduleError as ScheduleError
+from .errors import StructInfoError as StructInfoError
+from .errors import TIRError as TIRError
+from .errors import TVMError as TVMError
+from .errors import VerifyError as VerifyError
+from .errors import VMError as VMError
+from .errors import VMTypeError as VMTypeError
+from .errors import VMValueError as VMValueError
+from .errors import add_note as add_note
+from .lazy import Deferred as Deferred
+from .lazy import submodules as submodules
+from .span import UNKNOWN as UNKNOWN
+from .span import Span as Span
 
-__all__ = [
-    "BuilderError",
-    "FLOAT8_TYPES",
-    "bits_to_floats",
-    "floats_to_bits",
-    "CodegenError",
-    "CpuModel",
-    "DTypeError",
-    "DataType",
-    "DataTypeCode",
-    "Deferred",
-    "DiagnosticError",
-    "FrontendError",
-    "InternalError",
-    "LimitError",
-    "LinkError",
-    "LoadError",
-    "OpNotImplemented",
-    "ParseError",
-    "PassError",
-    "RelaxvmError",
-    "ScheduleError",
-    "Span",
-    "StructInfoError",
-    "TIRError",
-    "TVMError",
-    "UNKNOWN",
-    "VMError",
-    "VMTypeError",
-    "VMValueError",
-    "VerifyError",
-    "add_note",
-    "bfloat16_to_float32",
-    "config",
-    "dtype",
-    "float32_to_bfloat16",
-    "promote",
-    "submodules",
-    "to_numpy_dtype",
-]
+__getattr__ = submodules(__name__, files="config")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["components"]
-
 
 def components(names: Iterable[str], calls: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """The strongly connected components of a graph: groups of nodes that reach one another.

@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 else:
     tempfile = Deferred("tempfile")
 
-__all__ = [
-    "LOADED_AT",
-    "build_jobs",
-    "cache_dir",
-    "cache_enabled",
-    "checks_enabled",
-    "set_checks",
-]
 
 # When this process loaded relaxvm; what changed on disk since then is not what runs.
 LOADED_AT = time.time()

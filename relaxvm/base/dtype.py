@@ -16,19 +16,6 @@ import numpy as np
 
 from .errors import DTypeError
 
-__all__ = [
-    "DataType",
-    "DataTypeCode",
-    "FLOAT8_TYPES",
-    "bfloat16_to_float32",
-    "bits_to_floats",
-    "dtype",
-    "float32_to_bfloat16",
-    "floats_to_bits",
-    "promote",
-    "to_numpy_dtype",
-]
-
 DTypeLike: TypeAlias = "str | type | np.dtype[Any]"
 """What `dtype` takes."""
 

@@ -7,31 +7,6 @@ catches it. A message says what was wanted, what was got, where, and what to do.
 
 from __future__ import annotations
 
-__all__ = [
-    "BuilderError",
-    "CodegenError",
-    "DTypeError",
-    "DiagnosticError",
-    "FrontendError",
-    "InternalError",
-    "LimitError",
-    "LinkError",
-    "LoadError",
-    "OpNotImplemented",
-    "ParseError",
-    "PassError",
-    "RelaxvmError",
-    "ScheduleError",
-    "StructInfoError",
-    "TIRError",
-    "TVMError",
-    "VMError",
-    "VMTypeError",
-    "VMValueError",
-    "VerifyError",
-    "add_note",
-]
-
 
 class RelaxvmError(Exception):
     """Base of every error that relaxvm raises on purpose. Also reachable as `TVMError`."""

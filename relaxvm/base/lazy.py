@@ -8,18 +8,24 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-__all__ = ["Deferred", "submodules"]
 
-
-def submodules(package: str, homes: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+def submodules(
+    package: str, homes: Mapping[str, str] | None = None, files: str = ""
+) -> Callable[[str], Any]:
     """A package's `__getattr__`: ``relaxvm.ir.base`` needs no import of its own, as in TVM. For a
     module without submodules it only says, of a name that is not there, why.
 
+    A package's face, its `__all__`, is what its `__init__` defines or imports without `_`. There,
+    ``from .stmt import For as For`` is what type checkers want to see of a name that is passed on.
+
     homes  {submodule, or other module with its whole path: names it gives, with spaces between}
+    files  the submodules that are part of the face
     """
     home_of = {name: home for home, names in (homes or {}).items() for name in names.split()}
 
     def find(name: str) -> Any:
+        if name == "__all__" and "__path__" in vars(sys.modules[package]):
+            return _face(package, home_of, files)
         home = home_of.get(name)
         if home is not None:
             full = home if home.startswith("relaxvm.") else f"{package}.{home}"
@@ -29,6 +35,16 @@ def submodules(package: str, homes: Mapping[str, str] | None = None) -> Callable
         return _submodule(package, name)
 
     return find
+
+
+def _face(package: str, home_of: Mapping[str, str], files: str) -> list[str]:
+    other_rooms = {name for name, home in home_of.items() if home.startswith("relaxvm.")}
+    names = {
+        name
+        for name, value in vars(sys.modules[package]).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    return sorted({*names, *home_of, *files.split()} - other_rooms)
 
 
 def _submodule(package: str, name: str) -> ModuleType:

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import linecache
 
-__all__ = ["Span", "UNKNOWN"]
-
 
 class Span:
     """A source position. Lines and columns count from 1; `name` describes sources that have no

@@ -5,8 +5,6 @@ from __future__ import annotations
 from .module import GlobalVar, IRModule
 from .walk import walk
 
-__all__ = ["collect_call_map"]
-
 
 def collect_call_map(module: IRModule) -> dict[GlobalVar, list[GlobalVar]]:
     """For each function the functions of the module that it mentions, each once, in order."""

@@ -9,8 +9,6 @@ from typing import Any
 from ..base import VerifyError
 from .node import Node, node
 
-__all__ = ["EnvFunc"]
-
 
 @node(interned=True)
 class EnvFunc(Node):

@@ -18,13 +18,6 @@ from .module import GlobalVar, IRModule
 from .node import Map, Node, freeze, type_key, value_key
 from .op import Op
 
-__all__ = [
-    "assert_structural_equal",
-    "get_first_structural_mismatch",
-    "structural_equal",
-    "structural_hash",
-]
-
 _USE, _DEFINE, _REBIND = 0, 1, 2
 _NEW_SCOPE = object()
 # Variables and buffers: compared through the renaming, their own name does not count.

@@ -18,19 +18,6 @@ from .equal import structural_equal
 from .module import BaseFunc, GlobalVar, IRModule
 from .transform import PassInfo
 
-__all__ = [
-    "DumpIR",
-    "PassInstrument",
-    "PassTimingInstrument",
-    "PrintAfterAll",
-    "PrintBeforeAll",
-    "PrintIR",
-    "VerifyAfterAll",
-    "pass_instrument",
-    "register_verifier",
-    "verify_module",
-]
-
 
 class PassInstrument:
     """Base of instruments; every method may be left out."""

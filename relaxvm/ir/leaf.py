@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["LeafCodec", "leaf_by_tag", "leaf_codec", "register_leaf"]
-
 
 class LeafCodec(NamedTuple):
     """tag: the name in saved files; to_plain/from_plain: to and from what msgpack can hold; equal;

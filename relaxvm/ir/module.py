@@ -9,19 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import UNKNOWN, RelaxvmError, Span, VerifyError
-from .node import Map, Node, node, print_ir, show_ir
+from .node import Map, Node, node
+from .node import print_ir as print_ir
+from .node import show_ir as show_ir
 from .walk import substitute
-
-__all__ = [
-    "BaseFunc",
-    "DummyGlobalInfo",
-    "GlobalInfo",
-    "GlobalVar",
-    "IRModule",
-    "VDevice",
-    "print_ir",
-    "show_ir",
-]
 
 
 @node
@@ -53,11 +44,11 @@ class GlobalVar(Node):
         return f"@{self.name_hint}"
 
 
-_callers: list[Callable[[GlobalVar, tuple[Any, ...]], Node | None]] = []
+CALL_MAKERS: list[Callable[[GlobalVar, tuple[Any, ...]], Node | None]] = []
 
 
 def _call_global(gv: GlobalVar, args: tuple[Any, ...]) -> Node:
-    for make in _callers:
+    for make in CALL_MAKERS:
         made = make(gv, args)
         if made is not None:
             return made

@@ -42,18 +42,6 @@ else:
         return lambda f: f
 
 
-__all__ = [
-    "Map",
-    "Node",
-    "children",
-    "derived",
-    "make_node",
-    "map_children",
-    "node",
-    "node_types",
-    "type_key",
-]
-
 T = TypeVar("T")
 N = TypeVar("N", bound="Node")
 

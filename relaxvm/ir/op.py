@@ -15,9 +15,6 @@ from typing import Any, ClassVar
 from ..base import DataType, TIRError
 from .node import Node
 
-__all__ = ["INTRINSICS", "Intrinsic", "Op", "intrinsic", "register_op_attr"]
-
-
 # TVM's names of attributes: fields of the records.
 _RECORD = {
     "FInferStructInfo": "infer",

@@ -12,8 +12,6 @@ from typing import Any
 
 from ..base import PassError
 
-__all__ = ["NUMERICS", "PassContext", "PassInfo", "register_config"]
-
 NUMERICS = ("exact", "reassociates", "approximate")
 
 

@@ -32,8 +32,6 @@ from .node import Map, Node, node_types, type_key
 from .op import Op
 from .walk import post_order
 
-__all__ = ["load_json", "load_msgpack", "save_json", "save_msgpack"]
-
 _VERSION = 1
 _MAX_DEPTH = 24
 _PLAIN = {

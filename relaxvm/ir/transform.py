@@ -25,23 +25,10 @@ from typing import Any
 from ..base import PassError, RelaxvmError, add_note
 from .module import BaseFunc, IRModule
 from .node import Node
-from .pass_context import PassContext, PassInfo, register_config
+from .pass_context import PassContext as PassContext
+from .pass_context import PassInfo as PassInfo
+from .pass_context import register_config as register_config
 from .walk import transform as rebuild
-
-__all__ = [
-    "ApplyPassToFunction",
-    "Pass",
-    "PassContext",
-    "PassInfo",
-    "PrintIR",
-    "Sequential",
-    "dataflowblock_pass",
-    "function_pass",
-    "module_pass",
-    "prim_func_pass",
-    "register_config",
-    "registered_passes",
-]
 
 # -- passes ----------------------------------------------------------------------------------------
 

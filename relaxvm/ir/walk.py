@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 from ..base import InternalError, VerifyError
 from .node import Node
 
-__all__ = ["Visitor", "on", "post_order", "rewrite", "rule", "substitute", "transform", "walk"]
-
 N = TypeVar("N", bound=Node)
 F = TypeVar("F", bound=Callable[..., Any])
 

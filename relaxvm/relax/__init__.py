@@ -5,160 +5,75 @@ Enters: expressions built by hand, by `BlockBuilder`, or by `script`. Leaves: ch
 normal form. Not done here: loop functions (`tir`, `te`), text (`script`), running (`runtime`).
 """
 
-from __future__ import annotations
+from ..base import submodules as _submodules
+from ..ir import VDevice as VDevice
+from . import expr as expr
+from . import op as op
+from . import struct_info as struct_info
+from .derive import BaseCheckResult as BaseCheckResult
+from .derive import erase_unbound as erase_unbound
+from .expr import Binding as Binding
+from .expr import BindingBlock as BindingBlock
+from .expr import Call as Call
+from .expr import Constant as Constant
+from .expr import DataflowBlock as DataflowBlock
+from .expr import DataflowVar as DataflowVar
+from .expr import DataTypeImm as DataTypeImm
+from .expr import ExternFunc as ExternFunc
+from .expr import Function as Function
+from .expr import GlobalVar as GlobalVar
+from .expr import If as If
+from .expr import MatchCast as MatchCast
+from .expr import PrimValue as PrimValue
+from .expr import SeqExpr as SeqExpr
+from .expr import StringImm as StringImm
+from .expr import Tuple as Tuple
+from .expr import TupleGetItem as TupleGetItem
+from .expr import Var as Var
+from .expr import VarBinding as VarBinding
+from .expr import as_relax as as_relax
+from .expr import const as const
+from .expr import extern as extern
+from .expr import get_shape_of as get_shape_of
+from .expr import is_leaf as is_leaf
+from .op import call_builtin_with_ctx as call_builtin_with_ctx
+from .op import call_dps_packed as call_dps_packed
+from .op import call_inplace_packed as call_inplace_packed
+from .op import call_packed as call_packed
+from .op import call_pure_packed as call_pure_packed
+from .op import call_tir as call_tir
+from .op import call_tir_inplace as call_tir_inplace
+from .op import call_tir_with_grad as call_tir_with_grad
+from .op import invoke_closure as invoke_closure
+from .op import invoke_pure_closure as invoke_pure_closure
+from .op import make_closure as make_closure
+from .op import null_value as null_value
+from .op import shape_of as shape_of
+from .operators import Axes as Axes
+from .operators import DtypeParts as DtypeParts
+from .shape_facts import ShapeFacts as ShapeFacts
+from .struct_info import Expr as Expr
+from .struct_info import FuncStructInfo as FuncStructInfo
+from .struct_info import ObjectStructInfo as ObjectStructInfo
+from .struct_info import PrimStructInfo as PrimStructInfo
+from .struct_info import ShapeExpr as ShapeExpr
+from .struct_info import ShapeStructInfo as ShapeStructInfo
+from .struct_info import StructInfo as StructInfo
+from .struct_info import TensorStructInfo as TensorStructInfo
+from .struct_info import TupleStructInfo as TupleStructInfo
 
-import importlib
-from typing import Any
-
-from ..base import submodules
-from ..ir import VDevice
-from . import expr, op, struct_info
-from .derive import BaseCheckResult
-from .expr import (
-    Binding,
-    BindingBlock,
-    Call,
-    Constant,
-    DataflowBlock,
-    DataflowVar,
-    DataTypeImm,
-    ExternFunc,
-    Function,
-    GlobalVar,
-    If,
-    MatchCast,
-    PrimValue,
-    SeqExpr,
-    StringImm,
-    Tuple,
-    TupleGetItem,
-    Var,
-    VarBinding,
-    as_relax,
-    const,
-    extern,
-    get_shape_of,
-    is_leaf,
-)
-from .op import (
-    call_builtin_with_ctx,
-    call_dps_packed,
-    call_inplace_packed,
-    call_packed,
-    call_pure_packed,
-    call_tir,
-    call_tir_inplace,
-    call_tir_with_grad,
-    invoke_closure,
-    invoke_pure_closure,
-    make_closure,
-    null_value,
-    shape_of,
-)
-from .struct_info import (
-    Expr,
-    FuncStructInfo,
-    ObjectStructInfo,
-    PrimStructInfo,
-    ShapeExpr,
-    ShapeStructInfo,
-    StructInfo,
-    TensorStructInfo,
-    TupleStructInfo,
-)
-
-# These see rooms that the graph language itself must not import, or come late in the import order.
-_LAZY = {
-    "BlockBuilder": ("relaxvm.relax.block_builder", "BlockBuilder"),
-    "ExprFunctor": ("relaxvm.relax.expr_functor", "ExprFunctor"),
-    "PyExprMutator": ("relaxvm.relax.expr_functor", "PyExprMutator"),
-    "PyExprVisitor": ("relaxvm.relax.expr_functor", "PyExprVisitor"),
-    "ExecBuilder": ("relaxvm.runtime", "ExecBuilder"),
-    "Executable": ("relaxvm.runtime", "Executable"),
-    "VMExecutable": ("relaxvm.runtime", "Executable"),
-    "VMInstrumentReturnKind": ("relaxvm.runtime", "VMInstrumentReturnKind"),
-    "VirtualMachine": ("relaxvm.runtime", "VirtualMachine"),
-    "analysis": ("relaxvm.relax.analysis", None),
-    "block_builder": ("relaxvm.relax.block_builder", None),
-    "build": ("relaxvm.pipeline", "build"),
-    "expr_functor": ("relaxvm.relax.expr_functor", None),
-    "get_pipeline": ("relaxvm.pipeline", "get_pipeline"),
-    "pipeline": ("relaxvm.pipeline", None),
-    "transform": ("relaxvm.relax.transform", None),
-    "vm": ("relaxvm.relax.vm_build", None),
-    "vm_build": ("relaxvm.relax.vm_build", None),
+# What sees rooms that the graph language itself must not import, or comes late in the import order.
+_LATER = {
+    "block_builder": "BlockBuilder",
+    "expr_functor": "ExprFunctor PyExprMutator PyExprVisitor",
+    "static_type": "FuncType ObjectType PackedFuncType ShapeType TensorType TupleType Type",
+    "vm_build": "VMExecutable",
+    "relaxvm.pipeline": "build get_pipeline",
+    "relaxvm.runtime": "ExecBuilder Executable VMInstrumentReturnKind VirtualMachine",
 }
-
-_submodule = submodules(
-    __name__,
-    {"static_type": "FuncType ObjectType PackedFuncType ShapeType TensorType TupleType Type"},
-)
-
-
-def __getattr__(name: str) -> Any:
-    found = _LAZY.get(name)
-    if found is None:
-        return _submodule(name)
-    module = importlib.import_module(found[0])
-    value = module if found[1] is None else getattr(module, found[1])
-    globals()[name] = value
-    return value
+__getattr__ = _submodules(__name__, _LATER, "expr op struct_info")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
-
-
-__all__ = [
-    "BaseCheckResult",
-    "Binding",
-    "BindingBlock",
-    "Call",
-    "Constant",
-    "DataTypeImm",
-    "DataflowBlock",
-    "DataflowVar",
-    "Expr",
-    "ExternFunc",
-    "FuncStructInfo",
-    "Function",
-    "GlobalVar",
-    "If",
-    "MatchCast",
-    "ObjectStructInfo",
-    "PrimStructInfo",
-    "PrimValue",
-    "SeqExpr",
-    "ShapeExpr",
-    "ShapeStructInfo",
-    "StringImm",
-    "StructInfo",
-    "TensorStructInfo",
-    "Tuple",
-    "TupleGetItem",
-    "TupleStructInfo",
-    "VDevice",
-    "Var",
-    "VarBinding",
-    "as_relax",
-    "call_builtin_with_ctx",
-    "call_dps_packed",
-    "call_inplace_packed",
-    "call_packed",
-    "call_pure_packed",
-    "call_tir",
-    "call_tir_inplace",
-    "call_tir_with_grad",
-    "const",
-    "expr",
-    "extern",
-    "get_shape_of",
-    "invoke_closure",
-    "invoke_pure_closure",
-    "is_leaf",
-    "make_closure",
-    "null_value",
-    "op",
-    "shape_of",
-    "struct_info",
-]
+    files = "analysis block_builder expr_functor pipeline transform vm vm_build"
+    return sorted({*globals(), *" ".join([files, *_LATER.values()]).split()})

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..base import to_numpy_dtype
-from ..ir.leaf import LeafCodec
-from ..runtime.ndarray import NDArray
-from ..runtime.ndarray import array as as_array
-
-__all__ = ["ARRAY_CODEC"]
+from ..ir import LeafCodec
+from ..runtime import NDArray
+from ..runtime import array as as_array
 
 
 def _array_bytes(data: NDArray) -> bytes:

@@ -13,17 +13,14 @@ from __future__ import annotations
 import collections
 
 from ..base import VerifyError
-from ..ir.module import IRModule
-from ..ir.node import Node
-from ..ir.walk import substitute, transform, walk
+from ..ir import IRModule, Node, substitute, walk
+from ..ir.walk import transform
 from .analysis.usage import remove_all_unused
 from .analysis.vars import used_vars
 from .derive import is_base_of
 from .expr import Binding, DataflowBlock, DataflowVar, Function, SeqExpr, Var, VarBinding, as_relax
 from .normal_form import NameSupply, bound_names
 from .struct_info import Expr
-
-__all__ = ["DataflowBlockRewrite"]
 
 
 class DataflowBlockRewrite:

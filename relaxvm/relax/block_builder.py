@@ -21,12 +21,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..base import UNKNOWN, BuilderError, Span, StructInfoError
-from ..ir.equal import structural_equal, structural_hash
-from ..ir.expr import PrimExpr
-from ..ir.expr import Var as TirVar
-from ..ir.module import BaseFunc, GlobalVar, IRModule
-from ..ir.op import Op
-from ..ir.walk import substitute, walk
+from ..ir import (
+    BaseFunc,
+    GlobalVar,
+    IRModule,
+    Op,
+    PrimExpr,
+    structural_equal,
+    structural_hash,
+    substitute,
+    walk,
+)
+from ..ir import Var as TirVar
 from ..tir import PrimFunc
 from .analysis.purity import is_pure_call
 from .analysis.vars import free_vars
@@ -59,8 +65,6 @@ from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
 from .op import call_tir
 from .shape_facts import ShapeFacts, facts_of
 from .struct_info import Expr, ShapeStructInfo, StructInfo
-
-__all__ = ["BlockBuilder"]
 
 _builders: contextvars.ContextVar[tuple[BlockBuilder, ...]] = contextvars.ContextVar(
     "relaxvm_block_builders", default=()

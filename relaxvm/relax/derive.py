@@ -17,12 +17,8 @@ from typing import Any
 
 from ..base import UNKNOWN, Span, StructInfoError
 from ..base import dtype as as_dtype
-from ..ir.expr import PrimExpr
-from ..ir.expr import Var as TirVar
-from ..ir.module import GlobalVar, VDevice
-from ..ir.node import Node
-from ..ir.op import Op
-from ..ir.walk import substitute
+from ..ir import GlobalVar, Node, Op, PrimExpr, VDevice, substitute
+from ..ir import Var as TirVar
 from .struct_info import (
     Expr,
     FuncStructInfo,
@@ -34,54 +30,21 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .symbols import (
-    definable_tir_vars_in_struct_info,
-    dims_equal,
-    erase_to_well_defined,
-    erase_unbound,
-    erase_with,
-    known_dims,
-    made_at,
-    plain_text,
-    prove_dims,
-    replaced_by,
-    simplify_dims,
-    source_place,
-    substitute_struct_info,
-    symbolic_vars,
-    tir_vars_in_struct_info,
-    where,
-)
-
-__all__ = [
-    "BaseCheckResult",
-    "bind_symbols",
-    "cast_check",
-    "common_vdevice",
-    "declared_check",
-    "found_values",
-    "has_place",
-    "definable_tir_vars_in_struct_info",
-    "derive_call_ret_struct_info",
-    "dims_equal",
-    "erase_to_well_defined",
-    "erase_unbound",
-    "infer_call",
-    "is_base_of",
-    "made_at",
-    "placed_as",
-    "plain_text",
-    "prove_dims",
-    "replaced_by",
-    "simplify_dims",
-    "source_place",
-    "struct_info_base_check",
-    "struct_info_lca",
-    "substitute_struct_info",
-    "symbolic_vars",
-    "tir_vars_in_struct_info",
-    "where",
-]
+from .symbols import definable_tir_vars_in_struct_info as definable_tir_vars_in_struct_info
+from .symbols import dims_equal as dims_equal
+from .symbols import erase_to_well_defined as erase_to_well_defined
+from .symbols import erase_unbound as erase_unbound
+from .symbols import erase_with, known_dims
+from .symbols import made_at as made_at
+from .symbols import plain_text as plain_text
+from .symbols import prove_dims as prove_dims
+from .symbols import replaced_by as replaced_by
+from .symbols import simplify_dims as simplify_dims
+from .symbols import source_place as source_place
+from .symbols import substitute_struct_info as substitute_struct_info
+from .symbols import symbolic_vars as symbolic_vars
+from .symbols import tir_vars_in_struct_info as tir_vars_in_struct_info
+from .symbols import where as where
 
 _OBJECT = ObjectStructInfo()
 _VOID = as_dtype("void")

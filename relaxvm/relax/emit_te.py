@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..base import StructInfoError
-from ..ir.expr import Let, PrimExpr
-from ..ir.expr import Var as TirVar
-from ..ir.node import Map
-from ..ir.walk import substitute, walk
+from ..ir import Let, Map, PrimExpr, substitute, walk
+from ..ir import Var as TirVar
 from ..te import Tensor, create_prim_func, placeholder
-from ..tir import Buffer, For, IterVar, LetStmt, PrimFunc
-from ..tir.copies import renew
+from ..tir import Buffer, For, IterVar, LetStmt, PrimFunc, renew
 from .derive import common_vdevice, substitute_struct_info
 from .expr import DataTypeImm, PrimValue, StringImm, Tuple, TupleGetItem, Var
 from .struct_info import (
@@ -30,8 +27,6 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = ["call_te_inputs"]
 
 
 def call_te_inputs(

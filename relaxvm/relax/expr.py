@@ -41,15 +41,12 @@ from ..base import (
 from ..base import (
     dtype as as_dtype,
 )
-from ..ir.expr import PrimExpr, as_expr
-from ..ir.expr import Var as TirVar
-from ..ir.expr import const as prim_const
-from ..ir.leaf import register_leaf
-from ..ir.module import BaseFunc, GlobalVar, _callers
-from ..ir.node import Map, Node, node
-from ..ir.op import Op
-from ..runtime.ndarray import NDArray
-from ..runtime.ndarray import array as as_array
+from ..ir import CALL_MAKERS, BaseFunc, Map, Node, Op, PrimExpr, as_expr, node, register_leaf
+from ..ir import GlobalVar as GlobalVar
+from ..ir import Var as TirVar
+from ..ir import const as prim_const
+from ..runtime import NDArray
+from ..runtime import array as as_array
 from .array_leaf import ARRAY_CODEC
 from .derive import (
     definable_tir_vars_in_struct_info,
@@ -62,46 +59,15 @@ from .derive import (
 )
 from .struct_info import (
     INFERRED,
-    Expr,
     FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
-    ShapeExpr,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = [
-    "Binding",
-    "BindingBlock",
-    "Call",
-    "Constant",
-    "DataTypeImm",
-    "DataflowBlock",
-    "DataflowVar",
-    "Expr",
-    "ExternFunc",
-    "Function",
-    "GlobalVar",
-    "If",
-    "MatchCast",
-    "PrimValue",
-    "SeqExpr",
-    "ShapeExpr",
-    "StringImm",
-    "Tuple",
-    "TupleGetItem",
-    "Var",
-    "VarBinding",
-    "as_relax",
-    "const",
-    "extern",
-    "get_shape_of",
-    "is_leaf",
-    "joined_branches",
-]
-
+from .struct_info import Expr as Expr
+from .struct_info import ShapeExpr as ShapeExpr
 
 if TYPE_CHECKING:
     from ..ir import ScalarLike
@@ -721,7 +687,7 @@ def _call_graph_function(gv: GlobalVar, args: tuple[Any, ...]) -> Call | None:
     return Call(gv, args)
 
 
-_callers.append(_call_graph_function)
+CALL_MAKERS.append(_call_graph_function)
 
 
 register_leaf(NDArray, ARRAY_CODEC)

@@ -17,8 +17,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..base import VerifyError
-from ..ir.module import GlobalVar, IRModule
-from ..ir.op import Op
+from ..ir import GlobalVar, IRModule, Op
 from .block_builder import BlockBuilder
 from .expr import (
     Binding,
@@ -42,8 +41,6 @@ from .expr import (
     joined_branches,
 )
 from .struct_info import Expr, ShapeExpr, StructInfo
-
-__all__ = ["ExprFunctor", "PyExprMutator", "PyExprVisitor", "mutator", "visitor"]
 
 C = TypeVar("C", bound=type)
 

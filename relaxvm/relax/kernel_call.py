@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import StructInfoError
-from ..ir.expr import IntImm, PrimExpr
-from ..ir.expr import Var as TirVar
-from ..ir.walk import substitute
+from ..ir import IntImm, PrimExpr, substitute
+from ..ir import Var as TirVar
 from ..tir import Buffer, PrimFunc
 from ..tir.analysis import is_pure_function
 from .derive import plain_text, prove_dims, where
@@ -22,8 +21,6 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = ["KERNEL_CALLS", "check_kernel_call", "loop_result", "loop_signature"]
 
 KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
 

@@ -8,8 +8,6 @@ from typing import Any
 from ..base import PassError
 from ..ir import transform
 
-__all__ = ["get_pipeline", "register_pipeline"]
-
 _PIPELINES: dict[str, Any] = {}
 
 

@@ -14,10 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..base import UNKNOWN, Span, VerifyError
-from ..ir.expr import Var as TirVar
-from ..ir.module import GlobalVar
-from ..ir.op import Op
-from ..ir.walk import walk
+from ..ir import GlobalVar, Op, walk
+from ..ir import Var as TirVar
 from .derive import definable_tir_vars_in_struct_info, where
 from .expr import (
     Binding,
@@ -43,8 +41,6 @@ from .expr import (
 from .steps import Steps, run_steps
 from .struct_info import Expr, ShapeExpr
 from .substitute import copy_bound_vars
-
-__all__ = ["NameSupply", "Normalizer", "Scope", "bound_names", "is_flat", "join_plain_blocks"]
 
 _LEAF_TYPES = frozenset(
     (

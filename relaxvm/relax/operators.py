@@ -10,9 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import StructInfoError
-from ..ir.op import Op
-
-__all__ = ["Axes", "DtypeParts", "Operators"]
+from ..ir import Op
 
 
 def _apply(name: str, *args: Any) -> Any:

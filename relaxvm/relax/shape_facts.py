@@ -13,14 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..base import UNKNOWN, StructInfoError
-from ..ir.expr import IntImm, PrimExpr
-from ..ir.expr import Var as TirVar
-from ..ir.walk import substitute, walk
+from ..ir import IntImm, PrimExpr, substitute, walk
+from ..ir import Var as TirVar
 from .expr import Call, ExternFunc, StringImm
 from .struct_info import ShapeExpr, ShapeStructInfo
 from .symbols import plain_text, prove_dims, where
-
-__all__ = ["ShapeFacts", "broadcast_dims", "require_equal"]
 
 _BROADCAST = ExternFunc("vm.builtin.broadcast_shape")
 _PURE_PACKED = "relax.call_pure_packed"

@@ -17,8 +17,6 @@ from .expr import Call, DataflowBlock, DataflowVar, Function
 from .transform.legalize_ops import why_not_legal
 from .transform.scopes import RESULT, is_symbolic, linearise
 
-__all__ = ["STAGES", "Stage", "verify_stage"]
-
 
 @dataclass(frozen=True)
 class Stage:

@@ -9,8 +9,10 @@ from typing import Any
 
 from ..base import DataType, StructInfoError
 from ..base import dtype as as_dtype
-from ..ir.expr import FuncType, PrimType, TupleType, Type
-from ..ir.node import node
+from ..ir import FuncType as FuncType
+from ..ir import PrimType, node
+from ..ir import TupleType as TupleType
+from ..ir import Type as Type
 from .struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
@@ -19,17 +21,6 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = [
-    "FuncType",
-    "ObjectType",
-    "PackedFuncType",
-    "ShapeType",
-    "TensorType",
-    "TupleType",
-    "Type",
-    "get_static_type",
-]
 
 
 @node(interned=True)

@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-__all__ = ["Steps", "run_steps"]
-
 Steps = Generator[Any, Any, Any]
 
 

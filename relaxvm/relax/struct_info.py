@@ -19,10 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import DataType, Deferred, StructInfoError, TIRError
 from ..base import dtype as as_dtype
-from ..ir.equal import structural_equal
-from ..ir.expr import INT64, IntImm, PrimExpr, Type, as_expr, cast
-from ..ir.module import VDevice
-from ..ir.node import Node, derive, derived, node
+from ..ir import (
+    INT64,
+    IntImm,
+    Node,
+    PrimExpr,
+    Type,
+    VDevice,
+    as_expr,
+    cast,
+    derive,
+    derived,
+    node,
+    structural_equal,
+)
 from .operators import Operators
 
 if TYPE_CHECKING:
@@ -34,20 +44,6 @@ else:
     derivation = Deferred("relaxvm.relax.derive")
     static_type = Deferred("relaxvm.relax.static_type")
 
-__all__ = [
-    "MAX_NESTING",
-    "Expr",
-    "FuncStructInfo",
-    "ObjectStructInfo",
-    "PrimStructInfo",
-    "ShapeExpr",
-    "ShapeStructInfo",
-    "StructInfo",
-    "TensorStructInfo",
-    "TupleStructInfo",
-    "as_dim",
-    "as_dims",
-]
 
 _VOID = as_dtype("void")
 INFERRED: Any = None

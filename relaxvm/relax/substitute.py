@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ..arith import Analyzer
-from ..ir.expr import FloatImm, IntImm
-from ..ir.expr import Var as TirVar
-from ..ir.module import GlobalVar
-from ..ir.node import Node
-from ..ir.walk import transform, walk
+from ..ir import FloatImm, GlobalVar, IntImm, Node, walk
+from ..ir import Var as TirVar
+from ..ir.walk import transform
 from .derive import (
     definable_tir_vars_in_struct_info,
     replaced_by,
@@ -30,8 +28,6 @@ from .expr import (
     Var,
 )
 from .struct_info import ShapeExpr, ShapeStructInfo, StructInfo
-
-__all__ = ["copy_bound_vars", "copy_with_new_vars", "substitute_graph"]
 
 N = TypeVar("N", bound=Node)
 _CLOSED = frozenset(

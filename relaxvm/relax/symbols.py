@@ -11,11 +11,9 @@ from typing import Any
 
 from ..arith import Analyzer
 from ..base import UNKNOWN, Span
-from ..ir.expr import INT64, IntImm, PrimExpr
-from ..ir.expr import Var as TirVar
-from ..ir.module import GlobalVar
-from ..ir.node import Node
-from ..ir.walk import transform, walk
+from ..ir import INT64, GlobalVar, IntImm, Node, PrimExpr, walk
+from ..ir import Var as TirVar
+from ..ir.walk import transform
 from .struct_info import (
     Expr,
     FuncStructInfo,
@@ -26,25 +24,6 @@ from .struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = [
-    "definable_tir_vars_in_struct_info",
-    "dims_equal",
-    "erase_to_well_defined",
-    "erase_unbound",
-    "erase_with",
-    "known_dims",
-    "made_at",
-    "plain_text",
-    "prove_dims",
-    "replaced_by",
-    "simplify_dims",
-    "source_place",
-    "substitute_struct_info",
-    "symbolic_vars",
-    "tir_vars_in_struct_info",
-    "where",
-]
 
 
 def where(span: Span) -> str:

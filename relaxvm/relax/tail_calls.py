@@ -21,15 +21,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from ..base.components import components
+from ..base import components
 from ..ir import GlobalVar
 from ..runtime.bytecode import Arg, ArgKind
 from .expr import Call, Constant, Var
 from .struct_info import Expr
 from .transform.lowered_ops import VM_KILL_OBJECT
 from .transform.scopes import BRANCH, END, RESULT, Event, Scope
-
-__all__ = ["find_tail_calls", "ordered_moves", "tail_circles"]
 
 _MOST_KILLS = 256
 # What functions that call one another in turn may have together: each of them holds all of it.

@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ..base import StructInfoError
-from ..ir.expr import StringImm as PrimString
+from ..ir import StringImm as PrimString
 from ..tir import PrimFunc
 from .emit_te import call_te_inputs
 from .expr import as_relax
 from .struct_info import Expr, ShapeExpr, StructInfo
-from .substitute import copy_with_new_vars
-
-__all__ = ["args_converter", "convert_to_expr", "copy_with_new_vars", "gen_call_tir_inputs"]
+from .substitute import copy_with_new_vars as copy_with_new_vars
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -10,8 +10,9 @@ from typing import Any
 from .. import __version__
 from ..base import CodegenError, PassError, RelaxvmError, VerifyError, submodules
 from ..ir import GlobalVar, IRModule, transform
-from ..runtime import ExecBuilder, Executable, KernelSection, Provenance, VirtualMachine
-from ..runtime.device import device_name
+from ..runtime import ExecBuilder, KernelSection, Provenance, device_name
+from ..runtime import Executable as Executable
+from ..runtime import VirtualMachine as VirtualMachine
 from ..target import Target, compile_kernels, compile_program
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
@@ -23,18 +24,12 @@ from .transform import BindParams
 from .transform.scopes import BIND, BRANCH, linearise
 from .vm_codegen import emit_functions
 
-__all__ = [
-    "Executable",
-    "VirtualMachine",
-    "assemble",
-    "bind_params",
-    "check_devices",
-    "module_to_build",
-    "reachable_kernels",
-]
-
 # It stands above this room.
 __getattr__ = submodules(__name__, {"relaxvm.pipeline": "build"})
+
+
+VMExecutable = Executable
+"""TVM's older name."""
 
 
 def module_to_build(

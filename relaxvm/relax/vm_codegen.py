@@ -20,9 +20,8 @@ from typing import Any
 
 from ..base import CodegenError, RelaxvmError, add_note
 from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Op
-from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray
+from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray, wrap_unchecked
 from ..runtime.bytecode import VOID, Arg, ArgKind
-from ..runtime.ndarray import wrap_unchecked
 from ..tir import PrimFunc
 from .expr import (
     Call,
@@ -51,8 +50,6 @@ from .transform.scopes import (
     vars_in,
 )
 from .vm_info import Names, runtime_info
-
-__all__ = ["emit_functions", "public_name"]
 
 
 def public_name(gv: GlobalVar, fn: Any) -> str:

@@ -48,8 +48,6 @@ from .struct_info import (
     TupleStructInfo,
 )
 
-__all__ = ["Names", "bare_symbol", "combine", "expand_lets", "runtime_info", "to_dim"]
-
 Program = tuple[Any, ...]
 
 _OPERATORS: dict[type, str] = {

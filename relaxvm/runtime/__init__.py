@@ -6,175 +6,137 @@ Not done here: compiling. Nothing but `base`, numpy and msgpack is imported; llv
 kernels are linked.
 """
 
-from typing import TYPE_CHECKING
+import typing
 
-from ..base import DataType, DataTypeCode, submodules
-from . import bytecode, dims, native, sinfo, trust, vm
+from ..base import DataType as DataType
+from ..base import DataTypeCode as DataTypeCode
+from ..base import submodules as _submodules
+from . import bytecode as bytecode
+from . import dims as dims
+from . import frame as frame
 from . import library_vision as library_vision
-from .arguments import convert
-from .builtin import TABLE, Builtin, Storage, VMAssertionError, VMClosure
-from .constants import DimProgram
-from .device import Device, cpu, device, enabled
-from .executable import Executable, load, load_executable, load_module, requirements
-from .heap import MakeCode, MatchCode, ShapeHeap
-from .kernel import Failure, KernelInfo, KernelParam, KernelSection, NativeCode
-from .kv_cache import KVCache
-from .library import LIBRARY, library
-from .limits import Limits
-from .module import Module
-from .native import KernelFunction, LinkedKernels, set_call_path
-from .ndarray import (
-    NDArray,
-    ShapeTuple,
-    array,
-    as_ndarray,
-    empty,
-    from_dlpack,
-    from_numpy,
-    numpy_storage_dtype,
-    tensor,
-)
-from .program import FunctionInfo, Program, Provenance
-from .registry import (
-    PackedFunc,
-    get_global_func,
-    list_global_func_names,
-    register_func,
-    register_global_func,
-    remove_global_func,
-)
-from .sinfo import (
-    FuncInfo,
-    Info,
-    ObjectInfo,
-    PrimInfo,
-    ShapeInfo,
-    TensorInfo,
-    TupleInfo,
-    info_from_plain,
-    info_to_plain,
-)
-from .vm import VirtualMachine, VMInstrumentReturnKind, VMModule
+from . import locks as locks
+from . import native as native
+from . import ops as ops
+from . import pyabi as pyabi
+from . import sinfo as sinfo
+from . import trust as trust
+from . import vm as vm
+from .arguments import convert as convert
+from .builtin import TABLE as TABLE
+from .builtin import Builtin as Builtin
+from .builtin import Storage as Storage
+from .builtin import VMAssertionError as VMAssertionError
+from .builtin import VMClosure as VMClosure
+from .compiled_code import CompiledCode as CompiledCode
+from .compiled_code import CompiledInfo as CompiledInfo
+from .compiled_frame import FrameLayout as FrameLayout
+from .compiled_frame import layout_plain as layout_plain
+from .compiled_state import ORIGIN_STEP as ORIGIN_STEP
+from .constants import DimProgram as DimProgram
+from .cpu_budget import usable_cores as usable_cores
+from .device import Device as Device
+from .device import cpu as cpu
+from .device import device as device
+from .device import device_name as device_name
+from .device import enabled as enabled
+from .disk_cache import DiskCache as DiskCache
+from .executable import Executable as Executable
+from .executable import load as load
+from .executable import load_executable as load_executable
+from .executable import load_module as load_module
+from .executable import requirements as requirements
+from .fileformat import without_contents as without_contents
+from .heap import MakeCode as MakeCode
+from .heap import MatchCode as MatchCode
+from .heap import ShapeHeap as ShapeHeap
+from .host import data_caches as data_caches
+from .kernel import Failure as Failure
+from .kernel import KernelInfo as KernelInfo
+from .kernel import KernelParam as KernelParam
+from .kernel import KernelSection as KernelSection
+from .kernel import NativeCode as NativeCode
+from .kv_cache import KVCache as KVCache
+from .library import LIBRARY as LIBRARY
+from .library import library as library
+from .limits import Limits as Limits
+from .link import link_program as link_program
+from .module import Module as Module
+from .native import KernelFunction as KernelFunction
+from .native import LinkedKernels as LinkedKernels
+from .native import rest_while_forking as rest_while_forking
+from .native import set_call_path as set_call_path
+from .ndarray import NDArray as NDArray
+from .ndarray import ShapeTuple as ShapeTuple
+from .ndarray import array as array
+from .ndarray import as_ndarray as as_ndarray
+from .ndarray import empty as empty
+from .ndarray import from_dlpack as from_dlpack
+from .ndarray import from_numpy as from_numpy
+from .ndarray import numpy_storage_dtype as numpy_storage_dtype
+from .ndarray import tensor as tensor
+from .ndarray import wrap_unchecked as wrap_unchecked
+from .program import FunctionInfo as FunctionInfo
+from .program import Program as Program
+from .program import Provenance as Provenance
+from .registry import PackedFunc as PackedFunc
+from .registry import get_global_func as get_global_func
+from .registry import list_global_func_names as list_global_func_names
+from .registry import register_func as register_func
+from .registry import register_global_func as register_global_func
+from .registry import remove_global_func as remove_global_func
+from .resolve import ResolvedFunction as ResolvedFunction
+from .resolve import resolve_program as resolve_program
+from .sinfo import FuncInfo as FuncInfo
+from .sinfo import Info as Info
+from .sinfo import ObjectInfo as ObjectInfo
+from .sinfo import PrimInfo as PrimInfo
+from .sinfo import ShapeInfo as ShapeInfo
+from .sinfo import TensorInfo as TensorInfo
+from .sinfo import TupleInfo as TupleInfo
+from .sinfo import info_from_plain as info_from_plain
+from .sinfo import info_to_plain as info_to_plain
+from .threads_ir import GRAIN as GRAIN
+from .trampoline import release_elements as release_elements
+from .verify import DYNAMIC as DYNAMIC
+from .verify import builtin_args as builtin_args
+from .verify import static_values as static_values
+from .verify import verify_program as verify_program
+from .vm import VirtualMachine as VirtualMachine
+from .vm import VMInstrumentReturnKind as VMInstrumentReturnKind
+from .vm import VMModule as VMModule
 
-if TYPE_CHECKING:
-    from .exec_builder import ExecBuilder, Label
-    from .memory_plan import FunctionPlan, MemoryPlan, StoragePlan
-    from .params import (
-        load_param_dict,
-        load_param_dict_from_file,
-        save_param_dict,
-        save_param_dict_to_file,
-    )
-    from .profile import ProfileReport, ProfileRow
-    from .timing import BenchmarkResult, time_evaluator
+if typing.TYPE_CHECKING:
+    from .exec_builder import ExecBuilder as ExecBuilder
+    from .exec_builder import Label as Label
+    from .memory_plan import FunctionPlan as FunctionPlan
+    from .memory_plan import MemoryPlan as MemoryPlan
+    from .memory_plan import StoragePlan as StoragePlan
+    from .memory_plan import called_functions as called_functions
+    from .params import load_param_dict as load_param_dict
+    from .params import load_param_dict_from_file as load_param_dict_from_file
+    from .params import save_param_dict as save_param_dict
+    from .params import save_param_dict_to_file as save_param_dict_to_file
+    from .profile import ProfileReport as ProfileReport
+    from .profile import ProfileRow as ProfileRow
+    from .timing import BenchmarkResult as BenchmarkResult
+    from .timing import time_evaluator as time_evaluator
 
 # What running a program does not need, loaded when it is first asked for: the imports above again.
 _LATER = {
     "exec_builder": "ExecBuilder Label",
-    "memory_plan": "FunctionPlan MemoryPlan StoragePlan",
+    "memory_plan": "called_functions FunctionPlan MemoryPlan StoragePlan",
     "params": """
         load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file
     """,
     "profile": "ProfileReport ProfileRow",
     "timing": "BenchmarkResult time_evaluator",
 }
-__getattr__ = submodules(__name__, _LATER)
+__getattr__ = _submodules(
+    __name__, _LATER, "bytecode dims frame library_vision locks native ops pyabi sinfo trust vm"
+)
 
 String = str
 """TVM's name for a text."""
 Tensor = NDArray
 """TVM's newer name for an array."""
-
-__all__ = [
-    # arrays and devices
-    "DataType",
-    "DataTypeCode",
-    "Device",
-    "NDArray",
-    "ShapeTuple",
-    "String",
-    "Tensor",
-    "array",
-    "as_ndarray",
-    "convert",
-    "cpu",
-    "device",
-    "empty",
-    "enabled",
-    "from_dlpack",
-    "from_numpy",
-    "numpy_storage_dtype",
-    "tensor",
-    # registered functions
-    "PackedFunc",
-    "get_global_func",
-    "list_global_func_names",
-    "register_func",
-    "LIBRARY",
-    "library",
-    "register_global_func",
-    "remove_global_func",
-    # programs
-    "DimProgram",
-    "ExecBuilder",
-    "Executable",
-    "FuncInfo",
-    "FunctionInfo",
-    "Info",
-    "Label",
-    "ObjectInfo",
-    "PrimInfo",
-    "Program",
-    "Provenance",
-    "ShapeInfo",
-    "TensorInfo",
-    "TupleInfo",
-    "info_from_plain",
-    "info_to_plain",
-    "load",
-    "load_executable",
-    "load_module",
-    "load_param_dict",
-    "load_param_dict_from_file",
-    "save_param_dict",
-    "save_param_dict_to_file",
-    "requirements",
-    # running
-    "BenchmarkResult",
-    "FunctionPlan",
-    "Limits",
-    "MemoryPlan",
-    "ProfileReport",
-    "ProfileRow",
-    "StoragePlan",
-    "TABLE",
-    "Builtin",
-    "MakeCode",
-    "MatchCode",
-    "ShapeHeap",
-    "Storage",
-    "VMAssertionError",
-    "KVCache",
-    "VMClosure",
-    "VMInstrumentReturnKind",
-    "VMModule",
-    "VirtualMachine",
-    "time_evaluator",
-    # kernels
-    "Failure",
-    "KernelFunction",
-    "KernelInfo",
-    "KernelParam",
-    "KernelSection",
-    "LinkedKernels",
-    "Module",
-    "NativeCode",
-    "set_call_path",
-    # files of the room that are used as such
-    "bytecode",
-    "dims",
-    "native",
-    "sinfo",
-    "trust",
-    "vm",
-]

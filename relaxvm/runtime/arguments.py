@@ -23,8 +23,6 @@ from .nested import is_nest, map_leaves
 from .program import FunctionInfo
 from .sinfo import FuncInfo, Info, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
-__all__ = ["Converter", "bind_arguments", "convert", "converters_of"]
-
 Converter = Callable[[Any], Any]
 
 _INT64 = DataType("int64")

@@ -7,8 +7,6 @@ from typing import Any
 
 from ..base import VMTypeError
 
-__all__ = ["bind_by_name"]
-
 _MISSING = object()
 
 

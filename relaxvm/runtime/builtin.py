@@ -27,8 +27,6 @@ from .registry import register_func
 from .storage import ALIGNMENT_BYTES, aligned_empty
 from .tensor_info import broadcast_shape, tensor_property
 
-__all__ = ["TABLE", "Builtin", "Storage", "VMAssertionError", "VMClosure"]
-
 _CPU = cpu(0)
 # Cheaper than `.ctypes.data`, and `raw` is never empty.
 _address_of, _byte_at = ctypes.addressof, ctypes.c_char.from_buffer

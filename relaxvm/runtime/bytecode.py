@@ -14,24 +14,6 @@ import numpy as np
 
 from ..base import VerifyError
 
-__all__ = [
-    "INSTRUCTIONS",
-    "VM",
-    "VOID",
-    "Arg",
-    "ArgKind",
-    "Call",
-    "Goto",
-    "If",
-    "Instruction",
-    "Opcode",
-    "Ret",
-    "decode",
-    "encode",
-    "from_bytes",
-    "to_bytes",
-]
-
 PAYLOAD_BITS = 56
 PAYLOAD_MIN, PAYLOAD_MAX = -(1 << (PAYLOAD_BITS - 1)), (1 << (PAYLOAD_BITS - 1)) - 1
 VOID = 1 << 54

@@ -16,8 +16,6 @@ from .dims import Dim, evaluate, format_dim, is_symbol, symbols_of
 from .ndarray import NDArray, ShapeTuple
 from .sinfo import INFO_TYPES, FuncInfo, Info, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
-__all__ = ["as_condition", "got", "shape_text", "short_number"]
-
 _Check = Callable[[Any], Any]
 
 

@@ -45,8 +45,6 @@ from .pyabi import (
 from .storage import ALIGNMENT_BYTES
 from .trampoline import fast_path_problem
 
-__all__ = ["CompiledFunction", "CompiledProgram", "link_compiled"]
-
 _MAX_FRAMES = 8
 """Frames kept per function; concurrent calls beyond have frames of their own, used once."""
 _INT64_MAX = (1 << 63) - 1

@@ -21,8 +21,6 @@ from typing import Any
 
 from ..base import LoadError, VerifyError
 
-__all__ = ["MODES", "CompiledCode", "CompiledInfo"]
-
 MODES = ("native", "python", "interpreter")
 _MAX_WORDS = 1 << 20
 _MAX_SITES = 1 << 20

@@ -16,8 +16,6 @@ from .builtin import Storage
 from .frame import Arena, Frames, Plan
 from .pyabi import address_of_data, reference_count
 
-__all__ = ["FrameLayout", "NativeFrame", "layout_plain"]
-
 NEXT, EXTRA, HEADER = 0, 1, 2
 
 

@@ -31,8 +31,6 @@ from .origins import origin_of
 from .pyabi import array_over, peek
 from .verify import builtin_args, static_values
 
-__all__ = ["rebuild"]
-
 ORIGIN_STEP = 128
 """Origins are numbered so that an instruction has room for all axes."""
 _UINT8 = np.dtype("uint8")

@@ -22,8 +22,6 @@ from .limits import MAX_NDIM
 from .ndarray import NDArray, ShapeTuple, as_ndarray, numpy_storage_dtype, wrap_unchecked
 from .sinfo import INFO_TYPES, dtype_from_plain, info_from_plain, info_to_plain
 
-__all__ = ["ALIGNMENT", "DimProgram", "as_constant", "constant_key", "constant_kind", "describe"]
-
 ALIGNMENT = 64
 """Bytes to which tensor data is aligned within the file."""
 _INT64 = range(-(1 << 63), 1 << 63)

@@ -7,8 +7,6 @@ import pathlib
 import re
 import sys
 
-__all__ = ["usable_cores"]
-
 _SYSTEM = pathlib.Path("/")
 
 

@@ -8,8 +8,6 @@ from ..base import VMTypeError, VMValueError
 from . import host
 from .cpu_budget import usable_cores
 
-__all__ = ["Device", "cpu", "device", "device_name", "enabled"]
-
 # DLPack's numbers; the kinds that have no runtime here are known so that the error can name them.
 _DLPACK_KINDS = {
     "cpu": 1,

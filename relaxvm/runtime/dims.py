@@ -13,18 +13,6 @@ from typing import Any
 
 from ..base import VerifyError, VMTypeError, VMValueError
 
-__all__ = [
-    "Dim",
-    "Scalar",
-    "check",
-    "dim_from_plain",
-    "dim_to_plain",
-    "evaluate",
-    "format_dim",
-    "is_symbol",
-    "symbols_of",
-]
-
 Scalar = int | float | bool
 Dim = int | tuple[int | float | str, ...]
 

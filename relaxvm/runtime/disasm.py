@@ -12,8 +12,6 @@ from .ndarray import NDArray
 from .program import FunctionInfo, Program
 from .verify import builtin_args, killed_register
 
-__all__ = ["as_python", "as_text", "instruction_text", "stats"]
-
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 _MNEMONICS = {spec.make: spec.opcode.name.lower() for spec in INSTRUCTIONS}
 _PREFIX = "vm.builtin."

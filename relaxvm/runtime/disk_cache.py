@@ -21,8 +21,6 @@ import time
 from ..base import config
 from . import trust
 
-__all__ = ["DiskCache"]
-
 _PRUNE_EVERY = 64
 _SUFFIX = ".entry"
 _NAME_LENGTH = 40

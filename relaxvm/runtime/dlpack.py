@@ -12,8 +12,6 @@ import numpy as np
 
 from ..base import FLOAT8_TYPES, DataType, DataTypeCode, VMTypeError, VMValueError, to_numpy_dtype
 
-__all__ = ["is_capsule", "mark_capsule", "view_of_dlpack"]
-
 _HOST_DEVICES = (1, 3, 11)
 """DLPack's numbers for memory that the CPU can read: cpu, pinned CUDA host, pinned ROCm host."""
 

@@ -40,8 +40,6 @@ from .kernel import KernelSection
 from .program import FunctionInfo, Provenance
 from .sinfo import Info, ObjectInfo
 
-__all__ = ["ExecBuilder", "Label"]
-
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
 

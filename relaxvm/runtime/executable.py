@@ -26,8 +26,6 @@ else:
     memory_plan = Deferred("relaxvm.runtime.memory_plan")
     shared_library = Deferred("relaxvm.runtime.shared_library")
 
-__all__ = ["Executable", "load", "load_executable", "load_module", "requirements"]
-
 
 class Executable(Program):
     """A program for the VM; the fields are those of `Program`."""

@@ -11,8 +11,6 @@ from .disasm import instruction_text
 from .link import LinkedFunction
 from .ops import OpKind
 
-__all__ = ["ExplainedInstruction", "Explanation", "explain_compiled", "explain_interpreted"]
-
 _CARRIED_OUT = {
     OpKind.BUILTIN: "a builtin, called by the interpreter",
     OpKind.KERNEL: "a kernel, called by the interpreter",

@@ -39,15 +39,6 @@ from .reader import Decoder, fields_of, list_of
 from .sinfo import info_from_plain, info_to_plain
 from .verify import verify_program
 
-__all__ = [
-    "FORMAT_VERSION",
-    "MAGIC",
-    "pieces",
-    "read",
-    "to_bytes",
-    "without_contents",
-]
-
 FORMAT_VERSION = 3
 MAGIC = "relaxvm.executable"
 _KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")

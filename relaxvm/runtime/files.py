@@ -16,8 +16,6 @@ from typing import Any
 
 from ..base import LoadError, VMTypeError, VMValueError
 
-__all__ = ["Document", "open_document", "trailer", "write_atomically"]
-
 # ELF, Mach-O of either byte order, Windows.
 _LIBRARY_HEADS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"MZ")
 _MARK = b"relaxvm document"

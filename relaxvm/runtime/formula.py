@@ -10,8 +10,6 @@ from collections.abc import Iterable, Mapping
 from ..base import VMError
 from .dims import Dim, Scalar, evaluate, format_dim, symbols_of
 
-__all__ = ["Formula", "Peak"]
-
 Atom = tuple[int | float | str, ...]
 Monomial = tuple[Atom, ...]
 _MAX_TERMS = 64

@@ -26,8 +26,6 @@ from .builtin import Storage, alloc_storage_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
 
-__all__ = ["Arena", "Frames", "Plan", "escapes", "plan_frame", "take_from_arena"]
-
 _SMALL_BYTES = 1 << 16
 _SMALL_TOTAL_BYTES = 1 << 24
 _MAX_CONDITIONAL_BYTES = 1 << 20

@@ -18,8 +18,6 @@ from .dims import evaluate
 from .ndarray import NDArray, ShapeTuple
 from .origins import origin_of, value_and_source
 
-__all__ = ["MakeCode", "MatchCode", "ShapeHeap"]
-
 _MAX_SLOTS = 1 << 16
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 

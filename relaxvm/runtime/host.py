@@ -7,8 +7,6 @@ import pathlib
 import platform
 import re
 
-__all__ = ["clock_khz", "cpu_name", "data_caches", "memory_bytes"]
-
 _SYSTEM = pathlib.Path("/")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _CACHE_NAMES = {1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE", 3: "SC_LEVEL3_CACHE_SIZE"}

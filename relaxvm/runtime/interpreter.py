@@ -25,17 +25,6 @@ from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
 from .nested import is_nest, map_leaves
 from .ops import OpKind, Step, StepKind
 
-__all__ = [
-    "VMInstrumentReturnKind",
-    "adopt",
-    "closure_call",
-    "contiguous",
-    "name_frames",
-    "run",
-    "run_carefully",
-    "too_deep",
-]
-
 _KERNEL3, _KERNEL2, _KERNEL1, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = range(9)
 _EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE, _TAIL_FUNCTION, _TAIL_INVOKE = range(9, 18)
 assert [kind.value for kind in StepKind] == list(range(18))

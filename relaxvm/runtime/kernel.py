@@ -15,8 +15,6 @@ from ..base import DataType, LoadError, VerifyError
 from .compiled_code import CompiledCode
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim, is_symbol
 
-__all__ = ["Failure", "KernelInfo", "KernelParam", "KernelSection", "NativeCode"]
-
 MAX_PARAMS = 1024
 MAX_NDIM = 64
 MAX_FAILURES = 1 << 20

@@ -14,14 +14,6 @@ from .kernel import Failure, KernelInfo, KernelParam
 from .ndarray import NDArray
 from .registry import nearest_names
 
-__all__ = [
-    "missing_kernel",
-    "raise_for_failure",
-    "raise_wrong_kind",
-    "wanted_text",
-    "where_text",
-]
-
 _BFLOAT16 = DataType("bfloat16")
 
 

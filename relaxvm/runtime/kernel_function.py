@@ -23,8 +23,6 @@ from .trampoline import (
     make_generic_call,
 )
 
-__all__ = ["KernelFunction", "call_path", "set_call_path"]
-
 _call_path = "auto"
 
 

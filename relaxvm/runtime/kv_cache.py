@@ -23,20 +23,6 @@ from .locks import lock
 from .ndarray import NDArray, wrap_unchecked
 from .storage import aligned_copy, aligned_empty
 
-__all__ = [
-    "KVCache",
-    "append",
-    "array_clear",
-    "array_popn",
-    "clear",
-    "create",
-    "override_window",
-    "override_window_with_sinks",
-    "popn",
-    "update",
-    "view",
-]
-
 _MAX_ROWS = 1 << 40
 
 

@@ -16,8 +16,6 @@ from ..base import VMTypeError, VMValueError, float32_to_bfloat16
 from .ndarray import NDArray, array
 from .registry import register_func
 
-__all__ = ["LIBRARY", "library"]
-
 LIBRARY: dict[str, Callable[..., Any]] = {}
 """The functions by name; a program that needs one finds it here, whatever it is granted."""
 

@@ -13,9 +13,6 @@ from ..base import VMTypeError, VMValueError
 from .library import fill, integer_of, library, result_of, values_of
 from .ndarray import NDArray
 
-__all__ = ["non_max_suppression_values", "roi_align_values"]
-
-
 # -- non-maximum suppression ----------------------------------------------------------------------
 
 

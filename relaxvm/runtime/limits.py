@@ -16,17 +16,6 @@ import numpy as np
 from ..base import LimitError, VMTypeError, VMValueError
 from .storage import aligned_empty
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_FILE_BYTES",
-    "MAX_ITEMS",
-    "MAX_NDIM",
-    "MAX_NESTING",
-    "Account",
-    "Limits",
-    "counted_empty",
-]
-
 MAX_FILE_BYTES = 1 << 38
 """Bytes of one executable file."""
 MAX_ITEMS = 1 << 22

@@ -24,8 +24,6 @@ from .registry import get_global_func, nearest_names
 from .resolve import THE_MACHINE, ResolvedFunction, resolve_program
 from .verify import arguments_problem
 
-__all__ = ["BuiltinValue", "LinkedFunction", "link_program"]
-
 # Ops whose callees have names, which differ from machine to machine.
 _NAMED = (OpKind.KERNEL, OpKind.EXTERN, OpKind.FUNCTION)
 

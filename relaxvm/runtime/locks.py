@@ -12,8 +12,6 @@ import threading
 import weakref
 from contextlib import AbstractContextManager
 
-__all__ = ["hold_while_forking", "lock"]
-
 _alive: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Roof", "machine_roof"]
-
 _SIZES_BYTES = (1 << 15, 1 << 18, 1 << 22, 1 << 26)
 _MATRIX = 384
 _ROUND_SECONDS = 0.004

@@ -26,8 +26,6 @@ from .memory_trace import Trace, trace_function
 from .program import FunctionInfo, Program
 from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 
-__all__ = ["FunctionPlan", "MemoryGuard", "MemoryPlan", "StoragePlan", "plan_memory"]
-
 
 @dataclass(frozen=True)
 class StoragePlan:

@@ -21,8 +21,6 @@ from .program import FunctionInfo, Program
 from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 from .verify import builtin_args
 
-__all__ = ["Site", "Trace", "trace_function"]
-
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 _MAX_WORK = 2_000_000
 _MAX_SITES = 64

@@ -30,7 +30,6 @@ else:
 # TVM keeps the result of its timer here.
 __getattr__ = submodules(__name__, {"relaxvm.runtime.timing": "BenchmarkResult"})
 
-__all__ = ["KERNELS_MAGIC", "Module"]
 
 KERNELS_MAGIC = "relaxvm.kernels"
 # Version 2 may have the code in several objects; what does not is written as version 1.

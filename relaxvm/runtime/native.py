@@ -22,22 +22,12 @@ import numpy as np
 from ..base import InternalError, LinkError, LoadError
 from .compiled_code import CompiledCode
 from .kernel import KernelInfo, KernelSection, NativeCode
-from .kernel_function import KernelFunction, call_path, set_call_path
+from .kernel_function import KernelFunction as KernelFunction
+from .kernel_function import call_path as call_path
+from .kernel_function import set_call_path as set_call_path
 from .locks import hold_while_forking
 from .program import Program
 from .threads import parallel_for_address, uses_pool
-
-__all__ = [
-    "Host",
-    "KernelFunction",
-    "LinkedKernels",
-    "call_path",
-    "fits",
-    "host",
-    "link",
-    "rest_while_forking",
-    "set_call_path",
-]
 
 _COMPILER = "relaxvm.target"
 _ARCHITECTURES = {

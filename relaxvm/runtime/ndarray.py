@@ -21,15 +21,14 @@ from ..base import (
     floats_to_bits,
     to_numpy_dtype,
 )
-from .device import Device, cpu, device
+from .device import Device, cpu
+from .device import device as device
 from .device import device as device_of
 from .dlpack import is_capsule, mark_capsule, view_of_dlpack
+from .storage import ALIGNMENT_BYTES as ALIGNMENT_BYTES
 from .storage import (
-    ALIGNMENT_BYTES,
     PLAIN_DTYPES,
-    ShapeTuple,
     aligned_copy,
-    aligned_empty,
     array_dtype,
     checked_shape,
     checked_storage,
@@ -37,26 +36,11 @@ from .storage import (
     element_type,
     extension_dtype,
     has_buffer,
-    numpy_storage_dtype,
     view_of_buffer,
 )
-
-__all__ = [
-    "ALIGNMENT_BYTES",
-    "NDArray",
-    "ShapeTuple",
-    "aligned_empty",
-    "array",
-    "as_ndarray",
-    "device",
-    "empty",
-    "from_dlpack",
-    "from_numpy",
-    "memory_of",
-    "numpy_storage_dtype",
-    "tensor",
-    "wrap_unchecked",
-]
+from .storage import ShapeTuple as ShapeTuple
+from .storage import aligned_empty as aligned_empty
+from .storage import numpy_storage_dtype as numpy_storage_dtype
 
 _CPU = cpu(0)
 _BOOL = DataType("bool")

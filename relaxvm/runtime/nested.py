@@ -13,8 +13,6 @@ from typing import Any
 from ..base import VMTypeError
 from .storage import ShapeTuple
 
-__all__ = ["is_nest", "map_leaves"]
-
 
 def is_nest(value: object) -> bool:
     """Whether `value` has parts: a tuple or list that is no shape."""

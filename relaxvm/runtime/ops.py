@@ -7,8 +7,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-__all__ = ["Op", "OpKind", "Step", "StepKind"]
-
 
 class OpKind(IntEnum):
     """What an instruction does, once its callee is known."""

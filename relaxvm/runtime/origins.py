@@ -12,8 +12,6 @@ from typing import Any
 from .constants import DimProgram
 from .dims import symbols_of
 
-__all__ = ["dimension_text", "origin_of", "value_and_source"]
-
 _STARTS = (": Tensor((", ": Shape((")
 _PRIM = re.compile(r": Prim\(\w+, value=(.*)\)$")
 _MAX_SHOWN = 8

@@ -23,8 +23,6 @@ from .program import FunctionInfo
 from .sinfo import Info, ObjectInfo, TensorInfo, TupleInfo
 from .storage import memory_overlaps
 
-__all__ = ["Destination"]
-
 _MAX_PLACES = 1 << 16
 
 

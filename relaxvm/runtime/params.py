@@ -21,13 +21,6 @@ from .files import open_document, write_atomically
 from .ndarray import NDArray, as_ndarray, wrap_unchecked
 from .storage import aligned_copy, array_dtype, numpy_storage_dtype
 
-__all__ = [
-    "load_param_dict",
-    "load_param_dict_from_file",
-    "save_param_dict",
-    "save_param_dict_to_file",
-]
-
 _LIST, _ARRAY = 0xF7E58D4F05049CB7, 0xDD5E40F096B4A13F
 
 

@@ -31,8 +31,6 @@ from .ndarray import NDArray
 from .ops import OpKind
 from .program import Program
 
-__all__ = ["ProfileReport", "ProfileRow", "Recorder"]
-
 MAX_EVENTS = 1_000_000
 """Calls that are kept one by one for the trace; the sums count all."""
 _KINDS = {

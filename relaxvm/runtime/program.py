@@ -17,8 +17,6 @@ from .kernel import KernelSection
 from .library import LIBRARY
 from .sinfo import Info, ObjectInfo
 
-__all__ = ["FunctionInfo", "Program", "Provenance"]
-
 _P = TypeVar("_P", bound="Program")
 
 

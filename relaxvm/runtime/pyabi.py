@@ -17,18 +17,6 @@ import numpy as np
 from .device import cpu
 from .ndarray import wrap_unchecked
 
-__all__ = [
-    "address_of_data",
-    "array_over",
-    "compiled_problem",
-    "function_address",
-    "method_definition",
-    "new_builtin",
-    "numpy_address",
-    "peek",
-    "reference_count",
-]
-
 # Offsets on 64-bit machines, in bytes.
 OB_REFCNT = 0
 OB_TYPE = 8

@@ -13,8 +13,6 @@ from typing import Any
 from ..base import LoadError
 from .limits import MAX_ITEMS, MAX_NESTING
 
-__all__ = ["Decoder", "fields_of", "list_of"]
-
 _FIXED = {
     0xCA: struct.Struct(">f"),
     0xCB: struct.Struct(">d"),

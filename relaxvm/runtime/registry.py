@@ -12,16 +12,6 @@ from typing import Any, TypeVar, overload
 from ..base import VMTypeError, VMValueError
 from .locks import lock
 
-__all__ = [
-    "PackedFunc",
-    "get_global_func",
-    "list_global_func_names",
-    "nearest_names",
-    "register_func",
-    "register_global_func",
-    "remove_global_func",
-]
-
 PackedFunc = Callable  # type: ignore[type-arg]
 """TVM's name for a function that can be registered: any callable."""
 

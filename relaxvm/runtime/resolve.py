@@ -18,8 +18,6 @@ from .program import FunctionInfo, Program
 from .tail_calls import call_circles, mark_tail_calls
 from .verify import DYNAMIC, builtin_args, killed_register, leaders_of, static_values
 
-__all__ = ["THE_MACHINE", "ResolvedFunction", "resolve_program"]
-
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
 

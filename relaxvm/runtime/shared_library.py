@@ -21,8 +21,6 @@ from .constants import ALIGNMENT
 from .files import trailer, write_atomically
 from .kernel import KernelSection
 
-__all__ = ["ENDINGS", "export"]
-
 ENDINGS = (".so", ".dylib", ".dll")
 _LINKERS = ("cc", "gcc", "clang")
 _OPTIONS = {"cc", "options", "workspace_dir", "addons"}

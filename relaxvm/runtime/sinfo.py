@@ -13,18 +13,6 @@ from ..base import DataType, LoadError, VerifyError
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
 from .limits import MAX_NDIM, MAX_NESTING
 
-__all__ = [
-    "FuncInfo",
-    "Info",
-    "ObjectInfo",
-    "PrimInfo",
-    "ShapeInfo",
-    "TensorInfo",
-    "TupleInfo",
-    "info_from_plain",
-    "info_to_plain",
-]
-
 
 @dataclass(frozen=True)
 class TensorInfo:

@@ -15,24 +15,6 @@ import numpy as np
 
 from ..base import DataType, VMTypeError, VMValueError, to_numpy_dtype
 
-__all__ = [
-    "ALIGNMENT_BYTES",
-    "PLAIN_DTYPES",
-    "ShapeTuple",
-    "aligned_copy",
-    "aligned_empty",
-    "array_dtype",
-    "checked_shape",
-    "checked_storage",
-    "describe_dtype",
-    "element_type",
-    "extension_dtype",
-    "has_buffer",
-    "memory_overlaps",
-    "numpy_storage_dtype",
-    "view_of_buffer",
-]
-
 ALIGNMENT_BYTES = 64
 # Four times as fast as `.ctypes.data`; works on any writeable buffer of at least one byte.
 _address_of: Any = ctypes.addressof

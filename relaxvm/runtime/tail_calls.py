@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..base.components import components
+from ..base import components
 from .bytecode import ArgKind, Call
 from .ops import Op, OpKind
 from .program import Program
-
-__all__ = ["call_circles", "mark_tail_calls"]
 
 _MAX_FOLLOWED = 64
 _MOVE, _INVOKE = "vm.builtin.move", "vm.builtin.invoke_closure"

@@ -9,8 +9,6 @@ from .check import got, shape_text
 from .constants import integer
 from .ndarray import NDArray, ShapeTuple
 
-__all__ = ["broadcast_shape", "tensor_property"]
-
 
 def broadcast_shape(*shapes: object) -> ShapeTuple:
     """numpy's broadcast of several shapes. Raises VMValueError, before any kernel runs, if there is

@@ -21,16 +21,6 @@ from .cpu_budget import usable_cores
 from .locks import lock
 from .trampoline import object_code
 
-__all__ = [
-    "MAX_THREADS",
-    "check_num_threads",
-    "parallel_for_address",
-    "pool_size",
-    "set_num_threads",
-    "uses_pool",
-    "worker_count",
-]
-
 MAX_THREADS = 256
 
 _SYMBOL = layout.SYMBOLS[0]

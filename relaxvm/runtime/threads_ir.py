@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["GRAIN", "PLACING_SYMBOLS", "SYMBOLS", "WAKING", "parking_of", "pool_ir"]
-
 GRAIN = 1 << 14
 """Operations that are worth one thread more that is awake: about 5 µs of them."""
 

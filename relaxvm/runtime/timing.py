@@ -11,8 +11,6 @@ from typing import Any
 from ..base import VMTypeError, VMValueError
 from .registry import get_global_func
 
-__all__ = ["BenchmarkResult", "check_options", "measure", "time_evaluator"]
-
 _MAX_RUNS = 10**9
 
 

@@ -32,17 +32,8 @@ from .kernel import KernelInfo, KernelParam
 from .locks import lock
 from .ndarray import NDArray
 from .pyabi import peek
-from .trampoline_ir import CODE_COUNT, CODE_WANTS_NDARRAY
-
-__all__ = [
-    "CODE_COUNT",
-    "CODE_WANTS_NDARRAY",
-    "Arg",
-    "fast_path_problem",
-    "make_fast_call",
-    "make_generic_call",
-    "object_code",
-]
+from .trampoline_ir import CODE_COUNT as CODE_COUNT
+from .trampoline_ir import CODE_WANTS_NDARRAY as CODE_WANTS_NDARRAY
 
 RELEASE_GIL_ELEMENTS = 1 << 15
 """Calls with so many tensor elements run without the GIL; for fewer, switching costs too much.

@@ -22,8 +22,6 @@ from .pyabi import (
     TP_FLAGS,
 )
 
-__all__ = ["CODE_COUNT", "CODE_WANTS_NDARRAY", "RECORD", "entry_ir"]
-
 CODE_COUNT = -1_000_000
 """The number of arguments is wrong."""
 CODE_WANTS_NDARRAY = -1_000_001

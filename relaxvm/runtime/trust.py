@@ -18,8 +18,6 @@ import stat
 from ..base import config
 from .locks import lock
 
-__all__ = ["sign", "vouches"]
-
 SIGNATURE_SIZE = 32
 _KEY_SIZE = 32
 _KEY_NAME = "trust.key"

@@ -21,8 +21,6 @@ from .limits import MAX_VERIFY_WORK
 from .program import FunctionInfo, Program
 from .sinfo import INFO_TYPES
 
-__all__ = ["DYNAMIC", "arguments_problem", "builtin_args", "static_values", "verify_program"]
-
 _MAX_NAME = 1 << 12
 _KINDS = ("vm", "kernel", "packed")
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind

@@ -20,7 +20,8 @@ from .arguments import Converter, as_value, bind_arguments, converters_of
 from .builtin import VMClosure
 from .compiled import CompiledFunction, link_compiled
 from .device import Device
-from .interpreter import VMInstrumentReturnKind, run, run_carefully
+from .interpreter import VMInstrumentReturnKind as VMInstrumentReturnKind
+from .interpreter import run, run_carefully
 from .kernel import KernelSection
 from .kernel_function import call_path
 from .limits import MAX_DEPTH, Account, Limits
@@ -32,7 +33,7 @@ from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
 from .threads import check_num_threads
 from .trampoline import fast_path_problem
-from .vm_module import VMModule
+from .vm_module import VMModule as VMModule
 from .vm_options import reuses_memory, the_device, the_program
 
 if TYPE_CHECKING:
@@ -46,8 +47,6 @@ else:
     memory_plan = Deferred("relaxvm.runtime.memory_plan")
     profile = Deferred("relaxvm.runtime.profile")
     timing = Deferred("relaxvm.runtime.timing")
-
-__all__ = ["VMInstrumentReturnKind", "VMModule", "VirtualMachine"]
 
 
 class VirtualMachine:

@@ -11,8 +11,6 @@ from .device import Device
 if TYPE_CHECKING:
     from .timing import BenchmarkResult
 
-__all__ = ["VMModule"]
-
 
 class VMModule:
     """A VM seen as TVM's module: ``mod["main"]``, ``mod.get_function``, ``mod.time_evaluator``."""

@@ -12,8 +12,6 @@ from .program import Program
 from .verify import verify_program
 from .vm_module import VMModule
 
-__all__ = ["reuses_memory", "the_device", "the_program"]
-
 
 def the_device(device: Any) -> Device:
     devices = device if isinstance(device, (list, tuple)) else [cpu() if device is None else device]

@@ -5,36 +5,27 @@ script text, or IR to print. Leaves: IR with spans, or text that reads back as t
 are ParseErrors that show the line. Not done here: what the IR means (`tir`, `relax`).
 """
 
-from __future__ import annotations
-
+import collections.abc
 import sys
-from collections.abc import Mapping
-from types import SimpleNamespace
-from typing import Any
+import types
+import typing
 
-from ..base import submodules
-from . import ir, relax, tir
-from .ir import ir_module
-from .printer import print_script, read_metadata, show_script
-from .reader import parse_object, parse_text
+from ..base import submodules as _submodules
+from . import ir as ir
+from . import relax as relax
+from . import tir as tir
+from .ir import ir_module as ir_module
+from .printer import print_script as print_script
+from .printer import read_metadata as read_metadata
+from .printer import show_script as show_script
+from .reader import parse_object as _parse_object
+from .reader import parse_text as _parse_text
 
-__all__ = [
-    "from_source",
-    "ir",
-    "ir_module",
-    "parse",
-    "print_script",
-    "read_metadata",
-    "relax",
-    "show_script",
-    "tir",
-]
-
-_SCRIPT = SimpleNamespace(ir=ir, tir=tir, relax=relax, ir_module=ir_module)
-_SCRIPT.parser = SimpleNamespace(ir=ir, tir=tir, relax=relax, ir_module=ir_module)
-_PACKAGE = SimpleNamespace(script=_SCRIPT, cpu=relax.cpu, device=relax.device)
+_SCRIPT = types.SimpleNamespace(ir=ir, tir=tir, relax=relax, ir_module=ir_module)
+_SCRIPT.parser = types.SimpleNamespace(ir=ir, tir=tir, relax=relax, ir_module=ir_module)
+_PACKAGE = types.SimpleNamespace(script=_SCRIPT, cpu=relax.cpu, device=relax.device)
 # What every text sees, and what its import statements can name.
-_NAMES: Mapping[str, Any] = {
+_NAMES: collections.abc.Mapping[str, typing.Any] = {
     "I": ir,
     "T": tir,
     "R": relax,
@@ -47,13 +38,13 @@ _NAMES: Mapping[str, Any] = {
 
 
 def from_source(
-    program: Any,
-    extra_vars: Mapping[str, Any] | None = None,
+    program: typing.Any,
+    extra_vars: collections.abc.Mapping[str, typing.Any] | None = None,
     check_well_formed: bool = True,
     *,
-    metadata: Mapping[str, Any] | None = None,
+    metadata: collections.abc.Mapping[str, typing.Any] | None = None,
     filename: str | None = None,
-) -> Any:
+) -> typing.Any:
     """The module or function that `program` defines.
 
     program            script text with one class or function in it, or a Python class or function
@@ -67,10 +58,10 @@ def from_source(
     """
     extra = dict(extra_vars or {})
     if not isinstance(program, str):
-        return parse_object(program, extra, sys._getframe(1), check_well_formed)
+        return _parse_object(program, extra, sys._getframe(1), check_well_formed)
     extra.setdefault("metadata", read_metadata(program) if metadata is None else metadata)
-    return parse_text(program, _NAMES, extra, filename, check_well_formed)
+    return _parse_text(program, _NAMES, extra, filename, check_well_formed)
 
 
 parse = from_source
-__getattr__ = submodules(__name__)
+__getattr__ = _submodules(__name__, files="ir relax tir")

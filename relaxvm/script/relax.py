@@ -265,6 +265,7 @@ def const(value: Any, dtype: Any = None) -> Constant:
 
 
 _FAMILY = f"{op.__name__}."
+_OPERATORS = frozenset(op.__all__)
 # Calls of other operators, which have no record of their own.
 _WRITTEN_WITH_OTHERS = ("call_packed", "linear", "masked_fill")
 
@@ -273,8 +274,8 @@ def _offers(name: Any) -> bool:
     """Whether `name` is an operator or a family of operators."""
     found = vars(op).get(name)
     if isinstance(found, ModuleType):
-        return found.__name__.startswith(_FAMILY) and name in op.__all__
-    return name in op.__all__ and (hasattr(found, "op") or name in _WRITTEN_WITH_OTHERS)
+        return found.__name__.startswith(_FAMILY) and name in _OPERATORS
+    return name in _OPERATORS and (hasattr(found, "op") or name in _WRITTEN_WITH_OTHERS)
 
 
 _absent = submodules(__name__)
@@ -287,4 +288,4 @@ def __getattr__(name: Any) -> Any:
 
 
 def __dir__() -> list[Any]:
-    return [*__all__, *(name for name in op.__all__ if _offers(name))]
+    return [*__all__, *(name for name in sorted(_OPERATORS) if _offers(name))]

@@ -5,22 +5,15 @@ its description) and `runtime.Module`. Not done here: choosing loops (`tir/sched
 (`runtime`).
 """
 
-from ..base import submodules
-from .build import build, default_schedule
-from .cpu import cpu_model
-from .llvm import compile_kernels, compile_prim_funcs, compile_program, rebuild_kernels
-from .target import Target, TargetKind
+from ..base import submodules as _submodules
+from .build import build as build
+from .build import default_schedule as default_schedule
+from .cpu import cpu_model as cpu_model
+from .llvm import compile_kernels as compile_kernels
+from .llvm import compile_prim_funcs as compile_prim_funcs
+from .llvm import compile_program as compile_program
+from .llvm import rebuild_kernels as rebuild_kernels
+from .target import Target as Target
+from .target import TargetKind as TargetKind
 
-__getattr__ = submodules(__name__)
-
-__all__ = [
-    "Target",
-    "TargetKind",
-    "build",
-    "compile_kernels",
-    "compile_prim_funcs",
-    "compile_program",
-    "cpu_model",
-    "default_schedule",
-    "rebuild_kernels",
-]
+__getattr__ = _submodules(__name__)

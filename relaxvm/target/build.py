@@ -7,14 +7,11 @@ from typing import Any
 from ..base import CodegenError, ScheduleError
 from ..ir import IRModule
 from ..runtime import Module
-from ..tir import PrimFunc
+from ..tir import FORMULA, PrimFunc
 from ..tir.schedule.rules import SCHEDULED, DefaultSchedule, WidenIndices
-from ..tir.stmt import FORMULA
 from .cpu import cpu_model
 from .llvm import compile_kernels
 from .target import Target
-
-__all__ = ["build", "default_schedule"]
 
 
 def build(

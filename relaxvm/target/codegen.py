@@ -6,8 +6,6 @@ from llvmlite import binding as llvm
 
 from .llvm.intrinsics import LLVM_INTRINSIC_IDS
 
-__all__ = ["llvm_get_intrinsic_name", "llvm_lookup_intrinsic_id", "llvm_version_major"]
-
 
 def llvm_lookup_intrinsic_id(name: str) -> int:
     """A number that `call_llvm_intrin` takes for the intrinsic `name` ("llvm.fma"); 0 if there is

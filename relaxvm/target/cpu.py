@@ -11,12 +11,9 @@ import functools
 from typing import Any
 
 from ..base import CpuModel
-from ..runtime.cpu_budget import usable_cores
-from ..runtime.host import data_caches
+from ..runtime import data_caches, usable_cores
 from .llvm import dot_units, host_machine, machine_of, vector_units
 from .target import Target
-
-__all__ = ["cpu_model"]
 
 _DEFAULT = CpuModel()
 _ARM = ("aarch64", "arm64")

@@ -20,8 +20,6 @@ from typing import Any
 from ..base import PassError
 from ..ir import Map, Node, node
 
-__all__ = ["Target", "TargetKind"]
-
 # Option: how its text is read. A list is written with commas.
 _OPTIONS: dict[str, type] = {
     "mtriple": str,

@@ -8,6 +8,7 @@ from typing import Any
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
 from ..ir import (
+    INT32,
     LE,
     IntImm,
     Map,
@@ -21,11 +22,8 @@ from ..ir import (
     const,
     substitute,
 )
-from ..ir.expr import INT32
 from ..ir.walk import transform
-from ..tir.analysis import get_block_access_region
-from ..tir.copies import fresh_copy
-from ..tir.stmt import (
+from ..tir import (
     FORMULA,
     Block,
     BlockRealize,
@@ -41,8 +39,10 @@ from ..tir.stmt import (
     SeqStmt,
     Stmt,
     decl_buffer,
+    fresh_copy,
     seq,
 )
+from ..tir.analysis import get_block_access_region
 from ..tir.transform import with_index_dtype
 from .reducer import Reduce
 from .scan import check_row, read_by, row_operations
@@ -56,8 +56,6 @@ from .tensor import (
     Tensor,
     broadcast_compute,
 )
-
-__all__ = ["create_prim_func"]
 
 
 def create_prim_func(

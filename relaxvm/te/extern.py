@@ -7,12 +7,10 @@ from typing import Any
 
 from ..base import TIRError
 from ..ir import Map, PrimExpr, Var
+from ..tir import Block, Buffer, Evaluate, PrimFunc, Stmt, decl_buffer
 from ..tir.analysis import get_block_access_region
-from ..tir.stmt import Block, Buffer, Evaluate, PrimFunc, Stmt, decl_buffer
 from .operation import as_shape, current_tag
 from .tensor import ExternOp, Tensor, same_size
-
-__all__ = ["extern", "extern_primfunc"]
 
 
 def extern(

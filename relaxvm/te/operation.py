@@ -12,20 +12,9 @@ from ..base import TIRError
 from ..base import dtype as as_dtype
 from ..ir import IntImm, Map, PrimExpr, Range, SizeVar, Var, as_expr, cast
 from ..ir import const as _const
-from ..tir.stmt import IterVar
+from ..tir import IterVar
 from .reducer import Reduce
 from .tensor import ComputeOp, PlaceholderOp, Tensor
-
-__all__ = [
-    "compute",
-    "const",
-    "placeholder",
-    "reduce_axis",
-    "size_var",
-    "tag_scope",
-    "thread_axis",
-    "var",
-]
 
 _tag: ContextVar[str] = ContextVar("relaxvm_te_tag", default="")
 

@@ -8,13 +8,22 @@ from typing import Any
 
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
-from ..ir import Max, Min, Node, PrimExpr, Var, as_expr, const, node, substitute
-from ..ir.expr import as_condition, match
-from ..ir.node import derive, derived
-from ..tir.op import max_value, min_value
-from ..tir.stmt import IterVar
-
-__all__ = ["CommReducer", "Reduce", "comm_reducer", "max", "min", "prod", "sum"]
+from ..ir import (
+    Max,
+    Min,
+    Node,
+    PrimExpr,
+    Var,
+    as_condition,
+    as_expr,
+    const,
+    derive,
+    derived,
+    match,
+    node,
+    substitute,
+)
+from ..tir import IterVar, max_value, min_value
 
 _TRUE = const(True)
 

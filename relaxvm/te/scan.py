@@ -7,13 +7,10 @@ from typing import Any
 
 from ..arith import Analyzer
 from ..base import TIRError
-from ..ir import Map, PrimExpr, Range, cast
-from ..ir.walk import walk
-from ..tir.stmt import IterVar
+from ..ir import Map, PrimExpr, Range, cast, walk
+from ..tir import IterVar
 from .operation import current_tag
 from .tensor import ComputeOp, Operation, PlaceholderOp, ProducerLoad, ScanOp, Tensor, same_size
-
-__all__ = ["check_row", "read_by", "row_operations", "scan"]
 
 
 def scan(

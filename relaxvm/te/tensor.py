@@ -18,23 +18,22 @@ from typing import Any
 from ..arith import prove_equal
 from ..base import DataType, TIRError
 from ..base import dtype as as_dtype
-from ..ir import IntImm, Map, Node, PrimExpr, Range, Select, Var, as_expr, cast, const, node
-from ..ir.node import derive, derived
-from ..tir.stmt import Buffer, IterVar, Stmt
-
-__all__ = [
-    "ComputeOp",
-    "ExternOp",
-    "Operation",
-    "PlaceholderOp",
-    "ProducerLoad",
-    "ScanOp",
-    "Tensor",
-    "TensorSlice",
-    "broadcast_compute",
-    "broadcast_value",
-    "same_size",
-]
+from ..ir import (
+    IntImm,
+    Map,
+    Node,
+    PrimExpr,
+    Range,
+    Select,
+    Var,
+    as_expr,
+    cast,
+    const,
+    derive,
+    derived,
+    node,
+)
+from ..tir import Buffer, IterVar, Stmt
 
 
 class Operation(Node):

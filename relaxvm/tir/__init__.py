@@ -7,381 +7,102 @@ Loaded when first used: `transform`, `schedule`. Not done here: proofs about exp
 machine code (`target`), text (`script`).
 """
 
-from __future__ import annotations
+import typing
 
-from typing import Any
-
-from ..base import ScheduleError, submodules
-from ..ir import (
-    EQ,
-    GE,
-    GT,
-    INTRINSICS,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
-    BinaryExpr,
-    Broadcast,
-    Call,
-    Cast,
-    CompareExpr,
-    Div,
-    FloatImm,
-    FloorDiv,
-    FloorMod,
-    GlobalVar,
-    IntImm,
-    Let,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Not,
-    Op,
-    Or,
-    PointerType,
-    PrimExpr,
-    PrimType,
-    Ramp,
-    Range,
-    Select,
-    Shuffle,
-    SizeVar,
-    StringImm,
-    Sub,
-    Var,
-    as_expr,
-    cast,
-    const,
-)
-from . import analysis, op, stmt_functor
-from .elementary import ELEMENTARY
-from .interp import evaluate_expr, interpret
-from .op import (
-    abs,
-    acos,
-    acosh,
-    address_of,
-    all,
-    any,
-    asin,
-    asinh,
-    assume,
-    atan,
-    atan2,
-    atanh,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    bound_check,
-    broadcast,
-    call_extern,
-    call_intrin,
-    call_llvm_intrin,
-    call_llvm_pure_intrin,
-    call_pure_extern,
-    ceil,
-    ceildiv,
-    clz,
-    copysign,
-    cos,
-    cosh,
-    div,
-    dot_accumulate,
-    erf,
-    erfc,
-    exp,
-    exp2,
-    exp10,
-    expm1,
-    fabs,
-    floor,
-    floordiv,
-    floormod,
-    fma,
-    fmod,
-    gelu,
-    gelu_tanh,
-    hypot,
-    if_then_else,
-    ignore_loop_partition,
-    indexdiv,
-    indexmod,
-    infinity,
-    isfinite,
-    isinf,
-    isnan,
-    ldexp,
-    likely,
-    log,
-    log1p,
-    log2,
-    log10,
-    logical_and,
-    logical_not,
-    logical_or,
-    max,
-    max_value,
-    min,
-    min_value,
-    mish,
-    muladd,
-    nearbyint,
-    nextafter,
-    popcount,
-    pow,
-    power,
-    reinterpret,
-    ret,
-    round,
-    rsqrt,
-    select,
-    shift_left,
-    shift_right,
-    sigmoid,
-    silu,
-    sin,
-    sinh,
-    sqrt,
-    tan,
-    tanh,
-    trunc,
-    truncdiv,
-    truncmod,
-    tvm_access_ptr,
-    type_annotation,
-    undef,
-    vectorcombine,
-    vectorhigh,
-    vectorlow,
-)
-from .specialize import specialize
-from .stmt import (
-    NONTEMPORAL,
-    PREFETCH,
-    REASSOCIATE,
-    Allocate,
-    AllocateConst,
-    AssertStmt,
-    AttrStmt,
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferRegion,
-    BufferStore,
-    DeclBuffer,
-    Evaluate,
-    For,
-    ForKind,
-    IfThenElse,
-    IterVar,
-    LetStmt,
-    MatchBufferRegion,
-    PrimFunc,
-    SeqStmt,
-    Stmt,
-    While,
-    decl_buffer,
-    seq,
-)
-from .stmt_functor import (
-    ir_transform,
-    post_order_visit,
-    pre_order_visit,
-    renew_defs,
-    stmt_list,
-    substitute,
-)
-
-__all__ = [
-    "ELEMENTARY",
-    "Add",
-    "Allocate",
-    "AllocateConst",
-    "And",
-    "AssertStmt",
-    "AttrStmt",
-    "BinaryExpr",
-    "Block",
-    "BlockRealize",
-    "Broadcast",
-    "Buffer",
-    "BufferLoad",
-    "BufferRegion",
-    "BufferStore",
-    "Call",
-    "Cast",
-    "CompareExpr",
-    "DeclBuffer",
-    "Div",
-    "EQ",
-    "Evaluate",
-    "FloatImm",
-    "FloorDiv",
-    "FloorMod",
-    "For",
-    "ForKind",
-    "GE",
-    "GT",
-    "GlobalVar",
-    "INTRINSICS",
-    "IfThenElse",
-    "IntImm",
-    "IterVar",
-    "LE",
-    "LT",
-    "Let",
-    "LetStmt",
-    "MatchBufferRegion",
-    "Max",
-    "Min",
-    "Mod",
-    "Mul",
-    "NE",
-    "Not",
-    "Op",
-    "Or",
-    "PointerType",
-    "PrimExpr",
-    "PrimFunc",
-    "NONTEMPORAL",
-    "PREFETCH",
-    "REASSOCIATE",
-    "PrimType",
-    "Ramp",
-    "Range",
-    "Select",
-    "ScheduleError",
-    "SeqStmt",
-    "Shuffle",
-    "SizeVar",
-    "Stmt",
-    "StringImm",
-    "Sub",
-    "Var",
-    "While",
-    "abs",
-    "acos",
-    "acosh",
-    "address_of",
-    "all",
-    "analysis",
-    "any",
-    "as_expr",
-    "asin",
-    "asinh",
-    "assume",
-    "atan",
-    "atan2",
-    "atanh",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "bound_check",
-    "broadcast",
-    "call_extern",
-    "call_intrin",
-    "call_llvm_intrin",
-    "call_llvm_pure_intrin",
-    "call_pure_extern",
-    "cast",
-    "ceil",
-    "ceildiv",
-    "clz",
-    "const",
-    "copysign",
-    "cos",
-    "cosh",
-    "decl_buffer",
-    "div",
-    "dot_accumulate",
-    "erf",
-    "erfc",
-    "evaluate_expr",
-    "exp",
-    "exp10",
-    "exp2",
-    "expm1",
-    "fabs",
-    "floor",
-    "floordiv",
-    "floormod",
-    "fma",
-    "fmod",
-    "gelu",
-    "gelu_tanh",
-    "hypot",
-    "if_then_else",
-    "ignore_loop_partition",
-    "indexdiv",
-    "indexmod",
-    "infinity",
-    "interpret",
-    "ir_transform",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "ldexp",
-    "likely",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "max",
-    "max_value",
-    "min",
-    "min_value",
-    "mish",
-    "muladd",
-    "nearbyint",
-    "nextafter",
-    "op",
-    "popcount",
-    "post_order_visit",
-    "pow",
-    "power",
-    "pre_order_visit",
-    "reinterpret",
-    "renew_defs",
-    "ret",
-    "round",
-    "rsqrt",
-    "select",
-    "seq",
-    "shift_left",
-    "shift_right",
-    "sigmoid",
-    "silu",
-    "sin",
-    "sinh",
-    "specialize",
-    "sqrt",
-    "stmt_functor",
-    "stmt_list",
-    "substitute",
-    "tan",
-    "tanh",
-    "trunc",
-    "truncdiv",
-    "truncmod",
-    "tvm_access_ptr",
-    "type_annotation",
-    "undef",
-    "vectorcombine",
-    "vectorhigh",
-    "vectorlow",
-]
+from ..base import ScheduleError as ScheduleError
+from ..base import submodules as _submodules
+from ..ir import EQ as EQ
+from ..ir import GE as GE
+from ..ir import GT as GT
+from ..ir import INTRINSICS as INTRINSICS
+from ..ir import LE as LE
+from ..ir import LT as LT
+from ..ir import NE as NE
+from ..ir import Add as Add
+from ..ir import And as And
+from ..ir import BinaryExpr as BinaryExpr
+from ..ir import Broadcast as Broadcast
+from ..ir import Call as Call
+from ..ir import Cast as Cast
+from ..ir import CompareExpr as CompareExpr
+from ..ir import Div as Div
+from ..ir import FloatImm as FloatImm
+from ..ir import FloorDiv as FloorDiv
+from ..ir import FloorMod as FloorMod
+from ..ir import GlobalVar as GlobalVar
+from ..ir import IntImm as IntImm
+from ..ir import Let as Let
+from ..ir import Max as Max
+from ..ir import Min as Min
+from ..ir import Mod as Mod
+from ..ir import Mul as Mul
+from ..ir import Not as Not
+from ..ir import Op as Op
+from ..ir import Or as Or
+from ..ir import PointerType as PointerType
+from ..ir import PrimExpr as PrimExpr
+from ..ir import PrimType as PrimType
+from ..ir import Ramp as Ramp
+from ..ir import Range as Range
+from ..ir import Select as Select
+from ..ir import Shuffle as Shuffle
+from ..ir import SizeVar as SizeVar
+from ..ir import StringImm as StringImm
+from ..ir import Sub as Sub
+from ..ir import Var as Var
+from ..ir import as_expr as as_expr
+from ..ir import cast as cast
+from ..ir import const as const
+from . import analysis as analysis
+from . import op as op
+from . import stmt_functor as stmt_functor
+from .copies import fresh_copy as fresh_copy
+from .copies import renew as renew
+from .elementary import ELEMENTARY as ELEMENTARY
+from .interp import evaluate_expr as evaluate_expr
+from .interp import interpret as interpret
+from .op import *
+from .specialize import specialize as specialize
+from .stmt import FORMULA as FORMULA
+from .stmt import NONTEMPORAL as NONTEMPORAL
+from .stmt import PREFETCH as PREFETCH
+from .stmt import REASSOCIATE as REASSOCIATE
+from .stmt import Allocate as Allocate
+from .stmt import AllocateConst as AllocateConst
+from .stmt import AssertStmt as AssertStmt
+from .stmt import AttrStmt as AttrStmt
+from .stmt import Block as Block
+from .stmt import BlockRealize as BlockRealize
+from .stmt import Buffer as Buffer
+from .stmt import BufferLoad as BufferLoad
+from .stmt import BufferRegion as BufferRegion
+from .stmt import BufferStore as BufferStore
+from .stmt import DeclBuffer as DeclBuffer
+from .stmt import Evaluate as Evaluate
+from .stmt import For as For
+from .stmt import ForKind as ForKind
+from .stmt import IfThenElse as IfThenElse
+from .stmt import IterVar as IterVar
+from .stmt import LetStmt as LetStmt
+from .stmt import MatchBufferRegion as MatchBufferRegion
+from .stmt import PrimFunc as PrimFunc
+from .stmt import SeqStmt as SeqStmt
+from .stmt import Stmt as Stmt
+from .stmt import While as While
+from .stmt import decl_buffer as decl_buffer
+from .stmt import is_no_op as is_no_op
+from .stmt import seq as seq
+from .stmt_functor import ir_transform as ir_transform
+from .stmt_functor import post_order_visit as post_order_visit
+from .stmt_functor import pre_order_visit as pre_order_visit
+from .stmt_functor import renew_defs as renew_defs
+from .stmt_functor import stmt_list as stmt_list
+from .stmt_functor import substitute as substitute
+from .stmt_writer import StmtWriter as StmtWriter
+from .stmt_writer import Suite as Suite
 
 # Rooms inside this one that are large, or build on the rest of it: `transform`, `schedule`.
-_submodule = submodules(
+_submodule = _submodules(
     __name__,
     {
         "functor": "PyStmtExprMutator PyStmtExprVisitor",
@@ -390,11 +111,12 @@ _submodule = submodules(
         "relaxvm.te": "Reduce",
         "relaxvm.target": "build",
     },
+    "analysis op stmt_functor",
 )
 _OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     if name in _OF_SCHEDULE:
         return getattr(_submodule("schedule"), name)
     return _submodule(name)

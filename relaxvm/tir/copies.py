@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from ..ir import Let, Node, Var
-from ..ir.walk import transform, walk
+from ..ir import Let, Node, Var, walk
+from ..ir.walk import transform
 from .stmt import Allocate, AllocateConst, Block, For, LetStmt, MatchBufferRegion, Stmt
-
-__all__ = ["fresh_copy", "renew"]
 
 S = TypeVar("S", bound=Stmt)
 

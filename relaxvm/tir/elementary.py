@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ELEMENTARY"]
-
 
 def _of_c(f: Callable[[float], float]) -> Callable[[Any], Any]:
     of_each = np.frompyfunc(f, 1, 1)

@@ -44,8 +44,6 @@ from .stmt import (
     While,
 )
 
-__all__ = ["PyStmtExprMutator", "PyStmtExprVisitor", "mutator", "visitor"]
-
 C = TypeVar("C", bound=type)
 
 # What is visited below a node, in order; of other nodes, all expressions. Variables where they are

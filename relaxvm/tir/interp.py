@@ -24,8 +24,6 @@ from .interp_scalar import lane_of_number, to_numpy_value
 from .interp_stmt import StmtCompiler
 from .stmt import Block, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc
 
-__all__ = ["evaluate_expr", "interpret"]
-
 _MAX_CALLS = 30
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..base import DataType, TIRError, VMError, VMValueError
 from ..ir import (
+    INTRINSICS,
     Add,
     And,
     BinaryExpr,
@@ -26,6 +27,7 @@ from ..ir import (
     FloatImm,
     GlobalVar,
     IntImm,
+    Intrinsic,
     Let,
     Mul,
     Node,
@@ -37,8 +39,9 @@ from ..ir import (
     Shuffle,
     StringImm,
     Var,
+    bound_failure,
+    why_no_dot,
 )
-from ..ir.op import INTRINSICS, Intrinsic, bound_failure, why_no_dot
 from .interp_scalar import (
     bfloat16_bits,
     bfloat16_values,
@@ -51,8 +54,6 @@ from .interp_scalar import (
     reinterpret_lanes,
 )
 from .stmt import Buffer, BufferLoad
-
-__all__ = ["ExprCompiler", "Frame", "Run", "find_element", "lanes_at", "view_storage"]
 
 Frame = list[Any]
 Run = Callable[[Frame], Any]

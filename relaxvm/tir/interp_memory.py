@@ -14,17 +14,6 @@ import numpy as np
 from ..base import DataType, VMError, VMTypeError, VMValueError, to_numpy_dtype
 from .stmt import Buffer
 
-__all__ = [
-    "MAX_BYTES",
-    "Argument",
-    "Pointer",
-    "address",
-    "allocate",
-    "array_of",
-    "make_view",
-    "memory_of",
-]
-
 MAX_BYTES = 1 << 31
 """What one allocation may take."""
 

@@ -34,6 +34,7 @@ from ..ir import (
     EQ,
     GE,
     GT,
+    INT_MEANING,
     LE,
     LT,
     NE,
@@ -47,22 +48,12 @@ from ..ir import (
     Mod,
     Mul,
     Sub,
+    saturate,
+    trunc_div,
+    trunc_mod,
+    wrap_int,
 )
-from ..ir.expr import INT_MEANING, saturate, trunc_div, trunc_mod, wrap_int
 from .elementary import ELEMENTARY
-
-__all__ = [
-    "bfloat16_bits",
-    "bfloat16_values",
-    "lane_bits",
-    "lane_of_bits",
-    "lane_binary",
-    "lane_cast",
-    "lane_intrinsic",
-    "lane_of_number",
-    "reinterpret_lanes",
-    "to_numpy_value",
-]
 
 Lane = Any
 Meaning = Callable[..., Lane]

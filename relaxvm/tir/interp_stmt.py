@@ -12,8 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..base import DataType, TIRError, VMError, VMValueError, to_numpy_dtype
-from ..ir import Call, GlobalVar, IntImm, PrimExpr, StringImm, Var
-from ..ir.op import INTRINSICS
+from ..ir import INTRINSICS, Call, GlobalVar, IntImm, PrimExpr, StringImm, Var
 from .interp_expr import ExprCompiler, Frame, Run, find_element, lanes_at, view_storage
 from .interp_memory import Pointer, address, allocate, make_view
 from .interp_scalar import lane_bits, lane_of_number
@@ -37,8 +36,6 @@ from .stmt import (
     Stmt,
     While,
 )
-
-__all__ = ["StmtCompiler"]
 
 # Deeper nests of loops, blocks and branches are refused; straight code and lets may be as long as
 # they like.

@@ -20,8 +20,20 @@ from typing import Any
 
 from ..base import BuilderError, TIRError
 from ..base import dtype as as_dtype
-from ..ir import Call, Map, Node, PointerType, PrimExpr, PrimType, Ramp, StringImm, Var, const
-from ..ir.expr import as_expr, cast
+from ..ir import (
+    Call,
+    Map,
+    Node,
+    PointerType,
+    PrimExpr,
+    PrimType,
+    Ramp,
+    StringImm,
+    Var,
+    as_expr,
+    cast,
+    const,
+)
 from .op import likely
 from .op import max as tir_max
 from .stmt import (
@@ -39,8 +51,6 @@ from .stmt import (
     decl_buffer,
 )
 from .stmt_writer import StmtWriter, Suite
-
-__all__ = ["BufferVar", "IRBuilder", "create"]
 
 _KINDS = {"vectorize": "vectorized", "unroll": "unroll"}
 # How many elements a bare pointer is taken to have; nothing checks it.

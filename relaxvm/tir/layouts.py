@@ -12,9 +12,7 @@ from typing import Any
 
 from ..arith import Analyzer
 from ..base import TIRError
-from ..ir.expr import FloorDiv, FloorMod, IntImm, PrimExpr, as_expr, const
-
-__all__ = ["BijectiveLayout", "Layout", "bijective_layout", "layout"]
+from ..ir import FloorDiv, FloorMod, IntImm, PrimExpr, as_expr, const
 
 _PART = re.compile(r"([A-Z])|([1-9][0-9]*)([a-z])")
 

@@ -38,8 +38,8 @@ from ..ir import (
     PrimExpr,
     Select,
     Sub,
+    call_intrinsic,
 )
-from ..ir.expr import call_intrinsic
 from .math_arcs import ARC_BOUNDS, ARCS
 from .math_gates import GATE_BOUNDS, GATES, GATES_DOUBLE
 from .math_steps import (
@@ -61,8 +61,6 @@ from .math_steps import (
     quadrant,
     split_power,
 )
-
-__all__ = ["BOUNDS", "DOUBLES", "FORMULAS", "formula"]
 
 # -- exponentials ----------------------------------------------------------------------------------
 

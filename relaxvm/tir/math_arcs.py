@@ -14,11 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..ir import EQ, GT, LE, LT, NE, Add, Div, Mul, PrimExpr, Select, Sub
-from ..ir.expr import call_intrinsic
+from ..ir import EQ, GT, LE, LT, NE, Add, Div, Mul, PrimExpr, Select, Sub, call_intrinsic
 from .math_steps import COS, F32, F64, I64, SIN, U32, Formula, natural, quadrant, split_power
-
-__all__ = ["ARCS", "ARC_BOUNDS"]
 
 
 def _wide(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:

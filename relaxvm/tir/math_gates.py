@@ -12,8 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..ir import EQ, GT, LT, Add, Div, Mul, PrimExpr, Select, Sub
-from ..ir.expr import call_intrinsic
+from ..ir import EQ, GT, LT, Add, Div, Mul, PrimExpr, Select, Sub, call_intrinsic
 from .math_steps import (
     EXP,
     F32,
@@ -26,8 +25,6 @@ from .math_steps import (
     exp_double,
     exp_parts,
 )
-
-__all__ = ["GATES", "GATES_DOUBLE", "GATE_BOUNDS"]
 
 # 2 ln 2 in two parts, as in `exp_parts`.
 _STEP_HIGH, _STEP_LOW = 2 * LN2_HIGH, 2 * LN2_LOW

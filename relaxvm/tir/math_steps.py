@@ -8,29 +8,22 @@ import math
 from collections.abc import Sequence
 
 from ..base import DataType
-from ..ir import EQ, GT, LT, Add, Div, Let, Mul, PrimExpr, Select, Sub, Var, cast, const
-from ..ir.expr import call_intrinsic
-
-__all__ = [
-    "COS",
-    "EXP",
-    "F32",
-    "F64",
-    "I32",
-    "I64",
-    "LN2_HIGH",
-    "LN2_LOW",
-    "ROUND",
-    "SIN",
-    "U32",
-    "U64",
-    "Formula",
-    "exp_double",
-    "exp_parts",
-    "natural",
-    "quadrant",
-    "split_power",
-]
+from ..ir import (
+    EQ,
+    GT,
+    LT,
+    Add,
+    Div,
+    Let,
+    Mul,
+    PrimExpr,
+    Select,
+    Sub,
+    Var,
+    call_intrinsic,
+    cast,
+    const,
+)
 
 F32 = DataType("float32")
 F64 = DataType("float64")

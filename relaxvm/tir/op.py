@@ -30,11 +30,17 @@ from ..ir import (
     Select,
     Shuffle,
     StringImm,
+    as_condition,
     as_expr,
+    binary,
+    call_intrinsic,
+    cast,
     const,
+    divide,
+    match,
+    shift,
+    why_no_dot,
 )
-from ..ir.expr import as_condition, binary, call_intrinsic, cast, divide, match, shift
-from ..ir.op import why_no_dot
 from .stmt import Buffer, BufferLoad
 
 # Set by `_unary`, listed here so that the public names can be read in one place.

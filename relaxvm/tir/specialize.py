@@ -10,12 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base import TIRError
-from ..ir import BinaryExpr, IntImm, Map, Node, PrimExpr, Var, as_expr
-from ..ir.expr import binary, cast
+from ..ir import BinaryExpr, IntImm, Map, Node, PrimExpr, Var, as_expr, binary, cast
 from ..ir.walk import transform
 from .stmt import Buffer, PrimFunc
-
-__all__ = ["specialize"]
 
 
 def specialize(func: PrimFunc, param_map: Mapping[Any, Any]) -> PrimFunc:

@@ -34,11 +34,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_floats
 from ..base import dtype as as_dtype
-from ..ir.expr import (
+from ..ir import (
     INT32,
+    INTRINSICS,
+    BaseFunc,
     Broadcast,
     Call,
     IntImm,
+    Map,
+    Node,
+    Op,
     PointerType,
     PrimExpr,
     PrimType,
@@ -51,10 +56,10 @@ from ..ir.expr import (
     as_expr,
     cast,
     const,
+    derive,
+    derived,
+    node,
 )
-from ..ir.module import BaseFunc
-from ..ir.node import Map, Node, derive, derived, node
-from ..ir.op import INTRINSICS, Op
 
 if TYPE_CHECKING:
     from ..base import DTypeLike
@@ -65,35 +70,6 @@ else:
     flatten_buffer = Deferred("relaxvm.tir.transform.flatten_buffer")
     specialize = Deferred("relaxvm.tir.specialize")
 
-__all__ = [
-    "Allocate",
-    "AllocateConst",
-    "AssertStmt",
-    "AttrStmt",
-    "Block",
-    "BlockRealize",
-    "Buffer",
-    "BufferLoad",
-    "BufferRegion",
-    "BufferStore",
-    "DeclBuffer",
-    "Evaluate",
-    "For",
-    "ForKind",
-    "IfThenElse",
-    "IterVar",
-    "LetStmt",
-    "MatchBufferRegion",
-    "NONTEMPORAL",
-    "PREFETCH",
-    "PrimFunc",
-    "REASSOCIATE",
-    "SeqStmt",
-    "Stmt",
-    "While",
-    "decl_buffer",
-    "seq",
-]
 
 _HANDLE = as_dtype("handle")
 

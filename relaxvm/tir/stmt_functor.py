@@ -7,18 +7,9 @@ from typing import Any
 
 from ..base import TIRError
 from ..ir import Node, PrimExpr, Var, as_expr, post_order
-from ..ir.walk import substitute as substitute_nodes
+from ..ir import substitute as substitute_nodes
 from ..ir.walk import transform
 from .stmt import PrimFunc, SeqStmt, Stmt
-
-__all__ = [
-    "ir_transform",
-    "post_order_visit",
-    "pre_order_visit",
-    "renew_defs",
-    "stmt_list",
-    "substitute",
-]
 
 
 def post_order_visit(stmt: Node, fvisit: Callable[[Any], Any]) -> None:

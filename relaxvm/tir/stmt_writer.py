@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from ..ir import const
 from .stmt import Evaluate, IfThenElse, SeqStmt, Stmt
 
-__all__ = ["StmtWriter", "Suite"]
-
 
 class Suite:
     """Statements being collected. `open` starts a statement whose body is all that follows."""

@@ -11,8 +11,7 @@ from typing import Any
 
 from ..base import dtype as as_dtype
 from ..base import submodules
-from ..ir import And, Or, PrimExpr, const
-from ..ir.expr import Max, Min, match
+from ..ir import And, Max, Min, Or, PrimExpr, const, match
 from ..relax import op as ops
 from ..relax.op.families import te_reduce
 from ..relax.op.lower import elementwise

@@ -11,8 +11,6 @@ from types import ModuleType
 
 import relaxvm.topi
 
-__all__ = ["as_markdown", "main"]
-
 _HEAD = """# topi
 
 Functions from `te.Tensor`s to `te.Tensor`s, with TVM's names and arguments: the formulas that the

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base import TIRError
-from ..ir import IntImm, PrimExpr, cast
+from ..ir import INT64, Cast, IntImm, PrimExpr, cast
 from ..ir import Var as TirVar
-from ..ir.expr import INT64, Cast
 from ..ir.walk import transform
 from ..relax import (
     Call,
@@ -25,6 +24,7 @@ from ..relax import (
     GlobalVar,
     PrimValue,
     ShapeExpr,
+    ShapeFacts,
     TensorStructInfo,
     Tuple,
     TupleGetItem,
@@ -32,12 +32,9 @@ from ..relax import (
     Var,
 )
 from ..relax import op as ops
-from ..relax.op.record import Op
-from ..relax.shape_facts import ShapeFacts
+from ..relax.op import Op
 from ..te import Tensor, compute, extern, placeholder
 from ..tir import Buffer, PrimFunc, const, decl_buffer
-
-__all__ = ["formulas_of", "named", "of"]
 
 
 def of(operators: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import TIRError, submodules
-from ..ir import PrimExpr, const
-from ..ir.expr import Max, Min
+from ..ir import Max, Min, PrimExpr, const
 from ..relax import op as ops
 from ..te import Tensor, compute, reduce_axis
 from ..te import sum as te_sum
-from ..tir.op import all as all_of
-from ..tir.op import if_then_else, pow
+from ..tir import all as all_of
+from ..tir import if_then_else, pow
 from .derive import named, of
 from .utils import get_const_int, plain, sizes_of, transposed
 

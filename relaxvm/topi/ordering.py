@@ -10,12 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import TIRError
-from ..ir import And, Or, PrimExpr, Select, const
-from ..ir.expr import EQ, LT, NE, Not, cast
+from ..ir import EQ, LT, NE, And, Not, Or, PrimExpr, Select, cast, const
 from ..te import Tensor, compute, reduce_axis
 from ..te import sum as te_sum
-
-__all__ = ["argsort", "searchsorted", "sort", "topk"]
 
 
 def argsort(

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..arith import simplify
 from ..base import TIRError, submodules
-from ..ir import IntImm, PrimExpr, const
-from ..ir.expr import FloatImm
+from ..ir import FloatImm, IntImm, PrimExpr, const
 from ..relax import op as ops
 from ..relax.op.nn.layout import Layout
 from ..relax.op.record import plain_value

@@ -7,8 +7,6 @@ from ..expr import Call, Function, If, MatchCast, Var
 from .purity import is_pure_call
 from .vars import used_vars
 
-__all__ = ["computable_at_compile_time"]
-
 
 def computable_at_compile_time(func: Function) -> list[Var]:
     """The variables that depend only on the parameters after the first `num_input` (an attribute

@@ -10,13 +10,11 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ...arith.iter_map import IterMapper, IterSumExpr
+from ...arith import IterMapper, IterSumExpr
 from ...base import TIRError
 from ...ir import Node, PrimExpr, Var, walk
 from ...tir import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from ...tir.schedule import IndexMap
-
-__all__ = ["suggest_layout_transforms"]
 
 # The spatial axis of the block that each index of an access follows, None where it follows none.
 _Layout = tuple[Var | None, ...]

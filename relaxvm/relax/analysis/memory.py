@@ -16,14 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base import VerifyError
-from ...ir.expr import IntImm
-from ...ir.module import IRModule
-from ...ir.walk import walk
+from ...ir import IntImm, IRModule, walk
 from ..expr import Binding, Call, Function
 from ..op.record import Op
 from ..struct_info import ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
-
-__all__ = ["MemoryEstimate", "estimate_memory_usage", "memory_estimates"]
 
 _GB = 1024**3
 _KERNEL_CALLS = frozenset({"relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"})

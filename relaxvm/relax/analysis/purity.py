@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import GlobalVar, IRModule
+from ...ir import GlobalVar, IRModule
 from ...tir import PrimFunc
 from ...tir.analysis import is_pure_function
 from ..expr import Call, Function
 from ..op import Op
 from ..struct_info import Expr, FuncStructInfo
-
-__all__ = ["contains_impure_call", "is_pure_call"]
 
 
 def is_pure_call(call: Call, mod: IRModule | None = None) -> bool:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ...base.components import components
-from ...ir.module import GlobalVar, IRModule
+from ...base import components
+from ...ir import GlobalVar, IRModule
 from ..expr import Function
 from .vars import all_global_vars
-
-__all__ = ["detect_recursion"]
 
 
 def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:

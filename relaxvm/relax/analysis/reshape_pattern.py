@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...arith import Analyzer, detect_iter_map, prove_equal
-from ...ir.expr import IntImm, PrimExpr, Range, Var, cast, const
-from ...ir.walk import substitute
+from ...ir import IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc
-
-__all__ = ["has_reshape_pattern"]
 
 _Side = tuple[Buffer, Sequence[PrimExpr]]
 

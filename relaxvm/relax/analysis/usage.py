@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.expr import Var as TirVar
-from ...ir.module import GlobalVar, IRModule
-from ...ir.node import Node
-from ...ir.walk import transform, walk
+from ...ir import GlobalVar, IRModule, Node, walk
+from ...ir import Var as TirVar
+from ...ir.walk import transform
 from ..derive import definable_tir_vars_in_struct_info, is_base_of
 from ..expr import (
     Binding,
@@ -25,8 +24,6 @@ from ..expr import (
 from ..struct_info import Expr, StructInfo
 from .purity import is_pure_call
 from .vars import struct_info_vars, used_vars
-
-__all__ = ["get_var2val", "name_to_binding", "remove_all_unused", "udchain"]
 
 
 def get_var2val(func: Function) -> dict[Var, Expr]:

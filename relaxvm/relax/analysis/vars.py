@@ -5,27 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.expr import IntImm, PrimExpr
-from ...ir.expr import Var as TirVar
-from ...ir.module import GlobalVar
-from ...ir.node import Node
-from ...ir.walk import post_order, walk
+from ...ir import GlobalVar, IntImm, Node, PrimExpr, post_order, walk
+from ...ir import Var as TirVar
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import Binding, Function, MatchCast, Var
 from ..struct_info import Expr, FuncStructInfo, StructInfo
 from ..symbols import known_dims
-
-__all__ = [
-    "all_global_vars",
-    "all_vars",
-    "bound_vars",
-    "collect_non_negative_expressions",
-    "defined_symbolic_vars",
-    "free_symbolic_vars",
-    "free_vars",
-    "post_order_visit",
-    "used_vars",
-]
 
 
 def post_order_visit(expr: Expr, fvisit: Callable[[Expr], Any]) -> None:

@@ -18,11 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...base import UNKNOWN, InternalError, RelaxvmError, Span, StructInfoError, VerifyError
-from ...ir.expr import IntImm, PrimExpr
-from ...ir.expr import Var as TirVar
-from ...ir.module import GlobalVar, IRModule
-from ...ir.op import Op
-from ...ir.walk import walk
+from ...ir import GlobalVar, IntImm, IRModule, Op, PrimExpr, walk
+from ...ir import Var as TirVar
 from ...tir import PrimFunc
 from ..derive import (
     BaseCheckResult,
@@ -67,8 +64,6 @@ from ..struct_info import (
 )
 from .purity import is_pure_call
 from .vars import struct_info_vars
-
-__all__ = ["assert_well_formed", "check_well_formed", "well_formed"]
 
 
 def well_formed(mod: IRModule | Function, check_struct_info: bool = True) -> bool:

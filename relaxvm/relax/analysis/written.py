@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...ir.module import IRModule
-from ...ir.op import Op as BaseOp
-from ...ir.walk import walk
+from ...ir import IRModule, walk
+from ...ir import Op as BaseOp
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
 from ..op.record import Op
 from .purity import is_pure_call
-
-__all__ = ["maybe_written_vars"]
 
 # Impure operators that only look at their arguments.
 _READ_ONLY = frozenset({"relax.print", "relax.assert_op"})

@@ -4,19 +4,15 @@ Enters: other descriptions of a model. Leaves: an `IRModule` and the parameters'
 here: building and running it (`relax.build`, `runtime`).
 """
 
-from __future__ import annotations
+import typing
 
-from typing import Any
+from ...base import submodules as _submodules
+from ...ir import IRModule as _IRModule
 
-from ...base import submodules
-from ...ir import IRModule
-
-__getattr__ = submodules(__name__)
-
-__all__ = ["detach_params"]
+__getattr__ = _submodules(__name__)
 
 
-def detach_params(mod: IRModule) -> tuple[IRModule, dict[str, list[Any]]]:
+def detach_params(mod: _IRModule) -> tuple[_IRModule, dict[str, list[typing.Any]]]:
     """`mod` without the attribute "params" of its functions, and what it held:
     {function: arrays}. Importers leave the values of parameters there.
     """

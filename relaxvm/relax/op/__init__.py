@@ -4,380 +4,181 @@ Enters: expressions. Leaves: checked calls. `Op.get("relax.<name>")` finds a rec
 in script text is `relax.op.<name>`. A family is a file of this folder, and it is listed here.
 """
 
-from ...base import submodules
-from . import builtin, grad, image, inspect, memory, nn, random, vision, vm
-from .basic import (
-    assert_op,
-    hint_on_device,
-    null_value,
-    print,
-    shape_of,
-    shape_to_tensor,
-    tensor_to_shape,
-    to_vdevice,
-)
-from .binary import (
-    add,
-    bitwise_and,
-    bitwise_or,
-    bitwise_xor,
-    divide,
-    equal,
-    floor_divide,
-    floor_mod,
-    greater,
-    greater_equal,
-    left_shift,
-    less,
-    less_equal,
-    log_add_exp,
-    logaddexp,
-    logical_and,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    not_equal,
-    power,
-    right_shift,
-    subtract,
-)
-from .call import (
-    call_builtin_with_ctx,
-    call_dps_packed,
-    call_inplace_packed,
-    call_packed,
-    call_pure_packed,
-    call_tir,
-    call_tir_inplace,
-    invoke_closure,
-    invoke_pure_closure,
-    make_closure,
-)
-from .create import (
-    arange,
-    eye,
-    eye_like,
-    full,
-    full_like,
-    hamming_window,
-    ones,
-    ones_like,
-    tril,
-    triu,
-    zeros,
-    zeros_like,
-)
-from .datatype import (
-    astype,
-    wrap_param,
-)
-from .einsum import (
-    einsum,
-)
-from .grad import (
-    call_tir_with_grad,
-)
-from .index import (
-    dynamic_strided_slice,
-    gather_elements,
-    gather_nd,
-    index_tensor,
-    strided_slice,
-    take,
-)
-from .inspect import size
-from .linalg import (
-    dot,
-    linear,
-    matmul,
-    outer,
-)
-from .manipulate import (
-    broadcast_to,
-    collapse_sum_like,
-    collapse_sum_to,
-    concat,
-    expand_dims,
-    flatten,
-    permute_dims,
-    reshape,
-    split,
-    squeeze,
-    stack,
-)
-from .qdq import dequantize, quantize, requantize
-from .qdq_conv import conv2d_integer, qlinear_conv2d
-from .qdq_matmul import matmul_integer, qlinear_matmul
-from .random import (
-    multinomial_from_uniform,
-)
-from .rearrange import (
-    flip,
-    layout_transform,
-    meshgrid,
-    one_hot,
-    repeat,
-    reverse_sequence,
-    roll,
-    tile,
-)
-from .record import Missing, Op, Param, missing, op
-from .scan import (
-    cumprod,
-    cumsum,
-)
-from .scatter import (
-    index_put,
-    scatter_elements,
-    scatter_nd,
-    slice_scatter,
-)
-from .search import argmax, argmin
-from .setops import (
-    nonzero,
-    unique,
-)
-from .sorting import (
-    argsort,
-    bucketize,
-    searchsorted,
-    sort,
-    topk,
-)
-from .statistical import (
-    logsumexp,
-    max,
-    mean,
-    median,
-    min,
-    prod,
-    std,
-    sum,
-    variance,
-)
-from .ternary import (
-    clip,
-    ewise_fma,
-    masked_fill,
-    where,
-)
-from .unary import (
-    abs,
-    acos,
-    acosh,
-    asin,
-    asinh,
-    atan,
-    atanh,
-    bitwise_not,
-    ceil,
-    cos,
-    cosh,
-    erf,
-    exp,
-    expm1,
-    floor,
-    isfinite,
-    isinf,
-    isnan,
-    log,
-    log1p,
-    log2,
-    log10,
-    logical_not,
-    negative,
-    round,
-    rsqrt,
-    sigmoid,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    tan,
-    tanh,
-    trunc,
-)
+from ...base import submodules as _submodules
+from . import builtin as builtin
+from . import grad as grad
+from . import image as image
+from . import inspect as inspect
+from . import memory as memory
+from . import nn as nn
+from . import random as random
+from . import vision as vision
+from . import vm as vm
+from .basic import assert_op as assert_op
+from .basic import hint_on_device as hint_on_device
+from .basic import null_value as null_value
+from .basic import print as print
+from .basic import shape_of as shape_of
+from .basic import shape_to_tensor as shape_to_tensor
+from .basic import tensor_to_shape as tensor_to_shape
+from .basic import to_vdevice as to_vdevice
+from .binary import add as add
+from .binary import bitwise_and as bitwise_and
+from .binary import bitwise_or as bitwise_or
+from .binary import bitwise_xor as bitwise_xor
+from .binary import divide as divide
+from .binary import equal as equal
+from .binary import floor_divide as floor_divide
+from .binary import floor_mod as floor_mod
+from .binary import greater as greater
+from .binary import greater_equal as greater_equal
+from .binary import left_shift as left_shift
+from .binary import less as less
+from .binary import less_equal as less_equal
+from .binary import log_add_exp as log_add_exp
+from .binary import logaddexp as logaddexp
+from .binary import logical_and as logical_and
+from .binary import logical_or as logical_or
+from .binary import logical_xor as logical_xor
+from .binary import maximum as maximum
+from .binary import minimum as minimum
+from .binary import mod as mod
+from .binary import multiply as multiply
+from .binary import not_equal as not_equal
+from .binary import power as power
+from .binary import right_shift as right_shift
+from .binary import subtract as subtract
+from .call import call_builtin_with_ctx as call_builtin_with_ctx
+from .call import call_dps_packed as call_dps_packed
+from .call import call_inplace_packed as call_inplace_packed
+from .call import call_packed as call_packed
+from .call import call_pure_packed as call_pure_packed
+from .call import call_tir as call_tir
+from .call import call_tir_inplace as call_tir_inplace
+from .call import invoke_closure as invoke_closure
+from .call import invoke_pure_closure as invoke_pure_closure
+from .call import make_closure as make_closure
+from .create import arange as arange
+from .create import eye as eye
+from .create import eye_like as eye_like
+from .create import full as full
+from .create import full_like as full_like
+from .create import hamming_window as hamming_window
+from .create import ones as ones
+from .create import ones_like as ones_like
+from .create import tril as tril
+from .create import triu as triu
+from .create import zeros as zeros
+from .create import zeros_like as zeros_like
+from .datatype import astype as astype
+from .datatype import wrap_param as wrap_param
+from .einsum import einsum as einsum
+from .grad import call_tir_with_grad as call_tir_with_grad
+from .index import dynamic_strided_slice as dynamic_strided_slice
+from .index import gather_elements as gather_elements
+from .index import gather_nd as gather_nd
+from .index import index_tensor as index_tensor
+from .index import strided_slice as strided_slice
+from .index import take as take
+from .inspect import size as size
+from .linalg import dot as dot
+from .linalg import linear as linear
+from .linalg import matmul as matmul
+from .linalg import outer as outer
+from .manipulate import broadcast_to as broadcast_to
+from .manipulate import collapse_sum_like as collapse_sum_like
+from .manipulate import collapse_sum_to as collapse_sum_to
+from .manipulate import concat as concat
+from .manipulate import expand_dims as expand_dims
+from .manipulate import flatten as flatten
+from .manipulate import permute_dims as permute_dims
+from .manipulate import reshape as reshape
+from .manipulate import split as split
+from .manipulate import squeeze as squeeze
+from .manipulate import stack as stack
+from .qdq import dequantize as dequantize
+from .qdq import quantize as quantize
+from .qdq import requantize as requantize
+from .qdq_conv import conv2d_integer as conv2d_integer
+from .qdq_conv import qlinear_conv2d as qlinear_conv2d
+from .qdq_matmul import matmul_integer as matmul_integer
+from .qdq_matmul import qlinear_matmul as qlinear_matmul
+from .random import multinomial_from_uniform as multinomial_from_uniform
+from .rearrange import flip as flip
+from .rearrange import layout_transform as layout_transform
+from .rearrange import meshgrid as meshgrid
+from .rearrange import one_hot as one_hot
+from .rearrange import repeat as repeat
+from .rearrange import reverse_sequence as reverse_sequence
+from .rearrange import roll as roll
+from .rearrange import tile as tile
+from .record import Missing as Missing
+from .record import Op as Op
+from .record import Param as Param
+from .record import missing as missing
+from .record import op as op
+from .scan import cumprod as cumprod
+from .scan import cumsum as cumsum
+from .scatter import index_put as index_put
+from .scatter import scatter_elements as scatter_elements
+from .scatter import scatter_nd as scatter_nd
+from .scatter import slice_scatter as slice_scatter
+from .search import argmax as argmax
+from .search import argmin as argmin
+from .setops import nonzero as nonzero
+from .setops import unique as unique
+from .sorting import argsort as argsort
+from .sorting import bucketize as bucketize
+from .sorting import searchsorted as searchsorted
+from .sorting import sort as sort
+from .sorting import topk as topk
+from .statistical import logsumexp as logsumexp
+from .statistical import max as max
+from .statistical import mean as mean
+from .statistical import median as median
+from .statistical import min as min
+from .statistical import prod as prod
+from .statistical import std as std
+from .statistical import sum as sum
+from .statistical import variance as variance
+from .ternary import clip as clip
+from .ternary import ewise_fma as ewise_fma
+from .ternary import masked_fill as masked_fill
+from .ternary import where as where
+from .unary import abs as abs
+from .unary import acos as acos
+from .unary import acosh as acosh
+from .unary import asin as asin
+from .unary import asinh as asinh
+from .unary import atan as atan
+from .unary import atanh as atanh
+from .unary import bitwise_not as bitwise_not
+from .unary import ceil as ceil
+from .unary import cos as cos
+from .unary import cosh as cosh
+from .unary import erf as erf
+from .unary import exp as exp
+from .unary import expm1 as expm1
+from .unary import floor as floor
+from .unary import isfinite as isfinite
+from .unary import isinf as isinf
+from .unary import isnan as isnan
+from .unary import log as log
+from .unary import log1p as log1p
+from .unary import log2 as log2
+from .unary import log10 as log10
+from .unary import logical_not as logical_not
+from .unary import negative as negative
+from .unary import round as round
+from .unary import rsqrt as rsqrt
+from .unary import sigmoid as sigmoid
+from .unary import sign as sign
+from .unary import sin as sin
+from .unary import sinh as sinh
+from .unary import sqrt as sqrt
+from .unary import square as square
+from .unary import tan as tan
+from .unary import tanh as tanh
+from .unary import trunc as trunc
 
-__getattr__ = submodules(__name__)
-
-__all__ = [
-    "Missing",
-    "Op",
-    "Param",
-    "abs",
-    "acos",
-    "acosh",
-    "add",
-    "arange",
-    "argmax",
-    "argmin",
-    "argsort",
-    "asin",
-    "asinh",
-    "assert_op",
-    "astype",
-    "atan",
-    "atanh",
-    "bitwise_and",
-    "bitwise_not",
-    "bitwise_or",
-    "bitwise_xor",
-    "broadcast_to",
-    "bucketize",
-    "builtin",
-    "call_builtin_with_ctx",
-    "call_dps_packed",
-    "call_inplace_packed",
-    "call_packed",
-    "call_pure_packed",
-    "call_tir",
-    "call_tir_inplace",
-    "call_tir_with_grad",
-    "ceil",
-    "clip",
-    "collapse_sum_like",
-    "collapse_sum_to",
-    "concat",
-    "conv2d_integer",
-    "cos",
-    "cosh",
-    "cumprod",
-    "cumsum",
-    "dequantize",
-    "divide",
-    "dot",
-    "dynamic_strided_slice",
-    "einsum",
-    "equal",
-    "erf",
-    "ewise_fma",
-    "exp",
-    "expand_dims",
-    "expm1",
-    "eye",
-    "eye_like",
-    "flatten",
-    "flip",
-    "floor",
-    "floor_divide",
-    "floor_mod",
-    "full",
-    "full_like",
-    "gather_elements",
-    "gather_nd",
-    "grad",
-    "greater",
-    "greater_equal",
-    "hamming_window",
-    "hint_on_device",
-    "image",
-    "index_put",
-    "index_tensor",
-    "inspect",
-    "invoke_closure",
-    "invoke_pure_closure",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "layout_transform",
-    "left_shift",
-    "less",
-    "less_equal",
-    "linear",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "log_add_exp",
-    "logaddexp",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "logical_xor",
-    "logsumexp",
-    "make_closure",
-    "masked_fill",
-    "matmul",
-    "matmul_integer",
-    "max",
-    "maximum",
-    "mean",
-    "median",
-    "memory",
-    "meshgrid",
-    "min",
-    "minimum",
-    "missing",
-    "mod",
-    "multinomial_from_uniform",
-    "multiply",
-    "negative",
-    "nn",
-    "nonzero",
-    "not_equal",
-    "null_value",
-    "one_hot",
-    "ones",
-    "ones_like",
-    "op",
-    "outer",
-    "permute_dims",
-    "power",
-    "print",
-    "prod",
-    "qlinear_conv2d",
-    "qlinear_matmul",
-    "quantize",
-    "random",
-    "repeat",
-    "requantize",
-    "reshape",
-    "reverse_sequence",
-    "right_shift",
-    "roll",
-    "round",
-    "rsqrt",
-    "scatter_elements",
-    "scatter_nd",
-    "searchsorted",
-    "shape_of",
-    "shape_to_tensor",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "size",
-    "slice_scatter",
-    "sort",
-    "split",
-    "sqrt",
-    "square",
-    "squeeze",
-    "stack",
-    "std",
-    "strided_slice",
-    "subtract",
-    "sum",
-    "take",
-    "tan",
-    "tanh",
-    "tensor_to_shape",
-    "tile",
-    "to_vdevice",
-    "topk",
-    "tril",
-    "triu",
-    "trunc",
-    "unique",
-    "variance",
-    "vision",
-    "vm",
-    "where",
-    "wrap_param",
-    "zeros",
-    "zeros_like",
-]
+__getattr__ = _submodules(__name__, files="builtin grad image inspect memory nn random vision vm")

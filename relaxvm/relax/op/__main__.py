@@ -13,8 +13,6 @@ from typing import Any
 
 from . import Missing, Op
 
-__all__ = ["as_markdown", "as_text", "main", "records"]
-
 RULES = ("numpy", "lower", "grad", "layout", "decompose")
 _HEAD = """# Operators
 

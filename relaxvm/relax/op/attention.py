@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import te, tir
 from ...base import UNKNOWN, Span, StructInfoError
-from ...ir.expr import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
+from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
@@ -28,8 +28,6 @@ from .lower import call_te
 from .nn.window import simple
 from .record import missing, op
 from .statistical import te_max, wide_dtype
-
-__all__ = ["attention", "attention_bias", "attention_var_len"]
 
 _LAYOUT = missing("its layout is fixed")
 _MASKS = ("TopLeft", "BottomRight")

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...base import UNKNOWN, Span, StructInfoError, VMError
-from ...ir.expr import IntImm
-from ...ir.module import VDevice
-from ...runtime.device import device_name
+from ...ir import IntImm, VDevice
+from ...runtime import device_name
 from ..expr import Call, PrimValue, StringImm, as_relax
 from ..struct_info import (
     Expr,
@@ -23,17 +22,6 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .record import Text, face_of, missing, op
-
-__all__ = [
-    "assert_op",
-    "hint_on_device",
-    "null_value",
-    "print",
-    "shape_of",
-    "shape_to_tensor",
-    "tensor_to_shape",
-    "to_vdevice",
-]
 
 _BUILTIN = missing("a builtin of the virtual machine")
 _EFFECT = missing("runs for its effect")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import tir
-from ...ir.expr import (
+from ...ir import (
     EQ,
     GE,
     GT,
@@ -41,35 +41,6 @@ from .infer import ANY, BITS, FLOAT, INTEGER
 from .lower import in_float32
 from .meaning import in_wider
 from .record import missing
-
-__all__ = [
-    "add",
-    "bitwise_and",
-    "bitwise_or",
-    "bitwise_xor",
-    "divide",
-    "equal",
-    "floor_divide",
-    "floor_mod",
-    "greater",
-    "greater_equal",
-    "left_shift",
-    "less",
-    "less_equal",
-    "log_add_exp",
-    "logaddexp",
-    "logical_and",
-    "logical_or",
-    "logical_xor",
-    "maximum",
-    "minimum",
-    "mod",
-    "multiply",
-    "not_equal",
-    "power",
-    "right_shift",
-    "subtract",
-]
 
 # -- arithmetic ------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base import DataType, StructInfoError
-from ...ir.expr import FloatImm, IntImm, PrimExpr, cast, const
+from ...ir import FloatImm, IntImm, PrimExpr, cast, const
 from ...te import Tensor, broadcast_value, compute
 from .. import shape_facts
 from ..derive import common_vdevice, plain_text, prove_dims, where
@@ -29,19 +29,6 @@ from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
 from .lower import call_te, scalar_constant
 from .meaning import convert, value_dtype
 from .record import Operator, face_of
-
-__all__ = [
-    "as_float",
-    "broadcast_info",
-    "broadcast_lower",
-    "check_number",
-    "like_operand",
-    "match_scalars",
-    "mixed_info",
-    "mixed_numpy",
-    "operands_text",
-    "unbroadcast",
-]
 
 # -- inference -------------------------------------------------------------------------------------
 

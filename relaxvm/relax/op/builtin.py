@@ -7,8 +7,6 @@ from ..expr import DataTypeImm
 from ..struct_info import Expr, ShapeStructInfo, StructInfo, TensorStructInfo
 from .record import Dtype, Prim, Shape, Text, missing, op
 
-__all__ = ["alloc_tensor", "stop_lift_params"]
-
 
 def _same_gradient(ops: object, call: object, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     return (gy,)

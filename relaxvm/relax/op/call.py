@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import UNKNOWN, Span, StructInfoError
-from ...ir.expr import PrimExpr
-from ...ir.module import GlobalVar
+from ...ir import GlobalVar, PrimExpr
 from ..derive import BaseCheckResult, struct_info_base_check, where
 from ..expr import Call, ExternFunc, Function, Tuple, TupleGetItem, Var, as_relax
 from ..struct_info import (
@@ -22,19 +21,6 @@ from ..struct_info import (
 )
 from .record import Shape, missing, op
 
-__all__ = [
-    "call_builtin_with_ctx",
-    "call_dps_packed",
-    "call_inplace_packed",
-    "call_packed",
-    "call_pure_packed",
-    "call_tir",
-    "call_tir_inplace",
-    "invoke_closure",
-    "invoke_pure_closure",
-    "make_closure",
-]
-
 _LOWERED = missing("lowered by CallTIRRewrite")
 _OPAQUE = missing("runs a function that is known only at run time")
 _BODY = missing("what the function does is not the operator's to know")
@@ -43,7 +29,7 @@ _BODY = missing("what the function does is not the operator's to know")
 # -- rules ----------------------------------------------------------------------------------------
 
 
-def _output(sinfo_args: tuple[StructInfo, ...], dtype_later: bool = False) -> StructInfo:
+def output_info(sinfo_args: tuple[StructInfo, ...], dtype_later: bool = False) -> StructInfo:
     """The declared result of a call that is handed its outputs. Raises StructInfoError if it
     cannot be allocated.
 
@@ -74,7 +60,7 @@ def _check_inputs(args: Expr) -> tuple[StructInfo, ...]:
     return info.fields
 
 
-def _check_kernel_call(callee: Any, args: Expr, tir_vars: Expr | None, what: str) -> None:
+def check_kernel_call(callee: Any, args: Expr, tir_vars: Expr | None, what: str) -> None:
     if not isinstance(callee, GlobalVar):
         raise StructInfoError(
             f"wanted the GlobalVar of a loop function, got {type(callee).__name__}; "
@@ -109,8 +95,8 @@ def _call_tir(
     """Run a loop function on `args` and newly allocated outputs of `sinfo_args`; `tir_vars` are
     its scalar parameters.
     """
-    _check_kernel_call(func, args, tir_vars, "call_tir")
-    return _output(sinfo_args)
+    check_kernel_call(func, args, tir_vars, "call_tir")
+    return output_info(sinfo_args)
 
 
 @op("call_tir_inplace", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
@@ -123,8 +109,8 @@ def _call_tir_inplace(
     sinfo_args: tuple[StructInfo, ...],
 ) -> StructInfo:
     """As call_tir, but output i overwrites argument `inplace_indices[i]` (-1: it is allocated)."""
-    _check_kernel_call(func, args, tir_vars, "call_tir_inplace")
-    info = _output(sinfo_args)
+    check_kernel_call(func, args, tir_vars, "call_tir_inplace")
+    info = output_info(sinfo_args)
     outputs = info.fields if isinstance(info, TupleStructInfo) else (info,)
     _check_inplace(inplace_indices, _check_inputs(args), outputs)
     return info
@@ -165,7 +151,7 @@ def _call_dps_packed(func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ..
             "a loop function is called by call_tir"
         )
     _check_inputs(args)
-    return _output(sinfo_args, dtype_later=True)
+    return output_info(sinfo_args, dtype_later=True)
 
 
 @op(
@@ -287,7 +273,7 @@ def invoke_pure_closure(
 # -- what users call ------------------------------------------------------------------------------
 
 
-def _as_arguments(args: Any, what: str) -> Expr:
+def as_arguments(args: Any, what: str) -> Expr:
     """The arguments as a tuple expression; one value stands for a tuple of it."""
     try:
         value = as_relax(args)
@@ -301,7 +287,7 @@ def _as_arguments(args: Any, what: str) -> Expr:
     return Tuple((value,))
 
 
-def _out_sinfo(out_sinfo: Any, dtype: Any, what: str, span: Span) -> StructInfo:
+def as_out_sinfo(out_sinfo: Any, dtype: Any, what: str, span: Span) -> StructInfo:
     """The result as users spell it: struct info, a list of them, or shapes with `dtype`."""
     if isinstance(out_sinfo, StructInfo):
         if dtype is not None:
@@ -387,13 +373,13 @@ def call_tir(
                 f"pass R.prim_value(n) among the arguments{where(span)}"
             )
         return call_dps_packed(gvar, args, out_sinfo, dtype=dtype, span=span)
-    info = _out_sinfo(out_sinfo, dtype, "call_tir", span)
-    extra = () if tir_vars is None else (_as_shape(tir_vars, "call_tir"),)
-    arguments = (gvar, _as_arguments(args, "call_tir"), *extra)
+    info = as_out_sinfo(out_sinfo, dtype, "call_tir", span)
+    extra = () if tir_vars is None else (as_shape(tir_vars, "call_tir"),)
+    arguments = (gvar, as_arguments(args, "call_tir"), *extra)
     return Call(_call_tir.op, arguments, None, (info,), None, span)
 
 
-def _as_shape(tir_vars: Any, what: str) -> Expr:
+def as_shape(tir_vars: Any, what: str) -> Expr:
     if isinstance(tir_vars, Expr):
         return tir_vars
     items = tir_vars if isinstance(tir_vars, (tuple, list)) else (tir_vars,)
@@ -418,12 +404,12 @@ def call_tir_inplace(
 
     -1 stands for an output that is allocated.
     """
-    info = _out_sinfo(out_sinfo, dtype, "call_tir_inplace", span)
+    info = as_out_sinfo(out_sinfo, dtype, "call_tir_inplace", span)
     if isinstance(inplace_indices, int):
         inplace_indices = (inplace_indices,)
     indices = tuple(int(i) for i in inplace_indices)
-    extra = () if tir_vars is None else (_as_shape(tir_vars, "call_tir_inplace"),)
-    arguments = (gvar, _as_arguments(args, "call_tir_inplace"), *extra)
+    extra = () if tir_vars is None else (as_shape(tir_vars, "call_tir_inplace"),)
+    arguments = (gvar, as_arguments(args, "call_tir_inplace"), *extra)
     record = _call_tir_inplace.op
     return Call(record, arguments, {"inplace_indices": indices}, (info,), None, span)
 
@@ -439,8 +425,8 @@ def call_dps_packed(
     """Run the packed function `func` on `args` and newly allocated outputs (its last arguments),
     and give the outputs.
     """
-    info = _out_sinfo(out_sinfo, dtype, "call_dps_packed", span)
-    arguments = (_as_extern(func, "call_dps_packed"), _as_arguments(args, "call_dps_packed"))
+    info = as_out_sinfo(out_sinfo, dtype, "call_dps_packed", span)
+    arguments = (_as_extern(func, "call_dps_packed"), as_arguments(args, "call_dps_packed"))
     return Call(_call_dps_packed.op, arguments, None, (info,), None, span)
 
 
@@ -500,7 +486,7 @@ def call_builtin_with_ctx(
     record = _call_builtin_with_ctx.op
     arguments = (
         _as_extern(func, "call_builtin_with_ctx"),
-        _as_arguments(args, "call_builtin_with_ctx"),
+        as_arguments(args, "call_builtin_with_ctx"),
     )
     return Call(record, arguments, None, declared, None, span)
 

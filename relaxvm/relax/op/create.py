@@ -11,7 +11,7 @@ import numpy as np
 from ... import tir
 from ...arith import Analyzer
 from ...base import UNKNOWN, DataType, Span, StructInfoError
-from ...ir.expr import (
+from ...ir import (
     EQ,
     GE,
     LE,
@@ -51,21 +51,6 @@ from .infer import (
 from .lower import call_te, scalar_constant, te_lower
 from .meaning import convert, value_dtype
 from .record import Prim, Shape, face_of, missing, op
-
-__all__ = [
-    "arange",
-    "eye",
-    "eye_like",
-    "full",
-    "full_like",
-    "hamming_window",
-    "ones",
-    "ones_like",
-    "tril",
-    "triu",
-    "zeros",
-    "zeros_like",
-]
 
 _CREATES = missing("it has no tensor argument")
 _FILLS = missing("the result does not depend on the elements of its argument")

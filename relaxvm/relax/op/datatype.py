@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import DataType
-from ...ir.expr import cast
+from ...ir import cast
 from ..expr import Call
 from ..struct_info import Expr, StructInfo
 from .families import elementwise_layout
@@ -13,8 +13,6 @@ from .infer import array_dtype, tensor
 from .lower import elementwise, te_lower
 from .meaning import convert
 from .record import op
-
-__all__ = ["astype", "wrap_param"]
 
 
 def _te_astype(x: Any, dtype: DataType) -> Any:

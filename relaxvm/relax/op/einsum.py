@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError
-from ...ir.expr import IntImm, PrimExpr, cast, const
+from ...ir import IntImm, PrimExpr, cast, const
 from ..derive import common_vdevice, plain_text, prove_dims
 from ..expr import Call, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
@@ -25,8 +25,6 @@ from .linalg import accumulator, np_accumulate
 from .loops import require_equal
 from .lower import call_te
 from .record import missing, op
-
-__all__ = ["einsum"]
 
 Label = str | int
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

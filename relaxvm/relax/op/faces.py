@@ -13,9 +13,8 @@ import numpy as np
 
 from ...arith import Analyzer
 from ...base import UNKNOWN, RelaxvmError, StructInfoError, VMValueError
-from ...ir.expr import And, IntImm, Max, Min, PrimExpr, Select, cast, const
-from ...ir.expr import Var as TirVar
-from ...ir.walk import walk
+from ...ir import And, IntImm, Max, Min, PrimExpr, Select, cast, const, walk
+from ...ir import Var as TirVar
 from ..expr import Call, PrimValue, Tuple
 from ..struct_info import (
     Expr,
@@ -28,27 +27,6 @@ from ..struct_info import (
 from .families import Layouts
 from .infer import dims_product
 from .record import Operator, P, attribute_value, face_of, plain_value
-
-__all__ = [
-    "as_scalars",
-    "at_axis",
-    "axis_layout",
-    "bounded",
-    "dims_of",
-    "from_end",
-    "inside",
-    "is_zero",
-    "least",
-    "most",
-    "prepared",
-    "ravel",
-    "reshaped_to",
-    "scalars",
-    "simplified",
-    "size_analyzer",
-    "unravel",
-    "zeros_for",
-]
 
 ZERO = const(0, "int64")
 ONE = const(1, "int64")

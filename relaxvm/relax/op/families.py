@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...base import DataType
-from ...ir.expr import PrimExpr, cast, const
+from ...ir import PrimExpr, cast, const
 from ...te import Tensor, compute, reduce_axis
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
@@ -30,16 +30,6 @@ from .broadcast import (
 from .infer import FLOAT, NUMBER, axes_of, tensor
 from .lower import elementwise, te_lower
 from .record import Missing, missing, op
-
-__all__ = [
-    "Layouts",
-    "broadcast_binary",
-    "elementwise_layout",
-    "reduce",
-    "reduced_info",
-    "te_reduce",
-    "unary",
-]
 
 Order = tuple[int, ...]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
+from ...ir import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor
 from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
@@ -30,8 +30,6 @@ from .nn.layout import Layout, layout_of
 from .nn.window import attribute_layout, dims_of, simple, static
 from .record import Shape, missing, op
 from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
-
-__all__ = ["grid_sample", "resize2d"]
 
 # -- resize2d -------------------------------------------------------------------------------------
 

@@ -13,23 +13,10 @@ import numpy as np
 
 from ... import te
 from ...base import RelaxvmError, StructInfoError, VMValueError
-from ...ir.expr import (
-    And,
-    FloatImm,
-    FloorDiv,
-    IntImm,
-    Max,
-    Min,
-    Or,
-    PrimExpr,
-    Select,
-    cast,
-    const,
-)
-from ...ir.expr import Var as TirVar
+from ...ir import And, FloatImm, FloorDiv, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir import Var as TirVar
 from ...te import broadcast_value
-from ...tir import bound_check, if_then_else
-from ...tir.stmt import Buffer, Stmt, seq
+from ...tir import Buffer, Stmt, bound_check, if_then_else, seq
 from .. import shape_facts
 from ..derive import plain_text
 from ..expr import Call, PrimValue
@@ -73,18 +60,9 @@ from .infer import (
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, for_each, load, require_equal
 from .lower import call_te
-from .manipulate import _fields
+from .manipulate import tuple_fields
 from .names import ops
 from .record import missing, op
-
-__all__ = [
-    "dynamic_strided_slice",
-    "gather_elements",
-    "gather_nd",
-    "index_tensor",
-    "strided_slice",
-    "take",
-]
 
 BY_POSITION = missing("axes are numbered by position")
 
@@ -304,7 +282,7 @@ def _known_inside(where: StructInfo, size: PrimExpr, mode: str) -> None:
 # -- strided_slice --------------------------------------------------------------------------------
 
 
-def _bounds(
+def slice_bounds(
     size: PrimExpr, begin: PrimExpr, end: PrimExpr, step: PrimExpr, inbound: bool
 ) -> tuple[PrimExpr, PrimExpr]:
     """Where a slice of an axis of `size` starts, and how long it is, as Python's slices have it.
@@ -404,7 +382,7 @@ def _lower_slice(builder: Any, call: Call) -> Expr:
     axes, parts = _slice_parts(call)
     starts: dict[int, tuple[PrimExpr, PrimExpr]] = {}
     for a, (begin, end, step) in zip(axes, parts):
-        start, length = _bounds(own[a], begin, end, step, call.attrs["assume_inbound"])
+        start, length = slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])
         starts[a] = start, step
         if not isinstance(step, IntImm):
             require_equal(builder, [(Select(step.equal(ZERO), ZERO, ONE), ONE)])
@@ -455,7 +433,7 @@ def _slice_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     axes, parts = _slice_parts(call)
     dims = list(made.dims)
     for a, (begin, end, step) in zip(axes, parts):
-        start, length = _bounds(info.dims[a], begin, end, step, call.attrs["assume_inbound"])
+        start, length = slice_bounds(info.dims[a], begin, end, step, call.attrs["assume_inbound"])
         if not isinstance(step, IntImm):
             raise StructInfoError("strided_slice: the gradient needs constant strides")
         if step.value < 0:
@@ -527,7 +505,7 @@ def strided_slice(
     for a, b, e, s in zip(at, values[0], values[1], steps):
         if assume_inbound:
             _known_inbound(b, e, dims[a])
-        dims[a] = _bounds(dims[a], b, e, s, assume_inbound)[1]  # type: ignore[arg-type]
+        dims[a] = slice_bounds(dims[a], b, e, s, assume_inbound)[1]  # type: ignore[arg-type]
     return TensorStructInfo(dims, info.dtype, info.vdevice)
 
 
@@ -625,7 +603,7 @@ def _index_tensor_numpy(data: Any, indices: Any) -> Any:
 
 
 def _lower_index_tensor(builder: Any, call: Call) -> Expr:
-    data, fields = call.args[0], _fields(call.args[1])
+    data, fields = call.args[0], tuple_fields(call.args[1])
     shape = index_dims(builder, fields)
 
     def compute(data: te.Tensor, indices: list[te.Tensor], dims: list[PrimExpr]) -> te.Tensor:

@@ -13,24 +13,24 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...base import StructInfoError
-from ...ir.expr import (
+from ...ir import (
     Add,
     FloorDiv,
     FloorMod,
     IntImm,
     Mul,
+    Node,
     PrimExpr,
     Sub,
     Var,
     as_expr,
     cast,
     const,
+    node,
+    substitute,
+    walk,
 )
-from ...ir.node import Node, node
-from ...ir.walk import substitute, walk
 from ..derive import prove_dims
-
-__all__ = ["IndexMap"]
 
 _Range = tuple[PrimExpr, PrimExpr]
 _MAX_TEXT = 4000

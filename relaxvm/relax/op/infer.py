@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
-from ...ir.expr import IntImm, PrimExpr, const
+from ...ir import IntImm, PrimExpr, const
 from ..derive import plain_text, prove_dims
 from ..expr import Var
 from ..struct_info import (
@@ -22,29 +22,6 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = [
-    "ANY",
-    "BITS",
-    "FLOAT",
-    "INTEGER",
-    "NUMBER",
-    "array_dtype",
-    "axes_of",
-    "axis_of",
-    "broadcast_dims",
-    "check_kind",
-    "differ",
-    "dims_product",
-    "dtype_of",
-    "no_broadcast",
-    "no_multiple",
-    "same_dtype",
-    "shape_dims",
-    "shape_field",
-    "tensor",
-    "tensors",
-]
 
 FLOAT = frozenset({"float", "bfloat"})
 """float16, bfloat16, float32, float64: what is computed with"""

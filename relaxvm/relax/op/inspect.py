@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, PrimExpr, cast, const
+from ...ir import IntImm, PrimExpr, cast, const
 from ...te import compute
 from ..expr import Call, ExternFunc, PrimValue, StringImm
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
@@ -21,18 +21,6 @@ from .infer import INTEGER, check_kind, dims_product, tensor
 from .lower import call_te
 from .names import ops
 from .record import Prim, missing, op
-
-__all__ = [
-    "size",
-    "tensor_byte_offset",
-    "tensor_dtype_bits",
-    "tensor_dtype_code",
-    "tensor_dtype_lanes",
-    "tensor_elem_offset",
-    "tensor_ndim",
-    "tensor_shape_i",
-    "tensor_stride_i",
-]
 
 PROPERTY = "vm.builtin.tensor_property"
 _NO_GRADIENT = missing("the result does not depend on the elements")

@@ -14,7 +14,7 @@ import numpy as np
 from ... import te
 from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
-from ...ir.expr import IntImm, PrimExpr, Select, cast, const
+from ...ir import IntImm, PrimExpr, Select, cast, const
 from .. import shape_facts
 from ..derive import common_vdevice, plain_text, prove_dims
 from ..expr import Call
@@ -31,8 +31,6 @@ from .lower import call_te, te_lower
 from .meaning import value_dtype
 from .names import ops
 from .record import missing, op
-
-__all__ = ["accumulator", "dot", "linear", "matmul", "outer"]
 
 _PAIRS = missing("a product pairs axes by position")
 

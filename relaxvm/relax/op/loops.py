@@ -12,11 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base import StructInfoError
-from ...ir.expr import PrimExpr, const
-from ...ir.expr import Var as TirVar
-from ...ir.node import Map
-from ...ir.walk import substitute, walk
-from ...tir.stmt import (
+from ...ir import Map, PrimExpr, const, substitute, walk
+from ...ir import Var as TirVar
+from ...tir import (
     AssertStmt,
     Block,
     BlockRealize,
@@ -32,7 +30,7 @@ from ...tir.stmt import (
 )
 from ..emit_te import call_te_inputs
 from ..expr import Call, PrimValue, Tuple, TupleGetItem, Var
-from ..shape_facts import require_equal
+from ..shape_facts import require_equal as require_equal
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -43,17 +41,6 @@ from ..struct_info import (
 )
 from .call import call_tir
 from .lower import call_te
-
-__all__ = [
-    "assert_that",
-    "call_checked",
-    "call_loops",
-    "for_each",
-    "load",
-    "require_equal",
-    "store",
-]
-
 
 # -- statements -----------------------------------------------------------------------------------
 

@@ -16,15 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...base import DataType
-from ...ir.expr import PrimExpr, cast, const
+from ...ir import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
 from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
 from ..shape_facts import require_equal
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
-
-__all__ = ["call_te", "elementwise", "in_float32", "scalar_constant", "te_lower"]
 
 Lower = Callable[[Any, Call], Expr]
 

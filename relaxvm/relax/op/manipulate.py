@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError
-from ...ir.expr import FloorDiv, IntImm, PrimExpr, Select, cast, const
+from ...ir import FloorDiv, IntImm, PrimExpr, Select, cast, const
 from ...tir import if_then_else
 from ..derive import (
     common_vdevice,
@@ -52,20 +52,6 @@ from .infer import tensors as tensor_fields
 from .loops import require_equal
 from .lower import call_te, te_lower
 from .record import Shape, missing, op, plain_value
-
-__all__ = [
-    "broadcast_to",
-    "collapse_sum_like",
-    "collapse_sum_to",
-    "concat",
-    "expand_dims",
-    "flatten",
-    "permute_dims",
-    "reshape",
-    "split",
-    "squeeze",
-    "stack",
-]
 
 BY_POSITION = missing("axes are numbered by position")
 
@@ -369,14 +355,14 @@ def _te_concat(tensors: list[te.Tensor], axis: int) -> te.Tensor:
     return te.compute(dims, value, "concat")
 
 
-def _fields(x: Expr) -> list[Expr]:
+def tuple_fields(x: Expr) -> list[Expr]:
     if isinstance(x, Tuple):
         return list(x.fields)
     return [TupleGetItem(x, i) for i in range(len(x.struct_info.fields))]  # type: ignore[attr-defined]
 
 
 def _lower_concat(builder: Any, call: Call) -> Expr:
-    fields = _fields(call.args[0])
+    fields = tuple_fields(call.args[0])
     infos: list[Any] = [f.struct_info for f in fields]
     at = axis_of(call.attrs["axis"] or 0, infos[0].ndim)
     pairs = [
@@ -390,7 +376,7 @@ def _lower_concat(builder: Any, call: Call) -> Expr:
 
 
 def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    fields = _fields(call.args[0])
+    fields = tuple_fields(call.args[0])
     axis = call.attrs["axis"] or 0
     made, end = [], ZERO
     for f in fields:
@@ -472,7 +458,7 @@ def _te_stack(tensors: list[te.Tensor], axis: int) -> te.Tensor:
 
 
 def _lower_stack(builder: Any, call: Call) -> Expr:
-    fields = _fields(call.args[0])
+    fields = tuple_fields(call.args[0])
     infos: list[Any] = [f.struct_info for f in fields]
     require_equal(builder, [p for i in infos[1:] for p in zip(i.dims, infos[0].dims)])
     at = axis_of(call.attrs["axis"] or 0, infos[0].ndim, extra=1)
@@ -480,7 +466,7 @@ def _lower_stack(builder: Any, call: Call) -> Expr:
 
 
 def _stack_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    axis, count = call.attrs["axis"] or 0, len(_fields(call.args[0]))
+    axis, count = call.attrs["axis"] or 0, len(tuple_fields(call.args[0]))
     parts = [
         ops.squeeze(
             ops.strided_slice(gy, (axis,), (k,), (k + 1,), assume_inbound=True), axis=(axis,)
@@ -614,12 +600,12 @@ def _te_broadcast_to(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
     skip = len(dims) - x.ndim
 
     def value(*i: PrimExpr) -> PrimExpr:
-        return x(*(_own(e, d, t) for e, d, t in zip(i[skip:], x.shape, dims[skip:])))
+        return x(*(own_index(e, d, t) for e, d, t in zip(i[skip:], x.shape, dims[skip:])))
 
     return te.compute(tuple(dims), value, "broadcast_to")
 
 
-def _own(index: PrimExpr, size: PrimExpr, target: PrimExpr) -> PrimExpr:
+def own_index(index: PrimExpr, size: PrimExpr, target: PrimExpr) -> PrimExpr:
     """The index into an axis of `size` that is broadcast to `target`."""
     if prove_dims(size, target):
         return index

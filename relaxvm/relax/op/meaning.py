@@ -21,7 +21,7 @@ from ...base import (
     floats_to_bits,
     to_numpy_dtype,
 )
-from ...ir.expr import PrimExpr
+from ...ir import PrimExpr
 from ...tir import ELEMENTARY, evaluate_expr
 from ..expr import (
     Call,
@@ -43,16 +43,6 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .record import Op
-
-__all__ = [
-    "convert",
-    "elementary",
-    "evaluate",
-    "from_storage",
-    "in_wider",
-    "to_storage",
-    "value_dtype",
-]
 
 
 def from_storage(array: Any, dtype: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, PrimExpr, cast, const
+from ...ir import IntImm, PrimExpr, cast, const
 from ..derive import plain_text
 from ..expr import DataTypeImm, Tuple, as_relax, get_shape_of
 from ..struct_info import (
@@ -21,15 +21,6 @@ from .builtin import allocated
 from .faces import prepared, simplified, size_analyzer
 from .infer import array_dtype, dims_product, shape_dims, shape_field, tensor
 from .record import Dtype, Prim, Shape, Text, missing, op, plain_value
-
-__all__ = [
-    "alloc_storage",
-    "alloc_tensor",
-    "ensure_zero_offset",
-    "kill_storage",
-    "kill_tensor",
-    "view",
-]
 
 _MEMORY = missing("memory")
 _LOWERED = missing("appears after lowering only")

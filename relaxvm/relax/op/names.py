@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.op import Op
-
-__all__ = ["ops"]
+from ...ir import Op
 
 
 class _Names:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ... import te
 from ...base import DataType
-from ...ir.expr import PrimExpr, cast
+from ...ir import PrimExpr, cast
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, axis_of, dtype_of, tensor
@@ -36,12 +36,6 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
-
-__all__ = [
-    "dequantize",
-    "quantize",
-    "requantize",
-]
 
 _ROUNDS = missing("rounds to integers")
 _AXIS = missing("its axis is numbered by position")

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import te
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, PrimExpr, cast, const
+from ...ir import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
@@ -37,11 +37,6 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
-
-__all__ = [
-    "conv2d_integer",
-    "qlinear_conv2d",
-]
 
 _ROUNDS = missing("rounds to integers")
 _LAYOUT = missing("the layout is an attribute already")

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import te
 from ...base import DataType
-from ...ir.expr import PrimExpr, cast
+from ...ir import PrimExpr, cast
 from ..expr import Call
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, tensor
@@ -29,11 +29,6 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
-
-__all__ = [
-    "matmul_integer",
-    "qlinear_matmul",
-]
 
 _ROUNDS = missing("rounds to integers")
 _INT32 = DataType("int32")

@@ -9,26 +9,11 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, PrimExpr, cast, const
+from ...ir import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
 from .loops import require_equal
-
-__all__ = [
-    "BYTES",
-    "STORED",
-    "check_lengths",
-    "distance",
-    "np_stored",
-    "one_of",
-    "quant_at",
-    "quant_info",
-    "quant_values",
-    "real_dtype",
-    "same_as",
-    "to_stored",
-]
 
 STORED = ("int8", "uint8", "int16", "uint16", "int32")
 BYTES = ("int8", "uint8")

@@ -17,9 +17,9 @@ import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError, VMValueError, to_numpy_dtype
-from ...ir.expr import And, PrimExpr, Select, cast, const
-from ...ir.expr import Var as TirVar
-from ...tir.stmt import Buffer, IfThenElse, LetStmt, Stmt, seq
+from ...ir import And, PrimExpr, Select, cast, const
+from ...ir import Var as TirVar
+from ...tir import Buffer, IfThenElse, LetStmt, Stmt, seq
 from ..derive import plain_text
 from ..expr import Call
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
@@ -34,8 +34,6 @@ from .infer import (
 )
 from .loops import assert_that, call_loops, for_each, load, require_equal, store
 from .record import Prim, Shape, missing, op
-
-__all__ = ["multinomial_from_uniform", "normal", "uniform"]
 
 _RANDOM = missing("does not depend on a tensor smoothly")
 _NO_AXES = missing("elements are numbered in row-major order")

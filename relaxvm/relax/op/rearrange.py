@@ -11,9 +11,8 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError, VMValueError
-from ...ir.expr import PrimExpr, Select, cast, const
-from ...tir import evaluate_expr
-from ...tir.stmt import Buffer, Stmt, seq
+from ...ir import PrimExpr, Select, cast, const
+from ...tir import Buffer, Stmt, evaluate_expr, seq
 from ..derive import common_vdevice, plain_text
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..struct_info import (
@@ -49,19 +48,8 @@ from .infer import (
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, call_loops, for_each, load, require_equal, store
 from .lower import call_te, te_lower
-from .manipulate import _fields
+from .manipulate import tuple_fields
 from .record import Prim, missing, op
-
-__all__ = [
-    "flip",
-    "layout_transform",
-    "meshgrid",
-    "one_hot",
-    "repeat",
-    "reverse_sequence",
-    "roll",
-    "tile",
-]
 
 MOST = 1 << 40
 """More than any axis has: larger numbers would only overflow."""
@@ -381,7 +369,7 @@ def _te_meshgrid(tensors: list[te.Tensor], indexing: Any) -> list[te.Tensor]:
 
 
 def _lower_meshgrid(builder: Any, call: Call) -> Expr:
-    fields = _fields(call.args[0])
+    fields = tuple_fields(call.args[0])
     return call_te(builder, call, _te_meshgrid, fields, indexing=call.attrs["indexing"])
 
 
@@ -390,7 +378,7 @@ def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, 
 
 
 def _meshgrid_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    fields = _fields(call.args[0])
+    fields = tuple_fields(call.args[0])
     places = _grid_places(len(fields), call.attrs["indexing"] or "ij")
     made = []
     for k, (f, p) in enumerate(zip(fields, places)):

@@ -34,9 +34,8 @@ from ...base import (
     TIRError,
 )
 from ...base import dtype as as_dtype
-from ...ir.expr import FloatImm, IntImm, PrimExpr
-from ...ir.node import Map
-from ...ir.op import Op as BaseOp
+from ...ir import FloatImm, IntImm, Map, PrimExpr
+from ...ir import Op as BaseOp
 from ..derive import made_at, where
 from ..expr import (
     Call,
@@ -49,21 +48,6 @@ from ..expr import (
     as_relax,
 )
 from ..struct_info import Expr, ShapeExpr, StructInfo, as_dims
-
-__all__ = [
-    "Dtype",
-    "Missing",
-    "Op",
-    "Param",
-    "Prim",
-    "Shape",
-    "Text",
-    "attribute_value",
-    "face_of",
-    "missing",
-    "op",
-    "plain_value",
-]
 
 P = ParamSpec("P")
 

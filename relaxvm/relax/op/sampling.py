@@ -13,9 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import tir
-from ...ir.expr import And, Max, Min, PrimExpr, Select, cast, const
-
-__all__ = ["NUMPY", "TE", "Tap", "cubic_taps", "f64", "linear_taps", "sample_taps", "weighted"]
+from ...ir import And, Max, Min, PrimExpr, Select, cast, const
 
 
 def f64(value: Any) -> PrimExpr:

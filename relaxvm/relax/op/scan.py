@@ -11,8 +11,8 @@ import numpy as np
 
 from ...base import DataType, StructInfoError
 from ...base import dtype as as_dtype
-from ...ir.expr import Add, Mul, PrimExpr, cast, const
-from ...tir.stmt import Buffer, Stmt, seq
+from ...ir import Add, Mul, PrimExpr, cast, const
+from ...tir import Buffer, Stmt, seq
 from ..expr import Call
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import ANY, NUMBER, axis_of, dims_product, tensor
@@ -20,8 +20,6 @@ from .linalg import accumulator
 from .loops import call_loops, for_each, load, store
 from .meaning import convert, value_dtype
 from .record import missing, op
-
-__all__ = ["cumprod", "cumsum"]
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 _NUMBERED = missing("the axis is numbered by position")

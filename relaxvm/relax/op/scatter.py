@@ -14,9 +14,8 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError, VMValueError
-from ...ir.expr import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
-from ...tir import if_then_else
-from ...tir.stmt import Buffer, Stmt, seq
+from ...ir import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
+from ...tir import Buffer, Stmt, if_then_else, seq
 from ..derive import (
     plain_text,
     prove_dims,
@@ -32,7 +31,6 @@ from ..struct_info import (
 from .broadcast import unbroadcast
 from .faces import ONE, ZERO, axis_layout, bounded, from_end, numbered
 from .index import (
-    _bounds,
     check_columns,
     check_indices,
     fits_beside,
@@ -41,6 +39,7 @@ from .index import (
     index_shape,
     require_within,
     same_rank,
+    slice_bounds,
 )
 from .infer import (
     INTEGER,
@@ -55,11 +54,9 @@ from .infer import (
 from .infer import tensors as tensor_fields
 from .loops import call_loops, for_each, load, require_equal, store
 from .lower import call_te
-from .manipulate import _fields, _own
+from .manipulate import own_index, tuple_fields
 from .names import ops
 from .record import Prim, missing, op
-
-__all__ = ["index_put", "scatter_elements", "scatter_nd", "slice_scatter"]
 
 BY_POSITION = missing("axes are numbered by position")
 _REDUCTIONS = ("update", "add", "mul", "mean", "max", "min")
@@ -368,7 +365,7 @@ def _index_put_numpy(data: Any, indices: Any, values: Any, *, accumulate: bool =
 
 
 def _lower_index_put(builder: Any, call: Call) -> Expr:
-    data, fields, values = call.args[0], _fields(call.args[1]), call.args[2]
+    data, fields, values = call.args[0], tuple_fields(call.args[1]), call.args[2]
     own, new = (a.struct_info.dims for a in (data, values))  # type: ignore[attr-defined]
     lead = index_dims(builder, fields)
     target = (*lead, *own[len(fields) :])
@@ -385,7 +382,7 @@ def _lower_index_put(builder: Any, call: Call) -> Expr:
 
         def element(buffer: Buffer, i: Any) -> PrimExpr:
             skip = many - len(buffer.shape)
-            own = [_own(e, d, t) for e, d, t in zip(i[skip:many], buffer.shape, dims[skip:])]
+            own = [own_index(e, d, t) for e, d, t in zip(i[skip:many], buffer.shape, dims[skip:])]
             return load(buffer, *own)
 
         def one(*i: PrimExpr) -> Stmt:
@@ -479,7 +476,7 @@ def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr, PrimExpr]
     at = axis_of(call.attrs["axis"], info.ndim)
     start, end = (cast("int64", a.struct_info.value) for a in call.args[2:4])  # type: ignore[attr-defined]
     step = cast("int64", call.args[4].struct_info.value) if len(call.args) > 4 else ONE  # type: ignore[attr-defined]
-    begin, length = _bounds(info.dims[at], start, end, step, False)
+    begin, length = slice_bounds(info.dims[at], start, end, step, False)
     return at, begin, length, step
 
 
@@ -547,7 +544,7 @@ def slice_scatter(
     if not isinstance(place[2], IntImm) or place[2].value < 1:
         raise StructInfoError(f"step: wanted a positive constant, got {place[2]}")
     if info.dims is not None and new.dims is not None:
-        length = _bounds(info.dims[at], *place, False)[1]  # type: ignore[call-arg]
+        length = slice_bounds(info.dims[at], *place, False)[1]  # type: ignore[call-arg]
         for k, (a, b) in enumerate(zip(new.dims, info.dims)):
             want = length if k == at else b
             if differ(a, want):

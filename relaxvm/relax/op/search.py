@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError, VMValueError
-from ...ir.expr import IntImm, Max, Min, Or, PrimExpr, Select, cast, const
-from ...tir.stmt import Buffer, Stmt
+from ...ir import IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ...tir import Buffer, Stmt
 from ..expr import Call
 from ..struct_info import Expr, StructInfo
 from .faces import ravel, unravel
@@ -21,11 +21,6 @@ from .loops import assert_that, call_checked
 from .lower import elementwise
 from .record import missing, op
 from .statistical import te_max, te_min
-
-__all__ = [
-    "argmax",
-    "argmin",
-]
 
 _NUMBERED = missing("axes are numbered by position")
 _INDEX = missing("gives an index")

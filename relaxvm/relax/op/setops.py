@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.expr import PrimExpr, const
-from ...ir.expr import Var as TirVar
+from ...ir import PrimExpr, const
+from ...ir import Var as TirVar
 from ..expr import Call, ExternFunc, PrimValue
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_pure_packed
 from .faces import simplified
 from .infer import axis_of, dims_product, tensor
 from .record import missing, op
-
-__all__ = ["nonzero", "unique"]
 
 _BY_DATA = missing("where elements go depends on data")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base import DataType, StructInfoError
-from ...ir.expr import IntImm, Min, PrimExpr, const
+from ...ir import IntImm, Min, PrimExpr, const
 from ..derive import plain_text
 from ..expr import Call, ExternFunc, PrimValue, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
@@ -28,8 +28,6 @@ from .infer import (
 )
 from .loops import require_equal
 from .record import missing, op
-
-__all__ = ["argsort", "bucketize", "searchsorted", "sort", "topk"]
 
 _INDICES = missing("gives indices")
 

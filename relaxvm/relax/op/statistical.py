@@ -16,7 +16,7 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir.expr import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
 from ..expr import Call
 from ..expr import const as constant
 from ..struct_info import Expr, StructInfo, TupleStructInfo
@@ -25,18 +25,6 @@ from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
 from .lower import call_te, elementwise, te_lower
 from .names import ops as operators
 from .record import missing, op
-
-__all__ = [
-    "logsumexp",
-    "max",
-    "mean",
-    "median",
-    "min",
-    "prod",
-    "std",
-    "sum",
-    "variance",
-]
 
 _NUMBERED = missing("axes are numbered by position")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import tir
 from ...base import UNKNOWN, DataType, RelaxvmError, Span, StructInfoError
-from ...ir.expr import Add, IntImm, Max, Min, Mul, PrimExpr, Select, cast, const
+from ...ir import Add, IntImm, Max, Min, Mul, PrimExpr, Select, cast, const
 from ..expr import Call, PrimValue, as_relax
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .broadcast import (
@@ -24,9 +24,6 @@ from .families import elementwise_layout
 from .infer import ANY, NUMBER, tensor
 from .lower import elementwise, te_lower
 from .record import Prim, face_of, op, plain_value
-
-__all__ = ["clip", "ewise_fma", "masked_fill", "where"]
-
 
 # -- where -----------------------------------------------------------------------------------------
 

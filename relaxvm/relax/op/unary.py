@@ -9,49 +9,11 @@ from typing import Any
 import numpy as np
 
 from ... import tir
-from ...ir.expr import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
+from ...ir import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
 from .families import unary
 from .infer import ANY, BITS, NUMBER
 from .meaning import elementary
 from .record import missing
-
-__all__ = [
-    "abs",
-    "acos",
-    "acosh",
-    "asin",
-    "asinh",
-    "atan",
-    "atanh",
-    "bitwise_not",
-    "ceil",
-    "cos",
-    "cosh",
-    "erf",
-    "exp",
-    "expm1",
-    "floor",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logical_not",
-    "negative",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sign",
-    "sin",
-    "sinh",
-    "sqrt",
-    "square",
-    "tan",
-    "tanh",
-    "trunc",
-]
 
 
 def _nothing(ops: Any, x: Any, y: Any, gy: Any) -> None:

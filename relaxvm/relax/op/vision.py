@@ -12,8 +12,8 @@ import numpy as np
 
 from ... import tir
 from ...base import StructInfoError
-from ...ir.expr import GE, GT, LT, Max, Min, Or, PrimExpr, Select, cast, const
-from ...ir.expr import Var as TirVar
+from ...ir import GE, GT, LT, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir import Var as TirVar
 from ...runtime import library_vision as library
 from ...te import Tensor, compute, reduce_axis
 from ...te import sum as te_sum
@@ -41,8 +41,6 @@ from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
 from .nn.window import dims_of, greatest, simple, spread
 from .record import Prim, missing, op
-
-__all__ = ["all_class_non_max_suppression", "non_max_suppression", "roi_align"]
 
 _NO_GRAD = missing("which boxes stay is piecewise constant")
 _NO_LAYOUT = missing("its axes have fixed meanings")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from ...base import StructInfoError
-from ...ir.module import GlobalVar
+from ...ir import GlobalVar
 from ..expr import ExternFunc
 from ..struct_info import Expr, ObjectStructInfo, ShapeStructInfo, StructInfo, TupleStructInfo
 from .builtin import allocated
 from .record import Dtype, Prim, Shape, Text, missing, op
-
-__all__ = ["alloc_storage", "alloc_tensor", "call_tir_dyn", "kill_object"]
 
 _MEMORY = missing("memory")
 _LOWERED = missing("appears after lowering only")

@@ -4,90 +4,47 @@ Enters: modules. Leaves: new modules that share what was not touched; the same m
 changed.
 """
 
-from ...base import submodules
-from ...ir.transform import (
-    Pass,
-    PassContext,
-    PassInfo,
-    Sequential,
-    dataflowblock_pass,
-    function_pass,
-    module_pass,
-)
-from .attach_global_symbol import AttachGlobalSymbol
-from .bind_params import BindParams
-from .bind_symbolic_vars import BindSymbolicVars
-from .call_tir_rewrite import CallTIRRewrite
-from .canonicalize_bindings import CanonicalizeBindings
-from .compute_float_scalars import ComputeFloatScalars
-from .compute_prim_value import ComputePrimValue
-from .dead_code_elimination import DeadCodeElimination
-from .decompose_ops import DecomposeOpsForInference, DecomposeOpsForTraining
-from .eliminate_common_subexpr import EliminateCommonSubexpr
-from .expand_tuple_arguments import ExpandTupleArguments
-from .fold_constant import FoldConstant
-from .inline_private_functions import InlinePrivateFunctions
-from .kill_after_last_use import KillAfterLastUse
-from .lambda_lift import LambdaLift
-from .lazy_inputs import LazyGetInput, LazySetOutput
-from .legalize_ops import LegalizeOps
-from .lower_alloc_tensor import LowerAllocTensor
-from .normalize import Normalize
-from .pack_constants import PackConstants
-from .realize_vdevice import RealizeVDevice
-from .remove_purity_checking import RemovePurityChecking
-from .remove_unused_outputs import RemoveUnusedOutputs
-from .remove_unused_parameters import RemoveUnusedParameters
-from .static_plan_block_memory import StaticPlanBlockMemory
-from .to_mixed_precision import ToMixedPrecision
-from .to_non_dataflow import ToNonDataflow
-from .update_vdevice import UpdateVDevice
-from .vm_builtin_lower import VMBuiltinLower
-from .vm_shape_lower import VMShapeLower
+from ...base import submodules as _submodules
+from ...ir import PassContext as PassContext
+from ...ir.transform import Pass as Pass
+from ...ir.transform import PassInfo as PassInfo
+from ...ir.transform import Sequential as Sequential
+from ...ir.transform import dataflowblock_pass as dataflowblock_pass
+from ...ir.transform import function_pass as function_pass
+from ...ir.transform import module_pass as module_pass
+from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
+from .bind_params import BindParams as BindParams
+from .bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
+from .call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
+from .canonicalize_bindings import CanonicalizeBindings as CanonicalizeBindings
+from .compute_float_scalars import ComputeFloatScalars as ComputeFloatScalars
+from .compute_prim_value import ComputePrimValue as ComputePrimValue
+from .dead_code_elimination import DeadCodeElimination as DeadCodeElimination
+from .decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
+from .decompose_ops import DecomposeOpsForTraining as DecomposeOpsForTraining
+from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
+from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
+from .fold_constant import FoldConstant as FoldConstant
+from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
+from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse
+from .lambda_lift import LambdaLift as LambdaLift
+from .lazy_inputs import LazyGetInput as LazyGetInput
+from .lazy_inputs import LazySetOutput as LazySetOutput
+from .legalize_ops import LegalizeOps as LegalizeOps
+from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
+from .normalize import Normalize as Normalize
+from .pack_constants import PackConstants as PackConstants
+from .realize_vdevice import RealizeVDevice as RealizeVDevice
+from .remove_purity_checking import RemovePurityChecking as RemovePurityChecking
+from .remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
+from .remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
+from .static_plan_block_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
+from .to_mixed_precision import ToMixedPrecision as ToMixedPrecision
+from .to_non_dataflow import ToNonDataflow as ToNonDataflow
+from .update_vdevice import UpdateVDevice as UpdateVDevice
+from .vm_builtin_lower import VMBuiltinLower as VMBuiltinLower
+from .vm_shape_lower import VMShapeLower as VMShapeLower
 
 LowerRuntimeBuiltin = VMBuiltinLower
 
-__getattr__ = submodules(__name__)
-
-__all__ = [
-    "AttachGlobalSymbol",
-    "BindParams",
-    "BindSymbolicVars",
-    "CallTIRRewrite",
-    "CanonicalizeBindings",
-    "ComputeFloatScalars",
-    "ComputePrimValue",
-    "DeadCodeElimination",
-    "DecomposeOpsForInference",
-    "DecomposeOpsForTraining",
-    "EliminateCommonSubexpr",
-    "ExpandTupleArguments",
-    "FoldConstant",
-    "InlinePrivateFunctions",
-    "KillAfterLastUse",
-    "LambdaLift",
-    "LazyGetInput",
-    "LazySetOutput",
-    "LegalizeOps",
-    "LowerAllocTensor",
-    "LowerRuntimeBuiltin",
-    "Normalize",
-    "Pass",
-    "PassContext",
-    "PassInfo",
-    "PackConstants",
-    "RealizeVDevice",
-    "RemovePurityChecking",
-    "RemoveUnusedOutputs",
-    "RemoveUnusedParameters",
-    "Sequential",
-    "StaticPlanBlockMemory",
-    "ToMixedPrecision",
-    "ToNonDataflow",
-    "UpdateVDevice",
-    "VMBuiltinLower",
-    "VMShapeLower",
-    "dataflowblock_pass",
-    "function_pass",
-    "module_pass",
-]
+__getattr__ = _submodules(__name__)

@@ -6,13 +6,11 @@ def add(...): ...                   def add(...): ...       # global_symbol "add
 
 from __future__ import annotations
 
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, module_pass
+from ...ir import IRModule, PassContext
+from ...ir.transform import module_pass
 from ...tir import PrimFunc
 from ..expr import Function
 from .signature import replace_functions
-
-__all__ = ["AttachGlobalSymbol"]
 
 
 @module_pass(opt_level=0)

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base import RelaxvmError, VerifyError
-from ...ir.expr import as_expr
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, module_pass
+from ...ir import IRModule, PassContext, as_expr
+from ...ir.transform import module_pass
 from ..derive import (
     BaseCheckResult,
     bind_symbols,
@@ -36,8 +35,6 @@ from ..struct_info import (
 )
 from ..substitute import substitute_graph
 from .signature import replace_functions
-
-__all__ = ["BindParams", "bind_params"]
 
 
 @module_pass(opt_level=0)

@@ -11,18 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base import StructInfoError, VerifyError
-from ...ir.expr import PrimExpr
-from ...ir.expr import Var as TirVar
-from ...ir.module import GlobalVar, IRModule
-from ...ir.transform import PassContext, module_pass
+from ...ir import GlobalVar, IRModule, PassContext, PrimExpr
+from ...ir import Var as TirVar
+from ...ir.transform import module_pass
 from ..analysis.vars import defined_symbolic_vars, free_symbolic_vars
 from ..derive import plain_text
 from ..expr import Function
 from ..struct_info import as_dim
 from ..substitute import substitute_graph
 from .signature import replace_functions
-
-__all__ = ["BindSymbolicVars", "bind_symbolic_vars"]
 
 
 @module_pass(opt_level=0)

@@ -50,8 +50,6 @@ from .lowered_ops import (
 from .scopes import RememberingRewriter
 from .to_non_dataflow import ToNonDataflow
 
-__all__ = ["CallTIRRewrite"]
-
 
 @function_pass(opt_level=0)
 def CallTIRRewrite(fn: Function, mod: IRModule, ctx: PassContext) -> Function:

@@ -17,11 +17,9 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import RelaxvmError
-from ...ir.expr import PrimExpr
-from ...ir.expr import Var as TirVar
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, function_pass
-from ...ir.walk import substitute
+from ...ir import IRModule, PassContext, PrimExpr, substitute
+from ...ir import Var as TirVar
+from ...ir.transform import function_pass
 from ..analysis.well_formed import check_well_formed
 from ..derive import bind_symbols, definable_tir_vars_in_struct_info
 from ..expr import (
@@ -50,8 +48,6 @@ from .in_order import (
     read_in_order,
 )
 from .scopes import vars_in
-
-__all__ = ["CanonicalizeBindings"]
 
 
 @function_pass(opt_level=1)

@@ -17,9 +17,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base import CodegenError
-from ...ir import FloatImm, IntImm, IRModule, PassContext, PrimExpr, substitute, walk
+from ...ir import (
+    FloatImm,
+    IntImm,
+    IRModule,
+    PassContext,
+    PrimExpr,
+    structural_equal,
+    substitute,
+    walk,
+)
 from ...ir import Var as PrimVar
-from ...ir.equal import structural_equal
 from ...ir.transform import module_pass
 from ...te import compute, create_prim_func
 from ...tir import PrimFunc
@@ -38,8 +46,6 @@ from ..struct_info import Expr, TensorStructInfo
 from ..vm_info import bare_symbol, to_dim
 from .lowered_ops import CALL_TIR
 from .scopes import RememberingRewriter
-
-__all__ = ["ComputeFloatScalars"]
 
 _ITEM = ExternFunc("vm.builtin.tensor_item")
 _PURE_PACKED = "relax.call_pure_packed"

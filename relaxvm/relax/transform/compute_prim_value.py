@@ -21,8 +21,6 @@ from ..struct_info import Expr
 from ..vm_info import bare_symbol
 from .scopes import RememberingRewriter
 
-__all__ = ["ComputePrimValue"]
-
 
 @function_pass(opt_level=0)
 def ComputePrimValue(fn: Function, mod: IRModule, ctx: PassContext) -> Function:

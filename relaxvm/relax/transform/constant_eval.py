@@ -18,20 +18,22 @@ import numpy as np
 
 from ...arith import Analyzer
 from ...base import RelaxvmError
-from ...ir.equal import structural_digest
-from ...ir.expr import Call as PrimCall
-from ...ir.expr import IntImm, Range
-from ...ir.module import GlobalVar, IRModule
-from ...ir.op import Intrinsic
-from ...ir.pass_context import PassContext
-from ...ir.walk import walk
-from ...runtime import NDArray
+from ...ir import Call as PrimCall
+from ...ir import (
+    GlobalVar,
+    IntImm,
+    Intrinsic,
+    IRModule,
+    PassContext,
+    Range,
+    structural_digest,
+    walk,
+)
+from ...runtime import NDArray, empty
 from ...runtime import array as as_array
-from ...runtime.ndarray import empty
 from ...target import Target
 from ...target import build as build_kernels
-from ...tir import PrimFunc, specialize
-from ...tir.stmt import Block, For, Stmt, While, decl_buffer
+from ...tir import Block, For, PrimFunc, Stmt, While, decl_buffer, specialize
 from ..derive import is_base_of
 from ..expr import (
     BindingBlock,
@@ -61,8 +63,6 @@ from ..struct_info import (
 from .legalize_ops import LegalizeOps
 from .lowered_ops import CALL_TIR
 from .value_keys import ValueKeys
-
-__all__ = ["ConstantEvaluator"]
 
 _MAX_STEPS = 1 << 28
 """A loop function of more iterations is not run while compiling."""

@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...ir.module import GlobalVar, IRModule
-from ...ir.node import Node
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir import GlobalVar, IRModule, Node, PassContext, walk
+from ...ir.transform import module_pass
 from ..analysis.usage import remove_all_unused
 from ..expr import Function
-
-__all__ = ["DeadCodeElimination"]
 
 
 @module_pass(opt_level=1)

@@ -14,15 +14,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import PassError, add_note
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir import IRModule, PassContext, walk
+from ...ir.transform import module_pass
 from ..expr import Call, Function
 from ..expr_functor import PyExprMutator
 from ..op.record import Op
 from ..struct_info import Expr
-
-__all__ = ["DecomposeOpsForInference", "DecomposeOpsForTraining"]
 
 
 @module_pass(opt_level=0)

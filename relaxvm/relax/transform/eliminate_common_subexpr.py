@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import IRModule
-from ...ir.op import Op
-from ...ir.transform import PassContext, function_pass
+from ...ir import IRModule, Op, PassContext
+from ...ir.transform import function_pass
 from ..analysis.purity import is_pure_call
 from ..analysis.written import maybe_written_vars
 from ..expr import (
@@ -33,8 +32,6 @@ from ..substitute import substitute_graph
 from .in_order import BEGIN_BLOCK, BIND, ENTER, LEAVE, Dropper, SameVars, read_in_order
 from .scopes import vars_in
 from .value_keys import ValueKeys
-
-__all__ = ["EliminateCommonSubexpr"]
 
 # Each call of these gives memory of its own.
 _ALLOCATES = ("relax.builtin.alloc", "relax.memory.", "relax.vm.")

@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, module_pass
+from ...ir import IRModule, PassContext
+from ...ir.transform import module_pass
 from ..expr import Binding, Function, Tuple, TupleGetItem, Var, VarBinding
 from ..normal_form import NameSupply, bound_names
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .in_order import Dropper
 from .private_functions import Site, private_calls
 from .signature import replace_functions
-
-__all__ = ["ExpandTupleArguments"]
 
 _MAX_FIELDS = 256
 

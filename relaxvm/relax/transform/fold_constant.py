@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import RelaxvmError, add_note
-from ...ir.module import IRModule
-from ...ir.op import Op
-from ...ir.transform import PassContext, module_pass, register_config
+from ...ir import IRModule, Op, PassContext
+from ...ir.transform import module_pass, register_config
 from ..analysis.written import maybe_written_vars
 from ..expr import (
     Binding,
@@ -34,8 +33,6 @@ from .in_order import BIND, Dropper, read_in_order
 from .lowered_ops import CALL_TIR
 from .scopes import vars_in
 from .signature import replace_functions
-
-__all__ = ["FoldConstant"]
 
 register_config(
     "relax.FoldConstant.max_bytes",

@@ -26,20 +26,6 @@ from ..expr import (
 from ..struct_info import StructInfo
 from .scopes import BindingRewriter, vars_in
 
-__all__ = [
-    "BEGIN_BLOCK",
-    "BIND",
-    "END_BLOCK",
-    "ENTER",
-    "LEAVE",
-    "RESULT",
-    "Dropper",
-    "SameVars",
-    "Step",
-    "Uses",
-    "read_in_order",
-]
-
 BEGIN_BLOCK, END_BLOCK, ENTER, LEAVE, BIND, RESULT = range(6)
 
 

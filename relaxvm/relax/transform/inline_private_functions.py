@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base import VerifyError
-from ...ir.expr import Var as TirVar
-from ...ir.module import GlobalVar, IRModule
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir import GlobalVar, IRModule, PassContext, walk
+from ...ir import Var as TirVar
+from ...ir.transform import module_pass
 from ..analysis.recursion import detect_recursion
 from ..analysis.vars import all_global_vars, struct_info_vars
 from ..derive import (
@@ -47,8 +46,6 @@ from ..steps import Steps, run_steps
 from ..struct_info import Expr, StructInfo
 from ..substitute import substitute_graph
 from .private_functions import is_private
-
-__all__ = ["InlinePrivateFunctions", "inline_functions"]
 
 _MAX_BINDINGS = 100_000
 """No more bindings than this are inlined in a module: calls of calls of calls can double them each

@@ -26,15 +26,13 @@ from ...tir import (
     DeclBuffer,
     For,
     LetStmt,
+    MatchBufferRegion,
     PrimFunc,
     SeqStmt,
     Stmt,
     While,
 )
 from ...tir.analysis import buffer_accesses
-from ...tir.stmt import MatchBufferRegion
-
-__all__ = ["overwritable_inputs", "write_over"]
 
 
 def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:

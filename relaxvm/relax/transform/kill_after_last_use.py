@@ -35,8 +35,6 @@ from .lowered_ops import (
 )
 from .scopes import BIND, END, RESULT, BindingRewriter, Scope, linearise, release_positions, vars_in
 
-__all__ = ["KillAfterLastUse"]
-
 
 @function_pass(opt_level=0)
 def KillAfterLastUse(fn: Function, mod: IRModule, ctx: PassContext) -> Function:

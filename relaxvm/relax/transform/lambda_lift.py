@@ -41,8 +41,6 @@ from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
 from .lowered_ops import OBJECT
 from .scopes import BindingRewriter, vars_in
 
-__all__ = ["LambdaLift"]
-
 _MAKE_CLOSURE = Op.get("relax.make_closure")
 
 

@@ -19,13 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...base import VerifyError
+from ...ir import IntImm, IRModule, Node, PassContext, walk
+from ...ir import Var as TirVar
 from ...ir.analysis import collect_call_map
-from ...ir.expr import IntImm
-from ...ir.expr import Var as TirVar
-from ...ir.module import IRModule
-from ...ir.node import Node
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir.transform import module_pass
 from ..derive import definable_tir_vars_in_struct_info
 from ..expr import (
     Binding,
@@ -49,8 +46,6 @@ from ..struct_info import (
 )
 from .signature import replace_functions
 from .to_non_dataflow import ToNonDataflow
-
-__all__ = ["LazyGetInput", "LazySetOutput"]
 
 _INDEX = PrimStructInfo("int64")
 _GET = FuncStructInfo((_INDEX, ObjectStructInfo()), ObjectStructInfo())

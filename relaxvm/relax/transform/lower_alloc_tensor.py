@@ -18,8 +18,6 @@ from ..struct_info import ShapeExpr, TensorStructInfo
 from .lowered_ops import ALLOC_TENSOR, OBJECT, alloc_storage, is_op, tensor_from_storage
 from .scopes import BindingRewriter
 
-__all__ = ["LowerAllocTensor"]
-
 
 @function_pass(opt_level=0)
 def LowerAllocTensor(fn: Function, mod: IRModule, ctx: PassContext) -> Function:

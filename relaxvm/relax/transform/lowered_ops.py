@@ -19,30 +19,6 @@ from ..struct_info import (
     TupleStructInfo,
 )
 
-__all__ = [
-    "ALLOC_TENSOR",
-    "CALL_DPS_PACKED",
-    "CALL_TIR",
-    "CALL_TIR_DYN",
-    "CALL_TIR_INPLACE",
-    "DPS",
-    "MEM_ALLOC_STORAGE",
-    "MEM_ALLOC_TENSOR",
-    "MEM_KILL_STORAGE",
-    "MEM_KILL_TENSOR",
-    "OBJECT",
-    "VM_ALLOC_STORAGE",
-    "VM_ALLOC_TENSOR",
-    "VM_KILL_OBJECT",
-    "VOID",
-    "alloc_storage",
-    "alloc_tensor",
-    "builtin",
-    "discard",
-    "is_op",
-    "tensor_from_storage",
-]
-
 CALL_TIR = Op.get("relax.call_tir")
 CALL_TIR_INPLACE = Op.get("relax.call_tir_inplace")
 CALL_DPS_PACKED = Op.get("relax.call_dps_packed")

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import weakref
 
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, function_pass
+from ...ir import IRModule, PassContext
+from ...ir.transform import function_pass
 from ..expr import Function
 from ..normal_form import NameSupply, Normalizer, bound_names
-
-__all__ = ["Normalize"]
 
 
 @function_pass(opt_level=0)

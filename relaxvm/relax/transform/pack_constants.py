@@ -21,12 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base import CpuModel
-from ...ir import GlobalVar, IRModule, PassContext, PrimExpr, walk
-from ...ir.node import Node
+from ...ir import GlobalVar, IRModule, Node, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
 from ...ir.walk import transform
-from ...runtime import NDArray
-from ...runtime.ndarray import empty
+from ...runtime import NDArray, empty
 from ...target import Target, build
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions
@@ -34,8 +32,6 @@ from ...tir.schedule.rules import ConstantBlocks, with_constant_blocks, with_con
 from ..expr import Call, Constant, Function
 from ..struct_info import StructInfo
 from .signature import replace_functions
-
-__all__ = ["PackConstants"]
 
 
 @module_pass(opt_level=1, numerics="reassociates")

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...ir.module import GlobalVar, IRModule
-from ...ir.walk import walk
+from ...ir import GlobalVar, IRModule, walk
 from ..expr import Binding, Call, Function, VarBinding
-
-__all__ = ["Site", "is_private", "private_calls", "rewrite_calls"]
 
 _OPAQUE = ("Codegen", "Composite", "Primitive")
 

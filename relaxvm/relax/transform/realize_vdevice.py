@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...base import PassError
-from ...ir.module import GlobalVar, IRModule, VDevice
-from ...ir.node import Node
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import transform, walk
-from ...runtime.device import device_name
+from ...ir import GlobalVar, IRModule, Node, PassContext, VDevice, walk
+from ...ir.transform import module_pass
+from ...ir.walk import transform
+from ...runtime import device_name
 from .. import op as ops
 from ..derive import has_place, placed_as, where
 from ..expr import (
@@ -45,8 +44,6 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .signature import replace_functions
-
-__all__ = ["RealizeVDevice"]
 
 _HINT = Op.get("relax.hint_on_device")
 _MOVE = Op.get("relax.to_vdevice")

@@ -9,15 +9,12 @@ Calls in dataflow blocks stay as they are (run ToNonDataflow first). Pure functi
 
 from __future__ import annotations
 
-from ...ir.module import IRModule
-from ...ir.node import Node
-from ...ir.transform import PassContext, function_pass
+from ...ir import IRModule, Node, PassContext
+from ...ir.transform import function_pass
 from ...ir.walk import transform
 from ..expr import Call, Constant, DataflowBlock, Function
 from ..op import Op
 from ..struct_info import StructInfo
-
-__all__ = ["RemovePurityChecking"]
 
 _CALL_PURE = Op.get("relax.call_pure_packed")
 _CALL_INPLACE = Op.get("relax.call_inplace_packed")

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir import IRModule, PassContext, walk
+from ...ir.transform import module_pass
 from ..expr import (
     Binding,
     BindingBlock,
@@ -29,8 +28,6 @@ from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .in_order import BIND, RESULT, Dropper, Uses, read_in_order
 from .private_functions import Site, private_calls
 from .signature import replace_functions
-
-__all__ = ["RemoveUnusedOutputs"]
 
 
 @module_pass(opt_level=1)

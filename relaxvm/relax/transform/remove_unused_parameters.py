@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import IRModule
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import walk
+from ...ir import IRModule, PassContext, walk
+from ...ir.transform import module_pass
 from ..analysis.vars import free_symbolic_vars
 from ..derive import (
     bind_symbols,
@@ -36,8 +35,6 @@ from ..struct_info import (
 from .in_order import BIND, RESULT, Dropper, Uses, read_in_order
 from .private_functions import Site, private_calls
 from .signature import replace_functions
-
-__all__ = ["RemoveUnusedParameters"]
 
 _Place = tuple[str, int]
 

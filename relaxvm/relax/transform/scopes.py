@@ -25,21 +25,6 @@ from ..expr import (
 )
 from ..struct_info import Expr, ShapeExpr
 
-__all__ = [
-    "BIND",
-    "BRANCH",
-    "END",
-    "RESULT",
-    "BindingRewriter",
-    "Event",
-    "RememberingRewriter",
-    "Scope",
-    "is_symbolic",
-    "linearise",
-    "release_positions",
-    "vars_in",
-]
-
 
 class BindingRewriter:
     """Rebuilds a function. Subclasses say what becomes of each binding; what they leave alone

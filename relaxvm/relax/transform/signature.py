@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...ir.module import BaseFunc, GlobalVar, IRModule
-from ...ir.node import Node
+from ...ir import BaseFunc, GlobalVar, IRModule, Node
 from ...ir.walk import transform
 from ..expr import Constant, Function, Var
 from ..struct_info import StructInfo
-
-__all__ = ["replace_functions"]
 
 
 def replace_functions(mod: IRModule, changed: Mapping[GlobalVar, BaseFunc]) -> IRModule:

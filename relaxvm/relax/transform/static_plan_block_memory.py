@@ -64,8 +64,6 @@ from .scopes import (
 )
 from .tensor_lifetimes import Lifetimes
 
-__all__ = ["StaticPlanBlockMemory"]
-
 MATCH_RANGE = 16
 """A storage serves no tensor more than this many times smaller, as long as another choice
 remains.

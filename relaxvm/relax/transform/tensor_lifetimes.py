@@ -20,8 +20,6 @@ from .lowered_ops import (
 )
 from .scopes import BIND, BRANCH, END, RESULT, Event, Scope, release_positions, vars_in
 
-__all__ = ["Lifetimes"]
-
 _KEEPS_NOTHING = {CALL_TIR, CALL_DPS_PACKED, MEM_KILL_TENSOR, MEM_KILL_STORAGE, VM_KILL_OBJECT} | {
     Op.get(f"relax.{name}")
     for name in ("shape_of", "tensor_to_shape", "shape_to_tensor", "print", "assert_op")

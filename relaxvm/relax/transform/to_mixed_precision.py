@@ -22,9 +22,8 @@ import numpy as np
 
 from ...base import DataType, PassError
 from ...base import dtype as as_dtype
-from ...ir.module import IRModule
-from ...ir.op import Op
-from ...ir.transform import PassContext, module_pass
+from ...ir import IRModule, Op, PassContext
+from ...ir.transform import module_pass
 from ..analysis.usage import remove_all_unused
 from ..analysis.vars import all_global_vars
 from ..expr import (
@@ -47,8 +46,6 @@ from ..op.names import ops
 from ..steps import Steps, run_steps
 from ..struct_info import Expr, TensorStructInfo, TupleStructInfo
 from .signature import replace_functions
-
-__all__ = ["ToMixedPrecision"]
 
 HIGH, LOW = as_dtype("float32"), as_dtype("float16")
 

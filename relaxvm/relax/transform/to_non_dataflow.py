@@ -9,15 +9,12 @@ return gv
 
 from __future__ import annotations
 
-from ...ir.module import GlobalVar, IRModule
-from ...ir.node import Node
-from ...ir.transform import PassContext, function_pass
-from ...ir.walk import transform, walk
+from ...ir import GlobalVar, IRModule, Node, PassContext, walk
+from ...ir.transform import function_pass
+from ...ir.walk import transform
 from ..expr import BindingBlock, Constant, DataflowBlock, DataflowVar, Function, SeqExpr, Var
 from ..normal_form import join_plain_blocks
 from ..struct_info import StructInfo
-
-__all__ = ["ToNonDataflow"]
 
 
 @function_pass(opt_level=0)

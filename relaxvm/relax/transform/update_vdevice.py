@@ -7,13 +7,10 @@ I.module_global_infos({"vdevice": [I.vdevice("llvm", 1)]})     # and so in all s
 from __future__ import annotations
 
 from ...base import PassError
-from ...ir.module import IRModule, VDevice
-from ...ir.transform import PassContext, module_pass
-from ...ir.walk import substitute
+from ...ir import IRModule, PassContext, VDevice, substitute
+from ...ir.transform import module_pass
 from ..expr import Function
 from .signature import replace_functions
-
-__all__ = ["UpdateVDevice"]
 
 
 @module_pass(opt_level=0)

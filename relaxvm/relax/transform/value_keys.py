@@ -11,12 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.module import GlobalVar
-from ...ir.node import value_key
+from ...ir import GlobalVar, value_key
 from ..array_leaf import ARRAY_CODEC
 from ..expr import Call, Constant, DataTypeImm, ExternFunc, StringImm, Tuple, Var
-
-__all__ = ["ValueKeys"]
 
 _COMPARED_BYTES = 1 << 16
 """Constants up to this size are the same if their contents are; larger ones if they are the same

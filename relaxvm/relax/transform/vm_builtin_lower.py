@@ -43,8 +43,6 @@ from .lowered_ops import (
 )
 from .scopes import BindingRewriter
 
-__all__ = ["LowerRuntimeBuiltin", "VMBuiltinLower"]
-
 
 @function_pass(opt_level=0)
 def VMBuiltinLower(fn: Function, mod: IRModule, ctx: PassContext) -> Function:

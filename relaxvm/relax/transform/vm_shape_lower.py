@@ -56,8 +56,6 @@ from ..vm_info import Names, bare_symbol, combine, expand_lets, runtime_info
 from .lowered_ops import OBJECT, VOID, builtin, discard
 from .scopes import BIND, BRANCH, END, RememberingRewriter, is_symbolic, linearise
 
-__all__ = ["VMShapeLower"]
-
 
 @function_pass(opt_level=0)
 def VMShapeLower(

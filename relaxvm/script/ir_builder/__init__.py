@@ -15,10 +15,11 @@ What the names describe goes at once to the writer that the parser of script tex
 (`reader.TIRParser`), or to `relax.BlockBuilder`. Mistakes are errors that show the caller's line.
 """
 
-from ...base import submodules
-from .. import ir, relax, tir
-from .base import IRBuilder, IRBuilderFrame
+from ...base import submodules as _submodules
+from .. import ir as ir
+from .. import relax as relax
+from .. import tir as tir
+from .base import IRBuilder as IRBuilder
+from .base import IRBuilderFrame as IRBuilderFrame
 
-__getattr__ = submodules(__name__)
-
-__all__ = ["IRBuilder", "IRBuilderFrame", "ir", "relax", "tir"]
+__getattr__ = _submodules(__name__, files="ir relax tir")

@@ -15,8 +15,6 @@ from ..reader.checks import check_function
 from ..reader.records import current_builder, only_describing
 from .writers import Entered, GraphWriter, LoopWriter, ModuleWriter, Place, named
 
-__all__ = ["IRBuilder", "IRBuilderFrame"]
-
 IRBuilderFrame = rec.Record
 _HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _BODIES = (

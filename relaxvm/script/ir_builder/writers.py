@@ -35,8 +35,6 @@ from ..reader.struct_info import as_struct_info
 from ..reader.tir_bindings import BINDINGS, NAMED
 from ..reader.tir_parser import TIRParser
 
-__all__ = ["Entered", "GraphWriter", "LoopWriter", "ModuleWriter", "Place", "named"]
-
 Entered = contextlib.AbstractContextManager[Any]
 
 

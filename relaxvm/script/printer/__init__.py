@@ -5,9 +5,9 @@ into the same IR. Printing never raises because of what the IR holds: error mess
 Not done here: reading text (`script`'s parser).
 """
 
-from ...base import submodules
-from .entry import print_script, read_metadata, show_script
+from ...base import submodules as _submodules
+from .entry import print_script as print_script
+from .entry import read_metadata as read_metadata
+from .entry import show_script as show_script
 
-__getattr__ = submodules(__name__)
-
-__all__ = ["print_script", "read_metadata", "show_script"]
+__getattr__ = _submodules(__name__)

@@ -11,21 +11,6 @@ from .core import FREE, NL, Piece, Printer, comma, parens, prints
 from .literal import quote
 from .scalar import ATOM, range_end, range_ends, var_annotation
 
-__all__ = [
-    "access",
-    "after_pointer",
-    "axis",
-    "buffer_arguments",
-    "buffer_name",
-    "declare_buffer",
-    "declare_symbols",
-    "define_buffer",
-    "definition_exprs",
-    "is_plain_buffer",
-    "symbol_declaration",
-    "variables_of",
-]
-
 _NO_OFFSET = const(0, "int64")
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from .marks import Marks
 from .names import Names, identifier
 
-__all__ = ["ARG", "ATTR", "DIM", "FREE", "IN", "NL", "OUT", "Options", "Piece", "Printer", "prints"]
-
 
 class _Mark:
     __slots__ = ("text",)

@@ -20,8 +20,6 @@ from .function import function_lines, result_lines
 from .marks import Marks, decorated
 from .prim_func import function_name, prim_func_lines
 
-__all__ = ["print_script", "read_metadata", "show_script"]
-
 _METADATA = "# metadata = "
 _OMITTED = "# Metadata omitted. Use show_meta=True in script() method to show it."
 

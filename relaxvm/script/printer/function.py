@@ -29,8 +29,6 @@ from .literal import attr_map
 from .names import identifier
 from .struct_info import SIGNATURE
 
-__all__ = ["function_lines", "result_lines", "uses_module"]
-
 
 def function_lines(
     p: Printer, n: Function, name: str, nested: bool = False, aliases: bool = False

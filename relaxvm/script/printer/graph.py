@@ -35,8 +35,6 @@ from .literal import attr_value, python_float, quote
 from .scalar import ATOM
 from .struct_info import dims
 
-__all__ = ["has_declared_result"]
-
 # Constants of up to this many elements stand in the text.
 _INLINE_ELEMENTS = 16
 

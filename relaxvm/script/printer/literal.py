@@ -13,8 +13,6 @@ from ...ir import Map, Node, Op
 from ...target import Target
 from .core import ATTR, Piece, Printer, comma, prints
 
-__all__ = ["attr_map", "attr_value", "float_text", "python_float", "quote"]
-
 
 def quote(text: str) -> str:
     """A Python literal of a string, in double quotes where that needs no escapes."""

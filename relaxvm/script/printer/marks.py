@@ -11,8 +11,6 @@ from ...ir import AccessPath, IRModule, Node
 if TYPE_CHECKING:
     from .core import Printer
 
-__all__ = ["Marks", "decorated"]
-
 
 class _Frame:
     """A node whose text is being printed."""

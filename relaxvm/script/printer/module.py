@@ -13,8 +13,6 @@ from .literal import attr_map, quote
 from .names import identifier
 from .prim_func import prim_func_lines
 
-__all__: list[str] = []
-
 
 @prints(IRModule)
 def _module(p: Printer, n: IRModule, _: int, __: int) -> list[Piece]:

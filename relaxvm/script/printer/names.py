@@ -8,8 +8,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Names", "identifier"]
-
 _NOT_WORD = re.compile(r"\W", re.ASCII)
 # What the text itself refers to; "buffer" is what the parser calls buffers it has no name for yet.
 _ALWAYS_TAKEN = ("buffer", "float", "metadata", "range")

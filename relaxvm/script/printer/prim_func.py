@@ -33,8 +33,6 @@ from .names import identifier
 from .scalar import dtype_name, var_annotation
 from .stmt import alloc_buffer_lines
 
-__all__ = ["function_name", "is_implicit_root", "prim_func_lines"]
-
 
 def function_name(func: Any, default: str = "main") -> str:
     """The name under which a function that stands alone is printed."""

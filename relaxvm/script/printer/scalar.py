@@ -52,13 +52,11 @@ from ...ir import (
     StringImm,
     Sub,
     Var,
+    binary,
 )
-from ...ir.expr import binary
 from ...tir import op as tir_op
 from .core import ARG, ATTR, DIM, FREE, Piece, Printer, comma, prints
 from .literal import float_text, python_float, quote
-
-__all__ = ["ATOM", "dtype_name", "range_end", "range_ends", "var_annotation"]
 
 OR, AND, NOT, COMPARE, SUM, PRODUCT, UNARY, ATOM = 1, 2, 3, 4, 9, 10, 11, 13
 

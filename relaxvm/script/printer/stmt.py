@@ -40,8 +40,6 @@ from .core import FREE, NL, Piece, Printer, comma, prints
 from .literal import attr_map, attr_value, python_float, quote
 from .scalar import range_ends, var_annotation
 
-__all__ = ["alloc_buffer_lines"]
-
 _KINDS = {
     ForKind.SERIAL: "serial",
     ForKind.PARALLEL: "parallel",

@@ -22,8 +22,6 @@ from ...relax import (
 from .core import ARG, DIM, Piece, Printer, comma, parens, prints
 from .literal import quote
 
-__all__ = ["SIGNATURE", "dims", "info_text"]
-
 # First argument of struct info handlers: whether unknown symbols are written as strings.
 SIGNATURE = 1
 

@@ -5,22 +5,18 @@ Enters: source text and the Python names around it. Leaves: `IRModule`, `PrimFun
 that users write (`script.ir`, `script.tir`, `script.relax`), printing (`script.printer`).
 """
 
-from .entry import decorate_class, decorate_function, decorate_macro, parse_object, parse_text
-from .guards import VALUES
-from .proxies import BufferFunction, DTypeFunction, HandleFunction, make_buffer
-from .struct_info import MAKERS, Maker
+from ...base import submodules as _submodules
+from .entry import decorate_class as decorate_class
+from .entry import decorate_function as decorate_function
+from .entry import decorate_macro as decorate_macro
+from .entry import parse_object as parse_object
+from .entry import parse_text as parse_text
+from .guards import VALUES as VALUES
+from .proxies import BufferFunction as BufferFunction
+from .proxies import DTypeFunction as DTypeFunction
+from .proxies import HandleFunction as HandleFunction
+from .proxies import make_buffer as make_buffer
+from .struct_info import MAKERS as MAKERS
+from .struct_info import Maker as Maker
 
-__all__ = [
-    "MAKERS",
-    "VALUES",
-    "BufferFunction",
-    "DTypeFunction",
-    "HandleFunction",
-    "Maker",
-    "decorate_class",
-    "decorate_function",
-    "decorate_macro",
-    "make_buffer",
-    "parse_object",
-    "parse_text",
-]
+__getattr__ = _submodules(__name__)

@@ -15,8 +15,6 @@ from ...tir import PrimFunc
 from ...tir.analysis import verify_well_formed
 from .source import Source
 
-__all__ = ["check_function", "check_module"]
-
 # How the verifiers end their messages: the place, then the source line.
 _PLACE = re.compile(r"\n  at (?P<file>[^\n]*):(?P<line>\d+):(?P<column>\d+)(?=\n|$)")
 

@@ -20,8 +20,6 @@ from .proxies import Macro
 from .source import Source, class_source, function_source, text_source
 from .statements import Decorated, decoration
 
-__all__ = ["decorate_class", "decorate_function", "decorate_macro", "parse_object", "parse_text"]
-
 
 def _plain_function(function: Any, name: str) -> FunctionType:
     if not isinstance(function, FunctionType):

@@ -20,8 +20,22 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from ...base import InternalError, ParseError, Span
-from ...ir import EQ, NE, And, BaseFunc, GlobalInfo, Map, Node, Not, Or, PrimExpr, Range, Var, walk
-from ...ir.expr import binary
+from ...ir import (
+    EQ,
+    NE,
+    And,
+    BaseFunc,
+    GlobalInfo,
+    Map,
+    Node,
+    Not,
+    Or,
+    PrimExpr,
+    Range,
+    Var,
+    binary,
+    walk,
+)
 from ...relax import Expr, StructInfo
 from ...relax.op.index_map import IndexMap
 from ...target import Target
@@ -33,8 +47,6 @@ from .guards import UNCOUNTED, Guard, is_decorator
 from .outer import MISSING, Outer
 from .proxies import DTypeFunction, Lambda, signature_of
 from .source import Source
-
-__all__ = ["Evaluator", "Hidden", "nearest"]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

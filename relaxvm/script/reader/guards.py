@@ -27,8 +27,10 @@ from ...base import DataType, TIRError
 from ...ir import FloatImm, IntImm, Map, Node, PrimExpr, Range
 from ...ir import Var as TirVar
 from ...relax import (
+    Axes,
     DataflowVar,
     DataTypeImm,
+    DtypeParts,
     Expr,
     FuncStructInfo,
     PrimStructInfo,
@@ -41,14 +43,11 @@ from ...relax import (
     TupleStructInfo,
     Var,
 )
-from ...relax.operators import Axes, DtypeParts
 from ...runtime import Device, NDArray
 from ...tir import Buffer, BufferLoad, BufferRegion, IterVar
 from .outer import MISSING
 from .proxies import BufferFunction, DTypeFunction, Lambda
 from .records import Record
-
-__all__ = ["SAFE_BUILTINS", "VALUES", "Guard", "is_decorator", "is_value", "offered"]
 
 # What one text may make or visit in Python: so much, and so much more per character.
 _BUDGET = 1_000_000
@@ -171,7 +170,10 @@ def offered(room: ModuleType, name: str) -> bool:
     """
     if room.__name__.startswith("relaxvm.relax.op."):
         found = vars(room).get(name)
-        return name in room.__all__ and isinstance(found, FunctionType) and hasattr(found, "op")
+        if not isinstance(found, FunctionType) or not hasattr(found, "op") or name.startswith("_"):
+            return False
+        # A package is a face; what a file imports is not its own.
+        return "__path__" in vars(room) or found.__module__ == room.__name__
     if not room.__name__.startswith("relaxvm.script."):
         return False
     more: Callable[[str], bool] | None = vars(room).get("_offers")

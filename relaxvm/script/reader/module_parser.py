@@ -19,8 +19,6 @@ from .source import Source
 from .statements import Decorated, ModuleNames, decoration
 from .tir_parser import TIRParser
 
-__all__ = ["parse_class", "parse_definition", "parse_macro"]
-
 
 def parse_macro(
     source: Source,

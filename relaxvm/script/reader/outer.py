@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from types import FrameType, FunctionType
 from typing import Any
 
-__all__ = ["MISSING", "Outer"]
-
 MISSING: Any = object()
 
 

@@ -13,20 +13,6 @@ from ...base import dtype as as_dtype
 from ...ir import PointerType, PrimExpr, PrimType, SizeVar, Var, cast, const
 from ...tir import Buffer, decl_buffer
 
-__all__ = [
-    "UNNAMED",
-    "BufferFunction",
-    "DTypeFunction",
-    "HandleFunction",
-    "Lambda",
-    "Macro",
-    "bound_arguments",
-    "make_buffer",
-    "renamed_buffer",
-    "renamed_var",
-    "signature_of",
-]
-
 # The name of a buffer or variable that script text has not named yet.
 UNNAMED = {"buffer": "buffer", "var": ""}
 

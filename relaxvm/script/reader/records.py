@@ -17,46 +17,6 @@ from typing import Any, ParamSpec
 from ...base import BuilderError
 from ...tir import Buffer
 
-__all__ = [
-    "AllocBuffer",
-    "Allocate",
-    "AllocateConst",
-    "Assert",
-    "Attr",
-    "Axis",
-    "BlockAttr",
-    "BlockSpec",
-    "Dataflow",
-    "DeclBuffer",
-    "Definition",
-    "EnvThread",
-    "Eval",
-    "FuncAttr",
-    "Init",
-    "Jump",
-    "LaunchThread",
-    "LetSpec",
-    "Loop",
-    "Loops",
-    "MatchBuffer",
-    "MatchCastSpec",
-    "MetaVar",
-    "ModuleAttrs",
-    "ModuleGlobalInfos",
-    "Output",
-    "Reads",
-    "Realize",
-    "Record",
-    "Remap",
-    "Step",
-    "Store",
-    "Where",
-    "Writes",
-    "current_builder",
-    "only_describing",
-    "statement",
-]
-
 P = ParamSpec("P")
 
 current_builder: contextvars.ContextVar[Any] = contextvars.ContextVar(

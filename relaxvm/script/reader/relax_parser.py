@@ -28,10 +28,10 @@ from ...relax import (
     TupleStructInfo,
     Var,
     VarBinding,
+    erase_unbound,
     is_leaf,
 )
 from ...relax.analysis import BaseCheckResult, declared_check, is_base_of
-from ...relax.derive import erase_unbound
 from ...relax.expr import joined_branches
 from . import records as rec
 from .evaluate import Hidden
@@ -40,8 +40,6 @@ from .proxies import UNNAMED, Lambda, renamed_var
 from .relax_values import Body, FunctionSymbols, RelaxValues, called_name
 from .statements import Decorated, ModuleNames, decoration
 from .struct_info import as_struct_info
-
-__all__ = ["RelaxParser"]
 
 
 class RelaxParser(RelaxValues):

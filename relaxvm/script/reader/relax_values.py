@@ -50,8 +50,6 @@ from .source import Source
 from .statements import FunctionParser, ModuleNames
 from .struct_info import Maker, Symbols, as_struct_info, dimension_text
 
-__all__ = ["Body", "FunctionSymbols", "RelaxValues", "called_name"]
-
 _TO_VDEVICE = Op.get("relax.to_vdevice")
 
 

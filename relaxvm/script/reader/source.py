@@ -14,8 +14,6 @@ from typing import Any
 
 from ...base import DiagnosticError, ParseError, Span
 
-__all__ = ["Source", "class_source", "function_source", "syntax_tree", "text_source"]
-
 _Definition = ast.ClassDef | ast.FunctionDef
 
 # Text given as a string is kept readable for spans; this many texts, the oldest dropped first.

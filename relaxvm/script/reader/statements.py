@@ -19,8 +19,6 @@ from .proxies import Macro, bound_arguments
 from .records import MetaVar, Record
 from .source import Source
 
-__all__ = ["Decorated", "FunctionParser", "ModuleNames", "decoration"]
-
 # Macros put in place by one function, nested or not; a macro that calls itself stops here.
 _MOST_MACROS = 10_000
 _DEEPEST_MACRO = 40

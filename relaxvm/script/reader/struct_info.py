@@ -34,8 +34,6 @@ from .outer import MISSING, Outer
 from .proxies import DTypeFunction
 from .source import Source, text_source
 
-__all__ = ["MAKERS", "Maker", "Symbols", "as_struct_info", "dimension_text"]
-
 
 class Symbols:
     """Finds what a string in struct info stands for. By default every name is a new int64 variable

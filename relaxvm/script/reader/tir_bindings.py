@@ -46,8 +46,6 @@ from .statements import ModuleNames
 from .tir_expressions import TIRExpressions
 from .tir_suite import Frame, between, flat_numbers, region_of, vector_indices, with_memory
 
-__all__ = ["BINDINGS", "NAMED", "TIRBindings"]
-
 
 class TIRBindings(TIRExpressions):
     """Binds names and stores elements."""

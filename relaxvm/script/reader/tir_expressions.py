@@ -26,9 +26,10 @@ from ...tir import (
     IterVar,
     PrimFunc,
     Stmt,
+    StmtWriter,
+    Suite,
 )
 from ...tir import op as tir_op
-from ...tir.stmt_writer import StmtWriter, Suite
 from . import records as rec
 from .guards import Guard
 from .outer import Outer
@@ -38,8 +39,6 @@ from .proxies import (
 from .source import Source
 from .statements import FunctionParser, ModuleNames
 from .tir_suite import Frame, Jumps, between, vector_indices
-
-__all__ = ["TIRExpressions"]
 
 
 class TIRExpressions(FunctionParser, StmtWriter):

@@ -40,6 +40,7 @@ from ...tir import (
     LetStmt,
     PrimFunc,
     Stmt,
+    Suite,
     While,
     ceildiv,
     decl_buffer,
@@ -48,7 +49,6 @@ from ...tir import (
     seq,
 )
 from ...tir.analysis import get_block_read_write_region
-from ...tir.stmt_writer import Suite
 from . import records as rec
 from .proxies import (
     BufferFunction,
@@ -60,8 +60,6 @@ from .proxies import (
 from .statements import Decorated
 from .tir_bindings import NAMED, TIRBindings
 from .tir_suite import Frame, Jumps, between, region_of, with_memory
-
-__all__ = ["TIRParser"]
 
 
 class TIRParser(TIRBindings):

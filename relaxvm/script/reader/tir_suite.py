@@ -16,8 +16,8 @@ from ...ir import (
     Ramp,
     Range,
     const,
+    match,
 )
-from ...ir.expr import match
 from ...tir import (
     Allocate,
     Buffer,
@@ -30,20 +30,10 @@ from ...tir import (
     MatchBufferRegion,
     Stmt,
     decl_buffer,
+    is_no_op,
     seq,
 )
-from ...tir.stmt import is_no_op
 from . import records as rec
-
-__all__ = [
-    "Frame",
-    "Jumps",
-    "between",
-    "flat_numbers",
-    "region_of",
-    "vector_indices",
-    "with_memory",
-]
 
 
 class Jumps:

@@ -4,29 +4,18 @@ Enters: loop functions and a target. Leaves: a `KernelSection`, LLVM or assembly
 Not done here: choosing loops (`tir/schedule`), running code (`runtime`).
 """
 
-from .build import (
-    Kernels,
-    compile_kernels,
-    compile_prim_funcs,
-    compile_program,
-    generate_llvm,
-    machine_of,
-    rebuild_kernels,
-)
-from .dot_units import dot_units, vector_units
-from .machine import Machine, compile_text, host_machine
+from ...base import submodules as _submodules
+from .build import Kernels as Kernels
+from .build import compile_kernels as compile_kernels
+from .build import compile_prim_funcs as compile_prim_funcs
+from .build import compile_program as compile_program
+from .build import generate_llvm as generate_llvm
+from .build import machine_of as machine_of
+from .build import rebuild_kernels as rebuild_kernels
+from .dot_units import dot_units as dot_units
+from .dot_units import vector_units as vector_units
+from .machine import Machine as Machine
+from .machine import compile_text as compile_text
+from .machine import host_machine as host_machine
 
-__all__ = [
-    "Kernels",
-    "Machine",
-    "compile_kernels",
-    "compile_prim_funcs",
-    "compile_program",
-    "compile_text",
-    "dot_units",
-    "generate_llvm",
-    "host_machine",
-    "machine_of",
-    "rebuild_kernels",
-    "vector_units",
-]
+__getattr__ = _submodules(__name__)

@@ -15,12 +15,15 @@ from ... import __version__
 from ...base import CodegenError, LoadError, RelaxvmError, add_note
 from ...ir import IRModule, PassContext
 from ...ir.transform import Pass
-from ...runtime.compiled_code import CompiledCode
-from ...runtime.disk_cache import DiskCache
-from ...runtime.fileformat import without_contents
-from ...runtime.kernel import KernelSection, NativeCode
-from ...runtime.program import Program
-from ...runtime.verify import verify_program
+from ...runtime import (
+    CompiledCode,
+    DiskCache,
+    KernelSection,
+    NativeCode,
+    Program,
+    verify_program,
+    without_contents,
+)
 from ...tir import PrimFunc
 from ..target import Target
 from .codegen import Generated, InnerKernel
@@ -39,16 +42,6 @@ from .units import CompiledUnit, Settings, Unit, finish_unit, generate_module, p
 from .vm_program import compile_functions
 from .vm_support import define_support
 from .workers import compile_units
-
-__all__ = [
-    "Kernels",
-    "compile_kernels",
-    "compile_prim_funcs",
-    "compile_program",
-    "generate_llvm",
-    "machine_of",
-    "rebuild_kernels",
-]
 
 MAX_PORTABLE_BYTES = 1 << 28
 # Machines whose CPython has the layouts of `runtime.pyabi`.

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...base import CodegenError, DataType, add_note
 from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, walk
-from ...runtime.kernel import Failure, KernelInfo
+from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
 from .expr import ExprEmitter
 from .flops import kernel_flops
@@ -24,8 +24,6 @@ from .signature import Parameter, Signature, signature_of
 from .stmt import STACK_BYTES, KernelEmitter
 from .text import FunctionText, mangle, scalar_type
 from .wrapper import emit_wrapper
-
-__all__ = ["Generated", "Generator", "InnerKernel", "generate", "result_dtype"]
 
 MAX_INSTRUCTIONS = 1_000_000
 MAX_CALL_DEPTH = 32

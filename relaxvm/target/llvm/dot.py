@@ -14,7 +14,6 @@ from .text import value_type, vector_of
 if TYPE_CHECKING:
     from .expr import ExprEmitter
 
-__all__ = ["emit_dot"]
 
 # (dtypes of a and b, unit): how one register is computed from (accumulator, a, b).
 _Step = Callable[["ExprEmitter", int, str, str, str], str]

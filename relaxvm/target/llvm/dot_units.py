@@ -8,8 +8,6 @@ import re
 from .machine import Machine, host_machine, producer
 from .probe import ARM, X86, assembly_of_probes
 
-__all__ = ["dot_units", "vector_units"]
-
 # Instructions of `dot_units`, and the features of this computer that they need.
 _FEATURES = (
     ("pmaddwd.128", "+sse2"),

@@ -59,8 +59,6 @@ from .text import (
 )
 from .values import Values
 
-__all__ = ["ExprEmitter", "is_cheap"]
-
 Steps = Generator[PrimExpr, str, str]
 _INT64 = DataType("int64")
 _CHEAP_NODES = 12

@@ -12,8 +12,6 @@ import time
 
 from ...base import config
 
-__all__ = ["fingerprint"]
-
 # The rooms whose code decides what becomes of a loop function.
 _ROOMS = ("base", "ir", "arith", "tir", "runtime", "target")
 _DAY = 86400.0

@@ -17,8 +17,6 @@ from ...tir import BlockRealize, For, PrimFunc, Stmt
 from ...tir.analysis import estimate_tir_flops
 from .signature import Signature, dim_of, signature_of
 
-__all__ = ["NOTED", "kernel_flops", "note_flops"]
-
 NOTED = "tir.flops"
 """The attribute of a scheduled function: `kernel_flops` of what it was, as JSON."""
 

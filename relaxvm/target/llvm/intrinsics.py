@@ -12,15 +12,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...base import CodegenError, DataType
-from ...ir import Call, Cast, IntImm, StringImm
-from ...ir.op import bound_failure, why_no_dot
+from ...ir import Call, Cast, IntImm, StringImm, bound_failure, why_no_dot
 from .dot import emit_dot
 from .text import scalar_type, value_type, vector_of
 
 if TYPE_CHECKING:
     from .expr import ExprEmitter
 
-__all__ = ["INTRINSIC_EMITTERS", "LLVM_INTRINSICS", "LLVM_INTRINSIC_IDS", "OUTSIDE"]
 
 Emitter = Callable[["ExprEmitter", Call, list[str]], str]
 

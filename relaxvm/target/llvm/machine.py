@@ -9,13 +9,11 @@ from typing import Any
 
 from ...base import CodegenError, config
 from ...ir import PassContext
-from ...runtime.native import rest_while_forking
+from ...runtime import rest_while_forking
 from . import passes
 from .net import compile_safely
 from .passes import Recipe
 from .probe import assembly_of_probes
-
-__all__ = ["Machine", "compile_glue", "compile_text", "has_maximum", "host_machine", "producer"]
 
 # About sixty calls of kernels. Beyond, code is made fast rather than well.
 _LARGE_GLUE = 1 << 17

@@ -10,8 +10,6 @@ from typing import Any
 from ...base import CodegenError
 from .text import quote_bytes
 
-__all__ = ["ModuleText"]
-
 _VECTOR = re.compile(r"<(\d+) x (\w+)>")
 _DEFINED = re.compile(r"define [^@]*@([\w.$]+)\(")
 _SUFFIX = {"float": "f32", "double": "f64", "half": "f16", "ptr": "p0"}

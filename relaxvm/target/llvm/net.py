@@ -29,16 +29,6 @@ from ...base import CodegenError, config
 from ...runtime.locks import lock
 from .passes import Recipe, receive, send, work
 
-__all__ = [
-    "Worker",
-    "WorkerLost",
-    "compile_safely",
-    "has_python",
-    "in_this_process",
-    "llvm_answer",
-    "prepare",
-]
-
 _PROGRAM = pathlib.Path(__file__).with_name("passes.py")
 _START_SECONDS = 60.0
 # The last recipe is nearly free of passes: what it needs for large functions, it gets.

@@ -28,7 +28,7 @@ from ...ir import (
     Var,
     walk,
 )
-from ...runtime.threads_ir import GRAIN
+from ...runtime import GRAIN
 from ...tir import (
     Allocate,
     AssertStmt,
@@ -46,7 +46,6 @@ from .text import FunctionText, value_type
 if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
 
-__all__ = ["is_shared_out", "iteration_work", "share_out"]
 
 MAX_CAPTURED = 1000
 MAX_INSTRUCTIONS = 1_000_000

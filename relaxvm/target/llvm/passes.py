@@ -11,8 +11,6 @@ import signal
 import sys
 from typing import Any, NamedTuple
 
-__all__ = ["MOST_BYTES", "Recipe", "pipes", "prepare", "receive", "send", "work"]
-
 _LENGTH = 8
 MOST_BYTES = 1 << 32
 _AT_ONCE = 1 << 20

@@ -18,8 +18,6 @@ from ...ir import IRModule, load_msgpack
 from ...tir import PrimFunc
 from .units import CompiledUnit, Unit
 
-__all__ = ["pack_portable", "unpack_portable"]
-
 _PACK = "relaxvm_kernels"
 _MOST = 1 << 16
 _PACK_HEAD: bytes = b"\x83" + msgpack.packb(_PACK)

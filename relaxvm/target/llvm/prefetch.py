@@ -19,7 +19,6 @@ from .expr import access_index
 if TYPE_CHECKING:
     from .stmt import KernelEmitter
 
-__all__ = ["ask_ahead"]
 
 _LINE = 64
 # Bytes asked for at one step; no core waits for more lines.

@@ -13,11 +13,9 @@ import functools
 import re
 
 from ...base import CodegenError
-from ...runtime.disk_cache import DiskCache
+from ...runtime import DiskCache
 from .net import WorkerLost, llvm_answer
 from .passes import Recipe
-
-__all__ = ["ARM", "X86", "assembly_of_probes"]
 
 X86 = ("x86_64", "amd64", "i686", "i386")
 ARM = ("aarch64", "arm64")

@@ -37,13 +37,11 @@ from ...ir import (
     Sub,
     Var,
 )
+from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
-from ...runtime.kernel import KernelParam
 from ...tir import Buffer, PrimFunc
 from ...tir.analysis import buffer_accesses
 from ...tir.transform import size_bounds
-
-__all__ = ["Parameter", "Signature", "dim_of", "signature_of"]
 
 _OPERATORS: dict[type, str] = {
     Add: "+",

@@ -58,8 +58,6 @@ from .prefetch import ask_ahead
 from .streams import coefficients, fence, is_streamed, past_caches
 from .text import FunctionText, value_type
 
-__all__ = ["KernelEmitter", "constant_bytes"]
-
 Steps = Generator[Stmt, None, None]
 _Around = tuple[
     FunctionText, dict[Var, str], dict[Var, str], list[tuple[int | str, str]], list[str], int

@@ -21,7 +21,6 @@ from ...tir import NONTEMPORAL, BufferStore, For, ForKind
 if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
 
-__all__ = ["coefficients", "fence", "is_streamed", "nontemporal", "past_caches"]
 
 # No vector is wider, nor a line of a cache narrower, on what we generate code for.
 _ALIGN = 64

@@ -8,19 +8,7 @@ and order depend on the input only.
 from __future__ import annotations
 
 from ...base import CodegenError, DataType
-from ...ir.expr import double_bits
-
-__all__ = [
-    "FunctionText",
-    "element_constant",
-    "mangle",
-    "quote_bytes",
-    "scalar_type",
-    "splat_constant",
-    "storage_type",
-    "value_type",
-    "vector_of",
-]
+from ...ir import double_bits
 
 # A value of an 8-bit or 16-bit float type lives in a register as the float32 that it is exactly.
 _VALUE = {"bool": "i1", "handle": "ptr", "bfloat": "float"}

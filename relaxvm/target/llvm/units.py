@@ -20,7 +20,7 @@ from ... import __version__
 from ...base import InternalError
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
-from ...runtime.kernel import KernelInfo
+from ...runtime import KernelInfo
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
@@ -31,18 +31,6 @@ from .fingerprint import fingerprint
 from .flops import note_flops
 from .machine import Machine, compile_text, has_symbol, host_machine, producer
 from .signature import signature_of
-
-__all__ = [
-    "CompiledUnit",
-    "Settings",
-    "Unit",
-    "compile_unit",
-    "finish_unit",
-    "generate_module",
-    "prepare",
-    "split",
-    "unit_of",
-]
 
 _NUMBERED = re.compile(r"_?\d+$")
 

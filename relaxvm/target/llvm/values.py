@@ -8,7 +8,7 @@ and vectors.
 from __future__ import annotations
 
 from ...base import FLOAT8_TYPES, CodegenError, DataType
-from ...ir.expr import wrap_int
+from ...ir import wrap_int
 from .machine import has_maximum
 from .module import ModuleText
 from .text import (
@@ -20,8 +20,6 @@ from .text import (
     value_type,
     vector_of,
 )
-
-__all__ = ["Values"]
 
 _FLOAT32 = DataType("float32")
 _FLOAT_PREDICATE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}

@@ -12,13 +12,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
+from ...runtime import (
+    FrameLayout,
+    NDArray,
+    ResolvedFunction,
+    ShapeTuple,
+    builtin_args,
+    static_values,
+)
 from ...runtime import pyabi as abi
-from ...runtime.compiled_frame import FrameLayout
 from ...runtime.frame import escapes
-from ...runtime.ndarray import NDArray, ShapeTuple
 from ...runtime.ops import OpKind
-from ...runtime.resolve import ResolvedFunction
-from ...runtime.verify import builtin_args, static_values
 from .vm_exits import INTERPRETER, Exits, Leaves, Untranslatable
 from .vm_flow import flow_of
 from .vm_values import (
@@ -38,7 +42,6 @@ from .vm_values import (
 if TYPE_CHECKING:
     from .vm_program import Unit
 
-__all__ = ["Body", "hex_double", "is_param"]
 
 MAX_SLOTS = 4096
 """Objects that a function may hold: they lie on the C stack."""

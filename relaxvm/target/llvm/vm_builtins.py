@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base import to_numpy_dtype
+from ...runtime import DYNAMIC
 from ...runtime import pyabi as abi
-from ...runtime.verify import DYNAMIC
 from .vm_body import Body, is_param
 from .vm_checks import CHECKS, differ
 from .vm_dims import product
@@ -27,8 +27,6 @@ from .vm_values import (
     TupleOf,
     Value,
 )
-
-__all__ = ["NATIVE_BUILTINS", "condition"]
 
 
 def make_tuple(body: Body) -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from ...runtime import ORIGIN_STEP, MatchCode, builtin_args, static_values
 from ...runtime import pyabi as abi
 from ...runtime.bytecode import Call
-from ...runtime.compiled_state import ORIGIN_STEP
-from ...runtime.heap import MatchCode
-from ...runtime.verify import builtin_args, static_values
 from .vm_body import Body
 from .vm_dims import dim_value
 from .vm_values import (
@@ -23,8 +21,6 @@ from .vm_values import (
     Tensor,
     TupleOf,
 )
-
-__all__ = ["CHECKS", "differ"]
 
 _IMM, _STORE, _NO_OP, _LOAD, _NOT_NEGATIVE = MatchCode
 

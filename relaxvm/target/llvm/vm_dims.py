@@ -10,8 +10,6 @@ from ...runtime.dims import Dim
 from .vm_body import Body
 from .vm_values import Size
 
-__all__ = ["dim_value", "product"]
-
 _MIN = -(1 << 63)
 _MAX = (1 << 63) - 1
 # Every operation is a branch: LLVM's time grows faster than their number.

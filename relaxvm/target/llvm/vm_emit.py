@@ -13,7 +13,6 @@ from .vm_values import Place
 if TYPE_CHECKING:
     from .vm_program import Unit
 
-__all__ = ["Emitter"]
 
 MAX_INSTRUCTIONS = 2_000_000
 

@@ -12,14 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
+from ...runtime import ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 from ...runtime import pyabi as abi
-from ...runtime.sinfo import ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 from .text import FunctionText
 
 if TYPE_CHECKING:
     from .vm_program import Unit
 
-__all__ = ["emit_entry", "takes_out"]
 
 OUT_BYTES = 40
 """data, size in bytes, owner, the object to return, its sizes."""

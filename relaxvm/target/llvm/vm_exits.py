@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...runtime.compiled_frame import FrameLayout
+from ...runtime import FrameLayout
 from .vm_emit import Emitter
 from .vm_flow import Flow
 from .vm_values import (
@@ -32,7 +32,6 @@ from .vm_values import (
 if TYPE_CHECKING:
     from .vm_program import Unit
 
-__all__ = ["INTERPRETER", "NATIVE", "PYTHON", "Exits", "Leaves", "Untranslatable"]
 
 NATIVE, PYTHON, INTERPRETER = range(3)
 MAX_SPILLED = 400_000

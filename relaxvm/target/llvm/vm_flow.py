@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from ...runtime.ops import Op, OpKind
 
-__all__ = ["Flow", "flow_of"]
-
 MAX_LIVENESS_WORK = 20_000_000
 _SEVERAL = -2
 

@@ -11,8 +11,6 @@ from .vm_exits import INTERPRETER, PYTHON
 from .vm_kernels import call_kernel
 from .vm_values import Heap, Memory, Obj, Tensor, TupleOf, Value
 
-__all__ = ["emit_instruction"]
-
 STACK_BYTES = 16384
 """How deep compiled functions may be inside each other on the C stack; deeper calls are the
 interpreter's, which needs no stack for them.

@@ -11,14 +11,12 @@ from typing import Any
 from ...base import DataType
 from ...ir import IntImm, PrimExpr, Var
 from ...runtime import pyabi as abi
-from ...runtime.trampoline import release_elements
+from ...runtime import release_elements
 from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
 from .vm_values import Boolean, Integer, Obj, Real, Size, Tensor
-
-__all__ = ["call_kernel"]
 
 _MAX_PAIRS = 64
 _INT64 = DataType("int64")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import DataType, to_numpy_dtype
-from ...runtime.ndarray import ShapeTuple
-from ...runtime.verify import DYNAMIC
+from ...runtime import DYNAMIC, ShapeTuple
 from .vm_body import Body
 from .vm_dims import product
 from .vm_values import (
@@ -17,8 +16,6 @@ from .vm_values import (
     Size,
     Tensor,
 )
-
-__all__ = ["MAX_BYTES", "alloc_storage", "alloc_tensor", "at_least_one", "not_below"]
 
 MAX_BYTES = 1 << 48
 

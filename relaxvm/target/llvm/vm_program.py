@@ -10,12 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...base import CodegenError
-from ...runtime.compiled_code import CompiledCode, CompiledInfo
-from ...runtime.compiled_frame import layout_plain
-from ...runtime.memory_plan import called_functions
-from ...runtime.ndarray import NDArray
-from ...runtime.program import Program
-from ...runtime.resolve import resolve_program
+from ...runtime import (
+    CompiledCode,
+    CompiledInfo,
+    NDArray,
+    Program,
+    called_functions,
+    layout_plain,
+    resolve_program,
+)
 from .codegen import InnerKernel
 from .module import ModuleText
 from .text import mangle
@@ -25,8 +28,6 @@ from .vm_exits import INTERPRETER, Untranslatable
 from .vm_instructions import emit_instruction
 from .vm_support import Words, declare_support
 from .vm_values import Region
-
-__all__ = ["Unit", "compile_functions"]
 
 MAX_FUNCTIONS = 4096
 MAX_SITES = 200_000

@@ -12,8 +12,6 @@ import re
 from ...runtime import pyabi as abi
 from .module import ModuleText
 
-__all__ = ["SMALL_BYTES", "Words", "declare_support", "define_support"]
-
 SMALL_BYTES = 1 << 20
 """Larger memory is allocated in Python, by numpy."""
 MAX_ASKED = 8

@@ -12,23 +12,6 @@ from typing import Any
 
 from ...base import DataType
 
-__all__ = [
-    "Boolean",
-    "Heap",
-    "Integer",
-    "Memory",
-    "Nothing",
-    "Obj",
-    "Place",
-    "Real",
-    "Region",
-    "Shape",
-    "Size",
-    "Tensor",
-    "TupleOf",
-    "Value",
-]
-
 Size = int | str
 Place = str | tuple[str, int]
 """An SSA name, or ("ctx" | "frame", byte offset): loaded where it is used."""

@@ -17,13 +17,11 @@ from collections.abc import Sequence
 from ...base import RelaxvmError, config
 from ...ir import PassContext
 from ...ir.transform import registered_passes
-from ...runtime.cpu_budget import usable_cores
+from ...runtime import usable_cores
 from ...tir.schedule import builtins_replaced
 from .net import Worker, WorkerLost, has_python, in_this_process
 from .passes import pipes, receive, send
 from .units import CompiledUnit, Settings, Unit, compile_unit, unit_of
-
-__all__ = ["compile_units", "serve"]
 
 # A unit takes some 0.1 s, the start of a worker as long as seven of them.
 _UNITS_PER_WORKER = 12

@@ -14,13 +14,11 @@ import numpy as np
 
 from ...base import DataType, to_numpy_dtype
 from ...ir import IntImm, PrimExpr, Var
-from ...runtime.kernel import Failure
+from ...runtime import Failure
 from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .signature import Parameter, Signature
 from .text import scalar_type
-
-__all__ = ["ARG_BYTES", "emit_wrapper"]
 
 # struct Arg, as the runtime fills it in.
 ARG_BYTES = 40

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...ir import Call, Var
-from ...ir.walk import walk
+from ...ir import Call, Var, walk
 from ..stmt import BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .scope import operands, post_order_expr
-
-__all__ = ["detect_buffer_access_lca"]
 
 
 class _Scope(NamedTuple):

@@ -11,9 +11,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...base import TIRError
-from ...ir import Call, Let, Range, Var, const
-from ...ir.expr import cast
-from ...ir.op import INTRINSICS
+from ...ir import INTRINSICS, Call, Let, Range, Var, cast, const
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -36,8 +34,6 @@ from ..stmt import (
 )
 from .intervals import Interval, greatest, interval_of, least
 from .scope import post_order_expr
-
-__all__ = ["get_block_access_region", "get_block_read_write_region"]
 
 
 def get_block_access_region(

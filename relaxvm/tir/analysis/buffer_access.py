@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import Call, GlobalVar, IntImm, Node, Var, walk
-from ...ir.op import INTRINSICS
+from ...ir import INTRINSICS, Call, GlobalVar, IntImm, Node, Var, walk
 from ..stmt import Buffer, BufferLoad, BufferStore, LetStmt, MatchBufferRegion, PrimFunc
-
-__all__ = ["buffer_accesses"]
 
 
 def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:

@@ -7,8 +7,6 @@ import weakref
 from ...ir import GlobalVar, walk
 from ..stmt import PrimFunc
 
-__all__ = ["called_functions"]
-
 _known: weakref.WeakKeyDictionary[PrimFunc, tuple[GlobalVar, ...]] = weakref.WeakKeyDictionary()
 
 

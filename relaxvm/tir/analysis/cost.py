@@ -10,10 +10,12 @@ from typing import Any
 from ...arith import Analyzer
 from ...base import TIRError, VerifyError
 from ...ir import (
+    ArithmeticExpr,
     Call,
     CompareExpr,
     GlobalVar,
     IntImm,
+    Intrinsic,
     IRModule,
     Not,
     PrimExpr,
@@ -21,8 +23,6 @@ from ...ir import (
     Select,
     walk,
 )
-from ...ir.expr import ArithmeticExpr
-from ...ir.op import Intrinsic
 from ..stmt import (
     Allocate,
     BlockRealize,
@@ -37,13 +37,6 @@ from ..stmt import (
 )
 from .buffer_access import buffer_accesses
 from .scope import operands
-
-__all__ = [
-    "assert_pure_function",
-    "calculate_allocated_bytes",
-    "estimate_tir_flops",
-    "is_pure_function",
-]
 
 
 def calculate_allocated_bytes(obj: Any) -> dict[str, Any]:

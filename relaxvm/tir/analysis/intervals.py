@@ -7,6 +7,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir import (
+    INTRINSICS,
     Add,
     Broadcast,
     Call,
@@ -22,15 +23,14 @@ from ...ir import (
     Select,
     Sub,
     Var,
+    binary,
+    cast,
     const,
+    substitute,
 )
-from ...ir.expr import binary, cast
-from ...ir.op import INTRINSICS
-from ...ir.walk import substitute, transform
+from ...ir.walk import transform
 from ..stmt import BufferLoad
 from .scope import operands, post_order_expr
-
-__all__ = ["Interval", "Known", "interval_of"]
 
 Interval = tuple[PrimExpr, PrimExpr]
 """(least, greatest), both included."""

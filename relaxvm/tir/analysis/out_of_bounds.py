@@ -6,14 +6,11 @@ from typing import Any, NamedTuple
 
 from ...arith import Analyzer
 from ...base import VerifyError
-from ...ir import Add, Call, Cast, FloorDiv, IntImm, IRModule, Mul, PrimExpr, Sub, Var
-from ...ir.op import INTRINSICS
+from ...ir import INTRINSICS, Add, Call, Cast, FloorDiv, IntImm, IRModule, Mul, PrimExpr, Sub, Var
 from ...ir.transform import prim_func_pass
 from ..stmt import BlockRealize, Buffer, BufferLoad, BufferStore, For, IfThenElse, PrimFunc
 from .intervals import Interval, interval_of
 from .scope import Place, ScopeWalker, operands, post_order_expr
-
-__all__ = ["OOBChecker", "OutOfBounds", "find_out_of_bounds"]
 
 
 class OutOfBounds(NamedTuple):

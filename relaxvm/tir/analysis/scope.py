@@ -30,8 +30,6 @@ from ..stmt import (
     While,
 )
 
-__all__ = ["Place", "ScopeWalker", "operands", "post_order_expr"]
-
 
 class Place(NamedTuple):
     """Where a statement stands: its label, what it stands in, and how deep."""

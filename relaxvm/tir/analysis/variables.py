@@ -10,8 +10,6 @@ from ...ir import PrimExpr, Var, as_expr, const
 from ..stmt import Block, BlockRealize, Buffer, PrimFunc
 from .scope import Place, ScopeWalker
 
-__all__ = ["expr_deep_equal", "undefined_vars", "verify_ssa"]
-
 
 class _Undefined(ScopeWalker):
     def __init__(self) -> None:

@@ -15,20 +15,22 @@ from typing import Any, NoReturn
 
 from ...base import DataType, VerifyError
 from ...ir import (
+    INTRINSICS,
     BaseFunc,
     BinaryExpr,
     Call,
     CompareExpr,
     GlobalVar,
     IntImm,
+    Intrinsic,
     IRModule,
     Max,
     Min,
     Mod,
     PrimExpr,
     Var,
+    why_no_dot,
 )
-from ...ir.op import INTRINSICS, Intrinsic, why_no_dot
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -45,8 +47,6 @@ from ..stmt import (
     While,
 )
 from .scope import Place, ScopeWalker, shared_size
-
-__all__ = ["verify_well_formed"]
 
 _DEEPEST = 100
 _MOST_STATEMENTS = 5_000_000

@@ -5,40 +5,29 @@ primitive proves that it is allowed, or refuses with a `ScheduleError`. Not done
 primitives to apply (`rules`, `meta_schedule`), lowering (`tir/transform`).
 """
 
-from ...base import ScheduleError, submodules
-from .index_map import IndexMap
-from .intrin import TensorIntrin, builtins_replaced
-from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV
-from .primitive import Primitive as InstructionKind
-from .schedule import Schedule
-from .scopes import BlockScope, Dependency, DepKind, ScheduleState
-from .state import Path as StmtSRef
-from .state import ScheduleDebugMask
-from .trace import Instruction, Trace
+from ...base import ScheduleError as ScheduleError
+from ...base import submodules as _submodules
+from .index_map import IndexMap as IndexMap
+from .intrin import TensorIntrin as TensorIntrin
+from .intrin import builtins_replaced as builtins_replaced
+from .primitive import PRIMITIVES as PRIMITIVES
+from .primitive import BlockRV as BlockRV
+from .primitive import ExprRV as ExprRV
+from .primitive import LoopRV as LoopRV
+from .primitive import Primitive as _Primitive
+from .schedule import Schedule as Schedule
+from .scopes import BlockScope as BlockScope
+from .scopes import Dependency as Dependency
+from .scopes import DepKind as DepKind
+from .scopes import ScheduleState as ScheduleState
+from .state import Path as _Path
+from .state import ScheduleDebugMask as ScheduleDebugMask
+from .trace import Instruction as Instruction
+from .trace import Trace as Trace
 
 SBlockRV = BlockRV
+InstructionKind = _Primitive
+StmtSRef = _Path
 
 # It asks the room above this one about the CPU.
-__getattr__ = submodules(__name__, {"relaxvm.target": "default_schedule"})
-
-__all__ = [
-    "PRIMITIVES",
-    "BlockRV",
-    "BlockScope",
-    "DepKind",
-    "Dependency",
-    "ExprRV",
-    "IndexMap",
-    "Instruction",
-    "InstructionKind",
-    "LoopRV",
-    "SBlockRV",
-    "Schedule",
-    "ScheduleDebugMask",
-    "ScheduleError",
-    "ScheduleState",
-    "StmtSRef",
-    "TensorIntrin",
-    "Trace",
-    "builtins_replaced",
-]
+__getattr__ = _submodules(__name__, {"relaxvm.target": "default_schedule"})

@@ -7,26 +7,15 @@ from collections.abc import Sequence
 from operator import add
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, IterMapper
-from ...arith.number import number_of
+from ...arith import Analyzer, IterMapper, number_of
 from ...base import ScheduleError
-from ...ir import IntImm, PrimExpr, Var, as_expr, const
-from ...ir.expr import cast
+from ...ir import IntImm, PrimExpr, Var, as_expr, cast, const
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .bindings import loop_uses
 from .boxes import iters_of
 from .index_map import IndexMap
 from .lookup import get_output_blocks
 from .state import Path, State, free_variables, start
-
-__all__ = [
-    "AutoTensorizeMappingInfo",
-    "TensorizeInfo",
-    "get_auto_tensorize_mapping_info",
-    "get_tensorize_loop_mapping",
-    "is_output_block",
-    "suggest_index_map",
-]
 
 
 def is_output_block(sch: Any, block: Any) -> bool:

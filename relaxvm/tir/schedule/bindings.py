@@ -7,22 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import IterMapper, IterSumExpr
-from ...arith.number import Number, number_of
-from ...arith.tree import conjuncts
+from ...arith import IterMapper, IterSumExpr, Number, conjuncts, number_of
 from ...ir import IntImm, PrimExpr, Var, const
 from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
 from .boxes import Box, independent, mapper_of, may_be_empty
 from .facts import Facts
 from .state import State, free_variables
-
-__all__ = [
-    "covers",
-    "loop_uses",
-    "predicate_is_domain",
-    "runs_everywhere",
-    "stands_under",
-]
 
 
 def loop_uses(realize: BlockRealize, var: Var) -> set[str]:

@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...arith import IterMapper, IterSumExpr
-from ...arith.number import Number, number_of
-from ...ir import IntImm, PrimExpr, Var, const
-from ...ir.expr import cast
-from ...ir.walk import substitute
+from ...arith import IterMapper, IterSumExpr, Number, number_of
+from ...ir import IntImm, PrimExpr, Var, cast, const, substitute
 from ..analysis.intervals import interval_of
 from ..stmt import BlockRealize, Buffer, For
 from .state import State, free_variables
-
-__all__ = [
-    "Access",
-    "Box",
-    "bound_box",
-    "independent",
-    "iters_of",
-    "mapper_of",
-    "may_be_empty",
-    "region_while",
-]
 
 
 class Access(NamedTuple):

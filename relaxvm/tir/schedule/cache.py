@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import IterMapper
-from ...arith.number import number_of
-from ...ir import Add, PointerType, PrimExpr, PrimType, Range, Var, const
-from ...ir.expr import binary, cast
+from ...arith import IterMapper, number_of
+from ...ir import Add, PointerType, PrimExpr, PrimType, Range, Var, binary, cast, const
 from ..stmt import (
     Block,
     BlockRealize,
@@ -34,8 +32,6 @@ from .regions import (
 )
 from .spans import Span, new_realize, union
 from .state import State, paired_blocks, refuse
-
-__all__ = ["cache_read", "cache_write", "copy_block", "new_buffer"]
 
 
 def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer:

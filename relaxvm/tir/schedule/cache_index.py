@@ -5,9 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import DataType
-from ...ir import Call, Cast, IntImm, PointerType, PrimExpr, PrimType, Range, Var, const
-from ...ir.expr import cast
-from ...ir.walk import substitute, transform, walk
+from ...ir import (
+    Call,
+    Cast,
+    IntImm,
+    PointerType,
+    PrimExpr,
+    PrimType,
+    Range,
+    Var,
+    cast,
+    const,
+    substitute,
+    walk,
+)
+from ...ir.walk import transform
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
 from .facts import facts_of
 from .layout import looped
@@ -16,8 +28,6 @@ from .places import add_allocation, insert_before
 from .primitive import BLOCK, list_of, primitive
 from .regions import with_regions
 from .state import State, free_variables, refuse
-
-__all__ = ["cache_index"]
 
 
 @primitive(block=BLOCK, gives=list_of(BLOCK))

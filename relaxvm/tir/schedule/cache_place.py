@@ -12,8 +12,6 @@ from .primitive import BLOCK, list_of, primitive
 from .regions import only_plain_accesses, refresh_around, replace_buffers
 from .state import State, paired_blocks, refuse
 
-__all__ = ["cache_inplace"]
-
 
 @primitive(block=BLOCK, gives=list_of(BLOCK))
 def cache_inplace(

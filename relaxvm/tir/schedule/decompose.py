@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import IntImm, PrimExpr, Var
-from ...ir.walk import substitute
+from ...ir import IntImm, PrimExpr, Var, substitute
 from ..stmt import Block, BlockRealize, BufferStore, For, ForKind, IterVar, Stmt
 from .bindings import loop_uses, moving_domain, spatial_loops, stands_under
 from .dependence import check_init_comes_first, check_no_bare_statements
@@ -14,8 +13,6 @@ from .places import insert_before
 from .primitive import BLOCK, LOOP, primitive
 from .regions import refresh_around, users_of, with_regions
 from .state import State, refuse
-
-__all__ = ["decompose_reduction"]
 
 
 def _check(state: State, block: Block, target: For) -> tuple[BlockRealize, list[For]]:

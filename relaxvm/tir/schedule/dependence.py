@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...arith import IterMapper
-from ...arith.number import number_of
+from ...arith import IterMapper, number_of
 from ...ir import IntImm, Node, Var, const, walk
 from ..stmt import (
     Block,
@@ -27,18 +26,6 @@ from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
 from .boxes import Access, Box, region_while
 from .facts import Facts, facts_of
 from .state import State, loads_of, refuse, statements_below
-
-__all__ = [
-    "check_no_bare_statements",
-    "check_parallel",
-    "check_reorder",
-    "check_self_contained",
-    "domain_box",
-    "check_final",
-    "loops_between",
-    "loops_left",
-    "writes_afresh",
-]
 
 
 def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:

@@ -10,8 +10,7 @@ its machine (VNNI, AVX512-BF16, Arm's dot products, else plain arithmetic).
 from __future__ import annotations
 
 from ...base import DataType
-from ...ir import Broadcast, Ramp, Range, Var, const
-from ...ir.expr import cast
+from ...ir import Broadcast, Ramp, Range, Var, cast, const
 from ..op import dot_accumulate, reinterpret
 from ..stmt import (
     Block,
@@ -27,8 +26,6 @@ from ..stmt import (
     decl_buffer,
 )
 from .intrin import register_builtin
-
-__all__ = ["dot_intrin"]
 
 _LANES = (4, 8, 16)
 # (dtype of A, dtype of B, sums in); four bytes of each are in one lane of the sums.

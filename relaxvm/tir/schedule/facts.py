@@ -14,11 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...arith import IterMapper
-from ...arith.number import number_of
+from ...arith import IterMapper, number_of
 from ...base import TIRError
-from ...ir import Call, IntImm, Let, PrimExpr, Var, const
-from ...ir.walk import walk
+from ...ir import Call, IntImm, Let, PrimExpr, Var, const, walk
 from ..analysis import get_block_access_region
 from ..stmt import (
     Allocate,
@@ -39,8 +37,6 @@ from ..stmt import (
 from .boxes import Access, mapper_of, region_while
 from .reducer import match_reducer
 from .state import State, statements_below
-
-__all__ = ["Facts", "facts_of"]
 
 
 class Facts(NamedTuple):

@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from operator import add, floordiv, mod, mul, sub
 from typing import Any
 
-from ...arith import Analyzer, IterMapper, IterSumExpr
-from ...arith.iter_map import IterMark
-from ...arith.number import number_of
+from ...arith import Analyzer, IterMapper, IterMark, IterSumExpr, number_of
 from ...base import DataType, ScheduleError
 from ...ir import (
     Add,
@@ -28,15 +26,15 @@ from ...ir import (
     Sub,
     Var,
     as_expr,
+    binary,
+    cast,
     children,
     const,
+    substitute,
+    walk,
 )
-from ...ir.expr import binary, cast
-from ...ir.walk import substitute, transform, walk
+from ...ir.walk import transform
 from .plain import checked
-
-__all__ = ["AXIS_SEPARATOR", "IndexMap", "size_name"]
-
 
 AXIS_SEPARATOR = "axis_separator"
 

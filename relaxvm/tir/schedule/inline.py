@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith.number import number_of
-from ...arith.tree import conjuncts
+from ...arith import conjuncts, number_of
 from ...base import ScheduleError
-from ...ir import GE, LT, And, IntImm, PrimExpr, Range, Var, const
-from ...ir.expr import cast
-from ...ir.walk import substitute
+from ...ir import GE, LT, And, IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ..op import if_then_else
 from ..stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import covers_domain, predicate_is_domain, runs_everywhere, stands_under
@@ -30,8 +27,6 @@ from .regions import (
     with_regions,
 )
 from .state import State, loads_of, refuse
-
-__all__ = ["compute_inline", "reverse_compute_inline"]
 
 
 def single_store(state: State, block: Block, what: str = "inlined") -> BufferStore:

@@ -6,8 +6,6 @@ from ...base import ScheduleError
 from ..stmt import PrimFunc
 from ..transform.rewriter import constant
 
-__all__ = ["TensorIntrin", "builtins_replaced", "register_builtin"]
-
 _REGISTERED: dict[str, TensorIntrin] = {}
 # Those that default schedules use.
 _BUILTIN: dict[str, TensorIntrin] = {}

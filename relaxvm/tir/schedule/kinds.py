@@ -10,8 +10,6 @@ from .dependence import check_parallel
 from .primitive import BLOCK_OR_LOOP, EXTRA, LOOP, primitive
 from .state import State, refuse
 
-__all__ = ["annotate", "bind", "parallel", "unannotate", "unroll", "vectorize"]
-
 
 def _set_kind(state: State, f: For, kind: ForKind, binding: Any = None) -> State:
     return state.replace(f, f.replace(kind=kind, thread_binding=binding))

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ...arith.number import number_of
+from ...arith import number_of
 from ...base import DataType, ScheduleError
-from ...ir import FloatImm, IntImm, PrimExpr, Range, Var, const
-from ...ir.expr import INT32, cast
-from ...ir.walk import substitute, transform
+from ...ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, substitute
+from ...ir.walk import transform
 from ..stmt import (
     Block,
     BlockRealize,
@@ -34,13 +33,6 @@ from .places import insert_before
 from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from .regions import only_plain_accesses, owner_of, users_of, with_regions
 from .state import State, free_variables, paired_blocks, refuse, statements_below
-
-__all__ = [
-    "INDEX_MAP",
-    "transform_block_layout",
-    "transform_layout",
-    "whole_nest",
-]
 
 
 class _IndexMapKind(Kind):

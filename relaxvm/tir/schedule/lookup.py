@@ -11,18 +11,6 @@ from .facts import facts_of
 from .primitive import BLOCK, BLOCK_OR_LOOP, LOOP, list_of, primitive
 from .state import State, refuse
 
-__all__ = [
-    "consumers_of",
-    "get_block",
-    "get_child_blocks",
-    "get_consumers",
-    "get_loops",
-    "get_output_blocks",
-    "get_producers",
-    "producers_of",
-    "siblings",
-]
-
 
 @primitive(gives=BLOCK)
 def get_block(state: State, name: str, func_name: str | None = None) -> tuple[State, Block]:

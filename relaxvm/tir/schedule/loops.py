@@ -7,10 +7,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import IterMapper
-from ...arith.number import number_of
-from ...ir import LT, And, FloorDiv, FloorMod, IntImm, PrimExpr, Var, const, walk
-from ...ir.expr import INT32, as_expr, binary, cast
+from ...arith import IterMapper, number_of
+from ...ir import (
+    INT32,
+    LT,
+    And,
+    FloorDiv,
+    FloorMod,
+    IntImm,
+    PrimExpr,
+    Var,
+    as_expr,
+    binary,
+    cast,
+    const,
+    walk,
+)
 from ..copies import fresh_copy
 from ..op import ceildiv
 from ..stmt import Block, BlockRealize, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
@@ -26,8 +38,6 @@ from .state import (
     statements_below,
     substitute_loops,
 )
-
-__all__ = ["add_unit_loop", "fuse", "loop_partition", "reorder", "reorder_block_iter_var", "split"]
 
 Loops = tuple[Var, ...]
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base import DataType, ScheduleError
-from ...ir import Map, PointerType, PrimExpr, PrimType, Var
-from ...ir.expr import cast
+from ...ir import Map, PointerType, PrimExpr, PrimType, Var, cast
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc
 from .plain import checked
 from .primitive import BLOCK, Host, Kind, primitive
@@ -19,14 +18,6 @@ from .regions import (
     replace_buffers,
 )
 from .state import State, paired_blocks, refuse
-
-__all__ = [
-    "enter_postproc",
-    "set_axis_separator",
-    "set_scope",
-    "storage_align",
-    "unsafe_set_dtype",
-]
 
 
 def written_buffer(state: State, block: Block, index: int, what: str = "write") -> Buffer:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arith.number import number_of
+from ...arith import number_of
 from ...base import DataType
-from ...ir import IntImm, PrimExpr, Range, Var
-from ...ir.expr import ArithmeticExpr, cast
-from ...ir.walk import substitute
+from ...ir import ArithmeticExpr, IntImm, PrimExpr, Range, Var, cast, substitute
 from ..stmt import (
     Block,
     BlockRealize,
@@ -22,8 +20,6 @@ from ..stmt import (
     Stmt,
 )
 from .state import State, free_variables, refuse
-
-__all__ = ["Match"]
 
 
 class Match:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import Var
-from ...ir.expr import cast
+from ...ir import Var, cast
 from ..stmt import BlockRealize, For, ForKind, SeqStmt, Stmt, seq
 from .dependence import (
     check_no_bare_statements,
@@ -17,8 +16,6 @@ from .facts import facts_of
 from .loops import check_plain
 from .primitive import LOOP, list_of, primitive
 from .state import State, refuse, substitute_loops
-
-__all__ = ["merge"]
 
 
 @primitive(loops=list_of(LOOP), gives=LOOP)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...arith.number import number_of
+from ...arith import number_of
 from ...base import ScheduleError
 from ...ir import Var
 from ..stmt import Block, BlockRealize, Buffer, For, ForKind, SeqStmt, Stmt, seq
@@ -36,8 +36,6 @@ from .primitive import BLOCK, LOOP_OR_PLACE, primitive
 from .regions import allocated_in, only_plain_accesses
 from .spans import new_realize, spans_for, union
 from .state import Path, State, refuse
-
-__all__ = ["compute_at", "places_for_compute_at", "reverse_compute_at"]
 
 
 def _insert(

@@ -8,8 +8,6 @@ from typing import Any
 from ..stmt import BlockRealize, For, ForKind
 from .state import State, statements_below
 
-__all__ = ["picture"]
-
 _LONGEST = 40
 
 

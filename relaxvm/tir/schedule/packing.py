@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ...base import DataType
-from ...ir import LT, Add, And, Cast, IntImm, Mul, PrimExpr, Range, Sub, Var, const
-from ...ir.expr import cast
-from ...ir.walk import substitute, walk
+from ...ir import (
+    LT,
+    Add,
+    And,
+    Cast,
+    IntImm,
+    Mul,
+    PrimExpr,
+    Range,
+    Sub,
+    Var,
+    cast,
+    const,
+    substitute,
+    walk,
+)
 from ..op import if_then_else
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt
 from .bindings import runs_everywhere
@@ -20,8 +33,6 @@ from .primitive import BLOCK, list_of, primitive
 from .reducer import match_reducer
 from .regions import with_regions
 from .state import State, free_variables, refuse
-
-__all__ = ["Factor", "factors_of", "pack_contraction"]
 
 
 class Factor(NamedTuple):

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith.number import number_of
+from ...arith import number_of
 from ...ir import (
     INTRINSICS,
     LT,
@@ -25,10 +25,11 @@ from ...ir import (
     Range,
     Select,
     Var,
+    cast,
     const,
+    substitute,
+    walk,
 )
-from ...ir.expr import cast
-from ...ir.walk import substitute, walk
 from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
 from ..op import if_then_else
@@ -54,8 +55,6 @@ from .primitive import BLOCK, LOOP, primitive
 from .reducer import match_reducer
 from .regions import only_plain_accesses, users_of, with_regions
 from .state import State, free_variables, refuse
-
-__all__ = ["decompose_padding", "pad_einsum"]
 
 
 @primitive(block=BLOCK, loop=LOOP, gives=BLOCK)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from ..stmt import Block, Buffer, SeqStmt, Stmt, seq
 from .state import Path, State
 
-__all__ = ["add_allocation", "common_place", "insert_after", "insert_before", "top_child"]
-
 
 def common_place(state: State, stmts: Sequence[Stmt], scope: Block) -> Path:
     """The innermost statement that holds all of `stmts`, not above `scope`."""

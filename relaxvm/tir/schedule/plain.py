@@ -15,8 +15,6 @@ from typing import Any
 from ...base import ScheduleError
 from ...ir import FloatImm, IntImm, StringImm
 
-__all__ = ["checked", "is_plain"]
-
 _MOST_BITS = 63
 _MOST_ITEMS = 1 << 12
 _MOST_TEXT = 1 << 12

@@ -30,29 +30,10 @@ from ...ir import (
     StringImm,
     Sub,
     Var,
+    binary,
     children,
 )
-from ...ir.expr import binary
 from .plain import checked, is_plain
-
-__all__ = [
-    "BLOCK",
-    "BLOCK_OR_LOOP",
-    "EXPR",
-    "EXTRA",
-    "LOOP",
-    "LOOP_OR_BLOCKS",
-    "LOOP_OR_PLACE",
-    "PLACES",
-    "PRIMITIVES",
-    "Kind",
-    "Primitive",
-    "BlockRV",
-    "ExprRV",
-    "LoopRV",
-    "list_of",
-    "primitive",
-]
 
 
 class BlockRV:

@@ -16,13 +16,27 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...base import DataType
-from ...ir import Add, And, BinaryExpr, Max, Min, Mul, Or, PrimExpr, Select, Var, const
-from ...ir.expr import EQ, GE, GT, LE, LT
-from ...ir.walk import substitute
+from ...ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    Add,
+    And,
+    BinaryExpr,
+    Max,
+    Min,
+    Mul,
+    Or,
+    PrimExpr,
+    Select,
+    Var,
+    const,
+    substitute,
+)
 from ..op import max_value, min_value
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, Stmt
-
-__all__ = ["Reducer", "match_reducer"]
 
 
 class Reducer(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...ir import Node, PrimExpr, Range, Var, const
-from ...ir.walk import transform, walk
+from ...ir import Node, PrimExpr, Range, Var, const, walk
+from ...ir.walk import transform
 from ..analysis import get_block_access_region
 from ..stmt import (
     Block,
@@ -23,19 +23,6 @@ from ..stmt import (
 from .boxes import Access
 from .facts import Facts, facts_of
 from .state import State, loads_of, refuse, statements_below
-
-__all__ = [
-    "allocated_in",
-    "check_no_bare_stores",
-    "drop_buffer",
-    "owner_of",
-    "reads_memory",
-    "point_region",
-    "refresh_around",
-    "replace_accesses",
-    "users_of",
-    "with_regions",
-]
 
 
 def point_region(buffer: Buffer, indices: Iterable[PrimExpr]) -> BufferRegion:

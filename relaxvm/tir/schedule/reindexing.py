@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir import INTRINSICS, Call, PrimExpr, Range, Select, Var, const
-from ...ir.walk import substitute, walk
+from ...ir import INTRINSICS, Call, PrimExpr, Range, Select, Var, const, substitute, walk
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import runs_everywhere
 from .boxes import Access
@@ -21,8 +20,6 @@ from .places import add_allocation, insert_after, insert_before, top_child
 from .primitive import BLOCK, primitive
 from .regions import only_plain_accesses, refresh_around, replace_accesses, users_of, with_regions
 from .state import State, free_variables, refuse
-
-__all__ = ["reindex", "reindex_cache_read", "reindex_cache_write"]
 
 
 def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> Access:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...arith import IterMapper
-from ...arith.number import number_of
-from ...ir import LT, And, PrimExpr, Range, Var, const
-from ...ir.expr import cast
-from ...ir.walk import substitute
+from ...arith import IterMapper, number_of
+from ...ir import LT, And, PrimExpr, Range, Var, cast, const, substitute
 from ..op import if_then_else
 from ..stmt import (
     Block,
@@ -34,8 +31,6 @@ from .reducer import Reducer, match_reducer
 from .regions import with_regions
 from .spans import top_of
 from .state import State, free_variables, loads_of, refuse
-
-__all__ = ["rfactor"]
 
 
 def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:

@@ -12,14 +12,6 @@ from .moving import places_for_compute_at
 from .primitive import BLOCK, EXPR, LOOP, LOOP_OR_PLACE, list_of, primitive
 from .state import State, refuse
 
-__all__ = [
-    "sample_categorical",
-    "sample_compute_location",
-    "sample_partitioned_tile",
-    "sample_perfect_tile",
-]
-
-
 _MOST_FACTORS = 64
 
 

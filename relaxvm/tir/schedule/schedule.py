@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from ...arith import Analyzer
 from ...base import UNKNOWN, DTypeError, RelaxvmError, ScheduleError, TIRError
-from ...ir import GlobalVar, IntImm, IRModule, PrimExpr, Var, substitute
-from ...ir.expr import INT32, as_expr
+from ...ir import INT32, GlobalVar, IntImm, IRModule, PrimExpr, Var, as_expr, substitute
 from ..analysis import verify_well_formed
 from ..stmt import FORMULA, Block, PrimFunc
 from . import (
@@ -38,8 +37,6 @@ from .nest import picture
 from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, Primitive
 from .state import Path, State, free_variables, start
 from .trace import Instruction, Trace
-
-__all__ = ["Schedule"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LEVELS = ("detail", "fast", "none")

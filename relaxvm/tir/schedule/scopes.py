@@ -11,8 +11,6 @@ from ..stmt import PrimFunc, Stmt
 from .facts import facts_of
 from .state import Path, State, start
 
-__all__ = ["BlockScope", "DepKind", "Dependency", "ScheduleState"]
-
 
 class DepKind(IntEnum):
     """RAW: the second reads what the first writes; WAW: both write it; WAR: the second writes what

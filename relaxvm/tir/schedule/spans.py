@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...arith import IterMapper
-from ...arith.number import Number, number_of
-from ...ir import LT, Add, And, FloorDiv, IntImm, Mul, PrimExpr, Sub, Var, const
-from ...ir.expr import GE, binary, cast
+from ...arith import IterMapper, Number, number_of
+from ...ir import GE, LT, Add, And, FloorDiv, IntImm, Mul, PrimExpr, Sub, Var, binary, cast, const
 from ..stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from .boxes import Access, Box, iters_of
 from .state import State, free_variables
-
-__all__ = ["Span", "new_realize", "spans_for", "top_of", "union"]
 
 
 class Span(NamedTuple):

@@ -13,8 +13,7 @@ from typing import Any, NoReturn
 
 from ...arith import Analyzer
 from ...base import ScheduleError, submodules
-from ...ir import IntImm, Node, PrimExpr, Range, Var, const
-from ...ir.walk import substitute
+from ...ir import IntImm, Node, PrimExpr, Range, Var, const, substitute
 from ..copies import fresh_copy
 from ..stmt import (
     Block,
@@ -29,8 +28,6 @@ from ..stmt import (
 from ..transform.rewriter import bind_sizes
 
 __getattr__ = submodules(__name__)
-
-__all__ = ["Path", "ScheduleDebugMask", "State", "refuse", "start"]
 
 
 def refuse(reason: str, *sites: Any) -> NoReturn:

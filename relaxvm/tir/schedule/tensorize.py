@@ -7,12 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import IterMapper, IterSumExpr
-from ...arith.number import number_of
-from ...arith.tree import conjuncts
-from ...ir import Add, And, IntImm, Mul, PrimExpr, Range, Var, const
-from ...ir.expr import binary, cast
-from ...ir.walk import substitute, walk
+from ...arith import IterMapper, IterSumExpr, conjuncts, number_of
+from ...ir import Add, And, IntImm, Mul, PrimExpr, Range, Var, binary, cast, const, substitute, walk
 from ..copies import fresh_copy
 from ..stmt import (
     Block,
@@ -37,8 +33,6 @@ from .places import common_place, top_child
 from .primitive import BLOCK, BLOCK_OR_LOOP, LOOP_OR_BLOCKS, primitive
 from .regions import refresh_around, with_regions
 from .state import State, free_variables, loads_of, refuse, substitute_loops
-
-__all__ = ["blockize", "tensorize"]
 
 
 def _single_block(state: State, target: For) -> tuple[BlockRealize, list[For]]:

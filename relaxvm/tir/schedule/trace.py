@@ -14,8 +14,6 @@ from ...base import ScheduleError, TIRError
 from .index_map import IndexMap, size_name
 from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
 
-__all__ = ["Instruction", "Trace"]
-
 
 class Instruction(NamedTuple):
     """One application of a primitive. `args` hold random variables; `outputs` are those it made."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...arith.tree import conjuncts
+from ...arith import conjuncts
 from ...ir import (
     GE,
     GT,
@@ -19,10 +19,13 @@ from ...ir import (
     PrimExpr,
     Range,
     Var,
+    binary,
+    cast,
     const,
+    substitute,
+    walk,
 )
-from ...ir.expr import binary, cast
-from ...ir.walk import substitute, transform, walk
+from ...ir.walk import transform
 from ..analysis.intervals import interval_of
 from ..op import if_then_else
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
@@ -36,8 +39,6 @@ from .primitive import BLOCK, LOOP, list_of, primitive
 from .reducer import Reducer, match_reducer
 from .regions import with_regions
 from .state import State, free_variables, refuse
-
-__all__ = ["guarded", "separate_window"]
 
 # Relations, and whether they ask if the left side is great enough.
 _LOW = {LT: False, LE: False, GT: True, GE: True}

@@ -5,78 +5,48 @@ generators. Every pass keeps the meaning that `tir.interpret` gives. Not done he
 (`tir/schedule`).
 """
 
-from ...base import submodules
-from ...ir.transform import prim_func_pass
-from .apply import Apply
-from .bind_target import BindTarget
-from .common_subexpr_elim import CommonSubexprElimTIR
-from .compact_buffer_allocation import CompactBufferAllocation
-from .convert_blocks_to_opaque import ConvertBlocksToOpaque
-from .convert_for_loops_to_serial import ConvertForLoopsToSerial
-from .filter import Filter
-from .flatten_buffer import FlattenBuffer
-from .guard_indices import GuardIndices
-from .hoist_expression import HoistedConditionals, HoistedLetBindings, HoistExpression
-from .hoist_if_then_else import HoistIfThenElse
-from .index_dtype import with_index_dtype
-from .instrument_bound_checkers import InstrumentBoundCheckers
-from .loop_partition import PARTITION_HINT, LoopPartition, linear_in
-from .lower_init_block import LowerInitBlock
-from .lower_intrin import LowerIntrin, lower_intrinsics
-from .lower_match_buffer import LowerMatchBuffer
-from .lower_opaque_block import LowerOpaqueBlock
-from .narrow_data_type import ForceNarrowIndexToInt32, NarrowDataType
-from .pipeline import LOWER_TIR, lower_module
-from .plan_buffer_allocation import PlanAndUpdateBufferAllocationLocation
-from .reduce_branching import ReduceBranchingThroughOvercompute, UseAssumeToReduceBranches
-from .remove_hints import RemoveAssume, RemoveStoreUndef
-from .remove_no_op import RemoveNoOp
-from .rewriter import ScopedRewriter, StmtRewriter, size_bounds
-from .simplify import Simplify
-from .unroll_loop import UnrollLoop
-from .vectorize_loop import VectorizeLoop
+from ...base import submodules as _submodules
+from ...ir.transform import prim_func_pass as prim_func_pass
+from .apply import Apply as Apply
+from .bind_target import BindTarget as BindTarget
+from .common_subexpr_elim import CommonSubexprElimTIR as CommonSubexprElimTIR
+from .compact_buffer_allocation import CompactBufferAllocation as CompactBufferAllocation
+from .convert_blocks_to_opaque import ConvertBlocksToOpaque as ConvertBlocksToOpaque
+from .convert_for_loops_to_serial import ConvertForLoopsToSerial as ConvertForLoopsToSerial
+from .filter import Filter as Filter
+from .flatten_buffer import FlattenBuffer as FlattenBuffer
+from .guard_indices import GuardIndices as GuardIndices
+from .hoist_expression import HoistedConditionals as HoistedConditionals
+from .hoist_expression import HoistedLetBindings as HoistedLetBindings
+from .hoist_expression import HoistExpression as HoistExpression
+from .hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
+from .index_dtype import with_index_dtype as with_index_dtype
+from .instrument_bound_checkers import InstrumentBoundCheckers as InstrumentBoundCheckers
+from .loop_partition import PARTITION_HINT as PARTITION_HINT
+from .loop_partition import LoopPartition as LoopPartition
+from .loop_partition import linear_in as linear_in
+from .lower_init_block import LowerInitBlock as LowerInitBlock
+from .lower_intrin import LowerIntrin as LowerIntrin
+from .lower_intrin import lower_intrinsics as lower_intrinsics
+from .lower_match_buffer import LowerMatchBuffer as LowerMatchBuffer
+from .lower_opaque_block import LowerOpaqueBlock as LowerOpaqueBlock
+from .narrow_data_type import ForceNarrowIndexToInt32 as ForceNarrowIndexToInt32
+from .narrow_data_type import NarrowDataType as NarrowDataType
+from .pipeline import LOWER_TIR as LOWER_TIR
+from .pipeline import lower_module as lower_module
+from .plan_buffer_allocation import (
+    PlanAndUpdateBufferAllocationLocation as PlanAndUpdateBufferAllocationLocation,
+)
+from .reduce_branching import ReduceBranchingThroughOvercompute as ReduceBranchingThroughOvercompute
+from .reduce_branching import UseAssumeToReduceBranches as UseAssumeToReduceBranches
+from .remove_hints import RemoveAssume as RemoveAssume
+from .remove_hints import RemoveStoreUndef as RemoveStoreUndef
+from .remove_no_op import RemoveNoOp as RemoveNoOp
+from .rewriter import ScopedRewriter as ScopedRewriter
+from .rewriter import StmtRewriter as StmtRewriter
+from .rewriter import size_bounds as size_bounds
+from .simplify import Simplify as Simplify
+from .unroll_loop import UnrollLoop as UnrollLoop
+from .vectorize_loop import VectorizeLoop as VectorizeLoop
 
-__getattr__ = submodules(__name__)
-
-__all__ = [
-    "Apply",
-    "BindTarget",
-    "CommonSubexprElimTIR",
-    "CompactBufferAllocation",
-    "ConvertBlocksToOpaque",
-    "ConvertForLoopsToSerial",
-    "Filter",
-    "FlattenBuffer",
-    "ForceNarrowIndexToInt32",
-    "GuardIndices",
-    "HoistExpression",
-    "HoistIfThenElse",
-    "HoistedConditionals",
-    "HoistedLetBindings",
-    "InstrumentBoundCheckers",
-    "LOWER_TIR",
-    "LoopPartition",
-    "LowerInitBlock",
-    "LowerIntrin",
-    "LowerMatchBuffer",
-    "LowerOpaqueBlock",
-    "NarrowDataType",
-    "PARTITION_HINT",
-    "PlanAndUpdateBufferAllocationLocation",
-    "ReduceBranchingThroughOvercompute",
-    "RemoveAssume",
-    "RemoveNoOp",
-    "RemoveStoreUndef",
-    "UseAssumeToReduceBranches",
-    "ScopedRewriter",
-    "Simplify",
-    "StmtRewriter",
-    "UnrollLoop",
-    "VectorizeLoop",
-    "linear_in",
-    "lower_intrinsics",
-    "lower_module",
-    "prim_func_pass",
-    "size_bounds",
-    "with_index_dtype",
-]
+__getattr__ = _submodules(__name__)

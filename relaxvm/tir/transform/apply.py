@@ -11,8 +11,6 @@ from ...ir import IRModule, PassContext
 from ...ir.transform import prim_func_pass
 from ..stmt import PrimFunc
 
-__all__ = ["Apply"]
-
 
 @prim_func_pass(opt_level=0)
 def Apply(

@@ -13,8 +13,6 @@ from ...ir import IRModule, PassContext
 from ...ir.transform import prim_func_pass
 from ..stmt import PrimFunc
 
-__all__ = ["BindTarget"]
-
 
 @prim_func_pass(opt_level=0)
 def BindTarget(fn: PrimFunc, mod: IRModule, ctx: PassContext, target: Any) -> PrimFunc:

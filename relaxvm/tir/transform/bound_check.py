@@ -7,11 +7,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base import DataType
-from ...ir import Broadcast, Call, IntImm, PrimExpr, Ramp, StringImm, Sub, const
-from ...ir.expr import binary, cast
-from ...ir.op import INTRINSICS
-
-__all__ = ["BOUND_CHECK", "checked_index"]
+from ...ir import (
+    INTRINSICS,
+    Broadcast,
+    Call,
+    IntImm,
+    PrimExpr,
+    Ramp,
+    StringImm,
+    Sub,
+    binary,
+    cast,
+    const,
+)
 
 _INT64 = DataType("int64")
 BOUND_CHECK = INTRINSICS["bound_check"]

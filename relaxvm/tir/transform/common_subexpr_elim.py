@@ -13,14 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 from ...arith import Analyzer
-from ...ir import IRModule, Let, PassContext, PrimExpr, Var, post_order
-from ...ir.expr import ArithmeticExpr
+from ...ir import ArithmeticExpr, IRModule, Let, PassContext, PrimExpr, Var, post_order
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferStore, Evaluate, LetStmt, PrimFunc, Stmt
 from .rewriter import StmtRewriter, is_plain, replace_tuple
-
-__all__ = ["CommonSubexprElimTIR"]
 
 register_config("tir.disable_cse_tir", bool, False, "CommonSubexprElimTIR leaves all as it is")
 register_config(

@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
-from ...arith.tree import conjuncts
+from ...arith import Analyzer, conjuncts
 from ...ir import (
+    INTRINSICS,
     LT,
     Add,
     Call,
@@ -37,13 +37,14 @@ from ...ir import (
     SizeVar,
     Sub,
     Var,
+    binary,
+    cast,
     const,
+    substitute,
     walk,
 )
-from ...ir.expr import binary, cast
-from ...ir.op import INTRINSICS
 from ...ir.transform import prim_func_pass
-from ...ir.walk import substitute, transform
+from ...ir.walk import transform
 from ..analysis.intervals import interval_of
 from ..stmt import (
     Block,
@@ -59,8 +60,6 @@ from ..stmt import (
     Stmt,
 )
 from .rewriter import Steps, StmtRewriter, bind_sizes, constant
-
-__all__ = ["CompactBufferAllocation"]
 
 
 @prim_func_pass(opt_level=0)

@@ -13,8 +13,6 @@ from ...ir.transform import prim_func_pass
 from ..stmt import Block, BlockRealize, For, MatchBufferRegion, PrimFunc
 from .rewriter import ScopedRewriter, Steps, replace_tuple
 
-__all__ = ["ConvertBlocksToOpaque"]
-
 
 @prim_func_pass(opt_level=0)
 def ConvertBlocksToOpaque(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:

@@ -10,8 +10,6 @@ from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
 from ..stmt import For, ForKind, PrimFunc
 
-__all__ = ["ConvertForLoopsToSerial"]
-
 
 @prim_func_pass(opt_level=0)
 def ConvertForLoopsToSerial(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:

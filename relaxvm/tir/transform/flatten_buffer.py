@@ -24,15 +24,15 @@ from ...ir import (
     PrimExpr,
     Ramp,
     Sub,
+    binary,
+    cast,
     const,
+    walk,
 )
-from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass
-from ...ir.walk import transform, walk
+from ...ir.walk import transform
 from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc, Stmt
 from .rewriter import ScopedRewriter, Steps, replace_tuple
-
-__all__ = ["FlattenBuffer", "flat_buffer", "flat_extent", "flat_index", "strides_of"]
 
 _INT64 = DataType("int64")
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod)

@@ -30,15 +30,13 @@ from ...ir import (
     PassContext,
     PrimExpr,
     Var,
+    cast,
 )
-from ...ir.expr import cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, LetStmt, PrimFunc, Stmt, While
 from .bound_check import checked_index
 from .rewriter import ScopedRewriter, Steps, reads_memory, stable
-
-__all__ = ["GuardIndices"]
 
 _INT64 = DataType("int64")
 _MAX_NESTING = 64

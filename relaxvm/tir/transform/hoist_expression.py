@@ -43,8 +43,6 @@ from ..copies import fresh_copy
 from ..stmt import Block, For, ForKind, IfThenElse, LetStmt, PrimFunc, Stmt, is_no_op, seq
 from .rewriter import Steps, StmtRewriter, is_plain
 
-__all__ = ["HoistExpression", "HoistedConditionals", "HoistedLetBindings", "hoisted"]
-
 
 class HoistedConditionals(enum.IntFlag):
     """Which conditions leave a loop.

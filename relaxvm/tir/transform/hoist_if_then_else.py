@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
-from ...arith.tree import conjuncts
+from ...arith import Analyzer, conjuncts
 from ...base import TIRError
 from ...ir import (
     GE,
@@ -42,11 +41,12 @@ from ...ir import (
     PassContext,
     PrimExpr,
     Sub,
+    binary,
+    cast,
     const,
     substitute,
     walk,
 )
-from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass, register_config
 from ..copies import renew
 from ..op import if_then_else
@@ -54,8 +54,6 @@ from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq
 from .hoist_expression import HoistedConditionals, HoistedLetBindings, hoisted
 from .loop_partition import linear_in
 from .rewriter import ScopedRewriter, Steps, is_plain
-
-__all__ = ["HoistIfThenElse"]
 
 register_config(
     "tir.HoistIfThenElse.support_block_scope_hoisting",

@@ -19,9 +19,11 @@ from ...arith import ConstIntBound
 from ...base import DataType
 from ...base import dtype as as_dtype
 from ...ir import (
+    INTRINSICS,
     Add,
     Call,
     Cast,
+    CompareExpr,
     Div,
     FloorDiv,
     FloorMod,
@@ -36,10 +38,10 @@ from ...ir import (
     Select,
     Sub,
     Var,
+    binary,
+    cast,
     walk,
 )
-from ...ir.expr import CompareExpr, binary, cast
-from ...ir.op import INTRINSICS
 from ..analysis.scope import post_order_expr
 from ..stmt import (
     FORMULA,
@@ -58,8 +60,6 @@ from ..stmt import (
     Stmt,
 )
 from .rewriter import ScopedRewriter, Steps, replace_tuple, size_bounds
-
-__all__ = ["with_index_dtype"]
 
 # So far below its type's end an int32 size stays, that i + 1 of an index i does not wrap. Arrays
 # of more elements along one axis are refused by the function that is made, as those past the end.

@@ -33,10 +33,11 @@ from ...ir import (
     PrimExpr,
     Select,
     Var,
+    binary,
+    cast,
     const,
     walk,
 )
-from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import (
@@ -53,8 +54,6 @@ from ..stmt import (
 from .bound_check import checked_index
 from .flatten_buffer import flat_extent
 from .rewriter import ScopedRewriter, Steps
-
-__all__ = ["InstrumentBoundCheckers"]
 
 _INT64 = DataType("int64")
 

@@ -14,8 +14,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
-from ...arith.tree import conjuncts
+from ...arith import Analyzer, conjuncts
 from ...ir import (
     EQ,
     GE,
@@ -32,11 +31,11 @@ from ...ir import (
     PrimExpr,
     Range,
     Var,
+    cast,
     const,
     substitute,
     walk,
 )
-from ...ir.expr import cast
 from ..stmt import (
     BlockRealize,
     Buffer,
@@ -52,8 +51,6 @@ from ..stmt import (
     While,
 )
 from .rewriter import ScopedRewriter, Steps, is_plain, stable
-
-__all__ = ["KnowingRewriter", "KnownValues", "has_effects"]
 
 # As many as a load is compared with.
 _MOST_FACTS = 64

@@ -20,8 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
-from ...arith.tree import conjuncts
+from ...arith import Analyzer, conjuncts
 from ...ir import (
     GE,
     GT,
@@ -38,10 +37,11 @@ from ...ir import (
     PrimExpr,
     Sub,
     Var,
+    binary,
+    cast,
     const,
     walk,
 )
-from ...ir.expr import binary, cast
 from ...ir.transform import prim_func_pass, register_config
 from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
@@ -58,8 +58,6 @@ from ..stmt import (
     seq,
 )
 from .rewriter import ScopedRewriter, Steps, StmtRewriter
-
-__all__ = ["PARTITION_HINT", "LoopPartition", "linear_in"]
 
 PARTITION_HINT = "loop_partition_hint"
 

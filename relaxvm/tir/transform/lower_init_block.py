@@ -14,8 +14,6 @@ from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
 from ..stmt import Block, IfThenElse, PrimFunc, seq
 
-__all__ = ["LowerInitBlock"]
-
 
 @prim_func_pass(opt_level=0)
 def LowerInitBlock(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:

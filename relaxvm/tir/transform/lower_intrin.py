@@ -20,6 +20,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...ir import (
+    GE,
     LT,
     NE,
     Add,
@@ -37,18 +38,16 @@ from ...ir import (
     PrimExpr,
     Select,
     Sub,
+    call_intrinsic,
+    cast,
     const,
 )
-from ...ir.expr import GE, call_intrinsic, cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..math import DOUBLES, FORMULAS, formula
 from ..math_gates import GATES
 from ..stmt import Buffer, PrimFunc
 from .rewriter import ScopedRewriter, Steps
-
-__all__ = ["LowerIntrin", "lower_intrinsics"]
-
 
 register_config(
     "tir.math_formulas",

@@ -13,8 +13,20 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import TIRError
-from ...ir import EQ, Add, IRModule, Node, PassContext, PrimExpr, Ramp, StringImm, Var, const
-from ...ir.expr import binary, cast
+from ...ir import (
+    EQ,
+    Add,
+    IRModule,
+    Node,
+    PassContext,
+    PrimExpr,
+    Ramp,
+    StringImm,
+    Var,
+    binary,
+    cast,
+    const,
+)
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
 from ..stmt import (
@@ -30,8 +42,6 @@ from ..stmt import (
 )
 from .flatten_buffer import strides_of
 from .rewriter import N, ScopedRewriter, Steps, replace_tuple
-
-__all__ = ["LowerMatchBuffer"]
 
 
 @prim_func_pass(opt_level=0)

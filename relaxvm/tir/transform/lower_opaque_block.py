@@ -28,8 +28,6 @@ from ..stmt import (
 from .flatten_buffer import flat_extent
 from .rewriter import ScopedRewriter, Steps, constant
 
-__all__ = ["LowerOpaqueBlock"]
-
 
 @prim_func_pass(opt_level=0)
 def LowerOpaqueBlock(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:

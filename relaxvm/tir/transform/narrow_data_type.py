@@ -7,13 +7,10 @@ for i in range(T.int64(8)):             for i in range(8):
 from __future__ import annotations
 
 from ...base import TIRError
-from ...ir import IRModule, PassContext
+from ...ir import IRModule, PassContext, walk
 from ...ir.transform import prim_func_pass
-from ...ir.walk import walk
 from ..stmt import Buffer, PrimFunc
 from .index_dtype import with_index_dtype
-
-__all__ = ["ForceNarrowIndexToInt32", "NarrowDataType"]
 
 
 @prim_func_pass(opt_level=0)

@@ -24,8 +24,6 @@ from .simplify import Simplify
 from .unroll_loop import UnrollLoop
 from .vectorize_loop import VectorizeLoop
 
-__all__ = ["LOWER_TIR", "lower_module"]
-
 LOWER_TIR: tuple[Pass, ...] = (
     LowerInitBlock(),  # while axes still say which are reduced
     PlanAndUpdateBufferAllocationLocation(),  # while blocks own their buffers

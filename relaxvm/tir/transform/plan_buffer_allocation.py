@@ -30,8 +30,6 @@ from ..stmt import (
 )
 from .rewriter import MAX_STATEMENTS, Steps, StmtRewriter
 
-__all__ = ["PlanAndUpdateBufferAllocationLocation"]
-
 
 @prim_func_pass(opt_level=0)
 def PlanAndUpdateBufferAllocationLocation(

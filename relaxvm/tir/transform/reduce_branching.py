@@ -16,15 +16,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import GE, INTRINSICS, LT, Call, IRModule, Not, PassContext, PrimExpr, walk
-from ...ir.expr import cast
+from ...ir import GE, INTRINSICS, LT, Call, IRModule, Not, PassContext, PrimExpr, cast, walk
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, PrimFunc
 from .known_values import KnowingRewriter, has_effects
 from .rewriter import Steps, is_plain
-
-__all__ = ["ReduceBranchingThroughOvercompute", "UseAssumeToReduceBranches"]
 
 _IF = INTRINSICS["if_then_else"]
 

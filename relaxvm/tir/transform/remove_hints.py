@@ -13,8 +13,6 @@ from ...ir.transform import prim_func_pass
 from ..stmt import BufferStore, Evaluate, PrimFunc, Stmt, seq
 from .rewriter import StmtRewriter
 
-__all__ = ["RemoveAssume", "RemoveStoreUndef"]
-
 
 @prim_func_pass(opt_level=0)
 def RemoveAssume(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:

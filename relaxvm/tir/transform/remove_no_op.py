@@ -30,9 +30,6 @@ from ..stmt import (
 from .known_values import KnowingRewriter
 from .rewriter import Steps, StmtRewriter
 
-__all__ = ["RemoveNoOp"]
-
-
 # Of so many statements behind it a store is compared with.
 _FAR = 16
 

@@ -11,11 +11,12 @@ import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ...arith import Analyzer, ConstIntBound
-from ...arith.tree import conjuncts
+from ...arith import Analyzer, ConstIntBound, conjuncts
 from ...base import TIRError
 from ...ir import (
     And,
+    ArithmeticExpr,
+    CompareExpr,
     Div,
     FloorDiv,
     FloorMod,
@@ -27,10 +28,11 @@ from ...ir import (
     PrimExpr,
     Range,
     Var,
+    as_expr,
+    binary,
     const,
     walk,
 )
-from ...ir.expr import ArithmeticExpr, CompareExpr, as_expr, binary
 from ...ir.walk import transform
 from ..stmt import (
     Allocate,
@@ -53,18 +55,6 @@ from ..stmt import (
     While,
     seq,
 )
-
-__all__ = [
-    "ScopedRewriter",
-    "Steps",
-    "StmtRewriter",
-    "constant",
-    "is_plain",
-    "reads_memory",
-    "replace_tuple",
-    "size_bounds",
-    "stable",
-]
 
 Steps = Generator[Stmt, Stmt, Stmt]
 T = TypeVar("T")

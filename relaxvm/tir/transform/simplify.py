@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ...arith.tree import conjuncts
+from ...arith import conjuncts
 from ...ir import And, FloatImm, IntImm, IRModule, Not, Or, PassContext, PrimExpr, substitute
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
@@ -37,8 +37,6 @@ from ..stmt import (
 )
 from .known_values import KnowingRewriter
 from .rewriter import Steps, constant, is_plain, reads_memory, stable
-
-__all__ = ["Simplify"]
 
 _KEY = "tir.Simplify"
 for _name, _default, _doc in (

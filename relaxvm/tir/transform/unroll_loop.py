@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...ir import IntImm, IRModule, Let, Node, PassContext, Var, walk
-from ...ir.expr import wrap_int
+from ...ir import IntImm, IRModule, Let, Node, PassContext, Var, walk, wrap_int
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import (
@@ -31,8 +30,6 @@ from ..stmt import (
     seq,
 )
 from .rewriter import Steps, StmtRewriter, constant
-
-__all__ = ["UnrollLoop"]
 
 MAX_NODES = 20_000
 # LLVM takes some 6 s for as many.

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...arith import Analyzer
-from ...arith.tree import conjuncts
+from ...arith import Analyzer, conjuncts
 from ...ir import (
     GE,
     GT,
@@ -26,9 +25,11 @@ from ...ir import (
     LT,
     Add,
     And,
+    ArithmeticExpr,
     Broadcast,
     Call,
     Cast,
+    CompareExpr,
     IntImm,
     Intrinsic,
     IRModule,
@@ -43,12 +44,13 @@ from ...ir import (
     SizeVar,
     Sub,
     Var,
+    binary,
+    cast,
     const,
     post_order,
     substitute,
     walk,
 )
-from ...ir.expr import ArithmeticExpr, CompareExpr, binary, cast
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..op import if_then_else
@@ -74,8 +76,6 @@ from ..stmt import (
 )
 from .loop_partition import linear_in
 from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
-
-__all__ = ["MAX_VECTOR_LANES", "VectorizeLoop"]
 
 MAX_VECTOR_LANES = 64
 

@@ -13,62 +13,51 @@ Enters: modules and a spec of their methods. Leaves: an `IRModule` and the param
 done here: training.
 """
 
-from ....base import submodules
-from . import core, effects, exporter, jit, modules, op, spec, visitor
-from .core import (
-    Effect,
-    Module,
-    ModuleDict,
-    ModuleList,
-    Object,
-    Parameter,
-    ParameterDict,
-    ParameterList,
-    Tensor,
-    get_default_dtype,
-    set_default_dtype,
-)
-from .effects import IOEffect, KVCache
-from .exporter import Exporter, add_extern
-from .extern import ExternModule
-from .jit import JITModule
-from .modules import *  # noqa: F403
-from .modules import __all__ as _modules
-from .op import *  # noqa: F403
-from .op import __all__ as _ops
-from .subroutine import SubroutineMixin
-from .visitor import Mutator
+from ....base import submodules as _submodules
+from . import core as core
+from . import effects as effects
+from . import exporter as exporter
+from . import jit as jit
+from . import modules as modules
+from . import op as op
+from . import spec as spec
+from . import visitor as visitor
+from .core import Effect as Effect
+from .core import Module as Module
+from .core import ModuleDict as ModuleDict
+from .core import ModuleList as ModuleList
+from .core import Object as Object
+from .core import Parameter as Parameter
+from .core import ParameterDict as ParameterDict
+from .core import ParameterList as ParameterList
+from .core import Tensor as Tensor
+from .core import get_default_dtype as get_default_dtype
+from .core import set_default_dtype as set_default_dtype
+from .effects import IOEffect as IOEffect
+from .effects import KVCache as KVCache
+from .exporter import Exporter as Exporter
+from .exporter import add_extern as add_extern
+from .extern import ExternModule as ExternModule
+from .jit import JITModule as JITModule
+from .modules import GELU as GELU
+from .modules import Attention as Attention
+from .modules import Conv1D as Conv1D
+from .modules import Conv2D as Conv2D
+from .modules import Conv3D as Conv3D
+from .modules import ConvTranspose1D as ConvTranspose1D
+from .modules import Embedding as Embedding
+from .modules import GroupNorm as GroupNorm
+from .modules import Identity as Identity
+from .modules import LayerNorm as LayerNorm
+from .modules import Linear as Linear
+from .modules import MultiLinear as MultiLinear
+from .modules import ReLU as ReLU
+from .modules import RMSNorm as RMSNorm
+from .modules import SiLU as SiLU
+from .modules import TimestepEmbedding as TimestepEmbedding
+from .modules import Timesteps as Timesteps
+from .op import *
+from .subroutine import SubroutineMixin as SubroutineMixin
+from .visitor import Mutator as Mutator
 
-__getattr__ = submodules(__name__)
-
-__all__ = [
-    "Effect",
-    "Exporter",
-    "ExternModule",
-    "IOEffect",
-    "JITModule",
-    "KVCache",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "Mutator",
-    "Object",
-    "Parameter",
-    "ParameterDict",
-    "ParameterList",
-    "SubroutineMixin",
-    "Tensor",
-    "add_extern",
-    "core",
-    "effects",
-    "exporter",
-    "get_default_dtype",
-    "jit",
-    "modules",
-    "op",
-    "set_default_dtype",
-    "spec",
-    "visitor",
-    *_modules,
-    *_ops,
-]
+__getattr__ = _submodules(__name__, files="core effects exporter jit modules op spec visitor")

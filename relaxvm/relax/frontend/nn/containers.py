@@ -7,8 +7,6 @@ from typing import Any
 
 from ....base import FrontendError
 
-__all__ = ["DictOf", "ListOf"]
-
 
 class Items:
     """Items of one kind."""

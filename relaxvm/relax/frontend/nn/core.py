@@ -14,14 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from ....base import DataType, Deferred, FrontendError, RelaxvmError, add_note
 from ....base import dtype as as_dtype
-from ....ir.expr import Var as TirVar
-from ....ir.module import IRModule
-from ....runtime.ndarray import NDArray, as_ndarray
+from ....ir import IRModule
+from ....ir import Var as TirVar
+from ....runtime import NDArray, as_ndarray
 from ...expr import Var
 from ...struct_info import TensorStructInfo
 from .containers import DictOf, ListOf
 from .subroutine import SubroutineMixin
-from .tensor import Object, Tensor, dims_of_spec, unwrap_nested, wrap_nested
+from .tensor import Object as Object
+from .tensor import Tensor as Tensor
+from .tensor import dims_of_spec
+from .tensor import unwrap_nested as unwrap_nested
+from .tensor import wrap_nested as wrap_nested
 
 if TYPE_CHECKING:
     from . import exporter as _exporter
@@ -33,24 +37,6 @@ else:
     _jit = Deferred("relaxvm.relax.frontend.nn.jit")
     _spec = Deferred("relaxvm.relax.frontend.nn.spec")
 
-__all__ = [
-    "Effect",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "Object",
-    "Parameter",
-    "ParameterDict",
-    "ParameterList",
-    "Tensor",
-    "as_value",
-    "find",
-    "get_default_dtype",
-    "module_paths",
-    "set_default_dtype",
-    "unwrap_nested",
-    "wrap_nested",
-]
 
 _default_dtype: contextvars.ContextVar[str] = contextvars.ContextVar(
     "relaxvm_nn_default_dtype", default="float32"

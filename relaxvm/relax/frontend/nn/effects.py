@@ -7,7 +7,7 @@ from typing import Any
 
 from ....base import FrontendError
 from ....base import dtype as as_dtype
-from ....ir.expr import IntImm, PrimExpr
+from ....ir import IntImm, PrimExpr
 from ...derive import prove_dims
 from ...expr import ExternFunc, PrimValue, StringImm, Var
 from ...op import call_inplace_packed, call_pure_packed, null_value, zeros
@@ -15,8 +15,6 @@ from ...op.memory import view
 from ...struct_info import ObjectStructInfo, ShapeExpr, TensorStructInfo
 from .core import Effect, get_default_dtype
 from .tensor import Tensor, current_builder, dims_of_spec
-
-__all__ = ["IOEffect", "KVCache"]
 
 _OBJECT = ObjectStructInfo()
 _PREFIX = "vm.builtin.attention_kv_cache_"

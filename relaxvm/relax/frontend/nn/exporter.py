@@ -12,10 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....base import FrontendError, RelaxvmError, VerifyError, add_note
-from ....ir.expr import IntImm
-from ....ir.expr import Var as TirVar
-from ....ir.module import IRModule
-from ....ir.walk import substitute, walk
+from ....ir import IntImm, IRModule, substitute, walk
+from ....ir import Var as TirVar
 from ...analysis import assert_well_formed
 from ...block_builder import BlockBuilder
 from ...expr import Tuple as RelaxTuple
@@ -32,8 +30,6 @@ from .effects import IOEffect
 from .extern import ExternModule
 from .op.call import io_effect
 from .tensor import Tensor, dims_of_spec, symbol_of, unwrap_nested
-
-__all__ = ["Exporter", "add_extern"]
 
 _current: contextvars.ContextVar[Exporter | None] = contextvars.ContextVar(
     "relaxvm_nn_exporter", default=None

@@ -16,8 +16,6 @@ from typing import Any
 from ....base import FrontendError
 from .op.call import extern
 
-__all__ = ["ExternModule"]
-
 
 class ExternModule:
     """Functions by name.

@@ -20,8 +20,6 @@ from . import spec as _spec
 from .core import Module, Parameter
 from .exporter import Exporter
 
-__all__ = ["JITModule", "compile_module"]
-
 _FORMATS = ("auto", "numpy", "torch", "raw")
 
 

@@ -6,33 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....base import FrontendError
-from ....ir.expr import PrimExpr
+from ....ir import PrimExpr
 from . import op
 from .core import Module, ModuleList, Parameter
-from .effects import IOEffect, KVCache
+from .effects import IOEffect as IOEffect
+from .effects import KVCache as KVCache
 from .tensor import Tensor
-
-__all__ = [
-    "GELU",
-    "Attention",
-    "Conv1D",
-    "Conv2D",
-    "Conv3D",
-    "ConvTranspose1D",
-    "Embedding",
-    "GroupNorm",
-    "IOEffect",
-    "Identity",
-    "KVCache",
-    "LayerNorm",
-    "Linear",
-    "MultiLinear",
-    "RMSNorm",
-    "ReLU",
-    "SiLU",
-    "TimestepEmbedding",
-    "Timesteps",
-]
 
 
 class ReLU(Module):

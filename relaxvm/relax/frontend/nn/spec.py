@@ -20,8 +20,6 @@ from ....base import dtype as as_dtype
 from .tensor import Object as _Object
 from .tensor import dims_of_spec
 
-__all__ = ["Int", "MethodSpec", "ModuleSpec", "Object", "Tensor", "Tuple"]
-
 _MODES = ("plain", "packed", "none")
 
 

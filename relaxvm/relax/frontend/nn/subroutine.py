@@ -21,8 +21,6 @@ from ...expr import Call, Expr, Function, Var
 from ...struct_info import ShapeExpr, ShapeStructInfo
 from .tensor import Object, Tensor, current_builder, unwrap_nested, wrap_nested
 
-__all__ = ["SubroutineMixin", "in_subroutine"]
-
 in_subroutine: contextvars.ContextVar[str] = contextvars.ContextVar(
     "relaxvm_nn_in_subroutine", default=""
 )

@@ -10,24 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....base import FrontendError, StructInfoError
-from ....ir.expr import IntImm, PrimExpr
-from ....ir.expr import Var as TirVar
-from ....ir.op import Op
+from ....ir import IntImm, Op, PrimExpr
+from ....ir import Var as TirVar
 from ...block_builder import BlockBuilder
 from ...expr import Expr, PrimValue, TupleGetItem, Var, const
 from ...struct_info import StructInfo, TensorStructInfo, TupleStructInfo
-
-__all__ = [
-    "Object",
-    "Tensor",
-    "apply",
-    "current_builder",
-    "dims_of_spec",
-    "operand",
-    "symbol_of",
-    "unwrap_nested",
-    "wrap_nested",
-]
 
 
 def current_builder(what: str) -> BlockBuilder:

@@ -21,8 +21,6 @@ from .core import (
     ParameterList,
 )
 
-__all__ = ["Mutator"]
-
 
 class Mutator:
     """Replaces parts of a model: each `visit_*` gets the name of a part (``layers.0.linear``) and

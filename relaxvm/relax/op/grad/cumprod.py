@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.expr import PrimExpr, cast, const
-from ....tir.stmt import Buffer, Stmt, seq
+from ....ir import PrimExpr, cast, const
+from ....tir import Buffer, Stmt, seq
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, axis_of, same_dtype, tensor
@@ -19,8 +19,6 @@ from ..loops import call_loops, for_each, load, require_equal, store
 from ..record import missing, op
 from ..statistical import wide_dtype
 from .shapes import fits
-
-__all__ = ["cumprod_backward"]
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError
-from ....ir.expr import GE, LT, And, PrimExpr, cast, const
-from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
+from ....ir import GE, LT, And, PrimExpr, cast, const
+from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from ..image import grid_sample_info
@@ -20,8 +20,6 @@ from ..sampling import NUMPY, TE, Tap, f64, sample_taps
 from ..statistical import wide_dtype
 from .names import Names
 from .shapes import fits
-
-__all__ = ["grid_sample_backward"]
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from .... import te
 from ....base import StructInfoError
-from ....ir.expr import And, PrimExpr, cast, const
+from ....ir import And, PrimExpr, cast, const
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, INTEGER, same_dtype, tensor
@@ -17,10 +17,6 @@ from ..lower import call_te
 from ..record import missing, op
 from ..statistical import wide_dtype
 from .shapes import fits
-
-__all__ = [
-    "nll_loss_backward",
-]
 
 _SECOND = missing("second derivatives are not taken")
 _NUMBERED = missing("axes are numbered by position")

@@ -9,12 +9,6 @@ from ...struct_info import Expr, StructInfo
 from ..families import elementwise_layout
 from ..record import op
 
-__all__ = [
-    "end_checkpoint",
-    "no_grad",
-    "start_checkpoint",
-]
-
 
 def _same(builder: Any, call: Call) -> Expr:
     return call.args[0]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir.expr import PrimExpr
-from ....ir.expr import Var as TirVar
-from ....tir.stmt import LetStmt, Stmt
+from ....ir import PrimExpr
+from ....ir import Var as TirVar
+from ....tir import LetStmt, Stmt
 from ..sampling import f64
-
-__all__ = ["Names"]
 
 
 class Names:

@@ -17,21 +17,6 @@ from ..nn.window import SPATIAL, named
 from ..record import missing, op
 from .shapes import fits
 
-__all__ = [
-    "adaptive_avg_pool1d_backward",
-    "adaptive_avg_pool2d_backward",
-    "adaptive_avg_pool3d_backward",
-    "adaptive_max_pool1d_backward",
-    "adaptive_max_pool2d_backward",
-    "adaptive_max_pool3d_backward",
-    "avg_pool1d_backward",
-    "avg_pool2d_backward",
-    "avg_pool3d_backward",
-    "max_pool1d_backward",
-    "max_pool2d_backward",
-    "max_pool3d_backward",
-]
-
 Settings = Callable[[dict[str, Any]], Pool | Parts]
 
 _SECOND = missing("second derivatives of a maximum are not taken")

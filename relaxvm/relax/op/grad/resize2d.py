@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError
-from ....ir.expr import GT, PrimExpr, cast, const
+from ....ir import GT, PrimExpr, cast, const
+from ....tir import Buffer, IfThenElse, Stmt, seq
 from ....tir import all as all_of
-from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
 from ...derive import prove_dims
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
@@ -22,8 +22,6 @@ from ..record import missing, op
 from ..sampling import NUMPY, TE, f64
 from ..statistical import wide_dtype
 from .names import Names
-
-__all__ = ["resize2d_backward"]
 
 
 def _ends(attrs: Any) -> tuple[tuple[float, float], tuple[float, float]]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from .... import tir
 from ....base import StructInfoError, VMValueError
-from ....ir.expr import GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cast, const
-from ....tir.stmt import Buffer, IfThenElse, Stmt, seq
+from ....ir import GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cast, const
+from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
@@ -23,8 +23,6 @@ from ..statistical import wide_dtype
 from ..vision import roi_align_info, roi_layout, roi_settings
 from .names import Names
 from .shapes import fits
-
-__all__ = ["roi_align_backward"]
 
 ZERO = const(0, "int64")
 _MOST = 1 << 24

@@ -8,10 +8,6 @@ from ....base import StructInfoError
 from ...derive import dims_equal, plain_text
 from ...struct_info import TensorStructInfo
 
-__all__ = [
-    "fits",
-]
-
 
 def fits(info: TensorStructInfo, wanted: Any, name: str) -> None:
     if info.dims is not None and dims_equal(info.dims, wanted) is False:

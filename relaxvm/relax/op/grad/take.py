@@ -8,8 +8,8 @@ import numpy as np
 
 from .... import te
 from ....base import StructInfoError, VMValueError
-from ....ir.expr import And, PrimExpr, Select, cast, const
-from ....tir.stmt import Buffer, Stmt, seq
+from ....ir import And, PrimExpr, Select, cast, const
+from ....tir import Buffer, Stmt, seq
 from ...expr import Call
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..infer import FLOAT, INTEGER, axis_of, dims_product, same_dtype, tensor
@@ -17,10 +17,6 @@ from ..loops import assert_that, call_loops, for_each, load, require_equal, stor
 from ..record import missing, op
 from ..statistical import wide_dtype
 from .shapes import fits
-
-__all__ = [
-    "take_backward",
-]
 
 _NUMBERED = missing("axes are numbered by position")
 ZERO, ONE = const(0, "int64"), const(1, "int64")

@@ -9,20 +9,14 @@ import numpy as np
 
 from .... import te
 from ....base import UNKNOWN, Span, StructInfoError
-from ....ir.node import Map
+from ....ir import Map
 from ....tir import interpret
 from ...expr import Call, Tuple, TupleGetItem
 from ...struct_info import Expr, StructInfo, TupleStructInfo
-from ..call import _as_arguments, _as_shape, _check_kernel_call, _out_sinfo, _output, call_tir
+from ..call import as_arguments, as_out_sinfo, as_shape, call_tir, check_kernel_call, output_info
 from ..infer import FLOAT, tensor
 from ..lower import call_te
 from ..record import Shape, missing, op
-
-__all__ = [
-    "call_tir_with_grad",
-    "register_te_gradient",
-    "te_gradient",
-]
 
 _SECOND = missing("second derivatives are not taken")
 
@@ -148,8 +142,8 @@ def _call_tir_with_grad(
     sinfo_args: tuple[StructInfo, ...],
 ) -> StructInfo:
     """As call_tir, of a loop function whose gradient is the te function `te_grad_name`."""
-    _check_kernel_call(func, args, tir_vars, "call_tir_with_grad")
-    return _output(sinfo_args)
+    check_kernel_call(func, args, tir_vars, "call_tir_with_grad")
+    return output_info(sinfo_args)
 
 
 def call_tir_with_grad(
@@ -168,10 +162,10 @@ def call_tir_with_grad(
     te_grad_kwargs  keyword arguments for that function
     Raises StructInfoError if an argument does not fit.
     """
-    info = _out_sinfo(out_sinfo, dtype, "call_tir_with_grad", span)
-    extra = () if tir_vars is None else (_as_shape(tir_vars, "call_tir_with_grad"),)
+    info = as_out_sinfo(out_sinfo, dtype, "call_tir_with_grad", span)
+    extra = () if tir_vars is None else (as_shape(tir_vars, "call_tir_with_grad"),)
     attrs = {"te_grad_name": te_grad_name, "te_grad_kwargs": Map(te_grad_kwargs or {})}
-    arguments = (gvar, _as_arguments(args, "call_tir_with_grad"), *extra)
+    arguments = (gvar, as_arguments(args, "call_tir_with_grad"), *extra)
     return Call(_call_tir_with_grad.op, arguments, attrs, (info,), None, span)
 
 

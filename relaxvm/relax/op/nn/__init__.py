@@ -1,126 +1,61 @@
 """Operators of neural networks: `relax.op.nn.conv2d`, in script text `R.nn.conv2d`."""
 
-from ..attention import attention, attention_bias, attention_var_len
-from .activation import (
-    celu,
-    elu,
-    gelu,
-    gelu_tanh,
-    hardsigmoid,
-    hardswish,
-    leakyrelu,
-    log_softmax,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    selu,
-    silu,
-    softmax,
-    softplus,
-)
-from .conv import (
-    conv1d,
-    conv1d_transpose,
-    conv2d,
-    conv2d_transpose,
-    conv3d,
-    conv3d_transpose,
-)
-from .dropping import dropout, dropout_seeded
-from .loss import (
-    cross_entropy_with_logits,
-    nll_loss,
-)
-from .norm import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
-from .padding import (
-    depth_to_space,
-    pad,
-    pixel_shuffle,
-    space_to_depth,
-)
-from .pool import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    global_avg_pool1d,
-    global_avg_pool2d,
-    global_avg_pool3d,
-    global_max_pool1d,
-    global_max_pool2d,
-    global_max_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
+from ....base import submodules as _submodules
+from ..attention import attention as attention
+from ..attention import attention_bias as attention_bias
+from ..attention import attention_var_len as attention_var_len
+from .activation import celu as celu
+from .activation import elu as elu
+from .activation import gelu as gelu
+from .activation import gelu_tanh as gelu_tanh
+from .activation import hardsigmoid as hardsigmoid
+from .activation import hardswish as hardswish
+from .activation import leakyrelu as leakyrelu
+from .activation import log_softmax as log_softmax
+from .activation import mish as mish
+from .activation import prelu as prelu
+from .activation import relu as relu
+from .activation import relu6 as relu6
+from .activation import selu as selu
+from .activation import silu as silu
+from .activation import softmax as softmax
+from .activation import softplus as softplus
+from .conv import conv1d as conv1d
+from .conv import conv1d_transpose as conv1d_transpose
+from .conv import conv2d as conv2d
+from .conv import conv2d_transpose as conv2d_transpose
+from .conv import conv3d as conv3d
+from .conv import conv3d_transpose as conv3d_transpose
+from .dropping import dropout as dropout
+from .dropping import dropout_seeded as dropout_seeded
+from .loss import cross_entropy_with_logits as cross_entropy_with_logits
+from .loss import nll_loss as nll_loss
+from .norm import batch_norm as batch_norm
+from .norm import group_norm as group_norm
+from .norm import instance_norm as instance_norm
+from .norm import layer_norm as layer_norm
+from .norm import rms_norm as rms_norm
+from .padding import depth_to_space as depth_to_space
+from .padding import pad as pad
+from .padding import pixel_shuffle as pixel_shuffle
+from .padding import space_to_depth as space_to_depth
+from .pool import adaptive_avg_pool1d as adaptive_avg_pool1d
+from .pool import adaptive_avg_pool2d as adaptive_avg_pool2d
+from .pool import adaptive_avg_pool3d as adaptive_avg_pool3d
+from .pool import adaptive_max_pool1d as adaptive_max_pool1d
+from .pool import adaptive_max_pool2d as adaptive_max_pool2d
+from .pool import adaptive_max_pool3d as adaptive_max_pool3d
+from .pool import avg_pool1d as avg_pool1d
+from .pool import avg_pool2d as avg_pool2d
+from .pool import avg_pool3d as avg_pool3d
+from .pool import global_avg_pool1d as global_avg_pool1d
+from .pool import global_avg_pool2d as global_avg_pool2d
+from .pool import global_avg_pool3d as global_avg_pool3d
+from .pool import global_max_pool1d as global_max_pool1d
+from .pool import global_max_pool2d as global_max_pool2d
+from .pool import global_max_pool3d as global_max_pool3d
+from .pool import max_pool1d as max_pool1d
+from .pool import max_pool2d as max_pool2d
+from .pool import max_pool3d as max_pool3d
 
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "attention",
-    "attention_bias",
-    "attention_var_len",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "celu",
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "cross_entropy_with_logits",
-    "depth_to_space",
-    "dropout",
-    "dropout_seeded",
-    "elu",
-    "gelu",
-    "gelu_tanh",
-    "global_avg_pool1d",
-    "global_avg_pool2d",
-    "global_avg_pool3d",
-    "global_max_pool1d",
-    "global_max_pool2d",
-    "global_max_pool3d",
-    "group_norm",
-    "hardsigmoid",
-    "hardswish",
-    "instance_norm",
-    "layer_norm",
-    "leakyrelu",
-    "log_softmax",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "mish",
-    "nll_loss",
-    "pad",
-    "pixel_shuffle",
-    "prelu",
-    "relu",
-    "relu6",
-    "rms_norm",
-    "selu",
-    "silu",
-    "softmax",
-    "softplus",
-    "space_to_depth",
-]
+__getattr__ = _submodules(__name__)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .... import tir
 from ....base import StructInfoError
-from ....ir.expr import GT, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ....ir import GT, IntImm, Max, Min, PrimExpr, Select, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...derive import plain_text, prove_dims
@@ -28,25 +28,6 @@ from ..lower import elementwise, in_float32, te_lower
 from ..meaning import elementary, in_wider
 from ..record import op
 from .window import dims_of, greatest
-
-__all__ = [
-    "celu",
-    "elu",
-    "gelu",
-    "gelu_tanh",
-    "hardsigmoid",
-    "hardswish",
-    "leakyrelu",
-    "log_softmax",
-    "mish",
-    "prelu",
-    "relu",
-    "relu6",
-    "selu",
-    "silu",
-    "softmax",
-    "softplus",
-]
 
 
 def _rules(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ....base import DataType, StructInfoError
-from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, PrimExpr, cast, const
+from ....ir import EQ, GE, LT, FloorDiv, FloorMod, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import all as all_of
@@ -49,16 +49,6 @@ from .window import (
     text_of,
     window_count,
 )
-
-__all__ = [
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv2d_transpose",
-    "conv3d",
-    "conv3d_transpose",
-    "data_gradient",
-]
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,6 @@ from ..names import ops as all_ops
 from ..record import Prim, face_of, missing, op
 from ..statistical import wide_dtype
 
-__all__ = ["dropout", "dropout_seeded"]
-
 
 def _rate(rate: float) -> None:
     if not 0 <= rate < 1:

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError, TIRError
-from ....ir.expr import FloorMod, IntImm, PrimExpr, const
+from ....ir import FloorMod, IntImm, PrimExpr, const
 from ....te import Tensor, compute
-from ....tir.layouts import Layout as TirLayout
+from ....tir import Layout as TirLayout
 from ...derive import plain_text
 from ...struct_info import ShapeExpr
 from ..infer import no_multiple
-
-__all__ = ["Layout", "layout_of"]
 
 
 class Layout(TirLayout):

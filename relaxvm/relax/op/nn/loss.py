@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError
-from ....ir.expr import EQ, GE, LT, And, FloatImm, PrimExpr, cast, const
+from ....ir import EQ, GE, LT, And, FloatImm, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import if_then_else
@@ -19,8 +19,6 @@ from ..lower import te_lower
 from ..meaning import in_wider
 from ..record import missing, op
 from .window import dims_of
-
-__all__ = ["cross_entropy_with_logits", "nll_loss"]
 
 _NO_LAYOUT = missing("the class axis is numbered by position")
 

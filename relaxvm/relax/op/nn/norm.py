@@ -13,7 +13,7 @@ import numpy as np
 
 from .... import tir
 from ....base import StructInfoError
-from ....ir.expr import FloorDiv, PrimExpr, cast, const
+from ....ir import FloorDiv, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...derive import plain_text, prove_dims
@@ -33,9 +33,6 @@ from ..meaning import in_wider
 from ..names import ops as all_ops
 from ..record import missing, op
 from .window import dims_of, multiple, simple
-
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
-
 
 # -- tensor expressions ---------------------------------------------------------------------------
 

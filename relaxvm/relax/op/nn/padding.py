@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError
-from ....ir.expr import GT, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, Select, const
+from ....ir import GT, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, Select, const
 from ....te import Tensor, compute
 from ....tir import all as all_of
 from ....tir import if_then_else
@@ -26,9 +26,6 @@ from ..lower import te_lower
 from ..record import missing, op
 from .layout import layout_of
 from .window import attribute_layout, dims_of, multiple, simple, static, te_pad
-
-__all__ = ["depth_to_space", "pad", "pixel_shuffle", "space_to_depth"]
-
 
 # -- pad ------------------------------------------------------------------------------------------
 

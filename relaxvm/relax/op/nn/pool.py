@@ -20,27 +20,6 @@ from .pool_kernels import pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
 from .window import SPATIAL, attribute_layout, dims_of, named, padding_words
 
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool3d",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "global_avg_pool1d",
-    "global_avg_pool2d",
-    "global_avg_pool3d",
-    "global_max_pool1d",
-    "global_max_pool2d",
-    "global_max_pool3d",
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-]
-
 _AXES = {1: "one axis", 2: "two axes", 3: "three axes"}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....base import DataType, VMValueError
-from ....ir.expr import And, IntImm, Max, Or, PrimExpr, Select, Var, cast, const
+from ....ir import And, IntImm, Max, Or, PrimExpr, Select, Var, cast, const
 from ....te import Tensor, comm_reducer, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import all as all_of
@@ -23,8 +23,6 @@ from ....tir import if_then_else, isnan, logical_not, truncdiv
 from ..statistical import infinite, wide_dtype
 from .pool_windows import Parts, Pool
 from .window import greatest, simple, static
-
-__all__ = ["backward_numpy", "backward_te", "pool_numpy", "pool_te"]
 
 Windows = Pool | Parts
 Settings = Callable[[dict[str, Any]], Windows]

@@ -18,18 +18,9 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError
-from ....ir.expr import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const
+from ....ir import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const
 from .layout import Layout, layout_of
 from .window import SPATIAL, padding_of, positive_dim, simple, spread, text_of, window_count
-
-__all__ = [
-    "Parts",
-    "Pool",
-    "layouts",
-    "parts",
-    "pool",
-    "result_dims",
-]
 
 
 @dataclass(frozen=True)

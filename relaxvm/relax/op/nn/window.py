@@ -8,31 +8,13 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....base import StructInfoError
-from ....ir.expr import GE, LT, IntImm, Max, Min, PrimExpr, const
+from ....ir import GE, LT, IntImm, Max, Min, PrimExpr, const
 from ....te import Tensor, comm_reducer, compute
 from ....tir import all as all_of
 from ....tir import if_then_else, min_value
 from ...derive import plain_text
 from ...expr import Call
 from ..families import Layouts
-
-__all__ = [
-    "SPATIAL",
-    "attribute_layout",
-    "dims_of",
-    "greatest",
-    "multiple",
-    "named",
-    "padding_of",
-    "padding_words",
-    "positive_dim",
-    "simple",
-    "spread",
-    "static",
-    "te_pad",
-    "text_of",
-    "window_count",
-]
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of the axes that windows slide over, by their number."""

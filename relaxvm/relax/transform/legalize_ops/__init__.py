@@ -5,7 +5,9 @@ for them.
 Not done here: how an operator is legalised, which its record says (`relax/op`).
 """
 
-from .common import register_legalize
-from .legalize import LegalizeOps, why_not_legal
+from ....base import submodules as _submodules
+from .common import register_legalize as register_legalize
+from .legalize import LegalizeOps as LegalizeOps
+from .legalize import why_not_legal as why_not_legal
 
-__all__ = ["LegalizeOps", "register_legalize", "why_not_legal"]
+__getattr__ = _submodules(__name__)

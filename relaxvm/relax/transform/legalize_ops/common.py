@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ....base import PassError
-from ....ir.op import Op as BaseOp
+from ....ir import Op as BaseOp
 from ...expr import Call
 from ...op.record import Op
-
-__all__ = ["register_legalize"]
 
 Lower = Callable[[Any, Call], Any]
 

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ....base import PassError, add_note
-from ....ir.expr import Var as TirVar
-from ....ir.module import GlobalVar, IRModule
-from ....ir.op import Op as BaseOp
-from ....ir.transform import PassContext, module_pass
-from ....ir.walk import walk
+from ....ir import GlobalVar, IRModule, PassContext, walk
+from ....ir import Op as BaseOp
+from ....ir import Var as TirVar
+from ....ir.transform import module_pass
 from ...derive import BaseCheckResult, struct_info_base_check, where
 from ...expr import Call, Function, Tuple, as_relax
 from ...expr_functor import PyExprMutator
@@ -30,8 +29,6 @@ from ...struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-
-__all__ = ["LegalizeOps", "why_not_legal"]
 
 Lower = Callable[[Any, Call], Any]
 _MAX_ROUNDS = 16

@@ -4,26 +4,16 @@ Enters: loop functions and a `CpuModel`. Leaves: the same functions with good lo
 the primitives (`tir/schedule`), searching for better ones (`meta_schedule`).
 """
 
-from .constant_blocks import ConstantBlocks
-from .contraction import Contraction, match_contraction, tile_shape
-from .default import (
-    SCHEDULED,
-    DefaultSchedule,
-    WidenIndices,
-    schedule_function,
-    with_constant_blocks,
-    with_constant_layouts,
-)
+from ....base import submodules as _submodules
+from .constant_blocks import ConstantBlocks as ConstantBlocks
+from .contraction import Contraction as Contraction
+from .contraction import match_contraction as match_contraction
+from .contraction import tile_shape as tile_shape
+from .default import SCHEDULED as SCHEDULED
+from .default import DefaultSchedule as DefaultSchedule
+from .default import WidenIndices as WidenIndices
+from .default import schedule_function as schedule_function
+from .default import with_constant_blocks as with_constant_blocks
+from .default import with_constant_layouts as with_constant_layouts
 
-__all__ = [
-    "ConstantBlocks",
-    "Contraction",
-    "DefaultSchedule",
-    "SCHEDULED",
-    "WidenIndices",
-    "match_contraction",
-    "schedule_function",
-    "tile_shape",
-    "with_constant_blocks",
-    "with_constant_layouts",
-]
+__getattr__ = _submodules(__name__)

@@ -24,8 +24,6 @@ from ..schedule import Schedule
 from .contraction import Plan, accumulate, epilogue_of, partition_tails, plan_of
 from .panels import pack_panels
 
-__all__ = ["schedule_blocked"]
-
 # The depth of a piece at most. Each piece reads and writes the sums again; but where panels come
 # from memory, a block should be wide rather than deep, so that it is read in long runs.
 _DEPTH = 1024

@@ -33,8 +33,6 @@ from .nontemporal import flat_index, is_large
 from .queries import extent_of, is_one, loops_of, reduces
 from .reduction import run_length
 
-__all__ = ["schedule_chains"]
-
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
 _LONGEST = 32
 # Calls that a pass computes for each element, so that it leaves memory idle.

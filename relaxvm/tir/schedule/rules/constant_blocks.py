@@ -14,8 +14,6 @@ from ....ir import IntImm, Map, Var, const, walk
 from ...copies import fresh_copy
 from ...stmt import Block, BlockRealize, Buffer, Evaluate, PrimFunc, SeqStmt, Stmt, seq
 
-__all__ = ["ConstantBlocks", "without_constant_blocks"]
-
 _HANDLE = DataType("handle")
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from ...stmt import Buffer
 from ..index_map import IndexMap
 
-__all__ = ["ConstantLayout"]
-
 
 @dataclass(frozen=True)
 class ConstantLayout:

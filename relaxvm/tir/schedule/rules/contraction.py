@@ -36,25 +36,6 @@ from .constants import ConstantLayout
 from .panels import Operand, constant_panels, pack_panels
 from .queries import extent_of, iterations, loops_inside, loops_of
 
-__all__ = [
-    "Contraction",
-    "Plan",
-    "accumulate",
-    "epilogue_of",
-    "finish_tile",
-    "match_contraction",
-    "panel_layout",
-    "panel_of",
-    "partition_tails",
-    "plan_of",
-    "schedule_contraction",
-    "schedule_with_epilogue",
-    "tile_shape",
-    "unroll_short",
-    "variables_of",
-    "without_casts",
-]
-
 _PACK_FROM_ROWS = 4
 # Below this a tile has nothing to gain.
 _LEAST_STEPS = 1 << 10

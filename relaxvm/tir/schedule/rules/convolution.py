@@ -38,8 +38,6 @@ from .convolution_shape import Convolution, Tile, block_of, match_convolution, t
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
 from .queries import loops_of
 
-__all__ = ["schedule_convolutions"]
-
 _MOST_TAPS = 32
 _MOST_ROLLED = 8
 _LEAST_STEPS = 1 << 12

@@ -34,8 +34,6 @@ from .contraction import tile_shape, variables_of
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
 
-__all__ = ["channel_layout", "schedule_channels"]
-
 _LEAST_STEPS = 1 << 14
 # Turning the sums round costs some 16 steps; of shorter sums that is too much.
 _LEAST_TERMS = 256

@@ -33,8 +33,6 @@ from .low_precision import Way, finish_copy, way_of
 from .queries import extent_of, loops_inside
 from .transpose import schedule_transpose
 
-__all__ = ["schedule_dot_convolutions"]
-
 _LEAST_STEPS = 1 << 14
 _LEAST_CHANNELS = 8
 

@@ -15,8 +15,6 @@ from ..packing import factors_of
 from ..reducer import match_reducer
 from .contraction import panel_of, variables_of, without_casts
 
-__all__ = ["Convolution", "Tile", "block_of", "match_convolution", "tile_of"]
-
 # Weights of more channels are more streams than a CPU fetches ahead.
 _MOST_CHANNELS = 8
 

@@ -18,8 +18,6 @@ from .contraction import unroll_short
 from .convolution_shape import Convolution, match_convolution
 from .queries import extent_of, is_pointwise, loops_inside, loops_of
 
-__all__ = ["Sizes", "Work", "extent_of_dimension", "sizes_of"]
-
 _TYPICAL_SIDE = 56
 _MOST_LANES_OF_A_COPY = 64
 

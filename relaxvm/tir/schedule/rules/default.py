@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from ....base import UNKNOWN, CpuModel, ScheduleError, TIRError
-from ....ir import IntImm, IRModule, PassContext
+from ....ir import IntImm, IRModule, PassContext, walk
 from ....ir.transform import module_pass, prim_func_pass
-from ....ir.walk import walk
 from ...analysis import estimate_tir_flops
 from ...stmt import FORMULA, REASSOCIATE, Block, BufferStore, For, ForKind, PrimFunc, Stmt
 from ...transform import with_index_dtype
@@ -46,15 +45,6 @@ from .ragged import schedule_ragged
 from .reduction import schedule_reduction
 from .streaming import schedule_streaming
 from .transpose import schedule_transpose
-
-__all__ = [
-    "DefaultSchedule",
-    "SCHEDULED",
-    "WidenIndices",
-    "schedule_function",
-    "with_constant_blocks",
-    "with_constant_layouts",
-]
 
 SCHEDULED = "tir.is_scheduled"
 _PARALLEL_FLOPS = 1 << 20

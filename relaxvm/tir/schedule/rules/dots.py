@@ -21,8 +21,6 @@ from ..schedule import Schedule
 from .contraction import Plan, partition_tails, plan_of, unroll_short
 from .panels import Operand
 
-__all__ = ["schedule_dots"]
-
 # With more rows, panels pay.
 _MOST_ROWS = 48
 _LEAST_DEPTH = 64

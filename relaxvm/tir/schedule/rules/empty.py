@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir import LE, IntImm, Or, PrimExpr, Var
-from ....ir.walk import walk
+from ....ir import LE, IntImm, Or, PrimExpr, Var, walk
 from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt
 from ..state import free_variables
 from .queries import reduces
-
-__all__ = ["is_filled", "without_empty"]
 
 
 def without_empty(fn: PrimFunc) -> tuple[PrimFunc, frozenset[Var]] | None:

@@ -25,8 +25,6 @@ from ..schedule import Schedule
 from .contraction import variables_of
 from .queries import extent_of, loops_of
 
-__all__ = ["schedule_gather"]
-
 
 class _Across(NamedTuple):
     """A gather across rows.

@@ -36,8 +36,6 @@ from .contraction import match_contraction
 from .queries import extent_of, is_one, loops_of, reduces
 from .reduction import run_length
 
-__all__ = ["inline_producers", "schedule_elementwise"]
-
 # Operations that cost next to nothing beside a load and a store.
 _CHEAP = 4
 # An expression of more parts would no longer stay in registers.

@@ -34,8 +34,6 @@ from ..state import free_variables
 from .contraction import partition_tails, tile_shape, unroll_short
 from .queries import extent_of, iterations, loops_inside, loops_of, reduces
 
-__all__ = ["Way", "finish_copy", "schedule_low_precision", "way_of"]
-
 # With fewer rows a copy costs more than it saves.
 _LEAST_ROWS = 4
 _LEAST_STEPS = 1 << 12

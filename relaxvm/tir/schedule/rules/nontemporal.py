@@ -32,8 +32,6 @@ from ..regions import users_of
 from ..schedule import Schedule
 from .queries import extent_of
 
-__all__ = ["flat_index", "is_large", "store_past_caches"]
-
 # Vectors in one step of the innermost loop, and steps between two looks at the alignment.
 _VECTORS = 4
 _STEPS = 8

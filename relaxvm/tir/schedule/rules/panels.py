@@ -17,8 +17,6 @@ from ..schedule import Schedule
 from .constants import ConstantLayout
 from .queries import extent_of, loops_inside
 
-__all__ = ["Operand", "constant_panels", "move_panels", "pack_panels", "to_panels"]
-
 
 class Operand(NamedTuple):
     """An input of a product, and how it is indexed."""

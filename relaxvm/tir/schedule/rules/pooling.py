@@ -38,8 +38,6 @@ from ..windows import guarded
 from .contraction import partition_tails, variables_of
 from .queries import extent_of, is_pointwise, loops_inside, loops_of
 
-__all__ = ["Pool", "match_pool", "schedule_pools", "tile_width"]
-
 _REDUCERS = frozenset({"max", "min", "sum", "prod"})
 # Vectors that are accumulated at once, and lanes: as many as `vectorize` takes.
 _VECTORS = 8

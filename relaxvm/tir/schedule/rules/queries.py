@@ -10,18 +10,6 @@ from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ..facts import facts_of
 from ..schedule import Schedule
 
-__all__ = [
-    "TYPICAL_SIZE",
-    "extent_of",
-    "is_one",
-    "is_pointwise",
-    "iterations",
-    "loops_inside",
-    "loops_of",
-    "never_runs",
-    "reduces",
-]
-
 TYPICAL_SIZE = 64
 """What a size counts as that is known only when the kernel runs."""
 

@@ -24,8 +24,6 @@ from .contraction import accumulate, epilogue_of, partition_tails, plan_of
 from .panels import Operand, move_panels, pack_panels
 from .queries import iterations
 
-__all__ = ["schedule_ragged"]
-
 _LEAST_ROWS = 8
 _LEAST_STEPS = 1 << 12
 

@@ -24,8 +24,6 @@ from ..reducer import match_reducer
 from ..schedule import Schedule
 from .queries import extent_of, loops_of
 
-__all__ = ["largest_operand", "memory_order", "run_length", "schedule_reduction"]
-
 # A partial result is of about this many elements: so few that rounding errors stay small, so many
 # that combining the results costs nothing.
 _PART = 1 << 14

@@ -22,8 +22,6 @@ from ....base import CpuModel
 from ..schedule import Schedule
 from .contraction import partition_tails, plan_of
 
-__all__ = ["schedule_streaming"]
-
 _MOST_ROWS = 4
 _RUNS = 8
 _PARTS = 2  # of the matrix for each core

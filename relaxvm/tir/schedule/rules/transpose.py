@@ -34,8 +34,6 @@ from ..intrin import TensorIntrin, register_builtin
 from ..schedule import Schedule
 from .queries import extent_of, loops_of
 
-__all__ = ["schedule_transpose"]
-
 
 def schedule_transpose(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """Tile the copy in block `rv`. False if all it reads lies as what it writes."""

@@ -4,19 +4,110 @@ Each operator binds one variable (its last argument `name` is a hint for it) and
 or a tuple of them. Numbers beside tensors take their dtype.
 """
 
-from .....base import submodules
+from .....base import submodules as _submodules
 from ..tensor import wrap_nested as wrap_nested
-from .call import *  # noqa: F403
-from .call import __all__ as _call
-from .elementwise import *  # noqa: F403
-from .elementwise import __all__ as _elementwise
-from .manipulate import *  # noqa: F403
-from .manipulate import __all__ as _manipulate
-from .neural import *  # noqa: F403
-from .neural import __all__ as _neural
-from .search import *  # noqa: F403
-from .search import __all__ as _search
+from .call import debug_func as debug_func
+from .call import extern as extern
+from .call import print_ as print_
+from .call import tensor_expr_op as tensor_expr_op
+from .call import tensor_ir_inplace_op as tensor_ir_inplace_op
+from .call import tensor_ir_op as tensor_ir_op
+from .elementwise import abs as abs
+from .elementwise import add as add
+from .elementwise import ceil as ceil
+from .elementwise import clip as clip
+from .elementwise import cos as cos
+from .elementwise import divide as divide
+from .elementwise import equal as equal
+from .elementwise import erf as erf
+from .elementwise import exp as exp
+from .elementwise import floor as floor
+from .elementwise import floor_divide as floor_divide
+from .elementwise import greater as greater
+from .elementwise import greater_equal as greater_equal
+from .elementwise import less as less
+from .elementwise import less_equal as less_equal
+from .elementwise import log as log
+from .elementwise import logical_and as logical_and
+from .elementwise import logical_not as logical_not
+from .elementwise import logical_or as logical_or
+from .elementwise import max as max
+from .elementwise import maximum as maximum
+from .elementwise import mean as mean
+from .elementwise import min as min
+from .elementwise import minimum as minimum
+from .elementwise import multiply as multiply
+from .elementwise import negative as negative
+from .elementwise import not_equal as not_equal
+from .elementwise import power as power
+from .elementwise import prod as prod
+from .elementwise import round as round
+from .elementwise import rsqrt as rsqrt
+from .elementwise import sigmoid as sigmoid
+from .elementwise import sin as sin
+from .elementwise import sqrt as sqrt
+from .elementwise import square as square
+from .elementwise import std as std
+from .elementwise import subtract as subtract
+from .elementwise import sum as sum
+from .elementwise import tan as tan
+from .elementwise import tanh as tanh
+from .elementwise import variance as variance
+from .elementwise import where as where
+from .manipulate import arange as arange
+from .manipulate import astype as astype
+from .manipulate import broadcast_to as broadcast_to
+from .manipulate import chunk as chunk
+from .manipulate import concat as concat
+from .manipulate import empty as empty
+from .manipulate import expand_dims as expand_dims
+from .manipulate import flatten as flatten
+from .manipulate import full as full
+from .manipulate import matmul as matmul
+from .manipulate import ones as ones
+from .manipulate import ones_like as ones_like
+from .manipulate import pad as pad
+from .manipulate import permute as permute
+from .manipulate import permute_dims as permute_dims
+from .manipulate import repeat as repeat
+from .manipulate import reshape as reshape
+from .manipulate import split as split
+from .manipulate import squeeze as squeeze
+from .manipulate import stack as stack
+from .manipulate import take as take
+from .manipulate import tril as tril
+from .manipulate import triu as triu
+from .manipulate import unsqueeze as unsqueeze
+from .manipulate import zeros as zeros
+from .manipulate import zeros_like as zeros_like
+from .neural import conv1d as conv1d
+from .neural import conv1d_transpose as conv1d_transpose
+from .neural import conv2d as conv2d
+from .neural import conv3d as conv3d
+from .neural import gelu as gelu
+from .neural import get_timestep_embedding as get_timestep_embedding
+from .neural import group_norm as group_norm
+from .neural import interpolate as interpolate
+from .neural import layer_norm as layer_norm
+from .neural import leakyrelu as leakyrelu
+from .neural import log_softmax as log_softmax
+from .neural import prelu as prelu
+from .neural import relu as relu
+from .neural import relu6 as relu6
+from .neural import rms_norm as rms_norm
+from .neural import scaled_dot_product_attention as scaled_dot_product_attention
+from .neural import silu as silu
+from .neural import softmax as softmax
+from .neural import softplus as softplus
+from .search import argmax as argmax
+from .search import argmin as argmin
+from .search import argsort as argsort
+from .search import cumsum as cumsum
+from .search import gather_elements as gather_elements
+from .search import multinomial_from_uniform as multinomial_from_uniform
+from .search import renormalize_top_p_top_k_prob as renormalize_top_p_top_k_prob
+from .search import sample_top_p_top_k_from_sorted_prob as sample_top_p_top_k_from_sorted_prob
+from .search import sort as sort
+from .search import topk as topk
 
-__getattr__ = submodules(__name__)
-
-__all__ = sorted(["wrap_nested", *_call, *_elementwise, *_manipulate, *_neural, *_search])
+__getattr__ = _submodules(__name__)

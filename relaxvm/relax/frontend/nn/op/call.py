@@ -8,22 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .....base import FrontendError
-from .....ir.expr import FloatImm, PrimExpr
+from .....ir import FloatImm, PrimExpr
 from .....tir import PrimFunc
 from ....expr import PrimValue, StringImm
 from ....op import call_dps_packed, call_tir, call_tir_inplace
 from ....struct_info import ShapeExpr
 from ..subroutine import in_subroutine
 from ..tensor import Object, Tensor, current_builder, wrap_nested
-
-__all__ = [
-    "debug_func",
-    "extern",
-    "print_",
-    "tensor_expr_op",
-    "tensor_ir_inplace_op",
-    "tensor_ir_op",
-]
 
 io_effect: contextvars.ContextVar[Any] = contextvars.ContextVar(
     "relaxvm_nn_io_effect", default=None

@@ -10,51 +10,6 @@ from typing import Any
 
 from ..tensor import Tensor, apply
 
-__all__ = [
-    "abs",
-    "add",
-    "ceil",
-    "clip",
-    "cos",
-    "divide",
-    "equal",
-    "erf",
-    "exp",
-    "floor",
-    "floor_divide",
-    "greater",
-    "greater_equal",
-    "less",
-    "less_equal",
-    "log",
-    "logical_and",
-    "logical_not",
-    "logical_or",
-    "max",
-    "maximum",
-    "mean",
-    "min",
-    "minimum",
-    "multiply",
-    "negative",
-    "not_equal",
-    "power",
-    "prod",
-    "round",
-    "rsqrt",
-    "sigmoid",
-    "sin",
-    "sqrt",
-    "square",
-    "std",
-    "subtract",
-    "sum",
-    "tan",
-    "tanh",
-    "variance",
-    "where",
-]
-
 
 def _binary(op: str, meaning: str, hint: str | None = None) -> Callable[..., Tensor]:
     def apply_it(a: Any, b: Any, name: str = hint or op) -> Tensor:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .....base import FrontendError
-from .....ir.expr import FloatImm, IntImm, PrimExpr
-from .....ir.expr import Var as TirVar
+from .....ir import FloatImm, IntImm, PrimExpr
+from .....ir import Var as TirVar
 from ....block_builder import BlockBuilder
 from ....expr import Tuple
 from ....op import arange as _arange
@@ -21,35 +21,6 @@ from ....op.faces import size_analyzer
 from ....struct_info import ShapeExpr, TensorStructInfo, as_dim
 from ..core import get_default_dtype
 from ..tensor import Tensor, apply, current_builder, operand, wrap_nested
-
-__all__ = [
-    "arange",
-    "astype",
-    "broadcast_to",
-    "chunk",
-    "concat",
-    "empty",
-    "expand_dims",
-    "flatten",
-    "full",
-    "matmul",
-    "ones",
-    "ones_like",
-    "pad",
-    "permute",
-    "permute_dims",
-    "repeat",
-    "reshape",
-    "split",
-    "squeeze",
-    "stack",
-    "take",
-    "tril",
-    "triu",
-    "unsqueeze",
-    "zeros",
-    "zeros_like",
-]
 
 
 def matmul(a: Tensor, b: Tensor, out_dtype: Any = None, name: str = "matmul") -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .....base import FrontendError
-from .....ir.expr import PrimExpr
+from .....ir import PrimExpr
 from ....expr import Call
 from ....op import image as _image
 from ....op import nn as _nn
@@ -15,28 +15,6 @@ from ..core import get_default_dtype
 from ..tensor import Tensor, apply, operand, wrap_nested
 from .elementwise import cos, exp, sin
 from .manipulate import arange, astype, concat, ones, reshape, unsqueeze, zeros
-
-__all__ = [
-    "conv1d",
-    "conv1d_transpose",
-    "conv2d",
-    "conv3d",
-    "gelu",
-    "get_timestep_embedding",
-    "group_norm",
-    "interpolate",
-    "layer_norm",
-    "leakyrelu",
-    "log_softmax",
-    "prelu",
-    "relu",
-    "relu6",
-    "rms_norm",
-    "scaled_dot_product_attention",
-    "silu",
-    "softmax",
-    "softplus",
-]
 
 
 def relu(x: Tensor, name: str = "relu") -> Tensor:

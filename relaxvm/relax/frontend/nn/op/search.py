@@ -13,19 +13,6 @@ from .elementwise import divide, greater_equal, less, logical_and, logical_not, 
 from .elementwise import sum as _sum
 from .manipulate import arange, astype, reshape, take
 
-__all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "cumsum",
-    "gather_elements",
-    "multinomial_from_uniform",
-    "renormalize_top_p_top_k_prob",
-    "sample_top_p_top_k_from_sorted_prob",
-    "sort",
-    "topk",
-]
-
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False, name: str = "sort") -> Tensor:
     """The elements in order along `axis`."""
