@@ -219,4 +219,4 @@ def finalize_passes(target: Any = None) -> list[Pass]:
 
 def get_default_pipeline(target: Any = None) -> Pass:
     """The pipeline that a build for `target` runs."""
-    return default_build_pipeline  # type: ignore[no-any-return]
+    return default_build_pipeline

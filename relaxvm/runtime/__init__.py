@@ -60,7 +60,6 @@ from .kv_cache import KVCache as KVCache
 from .library import LIBRARY as LIBRARY
 from .library import library as library
 from .limits import Limits as Limits
-from .link import link_program as link_program
 from .module import Module as Module
 from .native import KernelFunction as KernelFunction
 from .native import LinkedKernels as LinkedKernels

@@ -29,7 +29,8 @@ from .tensor_info import broadcast_shape, tensor_property
 
 _CPU = cpu(0)
 # Cheaper than `.ctypes.data`, and `raw` is never empty.
-_address_of, _byte_at = ctypes.addressof, ctypes.c_char.from_buffer
+_address_of = ctypes.addressof
+_byte_at: Any = ctypes.c_char.from_buffer
 _UINT8 = np.dtype("uint8")
 _INT64 = DataType("int64")
 _MAX_BYTES = 1 << 48
@@ -121,10 +122,11 @@ def alloc_storage_of(
             ) from None
         if account is not None:
             account.own(raw, size_bytes)
-        start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES  # type: ignore[arg-type]
+        start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES
         return Storage(raw, start, size_bytes, scope)
 
-    alloc.size_bytes = size_bytes  # type: ignore[attr-defined]
+    sized: Any = alloc
+    sized.size_bytes = size_bytes
     return alloc
 
 
@@ -164,7 +166,8 @@ def alloc_tensor_of(offset: object, shape: object, dtype: object) -> Callable[[S
         return place(storage, extents)
 
     assert isinstance(dtype, DataType)
-    alloc.end_bytes = integer(offset, "offset") + math.prod(extents) * dtype.itemsize  # type: ignore[attr-defined]
+    sized: Any = alloc
+    sized.end_bytes = integer(offset, "offset") + math.prod(extents) * dtype.itemsize
     return alloc
 
 

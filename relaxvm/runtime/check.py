@@ -212,10 +212,11 @@ def _match_dims(
         if name is not None and _lookup(name, symbols, heap) is None:
             symbols[name] = size
             continue
-        known = {s: _lookup(s, symbols, heap) for s in symbols_of(dim)}
-        if any(v is None for v in known.values()):
+        names = set(symbols_of(dim))
+        found = {s: v for s in names if (v := _lookup(s, symbols, heap)) is not None}
+        if len(found) < len(names):
             continue
-        wanted = evaluate(dim, known)  # type: ignore[arg-type]
+        wanted = evaluate(dim, found)
         if wanted != size:
             text = str(wanted) if type(dim) is int else f"{format_dim(dim)} = {wanted}"
             raise VMValueError(f"{where}: dimension {axis}: wanted {text}, got {got(value)}")

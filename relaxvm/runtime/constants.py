@@ -46,7 +46,7 @@ class DimProgram:
         return format_dim(tuple(f"${d}" if type(d) is str and d[0] == "$" else d for d in self.dim))
 
 
-def as_constant(value: object) -> Any:
+def as_constant(value: Any) -> Any:
     """`value` as one of the kinds above: numpy arrays become NDArrays, tuples of ints shapes.
 
     Raises VMTypeError for what a program cannot hold.
@@ -55,7 +55,7 @@ def as_constant(value: object) -> Any:
     if kind in (NDArray, ShapeTuple, DataType, str, bool, DimProgram) or kind in INFO_TYPES:
         made: Any = value
     elif kind is float or isinstance(value, np.floating):
-        made = float(value)  # type: ignore[arg-type]
+        made = float(value)
     elif isinstance(value, np.bool_):
         made = bool(value)
     elif isinstance(value, (int, np.integer)):
@@ -216,9 +216,9 @@ def _tensor_from_plain(plain: list[Any], view: Callable[[Any], np.ndarray]) -> N
     return wrap_unchecked(array, dtype, cpu())
 
 
-def integer(value: object, what: str) -> int:
+def integer(value: Any, what: str) -> int:
     """`value` as an int. Raises VMTypeError."""
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return operator.index(value)
     except TypeError:
         raise VMTypeError(f"{what}: wanted an int, got {type(value).__name__}") from None

@@ -8,13 +8,22 @@ gives 0. A result that does not fit 64 bits is an error, never a wrapped number.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Protocol
 
 from ..base import VerifyError, VMTypeError, VMValueError
 
 Scalar = int | float | bool
 Dim = int | tuple[int | float | str, ...]
+
+
+class Symbols(Protocol):
+    """What gives symbols values."""
+
+    def get(self, name: str, /) -> Scalar | None: ...
+
+    def __iter__(self) -> Iterator[str]: ...
+
 
 MAX_LENGTH = 4096
 MAX_STACK = 256
@@ -150,7 +159,7 @@ def _check_int(value: int) -> None:
         raise VerifyError("dimension: an integer does not fit 64 bits")
 
 
-def evaluate(dim: Dim, symbols: Mapping[str, Scalar]) -> Scalar:
+def evaluate(dim: Dim, symbols: Symbols) -> Scalar:
     """The value of `dim`, which `check` has accepted.
 
     Raises VMValueError for an unbound symbol or a result outside 64 bits, VMTypeError for a float
@@ -172,7 +181,7 @@ def evaluate(dim: Dim, symbols: Mapping[str, Scalar]) -> Scalar:
     return result
 
 
-def _load(item: str, symbols: Mapping[str, Scalar]) -> Scalar:
+def _load(item: str, symbols: Symbols) -> Scalar:
     value = symbols.get(item[1:])
     if value is None:
         raise VMValueError(
@@ -228,11 +237,12 @@ def _bracket(operand: tuple[str, int], wanted: int) -> str:
 
 def dim_to_plain(dim: Dim) -> int | list[int | float | str]:
     """`dim` as msgpack stores it."""
-    return dim if type(dim) is int else list(dim)  # type: ignore[arg-type]
+    return list(dim) if isinstance(dim, tuple) else dim
 
 
 def dim_from_plain(plain: object, symbols: Collection[str] | None = None) -> Dim:
     """The inverse of `dim_to_plain`, checked. Raises VerifyError."""
-    dim = tuple(plain) if type(plain) is list else plain
+    dim: Any = tuple(plain) if type(plain) is list else plain
     check(dim, symbols)
-    return dim  # type: ignore[return-value]
+    checked: Dim = dim
+    return checked

@@ -190,12 +190,12 @@ class ExecBuilder:
         elements, as in TVM; in the program the size is in bytes.
         """
         scope = self._scope()
-        if type(name) is Arg:
+        if isinstance(name, Arg):
             if name.kind != _FUNCTION:
                 raise VMTypeError(f"emit_call: wanted a function, got {name}")
             func = name.value
         else:
-            func = self._function_index(name)  # type: ignore[arg-type]
+            func = self._function_index(name)
         target = self.void_arg() if dst is None else dst
         if type(target) is not Arg or target.kind != _REGISTER:
             raise VMTypeError(f"emit_call: wanted a register as dst, got {target!r}")

@@ -176,7 +176,10 @@ def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
 
 
 def read(
-    source: str | os.PathLike[str] | bytes, trust: str | None, mmap: bool, make: type[_P]
+    source: str | os.PathLike[str] | bytes | bytearray | memoryview,
+    trust: str | None,
+    mmap: bool,
+    make: type[_P],
 ) -> _P:
     """The verified program in `source`, as an object of `make`. See `executable.load`."""
     if trust not in (None, "native", "portable"):

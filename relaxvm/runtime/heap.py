@@ -268,7 +268,7 @@ def shape_expr_of(slot: Any, program: Any) -> Callable[[ShapeHeap], None]:
 
     def compute(heap: ShapeHeap) -> None:
         _values(heap, "shape_expr")
-        value = evaluate(dim, heap)  # type: ignore[arg-type]
+        value = evaluate(dim, heap)
         _store(heap, slot, int(value) if type(value) is bool else value, program)
 
     return compute

@@ -41,12 +41,12 @@ def _require(condition: bool, message: str) -> None:
         raise VerifyError(message)
 
 
-def _text(value: object, what: str, empty_ok: bool = False) -> None:
+def _text(value: Any, what: str, empty_ok: bool = False) -> None:
     _require(
         type(value) is str and len(value) <= _MAX_TEXT and (empty_ok or value != ""),
         f"{what}: wanted a text",
     )
-    _require("\0" not in value, f"{what}: contains a NUL character")  # type: ignore[operator]
+    _require("\0" not in value, f"{what}: contains a NUL character")
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class KernelFunction:
     def __repr__(self) -> str:
         return f"<kernel {self.info}>"
 
-    def __call__(self, *args: object, **named: object) -> int | float | bool | None:
+    def __call__(self, *args: Any, **named: Any) -> int | float | bool | None:
         """Run on whatever `as_ndarray` accepts, and Python numbers for scalars.
 
         Arguments may be given by the names of the parameters. Outputs are written in place.
@@ -97,7 +97,7 @@ class KernelFunction:
             if code > 0 and not self._copies_help(code):
                 self.raise_failure(code, args)
             _Bound(self, args).run()
-        return args[-1].item() if self.returns else None  # type: ignore[attr-defined]
+        return args[-1].item() if self.returns else None
 
     def place(self) -> tuple[NDArray, ...]:
         """The last argument of the raw entry, where a call returns a value."""

@@ -11,8 +11,9 @@ import os
 import threading
 import weakref
 from contextlib import AbstractContextManager
+from typing import Any
 
-_alive: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+_alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def lock() -> threading.Lock:
@@ -24,7 +25,7 @@ def lock() -> threading.Lock:
 
 def _open_all() -> None:
     for each in list(_alive):
-        each._at_fork_reinit()  # type: ignore[attr-defined]
+        each._at_fork_reinit()
 
 
 if hasattr(os, "register_at_fork"):

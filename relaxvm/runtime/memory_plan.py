@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base import LimitError, VMTypeError, VMValueError
-from .bytecode import ArgKind
+from .bytecode import ArgKind, Call
 from .dims import is_symbol
 from .formula import Formula, Peak
 from .limits import Limits
@@ -204,11 +204,10 @@ def called_functions(program: Program, info: FunctionInfo) -> set[str]:
     """The VM functions that a function calls or makes closures of."""
     found = set()
     for instruction in program.instructions(info):
-        args = getattr(instruction, "args", None)
-        if args is None:
+        if type(instruction) is not Call:
             continue
-        mentioned = [arg.value for arg in args if arg.kind == ArgKind.FUNCTION]
-        for number in (instruction.func, *mentioned):  # type: ignore[union-attr]
+        mentioned = [arg.value for arg in instruction.args if arg.kind == ArgKind.FUNCTION]
+        for number in (instruction.func, *mentioned):
             callee = program.functions[number]
             if callee.kind == "vm":
                 found.add(callee.name)

@@ -70,14 +70,14 @@ class Destination:
         Nothing is written unless all of it fits.
         """
         written = [(place, _fitting(place, value)) for place in self._places]
-        targets = [(p, source) for p, source in written if p.memory is not None]
-        sources = [source._array for _, source in targets]
-        memories = [p.memory for p, _ in targets]
+        targets = [(p.memory, value._array) for p, value in written if p.memory is not None]
+        memories = [memory for memory, _ in targets]
+        sources = [source for _, source in targets]
         # A result may be an argument, over which another result is written first.
         for i in {j for _, j in _overlapping(memories, sources)}:
             sources[i] = sources[i].copy()
         for memory, source in zip(memories, sources):
-            memory[...] = source  # type: ignore[index]
+            memory[...] = source
         return self.out if self._whole else _filled(self.out, value)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base import DataType
 from .device import cpu
 from .ndarray import wrap_unchecked
 
@@ -152,7 +153,7 @@ def compiled_problem() -> str | None:
     flags = peek(id(base) + ND_FLAGS, ctypes.c_int32)
     if flags & (C_CONTIGUOUS | ALIGNED | WRITEABLE) != C_CONTIGUOUS | ALIGNED | WRITEABLE:
         return "the flags of numpy arrays are not as expected"
-    ours = wrap_unchecked(base, np.dtype("int16"), cpu())  # type: ignore[arg-type]
+    ours = wrap_unchecked(base, DataType("int16"), cpu())
     if peek(id(ours) + SLOT_DEVICE, ctypes.c_int64) != id(cpu()):
         return "the layout of NDArray is not as expected"
     made = array_over(base.ctypes.data + 2, (1, 2), base.dtype, base)

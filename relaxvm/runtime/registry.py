@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 from ..base import VMTypeError, VMValueError
 from .locks import lock
 
+# Without parameters, so that `isinstance` takes it.
 PackedFunc = Callable  # type: ignore[type-arg]
 """TVM's name for a function that can be registered: any callable."""
 

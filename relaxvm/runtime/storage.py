@@ -44,9 +44,9 @@ class ShapeTuple(tuple[int, ...]):
         return (tuple(self),)
 
 
-def _index(value: object) -> int:
+def _index(value: Any) -> int:
     try:
-        return operator.index(value)  # type: ignore[arg-type]
+        return operator.index(value)
     except TypeError:
         raise VMTypeError(f"shape: wanted ints, got {type(value).__name__}: {value!r}") from None
 
@@ -91,11 +91,11 @@ def extension_dtype(dtype: DataType) -> np.dtype | None:
     return made
 
 
-def checked_shape(shape: object) -> tuple[int, ...]:
+def checked_shape(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
     try:
-        extents = tuple(map(_index, shape))  # type: ignore[call-overload]
+        extents = tuple(map(_index, shape))
     except TypeError:
         raise VMTypeError(
             f"shape: wanted a sequence of ints, got {type(shape).__name__}: {shape!r}"

@@ -35,7 +35,7 @@ def the_program(rt_mod: object, trust: str | None) -> Program:
             return rt_mod
         return rt_mod.with_trust(trust == "native")
     if isinstance(rt_mod, (str, os.PathLike, bytes, bytearray, memoryview)):
-        return read(rt_mod, trust, False, Program)  # type: ignore[arg-type]
+        return read(rt_mod, trust, False, Program)
     raise VMTypeError(
         f"VirtualMachine: wanted an Executable, a path or bytes, got {type(rt_mod).__name__}"
     )

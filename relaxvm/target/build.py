@@ -55,7 +55,9 @@ def build(
     chosen = Target.or_current(target)
     if target_host is not None:
         chosen = chosen.with_host(target_host)
-    schedule = schedule and any(fn.span is FORMULA for _, fn in module.items())
+    schedule = schedule and any(
+        isinstance(fn, PrimFunc) and fn.span is FORMULA for fn in module.functions.values()
+    )
     if schedule:
         module = WidenIndices()(module.clone({gv: _as_written(fn) for gv, fn in module.items()}))
     kernels = compile_kernels(

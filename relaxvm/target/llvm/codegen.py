@@ -103,7 +103,7 @@ class Generator(ModuleText):
 
     def call_function(self, g: KernelEmitter, node: Call, parts: list[str]) -> str:
         """A call of another loop function of the module; leaves with its failure if it has one."""
-        callee = self.functions.get(node.op)  # type: ignore[call-overload]
+        callee = self.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
         if callee is None:
             raise CodegenError(f"calls {node.op}, which is no loop function of this module")
         signature = callee.signature
@@ -203,7 +203,8 @@ class Generator(ModuleText):
 
 def callee_symbols(generator: Generator, node: Call) -> set[Var]:
     """The symbols that a call must give a value."""
-    return set(generator.functions[node.op].signature.symbols)  # type: ignore[index]
+    assert isinstance(node.op, GlobalVar)
+    return set(generator.functions[node.op].signature.symbols)
 
 
 def _is_large_enough(mine: tuple[tuple[PrimExpr, ...], DataType] | None, theirs: Buffer) -> bool:

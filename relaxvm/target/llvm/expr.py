@@ -411,7 +411,12 @@ class ExprEmitter(Values):
             self.text.emit(f"  store {kind} {kept}, ptr {place}, align {align}{hint}")
             return
         lanes, wide = value_dtype.lanes, self.widened(access_index(indices), index)
-        stride = indices[0].stride.value if access_shape(indices) == "strided" else None  # type: ignore[attr-defined]
+        stride = None
+        if access_shape(indices) == "strided":
+            ramp = indices[0]
+            assert isinstance(ramp, Ramp)
+            assert isinstance(ramp.stride, IntImm)
+            stride = ramp.stride.value
         element = storage_type(dtype.element, self.module.native_half)
         for i in range(lanes):
             if stride is None:
@@ -429,9 +434,10 @@ def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:
     load = yes.value if casts else yes
     if type(load) is not BufferLoad or load.dtype.lanes < 2 or access_shape(load.indices) != "run":
         return None
-    if type(no) is not Broadcast or type(no.value) not in (IntImm, FloatImm):
+    constant = no.value if type(no) is Broadcast else None
+    if not isinstance(constant, (IntImm, FloatImm)):
         return None
-    if (casts and no.value.value != 0) or load.buffer.dtype.kind not in ("int", "uint", "float"):
+    if (casts and constant.value != 0) or load.buffer.dtype.kind not in ("int", "uint", "float"):
         return None
     return load if is_cheap(access_index(load.indices)) else None
 
@@ -499,7 +505,7 @@ def _bits16_operand(node: PrimExpr) -> PrimExpr:
             found: PrimExpr = access_index(node.indices)
             return found
         if type(node) is Call and node.op is _REINTERPRET and node.args[0].dtype.is_int:
-            return node.args[0]  # type: ignore[return-value]
+            return node.args[0]
     return node
 
 
@@ -554,9 +560,10 @@ def _select(g: ExprEmitter, node: Select, parts: list[str]) -> str:
 def _cast(g: ExprEmitter, node: Cast, parts: list[str]) -> str:
     source = node.value
     if not parts:
+        assert isinstance(source, Var)
         if node.dtype is _INT64 and source in g.wide:
-            return g.wide[source]  # type: ignore[index]
-        parts = [_variable(g, source)]  # type: ignore[arg-type]
+            return g.wide[source]
+        parts = [_variable(g, source)]
     return g.cast(source.dtype, node.dtype, parts[0])
 
 
@@ -581,12 +588,14 @@ def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
     element = scalar_type(node.dtype)
     widths = {v.dtype.lanes for v in node.vectors}
     count = len(node.vectors)
-    if count <= 2 and len(widths) == 1 and 1 not in widths and len(node.indices) > 1:
+    # All of them: the node takes no others.
+    indices = [i.value for i in node.indices if isinstance(i, IntImm)]
+    if count <= 2 and len(widths) == 1 and 1 not in widths and len(indices) > 1:
         # One instruction says what single lanes would have to be gathered into again.
         of = vector_of(element, widths.pop())
-        mask = ", ".join(f"i32 {i.value}" for i in node.indices)  # type: ignore[attr-defined]
+        mask = ", ".join(f"i32 {i}" for i in indices)
         second = parts[1] if count == 2 else "poison"
-        kind = f"<{len(node.indices)} x i32>"
+        kind = f"<{len(indices)} x i32>"
         return g.text.op(f"shufflevector {of} {parts[0]}, {of} {second}, {kind} <{mask}>")
     places = [
         (part, v.dtype.lanes, i)
@@ -594,8 +603,8 @@ def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
         for i in range(v.dtype.lanes)
     ]
     picked = []
-    for index in node.indices:
-        part, lanes, i = places[index.value]  # type: ignore[attr-defined]
+    for index in indices:
+        part, lanes, i = places[index]
         picked.append(part if lanes == 1 else g.lane(part, element, lanes, i))
     if len(picked) == 1:
         return picked[0]

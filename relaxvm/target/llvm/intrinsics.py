@@ -445,8 +445,10 @@ def _call_extern(g: ExprEmitter, call: Call, args: list[str]) -> str:
 
 @_emitter("call_llvm_intrin", "call_llvm_pure_intrin")
 def _call_llvm(g: ExprEmitter, call: Call, args: list[str]) -> str:
-    full = call.args[0].value if isinstance(call.args[0], (StringImm, IntImm)) else None
-    full = LLVM_INTRINSIC_IDS.get(full, full)
+    named = call.args[0]
+    full = named.value if isinstance(named, StringImm) else None
+    if isinstance(named, IntImm):
+        full = LLVM_INTRINSIC_IDS.get(named.value)
     known = None
     if isinstance(full, str) and full.startswith("llvm."):
         stem = full.removeprefix("llvm.")

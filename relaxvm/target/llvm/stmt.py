@@ -224,9 +224,9 @@ class KernelEmitter(ExprEmitter):
         keep several partial results. None for other stores.
         """
         value, dtype = stmt.value, stmt.value.dtype
-        if type(value) not in (Add, Mul) or dtype.element not in ("float32", "float64"):
+        if not isinstance(value, (Add, Mul)) or dtype.element not in ("float32", "float64"):
             return None
-        old, step = value.a, value.b  # type: ignore[attr-defined]
+        old, step = value.a, value.b
         own = BufferLoad(stmt.buffer, stmt.indices)
         if old is not own:
             old, step = step, old

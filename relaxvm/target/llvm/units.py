@@ -123,9 +123,8 @@ def split(mod: IRModule) -> list[Unit]:
             alone.setdefault(document, []).append(group[0])
             continue
         functions = IRModule({gv: mod[gv] for gv in group})
-        names = {gv: (gv.name_hint,) for gv in _exported(functions)}
         document = save_msgpack(functions, spans=False)
-        made.append(Unit(functions, names, group[0].name_hint, document))
+        made.append(Unit(functions, _own_names(functions), group[0].name_hint, document))
     return [_single(mod, m, alone[m]) if isinstance(m, bytes) else m for m in made]
 
 
@@ -135,8 +134,11 @@ def unit_of(stem: str, document: bytes) -> Unit:
     if len(functions) == 1:
         (fn,) = functions.functions.values()
         functions = IRModule({stem: fn})
-    names = {gv: (gv.name_hint,) for gv in _exported(functions)}
-    return Unit(functions, names, stem, document)
+    return Unit(functions, _own_names(functions), stem, document)
+
+
+def _own_names(functions: IRModule) -> dict[GlobalVar, tuple[str, ...]]:
+    return {gv: (gv.name_hint,) for gv in _exported(functions)}
 
 
 def _single(mod: IRModule, document: bytes, gvs: Sequence[GlobalVar]) -> Unit:

@@ -18,6 +18,7 @@ from ...runtime import (
     ResolvedFunction,
     ShapeTuple,
     builtin_args,
+    bytecode,
     static_values,
 )
 from ...runtime import pyabi as abi
@@ -300,7 +301,9 @@ class Body(Exits):
 
     def static(self) -> list[Any]:
         """The arguments of a builtin as the bytecode has them; DYNAMIC where they are registers."""
-        return static_values(self.program, builtin_args(self.instructions[self.pc].args))
+        call = self.instructions[self.pc]
+        assert type(call) is bytecode.Call
+        return static_values(self.program, builtin_args(call.args))
 
     def set(self, value: Value, owned: list[str] | None = None) -> None:
         """The result of the instruction. `owned`: objects whose references it holds."""
@@ -516,7 +519,7 @@ class Body(Exits):
             value = value.copied()
             value.dtype = dtype
             self.refine(place, value)
-            return value  # type: ignore[return-value]
+            return value
         if not isinstance(value, Obj):
             self.leave("it is no tensor")
         assert isinstance(value, Obj)

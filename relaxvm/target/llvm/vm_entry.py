@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
-from ...runtime import ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from ...runtime import FunctionInfo, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 from ...runtime import pyabi as abi
 from .text import FunctionText
 
@@ -27,13 +27,14 @@ SELF_CONTEXT = 0
 MAX_FIELDS = 64
 
 
-def takes_out(info: Any) -> bool:
-    """Whether the result of a function can be computed right in the caller's memory."""
+def result_in_place(info: FunctionInfo) -> TensorInfo | None:
+    """The result of a function if it can be computed right in the caller's memory, else None."""
     ret = info.ret
-    known = type(ret) is TensorInfo and ret.dtype is not None and ret.ndim >= 0
+    if type(ret) is not TensorInfo or ret.dtype is None or ret.ndim < 0:
+        return None
     # What lies in tuples and objects may share memory with the destination.
     flat = all(type(p) in (PrimInfo, ShapeInfo, TensorInfo) for p in info.params)
-    return known and flat and "out" not in info.param_names
+    return ret if flat and "out" not in info.param_names else None
 
 
 def emit_entry(unit: Unit, index: int, fresh: bool) -> str:
@@ -89,7 +90,8 @@ class _Entry:
         right = text.op(f"icmp eq i64 %nargs, {info.num_inputs}")
         self.slow_unless(text.op(f"and i1 {calm}, {right}"))
         given = [self.field("%args", 8 * i) for i in range(info.num_inputs)]
-        out = self._out(given) if self.unit.takes_out(self.index) else self._no_names()
+        ret = result_in_place(info)
+        out = self._no_names() if ret is None else self._out(ret, given)
         passed = [self._argument(param, value) for param, value in zip(info.params, given)]
         typed = "".join(f", ptr {p}" for p in passed)
         result = text.op(
@@ -165,7 +167,7 @@ class _Entry:
         self.slow_unless(self.text.op("icmp eq ptr %names, null"))
         return "null"
 
-    def _out(self, given: list[str]) -> str:
+    def _out(self, ret: TensorInfo, given: list[str]) -> str:
         text = self.text
         named, ready = text.label("named"), text.label("ready")
         before = text.block
@@ -176,8 +178,8 @@ class _Entry:
         name = self.field("%names", abi.TUPLE_ITEMS)
         self.slow_unless(text.op(f"icmp eq ptr {name}, {self.word('obj:out')}"))
         out = self.field("%args", 8 * len(given))
-        array = self._array_of(out)
-        self._check_out(array, given)
+        array = self._array_of(out, str.__str__(ret.dtype))
+        self._check_out(array, ret, given)
         owner = self.at("%record", 16)
         data = self.field(array, abi.ND_DATA)
         text.emit(f"  store ptr {data}, ptr %record, align 8")
@@ -190,9 +192,9 @@ class _Entry:
         text.start(ready)
         return text.op(f"phi ptr [ null, %{before} ], [ %record, %{after} ]")
 
-    def _array_of(self, value: str) -> str:
+    def _array_of(self, value: str, dtype: str) -> str:
         """The numpy array in an NDArray, or a plain numpy array, of the result's dtype."""
-        text, dtype = self.text, str.__str__(self.info.ret.dtype)
+        text = self.text
         ours, theirs, ready = text.label("ours"), text.label("theirs"), text.label("array")
         text.branch(self.is_kind(value, "type:NDArray"), ours, theirs)
         text.start(ours)
@@ -213,9 +215,9 @@ class _Entry:
         text.start(ready)
         return text.op(f"phi ptr [ {inner}, %{ours_end} ], [ {value}, %{theirs_end} ]")
 
-    def _check_out(self, array: str, given: list[str]) -> None:
+    def _check_out(self, array: str, ret: TensorInfo, given: list[str]) -> None:
         """Rank, constant sizes, flags; that it shares no memory with the arguments."""
-        text, ret = self.text, self.info.ret
+        text = self.text
         ndim = self.field(array, abi.ND_NDIM, "i32", 4)
         flags = self.field(array, abi.ND_FLAGS, "i32", 4)
         wanted = abi.C_CONTIGUOUS | abi.ALIGNED | abi.WRITEABLE
@@ -223,6 +225,7 @@ class _Entry:
         good = text.op(f"icmp eq i32 {present}, {wanted}")
         same = text.op(f"icmp eq i32 {ndim}, {ret.ndim}")
         self.slow_unless(text.op(f"and i1 {good}, {same}"))
+        assert ret.dtype is not None
         total = str(ret.dtype.itemsize)
         if ret.ndim:
             sizes = self.field(array, abi.ND_DIMS)

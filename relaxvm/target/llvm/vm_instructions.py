@@ -5,6 +5,7 @@ function that the interpreter would call, else by leaving for the interpreter.
 from __future__ import annotations
 
 from ...runtime.ops import OpKind
+from ...runtime.sinfo import TensorInfo
 from .vm_body import Body
 from .vm_builtins import NATIVE_BUILTINS, condition
 from .vm_exits import INTERPRETER, PYTHON
@@ -201,6 +202,7 @@ def _return(body: Body) -> None:
     if isinstance(value, Tensor) and value.region.result and value.box is None:
         theirs, own = text.label("theirs"), text.label("own")
         use = value.region.result
+        assert isinstance(body.info.ret, TensorInfo)
         info = body.info.ret.shape
         for axis, size in enumerate(value.dims):
             if info is None or type(info[axis]) is not int:

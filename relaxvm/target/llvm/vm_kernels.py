@@ -77,7 +77,7 @@ def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
             value = Boolean(value.box, yes)
         if not isinstance(value, Boolean):
             body.leave("a scalar argument of the kernel is no bool")
-        g.env[param.var] = value.value  # type: ignore[union-attr]
+        g.env[param.var] = value.value
     elif dtype.is_float:
         g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i, value))
     else:

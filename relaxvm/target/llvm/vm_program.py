@@ -23,7 +23,7 @@ from .codegen import InnerKernel
 from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
-from .vm_entry import emit_entry, takes_out
+from .vm_entry import emit_entry, result_in_place
 from .vm_exits import INTERPRETER, Untranslatable
 from .vm_instructions import emit_instruction
 from .vm_support import Words, declare_support
@@ -92,7 +92,7 @@ class Unit:
 
     def takes_out(self, index: int) -> bool:
         """Whether its result may be computed in the caller's memory."""
-        return takes_out(self.infos[index])
+        return result_in_place(self.infos[index]) is not None
 
     def kernel(self, name: str) -> tuple[Any, Any]:
         """How a kernel is called, and the runtime's description of it."""

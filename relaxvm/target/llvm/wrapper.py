@@ -7,6 +7,7 @@ and shapes; overlaps. Only when a round fails is it found out which check it was
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 
@@ -348,9 +349,9 @@ class _Wrapper:
         assert buffer is not None
         low = g.text.op(f"ptrtoint ptr {tensor.data} to i64")
         size = tensor.param.dtype.itemsize
-        if all(isinstance(e, IntImm) for e in buffer.shape) and not buffer.strides:
-            for e in buffer.shape:
-                size *= e.value  # type: ignore[attr-defined]
+        extents = [e.value for e in buffer.shape if isinstance(e, IntImm)]
+        if len(extents) == len(buffer.shape) and not buffer.strides:
+            size *= math.prod(extents)
             return low, g.op("add", "i64", low, str(min(size, 1 << 62)))
         high = g.op("add", "i64", low, str(size))
         for dim, stride in zip(tensor.dims, tensor.strides):
@@ -392,10 +393,10 @@ class _Wrapper:
                 self.exits.append((str(code), label))
                 text.jump("exit")
         text.start("exit")
-        result = text.op(
+        answer = text.op(
             "phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits)
         )
-        text.emit(f"  ret i32 {result}")
+        text.emit(f"  ret i32 {answer}")
 
     def _threads(self) -> str:
         """Most threads of a parallel loop: the caller leaves it in the first argument."""
