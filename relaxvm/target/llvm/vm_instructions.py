@@ -4,8 +4,8 @@ function that the interpreter would call, else by leaving for the interpreter.
 
 from __future__ import annotations
 
+from ...runtime import TensorInfo
 from ...runtime.ops import OpKind
-from ...runtime.sinfo import TensorInfo
 from .vm_body import Body
 from .vm_builtins import NATIVE_BUILTINS, condition
 from .vm_exits import INTERPRETER, PYTHON
