@@ -16,6 +16,7 @@ from ..base import UNKNOWN, StructInfoError
 from ..ir import IntImm, PrimExpr, substitute, walk
 from ..ir import Var as TirVar
 from .expr import Call, ExternFunc, StringImm
+from .rules import LowerBuilder
 from .struct_info import ShapeExpr, ShapeStructInfo
 from .symbols import plain_text, prove_dims, where
 
@@ -41,7 +42,7 @@ class ShapeFacts:
         self.made: dict[frozenset[PrimExpr], PrimExpr] = {}
 
 
-def require_equal(builder: Any, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> None:
+def require_equal(builder: LowerBuilder, pairs: Sequence[tuple[PrimExpr, PrimExpr]]) -> None:
     """Emit one check that the two of each pair are equal, for those that are not known to be so.
 
     The program stops with an error before any later kernel runs. Raises StructInfoError for two
@@ -111,7 +112,7 @@ def _remember_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> None:
 
 
 def broadcast_dims(
-    builder: Any, shapes: Sequence[Sequence[PrimExpr]], what: str
+    builder: LowerBuilder, shapes: Sequence[Sequence[PrimExpr]], what: str
 ) -> tuple[PrimExpr, ...]:
     """The dimensions of numpy's broadcast of `shapes`, when the program runs.
 

@@ -12,6 +12,7 @@ from ...base import UNKNOWN, Span, StructInfoError, VMError
 from ...ir import IntImm, VDevice
 from ...runtime import device_name
 from ..expr import Call, PrimValue, StringImm, as_relax
+from ..rules import Ops
 from ..struct_info import (
     Expr,
     ObjectStructInfo,
@@ -28,7 +29,7 @@ _EFFECT = missing("runs for its effect")
 _NO_FLOATS = missing("it knows shapes, not elements")
 
 
-def _back_on_its_device(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+def _back_on_its_device(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     info = _tensor(call.args[0])
     return (gy if info.vdevice is None else ops.to_vdevice(gy, info.vdevice),)
 
@@ -89,6 +90,7 @@ def _print(format: Text, *values: Expr) -> StructInfo:
     return TupleStructInfo(())
 
 
+@face_of(_print)
 def print(*values: Any, format: Any = "", span: Span = UNKNOWN) -> Call:
     """Print `values` when the program runs; `format` is a str.format template, or "" to print them
     in a row.
@@ -112,6 +114,7 @@ def _assert_op(condition: Expr, format: Text, *format_args: Expr) -> StructInfo:
     return TupleStructInfo(())
 
 
+@face_of(_assert_op)
 def assert_op(
     condition: Any, format_args: Any = None, format: Any = "", span: Span = UNKNOWN
 ) -> Call:
@@ -179,8 +182,3 @@ def hint_on_device(
     except VMError as error:
         raise StructInfoError(f"hint_on_device: {error}") from None
     return _hint_on_device(data, f"{kind}:{index}", memory_scope, span=span)  # type: ignore[call-arg]
-
-
-for _face, _rule in ((print, _print), (assert_op, _assert_op)):
-    _face.op = _rule.op
-    object.__setattr__(_rule.op, "function", _face)

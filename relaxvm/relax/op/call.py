@@ -19,7 +19,7 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .record import Shape, missing, op
+from .record import Shape, face_of, missing, op
 
 _LOWERED = missing("lowered by CallTIRRewrite")
 _OPAQUE = missing("runs a function that is known only at run time")
@@ -347,6 +347,7 @@ def _as_extern(func: Any, what: str) -> Any:
     return ExternFunc(func) if isinstance(func, str) else func
 
 
+@face_of(_call_tir)
 def call_tir(
     gvar: GlobalVar | ExternFunc | str,
     args: Any,
@@ -389,6 +390,7 @@ def as_shape(tir_vars: Any, what: str) -> Expr:
         raise StructInfoError(f"{what}: tir_vars: {error}") from None
 
 
+@face_of(_call_tir_inplace)
 def call_tir_inplace(
     gvar: GlobalVar,
     args: Any,
@@ -414,6 +416,7 @@ def call_tir_inplace(
     return Call(record, arguments, {"inplace_indices": indices}, (info,), None, span)
 
 
+@face_of(_call_dps_packed)
 def call_dps_packed(
     func: ExternFunc | str,
     args: Any,
@@ -450,6 +453,7 @@ def call_packed(
     return Call(_as_extern(func, "call_packed"), args, attrs, declared, None, span)
 
 
+@face_of(_call_pure_packed)
 def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, span: Span = UNKNOWN) -> Call:
     """Call the packed function `func`, which has no effect but its result; `sinfo_args` says what
     it returns.
@@ -459,6 +463,7 @@ def call_pure_packed(func: Any, *args: Any, sinfo_args: Any = None, span: Span =
     return Call(record, (_as_extern(func, "call_pure_packed"), *args), None, declared, None, span)
 
 
+@face_of(_call_inplace_packed)
 def call_inplace_packed(
     func: Any,
     *args: Any,
@@ -478,6 +483,7 @@ def call_inplace_packed(
     return Call(record, (callee, *args), attrs, declared, None, span)
 
 
+@face_of(_call_builtin_with_ctx)
 def call_builtin_with_ctx(
     func: ExternFunc | str, args: Any, *, sinfo_args: Any = None, span: Span = UNKNOWN
 ) -> Call:
@@ -489,16 +495,3 @@ def call_builtin_with_ctx(
         as_arguments(args, "call_builtin_with_ctx"),
     )
     return Call(record, arguments, None, declared, None, span)
-
-
-# The records point at what users call.
-for _face, _rule in (
-    (call_tir, _call_tir),
-    (call_tir_inplace, _call_tir_inplace),
-    (call_dps_packed, _call_dps_packed),
-    (call_pure_packed, _call_pure_packed),
-    (call_inplace_packed, _call_inplace_packed),
-    (call_builtin_with_ctx, _call_builtin_with_ctx),
-):
-    _face.op = _rule.op
-    object.__setattr__(_rule.op, "function", _face)

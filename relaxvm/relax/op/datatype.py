@@ -7,6 +7,7 @@ from typing import Any
 from ...base import DataType
 from ...ir import cast
 from ..expr import Call
+from ..rules import Ops
 from ..struct_info import Expr, StructInfo
 from .families import elementwise_layout
 from .infer import array_dtype, tensor
@@ -19,7 +20,7 @@ def _te_astype(x: Any, dtype: DataType) -> Any:
     return elementwise(x, lambda v: cast(dtype, v))
 
 
-def _astype_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _astype_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     own: Any = call.args[0].struct_info
     return (
         ops.astype(gy, own.dtype) if own.dtype.is_float and call.attrs["dtype"].is_float else None,

@@ -16,6 +16,7 @@ from ...base import DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, cast, const
 from ...te import compute
 from ..expr import Call, ExternFunc, PrimValue, StringImm
+from ..rules import LowerBuilder
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .infer import INTEGER, check_kind, dims_product, tensor
 from .lower import call_te
@@ -72,7 +73,7 @@ def _inspector(
     def rule_of_axis(tensor: Expr, axis: Prim) -> StructInfo:
         return infer(tensor, _axis(tensor, axis))
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         info: Any = call.struct_info
         if info.value is not None:
             return PrimValue(info.value)
@@ -146,7 +147,7 @@ tensor_elem_offset = _inspector(
 )
 
 
-def _lower_size(builder: Any, call: Call) -> Expr:
+def _lower_size(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.args[0].struct_info
 
     def te_function(count: PrimExpr) -> Any:

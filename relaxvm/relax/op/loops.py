@@ -30,6 +30,7 @@ from ...tir import (
 )
 from ..emit_te import call_te_inputs
 from ..expr import Call, PrimValue, Tuple, TupleGetItem, Var
+from ..rules import LowerBuilder
 from ..shape_facts import require_equal as require_equal
 from ..struct_info import (
     Expr,
@@ -76,7 +77,7 @@ def assert_that(condition: PrimExpr, message: str) -> Stmt:
 
 
 def call_loops(
-    builder: Any,
+    builder: LowerBuilder,
     call: Call,
     fill: Callable[..., Stmt],
     *args: Any,
@@ -168,7 +169,7 @@ class _Inputs:
 
 
 def call_checked(
-    builder: Any,
+    builder: LowerBuilder,
     call: Call,
     fn: Callable[..., Any],
     check: Callable[..., Stmt | None],

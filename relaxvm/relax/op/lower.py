@@ -20,11 +20,10 @@ from ...ir import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
 from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
+from ..rules import Lower, LowerBuilder
 from ..shape_facts import require_equal
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
-
-Lower = Callable[[Any, Call], Expr]
 
 
 def te_lower(
@@ -39,7 +38,7 @@ def te_lower(
            known to be, before the kernel runs
     """
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         if equal is not None:
             require_equal(builder, equal(call))
         return call_te(builder, call, fn, *call.args, te_name=name, **dict(call.attrs))
@@ -49,7 +48,7 @@ def te_lower(
 
 
 def call_te(
-    builder: Any,
+    builder: LowerBuilder,
     call: Call,
     fn: Callable[..., Any],
     *args: Any,

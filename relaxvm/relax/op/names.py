@@ -7,10 +7,10 @@ and look up what they need when they run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ...ir import Op
+from ..rules import Ops
 
 
 class _Names:
@@ -19,14 +19,14 @@ class _Names:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
         full = self._prefix + name
-        found = Op._table.get(full)
-        if found is not None:
-            return found.function  # type: ignore[attr-defined]
+        record: Any = Op._table.get(full)
+        if record is not None:
+            return record.function
         if any(known.startswith(f"{full}.") for known in Op._table):
-            return _Names(f"{full}.")  # type: ignore[return-value]
+            return _Names(f"{full}.")
         raise AttributeError(f"no operator is named {full!r}")
 
 
-ops: Any = _Names("relax.")
+ops = cast(Ops, _Names("relax."))

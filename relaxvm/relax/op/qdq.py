@@ -20,6 +20,7 @@ from ... import te
 from ...base import DataType
 from ...ir import PrimExpr, cast
 from ..expr import Call
+from ..rules import Lower, LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, axis_of, dtype_of, tensor
 from .lower import call_te
@@ -79,9 +80,7 @@ def _dequantize_numpy(
     return np.asarray(distance.astype(real) * s.astype(real)).astype(out)
 
 
-def _elementwise_lower(
-    formula: Callable[..., PrimExpr], parameters: int
-) -> Callable[[Any, Call], Expr]:
+def _elementwise_lower(formula: Callable[..., PrimExpr], parameters: int) -> Lower:
     """A legalisation element by element, with `parameters` arguments that are scalars or vectors
     along `axis`.
     """
@@ -93,7 +92,7 @@ def _elementwise_lower(
 
         return te.compute(x.shape, value, "quantized")
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         x, *rest = call.args
         info: Any = x.struct_info
         axis, along = _axis_dim(info, call.attrs["axis"])

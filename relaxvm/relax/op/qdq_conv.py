@@ -14,6 +14,7 @@ from ...base import DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
 from ..expr import Call
+from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import (
     FLOAT,
@@ -185,7 +186,7 @@ def _conv_integer_numpy(
     return _to_layout(_np_conv(data, weight, zx, zw, attrs), attrs["data_layout"])
 
 
-def _outputs(builder: Any, call: Call, data: Expr, weight: Expr) -> PrimExpr:
+def _outputs(builder: LowerBuilder, call: Call, data: Expr, weight: Expr) -> PrimExpr:
     """The number of output channels; the program checks that the input channels fit."""
     attrs = call.attrs
     d: Any = data.struct_info
@@ -197,7 +198,7 @@ def _outputs(builder: Any, call: Call, data: Expr, weight: Expr) -> PrimExpr:
     return w.dims[o]
 
 
-def _conv_integer_lower(builder: Any, call: Call) -> Expr:
+def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
     data, weight, *zeros = call.args
     outputs = _outputs(builder, call, data, weight)
     check_lengths(builder, zeros[:1], None)
@@ -205,7 +206,8 @@ def _conv_integer_lower(builder: Any, call: Call) -> Expr:
     attrs = dict(call.attrs)
 
     def compute(x: te.Tensor, w: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
-        made = _conv_te(x, w, *(*zeros, None, None)[:2], attrs)
+        zx, zw = (*zeros, None, None)[:2]
+        made = _conv_te(x, w, zx, zw, attrs)
         layout = attrs["data_layout"]
         return made if layout == "NCHW" else _in_layout(made, layout, lambda v, c: v)
 
@@ -284,7 +286,7 @@ def _qlinear_conv_numpy(
     return _to_layout(np_stored(value, zero.reshape(()), zero.dtype), attrs["data_layout"])
 
 
-def _qlinear_conv_lower(builder: Any, call: Call) -> Expr:
+def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
     x, sx, zx, w, sw, zw, sy, zy, *bias = call.args
     outputs = _outputs(builder, call, x, w)
     check_lengths(builder, (sx, zx, sy, zy), None)

@@ -11,6 +11,7 @@ from ... import te, tir
 from ...base import DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, cast, const
 from ..derive import plain_text, prove_dims
+from ..rules import LowerBuilder
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
 from .loops import require_equal
@@ -53,7 +54,9 @@ def _is_one(dim: PrimExpr) -> bool:
     return isinstance(dim, IntImm) and dim.value == 1
 
 
-def check_lengths(builder: Any, parameters: Sequence[Expr], along: PrimExpr | None) -> None:
+def check_lengths(
+    builder: LowerBuilder, parameters: Sequence[Expr], along: PrimExpr | None
+) -> None:
     """Let the program check the lengths of scales and zero points; `along` None: scalars."""
     infos: list[Any] = [x.struct_info for x in parameters]
     wanted = const(1, "int64") if along is None else along

@@ -472,7 +472,7 @@ def face_of(build: Operator[...]) -> Callable[[Callable[P, Call]], Operator[P]]:
     """Decorator: what users call for the operator that `build` makes; it prepares the arguments."""
 
     def mark(face: Callable[P, Call]) -> Operator[P]:
-        face.__doc__ = build.__doc__
+        face.__doc__ = face.__doc__ or build.__doc__
         return _as_face(face, build.op)
 
     return mark

@@ -19,6 +19,7 @@ from ...base import DataType, StructInfoError
 from ...ir import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
 from ..expr import Call
 from ..expr import const as constant
+from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .families import reduce, reduced_info, te_reduce
 from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
@@ -218,7 +219,7 @@ def logsumexp_te(x: te.Tensor, *, axis: Any, keepdims: bool) -> te.Tensor:
 # -- helpers of gradients --------------------------------------------------------------------------
 
 
-def restored(ops: Any, call: Call, g: Expr) -> Expr:
+def restored(ops: Ops, call: Call, g: Expr) -> Expr:
     """`g`, of the shape of the reduction `call`, with its reduced axes back as axes of size 1."""
     info: Any = call.args[0].struct_info
     if info.ndim == -1:
@@ -229,12 +230,12 @@ def restored(ops: Any, call: Call, g: Expr) -> Expr:
     return ops.expand_dims(g, axis=axes) if axes else g
 
 
-def _spread(ops: Any, g: Expr, x: Expr) -> Expr:
+def _spread(ops: Ops, g: Expr, x: Expr) -> Expr:
     info: Any = x.struct_info
     return ops.broadcast_to(g, info.shape if info.shape is not None else ops.shape_of(x))
 
 
-def _number_of_elements(ops: Any, call: Call) -> Expr:
+def _number_of_elements(ops: Ops, call: Call) -> Expr:
     """How many elements each result reduces, as a constant or a tensor of the reduction's shape
     with axes restored.
     """
@@ -248,32 +249,32 @@ def _number_of_elements(ops: Any, call: Call) -> Expr:
     return ops.sum(ops.ones_like(x), axis=call.attrs["axis"], keepdims=True)
 
 
-def _sum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _sum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (_spread(ops, restored(ops, call, gy), call.args[0]),)
 
 
-def _mean_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _mean_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     g: Any = restored(ops, call, gy)
     return (_spread(ops, ops.divide(g, _number_of_elements(ops, call)), call.args[0]),)
 
 
-def _deviation(ops: Any, call: Call) -> Any:
+def _deviation(ops: Ops, call: Call) -> Any:
     x = call.args[0]
     return ops.subtract(x, ops.mean(x, axis=call.attrs["axis"], keepdims=True))
 
 
-def _variance_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _variance_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     g: Any = restored(ops, call, gy)
     scale = ops.divide(ops.multiply(g, 2.0), _number_of_elements(ops, call))
     return (ops.multiply(_deviation(ops, call), scale),)
 
 
-def _std_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _std_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     g = ops.divide(restored(ops, call, gy), restored(ops, call, y))
     return (ops.multiply(_deviation(ops, call), ops.divide(g, _number_of_elements(ops, call))),)
 
 
-def _extremum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _extremum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     """Equal extreme elements share the gradient."""
     x: Any = call.args[0]
     chosen = ops.astype(ops.equal(x, restored(ops, call, y)), x.struct_info.dtype)
@@ -281,7 +282,7 @@ def _extremum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (ops.multiply(chosen, ops.divide(restored(ops, call, gy), among)),)
 
 
-def _prod_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _prod_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     """The product of the others, without division: right where elements are 0."""
     x: Any = call.args[0]
     g = restored(ops, call, gy)
@@ -298,7 +299,7 @@ def _prod_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (g,)
 
 
-def _logsumexp_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _logsumexp_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     share = ops.exp(ops.subtract(call.args[0], restored(ops, call, y)))
     return (ops.multiply(share, restored(ops, call, gy)),)
 
@@ -423,7 +424,7 @@ def _has_index(axis: Any) -> bool:
     return isinstance(axis, int) or (axis is not None and len(axis) == 1)
 
 
-def _median_lower(builder: Any, call: Call) -> Expr:
+def _median_lower(builder: LowerBuilder, call: Call) -> Expr:
     """Sorts the reduced axes, made one axis at the end, and picks from the order."""
     (x,) = call.args
     info: Any = x.struct_info
@@ -484,7 +485,7 @@ def _median_te(
     return [values, places] if index else values
 
 
-def _median_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _median_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     """All of it to the elements equal to the median, in equal shares."""
     axis = call.attrs["axis"]
     several = _has_index(axis)

@@ -11,6 +11,7 @@ from ... import tir
 from ...base import UNKNOWN, DataType, RelaxvmError, Span, StructInfoError
 from ...ir import Add, IntImm, Max, Min, Mul, PrimExpr, Select, cast, const
 from ..expr import Call, PrimValue, as_relax
+from ..rules import Ops
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .broadcast import (
     as_float,
@@ -28,7 +29,7 @@ from .record import Prim, face_of, op, plain_value
 # -- where -----------------------------------------------------------------------------------------
 
 
-def _where_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _where_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     condition, x1, x2 = call.args
     g1 = unbroadcast(ops, ops.where(condition, gy, 0.0), x1)
     g2 = unbroadcast(ops, ops.where(condition, 0.0, gy), x2)
@@ -68,7 +69,7 @@ def masked_fill(x: Any, mask: Any, value: Any, span: Span = UNKNOWN) -> Call:
 # -- ewise_fma -------------------------------------------------------------------------------------
 
 
-def _fma_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _fma_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x1, x2, x3 = call.args
     made = (gy * x2, x1), (gy * x1, x2), (gy, x3)
     return tuple(unbroadcast(ops, g, x) for g, x in made)
@@ -125,7 +126,7 @@ def _te_clip(x: Any, min: Any, max: Any) -> Any:
     return elementwise(x, lambda v: tir.min(tir.max(v, low), high))
 
 
-def _clip_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _clip_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     # Where clip changed the element, the result does not move with it.
     x = call.args[0]
     return ops.where(ops.equal(x, y), gy, 0.0), None, None

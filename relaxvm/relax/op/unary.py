@@ -10,13 +10,14 @@ import numpy as np
 
 from ... import tir
 from ...ir import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
+from ..rules import Ops
 from .families import unary
 from .infer import ANY, BITS, NUMBER
 from .meaning import elementary
 from .record import missing
 
 
-def _nothing(ops: Any, x: Any, y: Any, gy: Any) -> None:
+def _nothing(ops: Ops, x: Any, y: Any, gy: Any) -> None:
     """The gradient of what is constant but for jumps: nothing flows back."""
 
 

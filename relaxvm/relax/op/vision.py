@@ -19,6 +19,7 @@ from ...te import Tensor, compute, reduce_axis
 from ...te import sum as te_sum
 from ..derive import prove_dims
 from ..expr import Call, ExternFunc, PrimValue, Tuple
+from ..rules import LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -40,7 +41,7 @@ from .lower import te_lower
 from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
 from .nn.window import dims_of, greatest, simple, spread
-from .record import Prim, missing, op
+from .record import Prim, face_of, missing, op
 
 _NO_GRAD = missing("which boxes stay is piecewise constant")
 _NO_LAYOUT = missing("its axes have fixed meanings")
@@ -79,7 +80,7 @@ def _number(value: Any) -> Any:
     return np.asarray(value).reshape(-1)[0].item()
 
 
-def _run(builder: Any, call: Call, center: int) -> Expr:
+def _run(builder: LowerBuilder, call: Call, center: int) -> Expr:
     """[count, 3], where `count` is a fresh symbol."""
     loose = TensorStructInfo(None, "int64", ndim=2)
     center_argument = PrimValue(const(center, "int64"))
@@ -100,7 +101,7 @@ def _all_class_numpy(
     return kept, np.asarray([len(kept)], "int64")
 
 
-def _all_class_lower(builder: Any, call: Call) -> Expr:
+def _all_class_lower(builder: LowerBuilder, call: Call) -> Expr:
     if call.attrs["output_format"] == "tensorflow":
         return call_dps_packed(
             ExternFunc("vm.library.combined_non_max_suppression"),
@@ -189,6 +190,7 @@ def _non_max_suppression(
     return TensorStructInfo(None, "int64", b.vdevice, 2)
 
 
+@face_of(_non_max_suppression)
 def non_max_suppression(
     boxes: Any,
     scores: Any,
@@ -203,10 +205,6 @@ def non_max_suppression(
         boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
         center_point_box, **more,
     )  # fmt: skip
-
-
-non_max_suppression.op = _non_max_suppression.op  # type: ignore[attr-defined]
-object.__setattr__(_non_max_suppression.op, "function", non_max_suppression)
 
 
 # -- roi_align ------------------------------------------------------------------------------------
@@ -312,7 +310,7 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
 _roi_te_lower = te_lower(_roi_te, equal=lambda call: [(dims_of(call)[1][1], const(5, "int64"))])
 
 
-def _roi_lower(builder: Any, call: Call) -> Expr:
+def _roi_lower(builder: LowerBuilder, call: Call) -> Expr | None:
     attrs = call.attrs
     if attrs["sample_ratio"] > 0:
         return _roi_te_lower(builder, call)
@@ -332,7 +330,7 @@ def _roi_lower(builder: Any, call: Call) -> Expr:
     return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")
 
 
-def _roi_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _roi_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     return ops.grad.roi_align_backward(gy, *call.args, **dict(call.attrs)), None
 
 

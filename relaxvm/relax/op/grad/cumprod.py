@@ -13,6 +13,7 @@ import numpy as np
 from ....ir import PrimExpr, cast, const
 from ....tir import Buffer, Stmt, seq
 from ...expr import Call
+from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, axis_of, same_dtype, tensor
 from ..loops import call_loops, for_each, load, require_equal, store
@@ -40,7 +41,7 @@ def _numpy(output_grad: Any, x: Any, *, axis: int = 0, exclusive: bool = False) 
     return np.moveaxis(made, 0, axis).astype(x.dtype)
 
 
-def _lower(builder: Any, call: Call) -> Expr:
+def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x = call.args
     info: Any = x.struct_info
     require_equal(builder, list(zip(g.struct_info.dims, info.dims)))  # type: ignore[attr-defined]

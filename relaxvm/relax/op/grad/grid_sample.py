@@ -10,6 +10,7 @@ from ....base import StructInfoError
 from ....ir import GE, LT, And, PrimExpr, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
+from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from ..image import grid_sample_info
 from ..infer import FLOAT, same_dtype, tensor
@@ -52,7 +53,7 @@ def _named(names: Names, taps: list[Tap]) -> list[Tap]:
     return [Tap(*(v if v is None else names.of(v) for v in tap)) for tap in taps]
 
 
-def _lower(builder: Any, call: Call) -> Expr:
+def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, grid = call.args
     attrs, infos = dict(call.attrs), [e.struct_info for e in call.args]
     wanted: Any = grid_sample_info(
@@ -109,7 +110,7 @@ def _one_place(
     def channel(c: PrimExpr) -> list[Stmt]:
         n, i, j = at
         given = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
-        steps = []
+        steps: list[Stmt] = []
         for y, wy, sy in rows:
             for z, wx, sx in columns:
                 inside = And(And(GE(y, ZERO), LT(y, have["H"])), And(GE(z, ZERO), LT(z, have["W"])))

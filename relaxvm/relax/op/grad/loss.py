@@ -10,6 +10,7 @@ from .... import te
 from ....base import StructInfoError
 from ....ir import And, PrimExpr, cast, const
 from ...expr import Call
+from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, INTEGER, same_dtype, tensor
 from ..loops import require_equal
@@ -42,7 +43,7 @@ def _nll_numpy(
     each = np.zeros(t.shape, wide)
     if classes:
         each = np.where(inside, share[np.where(inside, t, 0)], 0.0)
-    g = -np.asarray(output_grad).astype(wide) * np.where(kept, each, 0.0)
+    g = np.negative(np.asarray(output_grad).astype(wide)) * np.where(kept, each, 0.0)
     if reduction == "mean":
         g = g / np.sum(np.where(kept, np.where(inside, each, np.nan), 0.0))
     one_hot = np.expand_dims(t, at) == np.arange(classes).reshape(
@@ -99,7 +100,7 @@ def _nll_te(
     return te.compute(p.shape, value, "nll_loss_backward")
 
 
-def _nll_lower(builder: Any, call: Call) -> Expr:
+def _nll_lower(builder: LowerBuilder, call: Call) -> Expr:
     g, p, t, *rest = call.args
     one, two = p.struct_info.dims, t.struct_info.dims  # type: ignore[attr-defined]
     own = () if len(one) == 1 else (one[0], *one[2:])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...expr import Call
+from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..families import elementwise_layout
 from ..record import op
 
 
-def _same(builder: Any, call: Call) -> Expr:
+def _same(builder: LowerBuilder, call: Call) -> Expr:
     return call.args[0]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...expr import Call
+from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..infer import FLOAT, same_dtype, tensor
@@ -35,13 +36,13 @@ def _rules(kind: str, settings: Settings) -> dict[str, Any]:
     average = "avg" in kind
     compute = backward_te(settings, average)
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         g, x = call.args
         wanted = result_dims(settings(dict(call.attrs)), x.struct_info.dims)  # type: ignore[attr-defined]
         require_equal(builder, list(zip(g.struct_info.dims, wanted)))  # type: ignore[attr-defined]
         return call_te(builder, call, compute, g, x, **dict(call.attrs))
 
-    def grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+    def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
         """The backward pass is linear in the gradient it is given; `data` says only the shape."""
         return getattr(ops.nn, kind)(gy, **dict(call.attrs)), None
 

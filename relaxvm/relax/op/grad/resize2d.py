@@ -12,6 +12,7 @@ from ....tir import Buffer, IfThenElse, Stmt, seq
 from ....tir import all as all_of
 from ...derive import prove_dims
 from ...expr import Call
+from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..image import axis_taps, resize_layout, resize_settings
@@ -54,7 +55,7 @@ def _pairs(lay: Layout, g: Any, x: Any) -> list[tuple[Any, Any]]:
     return [(of_g[a], of_x[a]) for a in "NC"]
 
 
-def _lower(builder: Any, call: Call) -> Expr:
+def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data = call.args
     attrs, info = dict(call.attrs), data.struct_info
     lay, wide = resize_layout(attrs["layout"]), wide_dtype(info.dtype)  # type: ignore[attr-defined]
@@ -121,7 +122,7 @@ def _add(
     return made if in_y is None else IfThenElse(all_of(in_y, in_x), made)
 
 
-def _grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     """The backward pass is linear in the gradient it is given; `data` says only the shape."""
     attrs = dict(call.attrs)
     info: Any = call.args[0].struct_info

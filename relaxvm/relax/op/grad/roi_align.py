@@ -12,6 +12,7 @@ from ....base import StructInfoError, VMValueError
 from ....ir import GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
+from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..infer import FLOAT, same_dtype, tensor
@@ -132,7 +133,7 @@ class _Side:
         return [(first, 1.0 - share), (second, share)], counts
 
 
-def _lower(builder: Any, call: Call) -> Expr:
+def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, rois = call.args
     attrs = dict(call.attrs)
     info: Any = data.struct_info
@@ -173,7 +174,10 @@ class _Region:
 
     def part(self, r: PrimExpr, p: PrimExpr, q: PrimExpr) -> Stmt:
         names = Names()
-        roi = lambda k: f64(load(self.rois, r, const(k, "int64")))  # noqa: E731
+
+        def roi(k: int) -> PrimExpr:
+            return f64(load(self.rois, r, const(k, "int64")))
+
         rows = _Side(names, roi, 0, p, self.sizes["H"], self.attrs)
         columns = _Side(names, roi, 1, q, self.sizes["W"], self.attrs)
         batch = roi(0)

@@ -11,6 +11,7 @@ from ....base import StructInfoError, VMValueError
 from ....ir import And, PrimExpr, Select, cast, const
 from ....tir import Buffer, Stmt, seq
 from ...expr import Call
+from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..infer import FLOAT, INTEGER, axis_of, dims_product, same_dtype, tensor
 from ..loops import assert_that, call_loops, for_each, load, require_equal, store
@@ -50,7 +51,7 @@ def _take_dims(x: TensorStructInfo, indices: TensorStructInfo, axis: int | None)
     return (*x.dims[:at], *indices.dims, *x.dims[at + 1 :])
 
 
-def _take_lower(builder: Any, call: Call) -> Expr:
+def _take_lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x, indices = call.args
     info: Any = x.struct_info
     axis = call.attrs["axis"]
@@ -74,7 +75,7 @@ def _take_lower(builder: Any, call: Call) -> Expr:
 
         def add(*k: PrimExpr) -> Stmt:
             raw = cast("int64", load(i, *k[at : at + count]))
-            index = Select(raw < ZERO, raw + size, raw)
+            index: PrimExpr = Select(raw < ZERO, raw + size, raw)
             check = assert_that(And(index >= ZERO, index < size), _OUTSIDE)
             to = [*k[:at], index, *k[at + count :]]
             if axis is None:
@@ -95,7 +96,7 @@ def _take_lower(builder: Any, call: Call) -> Expr:
     return call_loops(builder, call, fill, g, indices, scratch=scratch)
 
 
-def _take_backward_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _take_backward_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return ops.take(gy, call.args[2], axis=call.attrs["axis"]), None, None
 
 

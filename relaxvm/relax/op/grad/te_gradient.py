@@ -12,11 +12,12 @@ from ....base import UNKNOWN, Span, StructInfoError
 from ....ir import Map
 from ....tir import interpret
 from ...expr import Call, Tuple, TupleGetItem
+from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo, TupleStructInfo
 from ..call import as_arguments, as_out_sinfo, as_shape, call_tir, check_kernel_call, output_info
 from ..infer import FLOAT, tensor
 from ..lower import call_te
-from ..record import Shape, missing, op
+from ..record import Shape, face_of, missing, op
 
 _SECOND = missing("second derivatives are not taken")
 
@@ -75,7 +76,7 @@ def _te_gradient_numpy(output_grad: Any, *args: Any, te_grad_name: str, te_grad_
     return tuple(outs) if len(outs) > 1 else outs[0]
 
 
-def _te_gradient_lower(builder: Any, call: Call) -> Expr:
+def _te_gradient_lower(builder: LowerBuilder, call: Call) -> Expr:
     f = _te_gradient_of(call.attrs["te_grad_name"])
     return call_te(builder, call, f, *call.args, **dict(call.attrs["te_grad_kwargs"] or {}))
 
@@ -102,12 +103,12 @@ def te_gradient(
     return infos[0] if len(infos) == 1 else TupleStructInfo(tuple(infos))
 
 
-def _call_tir_lower(builder: Any, call: Call) -> Expr:
+def _call_tir_lower(builder: LowerBuilder, call: Call) -> Expr:
     func, args, *rest = call.args
     return call_tir(func, args, call.struct_info, rest[0] if rest else None, span=call.span)  # type: ignore[arg-type]
 
 
-def _call_tir_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _call_tir_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     _, args, *rest = call.args
     info: Any = args.struct_info
     fields: tuple[Expr, ...] = (
@@ -146,6 +147,7 @@ def _call_tir_with_grad(
     return output_info(sinfo_args)
 
 
+@face_of(_call_tir_with_grad)
 def call_tir_with_grad(
     gvar: Any,
     args: Any,
@@ -167,7 +169,3 @@ def call_tir_with_grad(
     attrs = {"te_grad_name": te_grad_name, "te_grad_kwargs": Map(te_grad_kwargs or {})}
     arguments = (gvar, as_arguments(args, "call_tir_with_grad"), *extra)
     return Call(_call_tir_with_grad.op, arguments, attrs, (info,), None, span)
-
-
-call_tir_with_grad.op = _call_tir_with_grad.op  # type: ignore[attr-defined]
-object.__setattr__(call_tir_with_grad.op, "function", call_tir_with_grad)  # type: ignore[attr-defined]

@@ -7,7 +7,7 @@ the tensors are kept. Sums of 16-bit floats are kept in float32.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from ....tir import all as all_of
 from ....tir import if_then_else
 from ...derive import prove_dims
 from ...expr import Call
+from ...rules import Ops
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..faces import prepared
 from ..infer import (
@@ -308,9 +309,7 @@ def _numpy(ndim: int) -> Callable[..., np.ndarray]:
         conv = _settings(ndim, attrs)
         given = attrs["out_dtype"]
         dtype = data.dtype if given is None else value_dtype(given)
-        wide = {"float16": np.dtype("float32"), "float32": np.dtype("float64")}.get(
-            dtype.name, dtype
-        )
+        wide = np.dtype({"float16": "float32", "float32": "float64"}.get(dtype.name, dtype))
         x = conv.data.to_plain(data, f"NC{conv.spatial}").astype(wide)
         order = "OI" if conv.output_padding is None else "IO"
         w = conv.kernel.to_plain(weight, order + conv.spatial).astype(wide)
@@ -318,6 +317,11 @@ def _numpy(ndim: int) -> Callable[..., np.ndarray]:
         return conv.out.from_plain(made.astype(dtype), f"NC{conv.spatial}")
 
     return meaning
+
+
+def _inner(index: Iterable[Any]) -> Any:
+    """An index of the last axes."""
+    return (..., *index)
 
 
 def _numpy_conv(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -331,8 +335,8 @@ def _numpy_conv(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     made = np.zeros((x.shape[0], groups, w.shape[1], *size), x.dtype)
     for tap in itertools.product(*map(range, kernel)):
-        part = x[(..., *_strided(tap, size, conv.dilation, conv.strides))]
-        made += np.einsum("ngi...,goi->ngo...", part, w[(..., *tap)])
+        part = x[_inner(_strided(tap, size, conv.dilation, conv.strides))]
+        made += np.einsum("ngi...,goi->ngo...", part, w[_inner(tap)])
     return made.reshape(x.shape[0], -1 if made.size else groups * w.shape[1], *size)
 
 
@@ -347,9 +351,9 @@ def _numpy_transpose(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     made = np.zeros((x.shape[0], groups, w.shape[2], *whole), x.dtype)
     for tap in itertools.product(*map(range, kernel)):
-        at = (..., *_strided(tap, given, conv.dilation, conv.strides))
-        made[at] += np.einsum("ngi...,gio->ngo...", x, w[(..., *tap)])
-    made = made[(..., *(slice(b, b + m) for b, m in zip(conv.before, size)))]
+        at = _inner(_strided(tap, given, conv.dilation, conv.strides))
+        made[at] += np.einsum("ngi...,gio->ngo...", x, w[_inner(tap)])
+    made = made[_inner(slice(b, b + m) for b, m in zip(conv.before, size))]
     return made.reshape(x.shape[0], groups * w.shape[2], *size)
 
 
@@ -363,12 +367,12 @@ def _strided(tap: Any, count: Any, dilation: Any, strides: Any) -> list[slice]:
 # -- gradients ---------------------------------------------------------------------------
 
 
-def _by_ndim(ops: Any, ndim: int, transposed: bool = False) -> Callable[..., Any]:
+def _by_ndim(ops: Ops, ndim: int, transposed: bool = False) -> Callable[..., Any]:
     return getattr(ops.nn, f"conv{ndim}d{'_transpose' if transposed else ''}")
 
 
 def data_gradient(
-    ops: Any, gy: Any, weight: Any, dims: Sequence[Any], strides: tuple[int, ...],
+    ops: Ops, gy: Any, weight: Any, dims: Sequence[Any], strides: tuple[int, ...],
     padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
 ) -> Any:  # fmt: skip
     """The transposed convolution of `gy`, of the spatial dimensions `dims`; plain layouts."""
@@ -389,7 +393,7 @@ def data_gradient(
     return made if exact else _cut(ops, made, dims)
 
 
-def _cut(ops: Any, x: Any, dims: Sequence[Any]) -> Any:
+def _cut(ops: Ops, x: Any, dims: Sequence[Any]) -> Any:
     """The beginning of `x` along the spatial axes, of the sizes `dims`."""
     have = x.struct_info.dims[2:]
     if all(prove_dims(a, b) for a, b in zip(have, dims)):
@@ -398,7 +402,7 @@ def _cut(ops: Any, x: Any, dims: Sequence[Any]) -> Any:
     return ops.strided_slice(x, axes=list(range(2, 2 + ndim)), begin=[0] * ndim, end=list(dims))
 
 
-def _weight_gradient(ops: Any, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv) -> Any:
+def _weight_gradient(ops: Ops, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv) -> Any:
     """[channels of gy, channels of x / groups, taps]: what each tap of the kernel meets in `x`.
 
     It is a convolution of `x` by `gy` over batch and place, with strides and dilation exchanged.
@@ -421,10 +425,10 @@ def _weight_gradient(ops: Any, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv
 
 
 def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
-    def rule(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    def rule(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         conv = _settings(ndim, dict(call.attrs))
         data, weight = call.args
-        if any(e.struct_info.dims is None for e in (data, weight)):
+        if any(dims is None for dims in dims_of(call)):
             raise StructInfoError(
                 "the gradient needs data and weight of known dimensions; match_cast them first"
             )

@@ -10,6 +10,7 @@ import numpy as np
 from ....base import UNKNOWN, DataType, Span, StructInfoError
 from ...derive import where
 from ...expr import Call, Tuple, TupleGetItem
+from ...rules import LowerBuilder, Ops
 from ...struct_info import (
     Expr,
     PrimStructInfo,
@@ -31,12 +32,12 @@ def _rate(rate: float) -> None:
         raise StructInfoError(f"rate: wanted a number in [0, 1), got {rate}")
 
 
-def _identity(builder: Any, call: Call) -> Expr:
+def _identity(builder: LowerBuilder, call: Call) -> Expr:
     data = call.args[0]
     return Tuple((data, builder.emit(all_ops.ones_like(data))))
 
 
-def _without_seed(builder: Any, call: Call, training: bool) -> Expr | None:
+def _without_seed(builder: LowerBuilder, call: Call, training: bool) -> Expr | None:
     if not training:
         return _identity(builder, call)
     warnings.warn(
@@ -75,7 +76,7 @@ def _seeded_numpy(data: np.ndarray, seed: Any, *, rate: float) -> tuple[np.ndarr
     return made.astype(data.dtype), mask.astype(data.dtype)
 
 
-def _drop(builder: Any, call: Call) -> Expr:
+def _drop(builder: LowerBuilder, call: Call) -> Expr:
     data, seed = call.args
     ops, rate = all_ops, call.attrs["rate"]
     info: Any = data.struct_info
@@ -87,18 +88,18 @@ def _drop(builder: Any, call: Call) -> Expr:
     return Tuple(tuple(_as_dtype(builder, e, info.dtype) for e in (made, stays)))
 
 
-def _as_dtype(builder: Any, x: Any, dtype: DataType) -> Any:
+def _as_dtype(builder: LowerBuilder, x: Any, dtype: DataType) -> Any:
     return x if x.struct_info.dtype is dtype else builder.emit(all_ops.astype(x, dtype))
 
 
-def _with_seed(builder: Any, call: Call, training: bool) -> Expr | None:
+def _with_seed(builder: LowerBuilder, call: Call, training: bool) -> Expr | None:
     """For inference identity; for training what the seed says."""
     if not training:
         return _identity(builder, call)
     return None if call.args[0].struct_info.dims is None else _drop(builder, call)  # type: ignore[attr-defined]
 
 
-def _seeded_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _seeded_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     g: Any = TupleGetItem(gy, 0)
     return g * TupleGetItem(y, 1) / (1 - call.attrs["rate"]), None
 

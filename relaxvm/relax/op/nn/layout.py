@@ -18,6 +18,7 @@ from ....ir import FloorMod, IntImm, PrimExpr, const
 from ....te import Tensor, compute
 from ....tir import Layout as TirLayout
 from ...derive import plain_text
+from ...rules import Ops
 from ...struct_info import ShapeExpr
 from ..infer import no_multiple
 
@@ -102,7 +103,7 @@ class Layout(TirLayout):
 
     # -- graph expressions -------------------------------------------------------------------
 
-    def plain_expr(self, ops: Any, x: Any, order: str) -> Any:
+    def plain_expr(self, ops: Ops, x: Any, order: str) -> Any:
         """An expression of this layout with its axes in `order`, unblocked."""
         if self.name == order:
             return x
@@ -112,7 +113,7 @@ class Layout(TirLayout):
             ops.reshape(permuted, ShapeExpr([sizes[a] for a in order])) if self.blocks else permuted
         )
 
-    def from_plain_expr(self, ops: Any, x: Any, order: str) -> Any:
+    def from_plain_expr(self, ops: Ops, x: Any, order: str) -> Any:
         """The reverse of `plain_expr`."""
         if self.name == order:
             return x

@@ -13,6 +13,7 @@ from ....te import sum as te_sum
 from ....tir import if_then_else
 from ...derive import plain_text, prove_dims
 from ...expr import Call, PrimValue
+from ...rules import Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..infer import FLOAT, INTEGER, same_dtype, tensor
 from ..lower import te_lower
@@ -62,7 +63,7 @@ def _cross_entropy_numpy(predictions: np.ndarray, labels: np.ndarray) -> Any:
     return np.asarray(total / np.asarray(count, total.dtype))
 
 
-def _cross_entropy_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
+def _cross_entropy_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
     predictions, labels = call.args
     info: Any = predictions.struct_info
     share = -gy
@@ -177,7 +178,7 @@ def _nll_numpy(
     return np.asarray(total / np.sum(each) if reduction == "mean" else total).astype(kind)
 
 
-def _nll_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _nll_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     made = ops.grad.nll_loss_backward(gy, *call.args, **dict(call.attrs))
     return made, *(None for _ in call.args[1:])
 

@@ -18,6 +18,7 @@ from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...derive import plain_text, prove_dims
 from ...expr import Call, Tuple, TupleGetItem
+from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from ..infer import (
     FLOAT,
@@ -155,7 +156,7 @@ def _numpy_normalise(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> np
 # -- expressions, for gradients and decompositions ------------------------------------------------
 
 
-def _with_axes(ops: Any, x: Any, axes: Sequence[int], dims: Sequence[Any]) -> Any:
+def _with_axes(ops: Ops, x: Any, axes: Sequence[int], dims: Sequence[Any]) -> Any:
     """The vector (or more) `x` over `axes` of a tensor of `dims`, ready to broadcast with it."""
     order = [int(k) for k in np.argsort(axes)]
     if order != sorted(order):
@@ -163,7 +164,7 @@ def _with_axes(ops: Any, x: Any, axes: Sequence[int], dims: Sequence[Any]) -> An
     return ops.reshape(x, ShapeExpr([d if k in axes else 1 for k, d in enumerate(dims)]))
 
 
-def _sum_to(ops: Any, x: Any, axes: Sequence[int]) -> Any:
+def _sum_to(ops: Ops, x: Any, axes: Sequence[int]) -> Any:
     """`x` summed over all axes but `axes`, which come in that order."""
     ndim = x.struct_info.ndim
     others = [k for k in range(ndim) if k not in axes]
@@ -172,7 +173,7 @@ def _sum_to(ops: Any, x: Any, axes: Sequence[int]) -> Any:
     return made if order == sorted(order) else ops.permute_dims(made, axes=order)
 
 
-def _normal_grad(ops: Any, x: Any, g: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any]:
+def _normal_grad(ops: Ops, x: Any, g: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any]:
     """The gradient through (x - mean) / sqrt(variance + epsilon), and its value."""
     axes = list(axes)
     away = x - ops.mean(x, axis=axes, keepdims=True)
@@ -243,7 +244,7 @@ def _layer_norm_numpy(
     return made + _spread(beta, at, data.ndim) if center else made
 
 
-def _layer_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _layer_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x, gamma, beta = call.args
     dims = _dims(x, "data")
     at = axes_of(call.attrs["axes"], len(dims), "axes")
@@ -254,7 +255,7 @@ def _layer_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     return gx, ggamma, gbeta
 
 
-def _layer_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
+def _layer_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr | None:
     """In simpler operators, for training: there they have gradients that share their parts."""
     x, gamma, beta = call.args
     info: Any = x.struct_info
@@ -322,7 +323,7 @@ def _rms_norm_numpy(data: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon:
     return data / np.sqrt(_mean(data * data, at) + epsilon) * _spread(weight, at, data.ndim)
 
 
-def _rms_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _rms_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x: Any = call.args[0]
     weight = call.args[1]
     dims = _dims(x, "data")
@@ -418,7 +419,7 @@ def _grouped_numpy(
     return made + _spread(beta, (c,), data.ndim) if center else made
 
 
-def _grouped_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _grouped_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x, gamma, beta = call.args
     dims = _dims(x, "data")
     attrs = call.attrs
@@ -559,7 +560,7 @@ def _batch_norm_numpy(
     return tuple(a.astype(kind) for a in (made, new_mean, new_var))
 
 
-def _batch_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _batch_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x: Any = call.args[0]
     _, gamma, beta, moving_mean, moving_var = call.args
     dims, attrs = _dims(x, "data"), call.attrs
@@ -591,7 +592,7 @@ def _batch_norm_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     return gx, ggamma, gbeta, gmean, gvar
 
 
-def _batch_norm_parts(builder: Any, call: Call, training: bool) -> Expr | None:
+def _batch_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr | None:
     """In simpler operators: by the moving statistics for inference, by the batch's for training,
     unless the call says that its statistics are fixed.
     """

@@ -14,6 +14,7 @@ from ....tir import all as all_of
 from ....tir import if_then_else
 from ...derive import plain_text
 from ...expr import Call, PrimValue
+from ...rules import Ops
 from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from ..broadcast import check_number
 from ..faces import prepared
@@ -106,7 +107,7 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
     return np.pad(data, widths, mode=_MODES[pad_mode])  # type: ignore[call-overload]
 
 
-def _pad_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _pad_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
     info: Any = call.args[0].struct_info
     before, after = _widths(call.attrs["pad_width"], info.ndim)
     if info.dims is None:
@@ -125,7 +126,7 @@ def _pad_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
     return (gy,)
 
 
-def _sources(ops: Any, size: PrimExpr, before: int, after: int, mode: str) -> Any:
+def _sources(ops: Ops, size: PrimExpr, before: int, after: int, mode: str) -> Any:
     """Which element of an axis of `size` each element of the padded axis repeats."""
     many = PrimValue(simple(size + (before + after)))
     at = ops.arange(PrimValue(const(0, "int64")), many, PrimValue(const(1, "int64")), "int64")
@@ -233,7 +234,7 @@ def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:
     return split.transpose(order).reshape(*lead, c // (r * r), h * r, w * r)
 
 
-def _shuffle_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _shuffle_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
     dims = call.args[0].struct_info.dims  # type: ignore[attr-defined]
     if dims is None:
         raise StructInfoError("data: wanted known dimensions; match_cast them first")
@@ -300,7 +301,7 @@ def _d2s_numpy(data: np.ndarray, *, block_size: int, layout: str, mode: str) -> 
     return lay.from_plain(made.reshape(n, c, h * b, w * b), "NCHW")
 
 
-def _d2s_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _d2s_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
     b, layout = call.attrs["block_size"], call.attrs["layout"]
     if call.attrs["mode"] == "DCR":
         return (ops.nn.space_to_depth(gy, block_size=b, layout=layout),)

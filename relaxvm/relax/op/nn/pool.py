@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...expr import Call
+from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..faces import prepared
 from ..infer import NUMBER, tensor
@@ -33,7 +34,7 @@ def _info(data: Expr, windows: Pool | Parts) -> StructInfo:
 def _rules(kind: str, settings: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     """The record of the pool `kind`, such as "avg_pool2d"."""
 
-    def grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
         backward = getattr(ops.grad, f"{kind}_backward")
         return (backward(gy, call.args[0], **dict(call.attrs)),)
 
@@ -156,11 +157,11 @@ def _global(what: str, ndim: int) -> Callable[..., Call]:
     keeps = "that axis keeps" if ndim == 1 else "those axes keep"
     rules = _rules(adaptive, lambda attrs: parts(ndim, {"output_size": 1, **attrs}))
 
-    def grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
         backward = getattr(ops.grad, f"{adaptive}_backward")
         return (backward(gy, call.args[0], output_size=1, **dict(call.attrs)),)
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         pooled = getattr(all_ops.nn, adaptive)
         return pooled(call.args[0], output_size=1, **dict(call.attrs))
 

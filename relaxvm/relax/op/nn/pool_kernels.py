@@ -236,7 +236,8 @@ def _taps(positions: list[np.ndarray]) -> Iterator[tuple[tuple[np.ndarray, ...],
 
 def _read(x: np.ndarray, at: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
     """One element of every window; an axis without places has none."""
-    return x[(..., *at)] if 0 not in x.shape[2:] else np.zeros(shape, x.dtype)
+    index: Any = (..., *at)
+    return x[index] if 0 not in x.shape[2:] else np.zeros(shape, x.dtype)
 
 
 def _outer(flags: list[np.ndarray]) -> np.ndarray:
@@ -314,7 +315,8 @@ def backward_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarra
         first = None if average else _numpy_winners(x, g.shape, positions)
         for number, (at, there) in enumerate(_taps(positions) if made.size else ()):
             mine = there if first is None else there & (first == number)
-            np.add.at(made, (slice(None), slice(None), *at), np.where(mine, g, 0))
+            index: Any = (slice(None), slice(None), *at)
+            np.add.at(made, index, np.where(mine, g, 0))
         return w.data.from_plain(made, order).astype(x.dtype)
 
     return meaning

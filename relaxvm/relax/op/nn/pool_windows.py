@@ -61,7 +61,7 @@ class Pool:
         self, k: int, window: PrimExpr, tap: PrimExpr, size: PrimExpr, count: PrimExpr
     ) -> tuple[PrimExpr, list[PrimExpr]]:
         i = window * self.strides[k] + tap * self.dilation[k] - self.before[k]
-        inside = []
+        inside: list[PrimExpr] = []
         if self.before[k]:
             inside.append(GE(i, const(0, i.dtype)))
         if self.after[k] or self.ceil:
@@ -79,7 +79,7 @@ class Pool:
         window = FloorDiv(at, stride) - nth
         away = at - window * stride
         tap = FloorDiv(away, step)
-        inside = [
+        inside: list[PrimExpr] = [
             GE(window, const(0, at.dtype)),
             LT(window, count),
             LT(tap, const(self.size[k], at.dtype)),

@@ -146,7 +146,7 @@ def te_pad(
 
     def value(*index: PrimExpr) -> PrimExpr:
         own = [i - b if b else i for i, b in zip(index, before)]
-        inside = []
+        inside: list[PrimExpr] = []
         for i, d, b, a in zip(own, x.shape, before, after):
             if b:
                 inside.append(GE(i, const(0, i.dtype)))
