@@ -41,7 +41,7 @@ _OPERATORS: dict[type[ast.operator], Any] = {
     ast.FloorDiv: FloorDiv,
     ast.Mod: FloorMod,
 }
-_SIGNS = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
+_SIGNS: dict[type[PrimExpr], str] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
 
 
 @node

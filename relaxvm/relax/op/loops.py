@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base import StructInfoError
-from ...ir import Map, PrimExpr, const, substitute, walk
+from ...ir import Map, PrimExpr, StringImm, const, substitute, walk
 from ...ir import Var as TirVar
 from ...tir import (
     AssertStmt,
@@ -70,7 +70,7 @@ def store(buffer: Buffer, value: Any, *index: PrimExpr) -> Stmt:
 
 def assert_that(condition: PrimExpr, message: str) -> Stmt:
     """Stop the program with `message` unless `condition` holds."""
-    return AssertStmt(condition, message, Evaluate(const(0, "int32")))
+    return AssertStmt(condition, StringImm(message), Evaluate(const(0, "int32")))
 
 
 # -- calls ----------------------------------------------------------------------------------------
