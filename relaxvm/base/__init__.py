@@ -5,7 +5,9 @@ Not done here: anything about IR or about running programs.
 """
 
 from . import config as config
+from .components import callees_first as callees_first
 from .components import components as components
+from .components import reachable as reachable
 from .cpu import CpuModel as CpuModel
 from .dtype import FLOAT8_TYPES as FLOAT8_TYPES
 from .dtype import DataType as DataType
@@ -44,6 +46,7 @@ from .errors import VMValueError as VMValueError
 from .errors import add_note as add_note
 from .lazy import Deferred as Deferred
 from .lazy import submodules as submodules
+from .names import NameSupply as NameSupply
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span
 

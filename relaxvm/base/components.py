@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 
-def components(names: Iterable[str], calls: Mapping[str, Iterable[str]]) -> list[list[str]]:
+def reachable(roots: Iterable[T], following: Callable[[T], Iterable[T]]) -> dict[T, None]:
+    """`roots` and what follows from them, in the order in which it is found.
+
+    following  what follows from one; asked once for each
+    """
+    reached = dict.fromkeys(roots)
+    todo = list(reached)
+    for each in todo:  # grows while it is read
+        for other in following(each):
+            if other not in reached:
+                reached[other] = None
+                todo.append(other)
+    return reached
+
+
+def callees_first(names: Iterable[T], calls: Mapping[T, Iterable[T]]) -> list[T]:
+    """`names` and what they call, each after its callees, as far as none calls itself through
+    others.
+    """
+    return [name for group in components(names, calls) for name in group]
+
+
+def components(names: Iterable[T], calls: Mapping[T, Iterable[T]]) -> list[list[T]]:
     """The strongly connected components of a graph: groups of nodes that reach one another.
 
     calls  the successors of every node
     By Tarjan's method, with an explicit stack: linear, and as deep as the graph likes.
     """
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_names: list[str] = []
-    is_open: set[str] = set()
-    found: list[list[str]] = []
+    index: dict[T, int] = {}
+    low: dict[T, int] = {}
+    open_names: list[T] = []
+    is_open: set[T] = set()
+    found: list[list[T]] = []
     for root in names:
         if root in index:
             continue
-        work: list[tuple[str, Iterator[str]]] = []
+        work: list[tuple[T, Iterator[T]]] = []
 
-        def enter(name: str, work: list[tuple[str, Iterator[str]]] = work) -> None:
+        def enter(name: T, work: list[tuple[T, Iterator[T]]] = work) -> None:
             index[name] = low[name] = len(index)
             open_names.append(name)
             is_open.add(name)

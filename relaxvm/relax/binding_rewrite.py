@@ -19,7 +19,7 @@ from .analysis.usage import remove_all_unused
 from .analysis.vars import used_vars
 from .derive import is_base_of
 from .expr import Binding, DataflowBlock, DataflowVar, Function, SeqExpr, Var, VarBinding, as_relax
-from .normal_form import NameSupply, bound_names
+from .normal_form import names_in
 from .struct_info import Expr
 
 
@@ -32,7 +32,7 @@ class DataflowBlockRewrite:
         if not any(n is dfb for n in walk(root_fn)):
             raise VerifyError("DataflowBlockRewrite: the block is no part of the function")
         self._first_fn = root_fn
-        self._names = NameSupply(lambda: bound_names(root_fn))
+        self._names = names_in(root_fn)
         self._begin(root_fn, dfb)
 
     def _begin(self, fn: Function, block: DataflowBlock) -> None:

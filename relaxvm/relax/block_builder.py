@@ -20,7 +20,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ..base import UNKNOWN, BuilderError, Span, StructInfoError
+from ..base import UNKNOWN, BuilderError, NameSupply, Span, StructInfoError
 from ..ir import (
     BaseFunc,
     GlobalVar,
@@ -61,7 +61,7 @@ from .expr import (
     joined_branches,
 )
 from .kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
-from .normal_form import NameSupply, Normalizer, Scope, bound_names, is_flat
+from .normal_form import Normalizer, Scope, is_flat, names_in
 from .op import call_tir
 from .shape_facts import ShapeFacts, facts_of
 from .struct_info import Expr, ShapeStructInfo, StructInfo
@@ -638,10 +638,10 @@ class BlockBuilder:
         """
         expr = as_relax(expr)
         if isinstance(expr, Function):
-            return Normalizer(_names_in(expr)).function(expr)
+            return Normalizer(names_in(expr)).function(expr)
         if isinstance(expr, SeqExpr):
             if not self._frames:
-                return Normalizer(_names_in(expr)).seq(expr)
+                return Normalizer(names_in(expr)).seq(expr)
             return self._frame("normalize").normal.seq(expr)
         if is_flat(expr):
             return expr
@@ -758,10 +758,6 @@ def _is_declaration(fn: BaseFunc) -> bool:
     body = fn.body.body
     empty = not fn.body.blocks and isinstance(body, Tuple) and not body.fields
     return empty and fn.ret_struct_info is not body.struct_info
-
-
-def _names_in(expr: Expr) -> NameSupply:
-    return NameSupply(lambda: bound_names(expr))
 
 
 def _name_of(func: Callable[..., Any]) -> str:

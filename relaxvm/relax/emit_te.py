@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..base import StructInfoError
+from ..base import NameSupply, StructInfoError
 from ..ir import Let, Map, PrimExpr, substitute, walk
 from ..ir import Var as TirVar
 from ..te import Tensor, create_prim_func, placeholder
@@ -117,7 +117,7 @@ class _Inputs:
         self.tensors: list[Tensor] = []
         self.symbols: dict[TirVar, TirVar] = {}
         self.scalars: dict[TirVar, TirVar] = {}
-        self._names: dict[str, int] = {}
+        self._names = NameSupply(joint="_")
 
     def convert(self, value: Any, what: str) -> Any:
         if isinstance(value, (list, tuple)):
@@ -158,16 +158,11 @@ class _Inputs:
                 "bind its shape with match_cast first"
             )
         hint = value.name_hint if isinstance(value, Var) else "A"
-        name = self._fresh(hint if hint.isidentifier() else "A")
+        name = self._names.fresh(hint if hint.isidentifier() else "A")
         tensor = placeholder([self._scalar(d) for d in info.dims], info.dtype, name)
         self.exprs.append(value)
         self.tensors.append(tensor)
         return tensor
-
-    def _fresh(self, hint: str) -> str:
-        count = self._names.get(hint, 0)
-        self._names[hint] = count + 1
-        return hint if count == 0 else f"{hint}_{count}"
 
     def _scalar(self, value: PrimExpr) -> PrimExpr:
         symbols = {n: self.own(n) for n in walk(value) if isinstance(n, TirVar)}

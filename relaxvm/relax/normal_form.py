@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..base import UNKNOWN, Span, VerifyError
+from ..base import UNKNOWN, NameSupply, Span, VerifyError
 from ..ir import GlobalVar, Op, walk
 from ..ir import Var as TirVar
 from .derive import definable_tir_vars_in_struct_info, where
@@ -86,45 +86,9 @@ def join_plain_blocks(blocks: Iterable[BindingBlock]) -> tuple[BindingBlock, ...
     return tuple(joined)
 
 
-class NameSupply:
-    """Names that are not in use: a hint itself, then the hint with a number.
-
-    taken  gives the names in use; asked only when the first name is wanted
-    """
-
-    def __init__(self, taken: Callable[[], Iterable[str]] = tuple) -> None:
-        self._seed: Callable[[], Iterable[str]] | None = taken
-        self._used: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def fresh(self, hint: str) -> str:
-        """A name not given before."""
-        self._load()
-        if hint not in self._used:
-            self._used.add(hint)
-            return hint
-        prefix = f"{hint}_" if hint[-1:].isdigit() else hint
-        number = self._next.get(prefix, 1)
-        while f"{prefix}{number}" in self._used:
-            number += 1
-        self._next[prefix] = number + 1
-        self._used.add(f"{prefix}{number}")
-        return f"{prefix}{number}"
-
-    def reserve(self, name: str) -> None:
-        """Mark `name` as used."""
-        self._load()
-        self._used.add(name)
-
-    def _load(self) -> None:
-        if self._seed is not None:
-            self._used.update(self._seed())
-            self._seed = None
-
-
-def bound_names(root: Expr) -> Iterable[str]:
-    """The names of all variables below `root`."""
-    return (n.name_hint for n in walk(root) if isinstance(n, Var))
+def names_in(root: Expr) -> NameSupply:
+    """Names that no variable below `root` has."""
+    return NameSupply(lambda: (n.name_hint for n in walk(root) if isinstance(n, Var)))
 
 
 class _Block:

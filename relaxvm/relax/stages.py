@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from ..base import PassError, VerifyError
 from ..ir import IRModule, Op
 from .expr import Call, DataflowBlock, DataflowVar, Function
+from .flow import CLOSE, ENTER, RESULT, events, is_symbolic
 from .transform.legalize_ops import why_not_legal
-from .transform.scopes import RESULT, is_symbolic, linearise
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ def _verify_function(name: str, fn: Function, stage: Stage) -> None:
 
     if not stage.dataflow and any(isinstance(b, DataflowBlock) for b in fn.body.blocks):
         raise refuse("body", "there may be no dataflow block")
-    for e in linearise(fn):
-        if e.kind == RESULT:
-            values, where = [e.node], "result"
-        else:
-            value = e.node.value
+    for e in events(fn):
+        if e.kind in (ENTER, CLOSE):
+            continue
+        value, where = e.value, "result"
+        if e.kind is not RESULT:
             where = f"binding of {e.node.var.name_hint}"
             if isinstance(value, Function) and not stage.inner:
                 raise refuse(where, "there may be no inner function")
@@ -104,6 +104,5 @@ def _verify_function(name: str, fn: Function, stage: Stage) -> None:
                 raise refuse(where, f"{value.op.name} may not be called")
             if not stage.dataflow and isinstance(e.node.var, DataflowVar):
                 raise refuse(where, "there may be no dataflow variable")
-            values = list(value.args) if isinstance(value, Call) else [value]
-        if not stage.symbolic and any(map(is_symbolic, values)):
+        if not stage.symbolic and is_symbolic(value):
             raise refuse(where, "shapes and scalars are constants or computed by the machine")

@@ -14,7 +14,7 @@ identical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..base import DataType, Deferred, StructInfoError, TIRError
@@ -327,6 +327,15 @@ def _nesting(parts: tuple[StructInfo, ...], what: str) -> int:
     if depth > MAX_NESTING:
         raise StructInfoError(f"{what}: nested more than {MAX_NESTING} deep")
     return depth
+
+
+def parts(info: StructInfo) -> Iterator[StructInfo]:
+    """What a value of `info` holds, through tuples in tuples: no tuple is among them."""
+    if isinstance(info, TupleStructInfo):
+        for field in info.fields:
+            yield from parts(field)
+    else:
+        yield info
 
 
 def _want_struct_info(value: Any, what: str) -> None:

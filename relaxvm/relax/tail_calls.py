@@ -25,9 +25,9 @@ from ..base import components
 from ..ir import GlobalVar
 from ..runtime.bytecode import Arg, ArgKind
 from .expr import Call, Constant, Var
+from .flow import CLOSE, ENTER, OPEN, RESULT, Event, Scope
 from .struct_info import Expr
 from .transform.lowered_ops import VM_KILL_OBJECT
-from .transform.scopes import BRANCH, END, RESULT, Event, Scope
 
 _MOST_KILLS = 256
 # What functions that call one another in turn may have together: each of them holds all of it.
@@ -67,23 +67,23 @@ def find_tail_calls(events: Sequence[Event], names: Collection[str]) -> dict[int
     waiting: dict[Scope, tuple[Var, _Kills]] = {}
     branches: dict[Any, _Kills | bool] = {}
     for position in range(len(events) - 1, -1, -1):
-        kind, scope, node = events[position]
-        if kind == RESULT:
+        kind, scope, node, _ = events[position]
+        if kind is RESULT:
             kills: Any = None if scope.owner is None else branches.get(scope.owner, False)
             if kills is not False and isinstance(node, Var):
                 waiting[scope] = (node, kills)
             continue
         state = waiting.get(scope)
-        if state is None or kind == BRANCH:
+        if state is None or kind in (OPEN, ENTER):
             continue
-        before = None if kind == END else _before(node.var, node.value, *state)
+        before = None if kind is CLOSE else _before(node.var, node.value, *state)
         if before is not None:
             waiting[scope] = before
             continue
         del waiting[scope]
         if node.var is not state[0]:
             continue
-        if kind == END:
+        if kind is CLOSE:
             branches[node] = state[1]
         elif _calls(node.value, names):
             found[position] = _listed(state[1])

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..base import CodegenError, PassError, RelaxvmError, VerifyError, submodules
-from ..ir import GlobalVar, IRModule, transform
+from ..ir import GlobalVar, IRModule, PrimExpr, transform, walk
 from ..runtime import ExecBuilder, KernelSection, Provenance, device_name
 from ..runtime import Executable as Executable
 from ..runtime import VirtualMachine as VirtualMachine
@@ -17,11 +17,9 @@ from ..target import Target, compile_kernels, compile_program
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
 from .analysis import all_global_vars
-from .derive import has_place
 from .expr import Function, Var, const
-from .struct_info import TensorStructInfo, TupleStructInfo
+from .struct_info import StructInfo, TensorStructInfo, parts
 from .transform import BindParams
-from .transform.scopes import BIND, BRANCH, linearise
 from .vm_codegen import emit_functions
 
 # It stands above this room.
@@ -94,32 +92,24 @@ def _shared(value: Any) -> Any:
 
 def check_devices(mod: IRModule) -> None:
     """Raise CodegenError if something is to be on a virtual device that is no CPU."""
-    todo = [(gv.name_hint, fn) for gv, fn in mod.items() if isinstance(fn, Function)]
-    seen: set[int] = set()
-    while todo:
-        name, fn = todo.pop()
-        places: list[tuple[Any, str]] = [(p.struct_info, p.name_hint) for p in fn.params]
-        places.append((fn.ret_struct_info, "the result"))
-        for event in linearise(fn):
-            if event.kind in (BIND, BRANCH):
-                var, value = event.node.var, event.node.value
-                places.append((var.struct_info, var.name_hint))
-                if isinstance(value, Function):
-                    todo.append((name, value))
-        while places:
-            info, what = places.pop()
-            if id(info) in seen:
-                continue
-            seen.add(id(info))
-            if isinstance(info, TupleStructInfo):
-                places.extend((field, what) for field in info.fields)
-            elif isinstance(info, TensorStructInfo) and has_place(info):
-                device = info.vdevice
-                if device_name(device.kind)[0] != "cpu":  # type: ignore[union-attr]
-                    raise CodegenError(
-                        f"{name}: {what} is on {device.script()}, but code is made for CPUs here; "  # type: ignore[union-attr]
-                        "put it on one by transform.UpdateVDevice, or leave the device out"
-                    )
+    for gv, fn in mod.items():
+        if not isinstance(fn, Function):
+            continue
+        places: dict[StructInfo, str] = {}
+        for n in walk(fn, (StructInfo, PrimExpr)):
+            if isinstance(n, Function):
+                places.setdefault(n.ret_struct_info, "the result")
+            elif isinstance(n, Var):
+                places.setdefault(n.struct_info, n.name_hint)
+        for info, what in places.items():
+            for part in parts(info):
+                device = part.vdevice if isinstance(part, TensorStructInfo) else None
+                if device is None or device.target is None or device_name(device.kind)[0] == "cpu":
+                    continue
+                raise CodegenError(
+                    f"{gv.name_hint}: {what} is on {device.script()}, but code is made for CPUs "
+                    "here; put it on one by transform.UpdateVDevice, or leave the device out"
+                )
 
 
 def reachable_kernels(mod: IRModule) -> IRModule:

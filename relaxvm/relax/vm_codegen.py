@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..base import CodegenError, RelaxvmError, add_note
+from ..base import CodegenError, NameSupply, RelaxvmError, add_note
 from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Op
 from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray, wrap_unchecked
 from ..runtime.bytecode import VOID, Arg, ArgKind
@@ -35,20 +35,10 @@ from .expr import (
     TupleGetItem,
     Var,
 )
+from .flow import BIND, CLOSE, ENTER, OPEN, RESULT, Event, Scope, events, releases, vars_in
 from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo, TupleStructInfo
 from .tail_calls import find_tail_calls, ordered_moves, tail_circles
 from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
-from .transform.scopes import (
-    BIND,
-    BRANCH,
-    END,
-    RESULT,
-    Event,
-    Scope,
-    linearise,
-    release_positions,
-    vars_in,
-)
 from .vm_info import Names, runtime_info
 
 
@@ -68,14 +58,14 @@ def emit_functions(mod: IRModule, builder: ExecBuilder | None = None) -> ExecBui
     builder = builder or ExecBuilder()
     constants: dict[int, tuple[NDArray, Arg]] = {}
     functions = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
-    events = {name: linearise(fn) for name, fn in functions.items()}
-    circles = tail_circles(events)
+    rows = {name: events(fn) for name, fn in functions.items()}
+    circles = tail_circles(rows)
     for name, fn in functions.items():
-        names = Names()
+        names, params = Names(), NameSupply(joint="_")
         with builder.function(
             public_name(mod.get_global_var(name), fn),
             num_inputs=len(fn.params),
-            param_names=_distinct([p.name_hint for p in fn.params]),
+            param_names=[params.fresh(p.name_hint or "arg") for p in fn.params],
             params_sinfo=[runtime_info(p.struct_info, names) for p in fn.params],
             ret_sinfo=runtime_info(fn.ret_struct_info, names),
         ):
@@ -84,22 +74,9 @@ def emit_functions(mod: IRModule, builder: ExecBuilder | None = None) -> ExecBui
             entries = {n: _Entry(functions[n], builder, registers) for n in together}
             for each in together:
                 _FunctionCodegen(
-                    entries[each], events[each], mod, builder, constants, registers, entries
+                    entries[each], rows[each], mod, builder, constants, registers, entries
                 ).emit()
     return builder
-
-
-def _distinct(names: list[str]) -> list[str]:
-    taken: set[str] = set()
-    found = []
-    for name in names:
-        made, number = name or "arg", 0
-        while made in taken:
-            number += 1
-            made = f"{name}_{number}"
-        taken.add(made)
-        found.append(made)
-    return found
 
 
 class _Registers:
@@ -191,31 +168,23 @@ class _FunctionCodegen:
         self.result_of: dict[Var, Var] = {}
         self.last_work = 0
         for position, e in enumerate(self.events):
-            if e.kind in (BIND, END):
+            value = e.value
+            if e.kind in (BIND, CLOSE):
                 scope_of[e.node.var] = e.scope
-                if e.kind == BIND and isinstance(e.node.value, Var):
-                    root[e.node.var] = root.get(e.node.value, e.node.value)
-            if e.kind in (BIND, BRANCH):
-                value = e.node.value
-                if not (isinstance(value, Call) and value.op is VM_KILL_OBJECT):
-                    self.last_work = position
-            elif e.kind == END:
+                if isinstance(value, Var):
+                    root[e.node.var] = root.get(value, value)
+            if e.kind is RESULT:
+                origin = root.get(value, value)
+                if e.owner is not None and scope_of.get(origin) is e.scope:
+                    self.result_of[origin] = e.owner.var
+            elif not (isinstance(value, Call) and value.op is VM_KILL_OBJECT):
                 self.last_work = position
-                continue
-            else:
-                value = e.node
-                owner = e.scope.owner
-                if owner is not None and isinstance(value, Var):
-                    origin = root.get(value, value)
-                    if scope_of.get(origin) is e.scope:
-                        self.result_of[origin] = owner.var
-            for v in vars_in(value):
+            for v in e.reads():
                 last_use[root.get(v, v)] = position
         self.root = root
         self.used = set(last_use)
         self.last_use = last_use
-        bound = {v: p for v, p in last_use.items() if v in scope_of}
-        self.released = release_positions(bound, scope_of)
+        self.released = releases(self.events, last_use)
 
     # -- the walk ---------------------------------------------------------------------------------
 
@@ -225,7 +194,7 @@ class _FunctionCodegen:
             try:
                 self._event(position, e)
             except RelaxvmError as error:
-                if e.kind != BIND:
+                if e.kind is not BIND:
                     raise
                 add_note(error, f"in the binding of {e.node.var.name_hint}")
                 raise
@@ -235,19 +204,19 @@ class _FunctionCodegen:
                     self.free.append(register)
 
     def _event(self, position: int, e: Event) -> None:
-        if e.kind == END:
+        if e.kind is CLOSE:
             branch = self.branches.pop()
             self.b.place(branch.after)
             self.gone = not branch.reached
-        elif e.kind == RESULT and e.scope.owner is not None:
+        elif e.kind is RESULT and e.owner is not None:
             self._end_branch(e.node)
-        elif self.gone:
+        elif self.gone or e.kind is ENTER:
             return
         elif position in self.tail_calls:
             self._tail_call(e.node.value, self.tail_calls[position])
-        elif e.kind == BIND:
+        elif e.kind is BIND:
             self._bind(position, e.node.var, e.node.value)
-        elif e.kind == BRANCH:
+        elif e.kind is OPEN:
             self._begin_branches(e.node)
         else:
             self.b.emit_ret(self._object(e.node))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..base import CodegenError, DataType
+from ..base import CodegenError, DataType, NameSupply
 from ..ir import (
     EQ,
     GE,
@@ -186,7 +186,7 @@ class Names(Mapping[Var, str]):
 
     def __init__(self) -> None:
         self._names: dict[Var, str] = {}
-        self._taken: set[str] = set()
+        self._supply = NameSupply(joint="_")
 
     def __call__(self, v: Var) -> str:
         return self[v]
@@ -194,13 +194,7 @@ class Names(Mapping[Var, str]):
     def __getitem__(self, v: Var) -> str:
         found = self._names.get(v)
         if found is None:
-            base = found = v.name[:200] or "_"
-            number = 0
-            while found in self._taken:
-                number += 1
-                found = f"{base}_{number}"
-            self._names[v] = found
-            self._taken.add(found)
+            found = self._names[v] = self._supply.fresh(v.name[:200] or "_")
         return found
 
     def __iter__(self) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..base import NameSupply
 from .builtin import TABLE
 from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .constants import DimProgram
@@ -121,7 +122,7 @@ class _Tracer:
         self.live_key: tuple[Any, ...] | None = ()
         self.peaks: dict[Any, int] = {(): 0}
         self.results: list[Formula] = []
-        self.names: set[str] = set()
+        self.names = NameSupply(joint="_")
         self.pinned: set[int] = set()
         self.site_of: dict[int, Site] = {}
         self.total: dict[Any, int] = {}
@@ -197,7 +198,8 @@ class _Tracer:
         if dims is None:
             return None
         made = tuple(Formula.from_dim(dim) for dim in dims)
-        self.names.update(s for f in made if f is not None for s in f.symbols)
+        for symbol in (s for f in made if f is not None for s in f.symbols):
+            self.names.reserve(symbol)
         return made
 
     # -- registers and memory ---------------------------------------------------------------------
@@ -405,7 +407,7 @@ class _Tracer:
             return
         symbols = self._symbols_for(self.program.function(name), values)
         for late in trace.late:
-            fresh = self._fresh(late)
+            fresh = self.names.fresh(late)
             symbols[late] = Formula.symbol(fresh)
             self.trace.late.add(fresh)
         peaks = [f.substitute(symbols) for f in trace.peak.candidates]
@@ -449,14 +451,6 @@ class _Tracer:
                 if alone and size is not None:
                     found.setdefault(dim[0][1:], size)
         return found
-
-    def _fresh(self, name: str) -> str:
-        made, number = name, 0
-        while made in self.names:
-            number += 1
-            made = f"{name}_{number}"
-        self.names.add(made)
-        return made
 
     # -- builtins ---------------------------------------------------------------------------------
 
@@ -576,7 +570,7 @@ class _Tracer:
         self, heap: int, slot: int, known: Formula | None, context: Arg, axis: int
     ) -> Formula:
         if known is None:
-            name = self._fresh(_symbol_in(self._constant(context), axis) or f"slot{slot}")
+            name = self.names.fresh(_symbol_in(self._constant(context), axis) or f"slot{slot}")
             self.trace.late.add(name)
             known = Formula.symbol(name)
         self.state.slots[heap, slot] = known

@@ -35,6 +35,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..rewriter import RememberingRewriter
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .lowered_ops import (
     CALL_DPS_PACKED,
@@ -47,7 +48,6 @@ from .lowered_ops import (
     builtin,
     discard,
 )
-from .scopes import RememberingRewriter
 from .to_non_dataflow import ToNonDataflow
 
 

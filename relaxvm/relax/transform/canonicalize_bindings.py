@@ -24,6 +24,7 @@ from ..analysis.well_formed import check_well_formed
 from ..derive import bind_symbols, definable_tir_vars_in_struct_info
 from ..expr import (
     Binding,
+    BindingBlock,
     DataflowBlock,
     DataflowVar,
     Function,
@@ -33,21 +34,10 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import BIND, CLOSE, ENTER, RESULT, Uses, events
+from ..rewriter import Dropper, SameVars
 from ..struct_info import Expr, TupleStructInfo
 from ..substitute import substitute_graph
-from .in_order import (
-    BEGIN_BLOCK,
-    BIND,
-    END_BLOCK,
-    ENTER,
-    LEAVE,
-    RESULT,
-    Dropper,
-    SameVars,
-    Uses,
-    read_in_order,
-)
-from .scopes import vars_in
 
 
 @function_pass(opt_level=1)
@@ -98,15 +88,15 @@ def _known_symbols(fn: Function) -> dict[TirVar, PrimExpr]:
                 define(symbol)
 
     signature(fn)
-    for step in read_in_order(fn):
-        if step.kind == ENTER:
+    for e in events(fn, inner=True):
+        b = e.node
+        if e.kind is ENTER:
             scopes.append([])
-            if isinstance(step.node.value, Function):
-                signature(step.node.value)
-        elif step.kind == LEAVE:
+            if isinstance(e.owner.value, Function):
+                signature(e.owner.value)
+        elif e.kind is RESULT and e.owner is not None:
             visible.difference_update(scopes.pop())
-        elif step.kind == BIND and isinstance(step.node, MatchCast):
-            b = step.node
+        elif e.kind is BIND and isinstance(b, MatchCast):
             given = bind_symbols([(b.struct_info, b.value.struct_info)])
             for symbol in definable_tir_vars_in_struct_info(b.struct_info):
                 if define(symbol) and symbol in given:
@@ -121,28 +111,22 @@ def _bindings(fn: Function) -> Function:
     same = SameVars()
     tuples: dict[Var, Expr] = {}
     changes: dict[int, Binding | None] = {}
-    block: Any = None
-    outer: list[Any] = []
-    for kind, node in read_in_order(fn):
-        if kind == BEGIN_BLOCK:
-            block = node
-        elif kind == ENTER:
-            outer.append(block)
-        elif kind == LEAVE:
-            block = outer.pop()
-        elif kind == BIND:
-            value = _simpler(node, tuples)
-            if _is_renaming(node, value):
-                same.merge(value, node.var, block)  # type: ignore[arg-type]
-                changes[id(node.var)] = None
-                if value in tuples:
-                    tuples[node.var] = tuples[value]  # type: ignore[index]
-                continue
-            same.bound(node.var, block)
-            if isinstance(value, (Tuple, TupleGetItem)):
-                tuples[node.var] = value
-            if value is not node.value:
-                changes[id(node.var)] = VarBinding(node.var, value, node.span)
+    for e in events(fn, inner=True):
+        if e.kind not in (BIND, CLOSE):
+            continue
+        b = e.node
+        value = _simpler(b, tuples)
+        if _is_renaming(b, value):
+            same.merge(value, b.var, e.block)
+            changes[id(b.var)] = None
+            if value in tuples:
+                tuples[b.var] = tuples[value]
+            continue
+        same.bound(b.var, e.block)
+        if isinstance(value, (Tuple, TupleGetItem)):
+            tuples[b.var] = value
+        if value is not b.value:
+            changes[id(b.var)] = VarBinding(b.var, value, b.span)
     if not changes:
         return fn
     return substitute_graph(Dropper(changes).rewrite(fn), same.mapping())
@@ -193,36 +177,25 @@ def _whole_tuple(value: Tuple, tuples: dict[Var, Expr]) -> Var | None:
 
 def _local_variables(fn: Function) -> Function:
     """`fn` with variables of dataflow blocks that are read only there made dataflow variables."""
-    block_of: dict[Var, Any] = {}
+    block_of: dict[Var, BindingBlock] = {}
     outside: set[Var] = set()
     used: set[Var] = set()
     uses = Uses()
-    block: Any = None
-    outer: list[Any] = []
 
-    def read(variables: list[Var]) -> None:
+    def read(variables: list[Var], block: BindingBlock | None) -> None:
         for v in variables:
             if block_of.get(v, block) is not block:
                 outside.add(v)
             used.add(v)
 
-    for kind, node in read_in_order(fn):
-        if kind == BEGIN_BLOCK:
-            block = node
-        elif kind == END_BLOCK:
-            block = None
-        elif kind == ENTER:
-            outer.append(block)
-            block = None
-        elif kind == LEAVE:
-            block = outer.pop()
-        elif kind == RESULT:
-            read(vars_in(node))
-        elif kind == BIND:
-            read(uses.of(node))
-            if isinstance(block, DataflowBlock) and type(node.var) is Var:
-                block_of[node.var] = block
-    read(uses.of_info(fn.ret_struct_info))
+    for e in events(fn, inner=True):
+        if e.kind is RESULT:
+            read(e.reads(), None)
+        elif e.kind in (BIND, CLOSE):
+            read(uses.of(e.node), e.block)
+            if isinstance(e.block, DataflowBlock) and type(e.node.var) is Var:
+                block_of[e.node.var] = e.block
+    read(uses.of_info(fn.ret_struct_info), None)
     local = {
         v: DataflowVar(v.name_hint, v.struct_info, v.span)
         for v in block_of

@@ -14,9 +14,8 @@ that are computed alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from ...base import CodegenError
+from ...base import CodegenError, NameSupply
 from ...ir import (
     FloatImm,
     IntImm,
@@ -42,10 +41,10 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..rewriter import LeafRewriter
 from ..struct_info import Expr, TensorStructInfo
 from ..vm_info import bare_symbol, to_dim
 from .lowered_ops import CALL_TIR
-from .scopes import RememberingRewriter
 
 _ITEM = ExternFunc("vm.builtin.tensor_item")
 _PURE_PACKED = "relax.call_pure_packed"
@@ -91,7 +90,7 @@ class _Kernels:
     """The loop functions made so far."""
 
     def __init__(self, mod: IRModule) -> None:
-        self.taken = {gv.name_hint for gv in mod}
+        self.names = NameSupply(lambda: [gv.name_hint for gv in mod])
         self.added: list[tuple[GlobalVar, PrimFunc]] = []
 
     def of(self, expr: PrimExpr, symbols: list[PrimVar]) -> GlobalVar:
@@ -103,42 +102,29 @@ class _Kernels:
         for gv, known in self.added:
             if structural_equal(known, kernel):
                 return gv
-        name, number = "compute_scalar", 0
-        while name in self.taken:
-            number += 1
-            name = f"compute_scalar{number}"
-        self.taken.add(name)
-        gv = GlobalVar(name)
+        gv = GlobalVar(self.names.fresh("compute_scalar"))
         self.added.append((gv, kernel))
         return gv
 
 
-class _Rewriter(RememberingRewriter):
+class _Rewriter(LeafRewriter):
     def __init__(self, kernels: _Kernels) -> None:
         super().__init__()
         self.kernels = kernels
         self.known: dict[PrimExpr, Var] = {}
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
+        if not isinstance(b.value, PrimValue):
+            return super().binding(b)
         out: list[Binding] = []
-        value: Any = b.value
-        if isinstance(value, Call):
-            args = tuple([self.operand(a, out) for a in value.args])
-            if any(a is not c for a, c in zip(args, value.args)):
-                value = value.replace(args=args)
-        elif isinstance(value, (Tuple, PrimValue)):
-            value = self.operand(value, out)
-        return [*out, b.replace(value=value)] if value is not b.value else None
+        value = self.leaf(b.value, out)
+        return None if value is b.value else [*out, b.replace(value=value)]
 
-    def operand(self, value: Expr, out: list[Binding]) -> Expr:
-        if isinstance(value, Tuple):
-            fields = tuple([self.operand(f, out) for f in value.fields])
-            same = all(a is c for a, c in zip(fields, value.fields))
-            return value if same else value.replace(fields=fields)
+    def leaf(self, value: Expr, out: list[Binding]) -> Expr:
         if not isinstance(value, PrimValue) or not needs_kernel(value.value):
             return value
-        found = self.known.get(value.value)
-        return self._computed(value, out) if found is None else found
+        scalar = self.known.get(value.value)
+        return self._computed(value, out) if scalar is None else scalar
 
     def _computed(self, value: PrimValue, out: list[Binding]) -> Var:
         expr = value.value

@@ -12,14 +12,12 @@ sequence of bindings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ir import FloatImm, IntImm, IRModule, PassContext, PrimExpr
 from ...ir.transform import function_pass
-from ..expr import Binding, Call, Function, PrimValue, Tuple, Var, VarBinding
+from ..expr import Binding, Function, PrimValue, Var, VarBinding
+from ..rewriter import LeafRewriter
 from ..struct_info import Expr
 from ..vm_info import bare_symbol
-from .scopes import RememberingRewriter
 
 
 @function_pass(opt_level=0)
@@ -33,34 +31,17 @@ def is_computed(expr: PrimExpr) -> bool:
     return not isinstance(expr, (IntImm, FloatImm)) and bare_symbol(expr) is None
 
 
-class _Rewriter(RememberingRewriter):
+class _Rewriter(LeafRewriter):
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[PrimExpr, Var] = {}
 
-    def binding(self, b: Binding) -> Sequence[Binding] | None:
-        out: list[Binding] = []
-        value = b.value
-        if isinstance(value, Call):
-            args = tuple([self.operand(a, out) for a in value.args])
-            if out or any(a is not c for a, c in zip(args, value.args)):
-                out.append(b.replace(value=value.replace(args=args)))
-        elif isinstance(value, Tuple):
-            made = self.operand(value, out)
-            if made is not value:
-                out.append(b.replace(value=made))
-        return out or None
-
-    def operand(self, value: Expr, out: list[Binding]) -> Expr:
-        if isinstance(value, PrimValue) and is_computed(value.value):
-            var = self.known.get(value.value)
-            if var is None:
-                var = Var("prim", value.struct_info, value.span)
-                self.remember(self.known, value.value, var)
-                out.append(VarBinding(var, value, value.span))
-            return var
-        if isinstance(value, Tuple):
-            fields = tuple([self.operand(f, out) for f in value.fields])
-            if any(a is not c for a, c in zip(fields, value.fields)):
-                return value.replace(fields=fields)
-        return value
+    def leaf(self, value: Expr, out: list[Binding]) -> Expr:
+        if not isinstance(value, PrimValue) or not is_computed(value.value):
+            return value
+        var = self.known.get(value.value)
+        if var is None:
+            var = Var("prim", value.struct_info, value.span)
+            self.remember(self.known, value.value, var)
+            out.append(VarBinding(var, value, value.span))
+        return var

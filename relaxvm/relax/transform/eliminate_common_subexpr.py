@@ -27,10 +27,10 @@ from ..expr import (
     TupleGetItem,
     Var,
 )
+from ..flow import BIND, CLOSE, ENTER, RESULT, events, vars_in
+from ..rewriter import Dropper, SameVars
 from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
 from ..substitute import substitute_graph
-from .in_order import BEGIN_BLOCK, BIND, ENTER, LEAVE, Dropper, SameVars, read_in_order
-from .scopes import vars_in
 from .value_keys import ValueKeys
 
 # Each call of these gives memory of its own.
@@ -49,33 +49,28 @@ def EliminateCommonSubexpr(
     same = SameVars()
     seen = _Seen(mod, call_only)
     changes: dict[int, Binding | None] = {}
-    block: Any = None
-    outer: list[Any] = []
     written: set[Var] | None = None
-    for kind, node in read_in_order(fn):
-        if kind == BEGIN_BLOCK:
-            block = node
-        elif kind == ENTER:
-            outer.append(block)
-            seen.enter(isinstance(node.value, Function))
-        elif kind == LEAVE:
-            block = outer.pop()
+    for e in events(fn, inner=True):
+        b = e.node
+        if e.kind is ENTER:
+            seen.enter(isinstance(e.owner.value, Function))
+        elif e.kind is RESULT and e.owner is not None:
             seen.leave()
-        elif kind == BIND:
-            same.bound(node.var, block)
-            key = seen.key(node)
+        elif e.kind in (BIND, CLOSE):
+            same.bound(b.var, e.block)
+            key = seen.key(b)
             if key is None:
                 continue
             earlier = seen.find(key)
             if earlier is not None:
                 if written is None:
                     written = maybe_written_vars(fn, mod)
-                if written.isdisjoint((node.var, earlier, *vars_in(node.value))):
-                    same.merge(earlier, node.var, block)
-                    changes[id(node.var)] = None
-                    seen.number(node.var, earlier)
+                if written.isdisjoint((b.var, earlier, *vars_in(b.value))):
+                    same.merge(earlier, b.var, e.block)
+                    changes[id(b.var)] = None
+                    seen.number(b.var, earlier)
                     continue
-            seen.add(key, node.var)
+            seen.add(key, b.var)
     if not changes:
         return fn
     return substitute_graph(Dropper(changes).rewrite(fn), same.mapping())

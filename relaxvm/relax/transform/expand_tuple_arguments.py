@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base import NameSupply
 from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
 from ..expr import Binding, Function, Tuple, TupleGetItem, Var, VarBinding
-from ..normal_form import NameSupply, bound_names
+from ..normal_form import names_in
+from ..rewriter import Dropper
 from ..struct_info import Expr, StructInfo, TupleStructInfo
-from .in_order import Dropper
 from .private_functions import Site, private_calls
 from .signature import replace_functions
 
@@ -84,7 +85,7 @@ def _same_form(a: StructInfo, b: StructInfo) -> bool:
 
 
 def _expanded(fn: Function, places: set[int], changes: dict[int, Any]) -> Function:
-    names = NameSupply(lambda: bound_names(fn))
+    names = names_in(fn)
     params: list[Var] = []
     prologue: list[Binding] = []
     for i, p in enumerate(fn.params):

@@ -26,12 +26,12 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import bindings_of, vars_in
+from ..rewriter import Dropper
 from ..struct_info import Expr, ShapeExpr, ShapeStructInfo
 from ..substitute import substitute_graph
 from .constant_eval import ConstantEvaluator, is_constant
-from .in_order import BIND, Dropper, read_in_order
 from .lowered_ops import CALL_TIR
-from .scopes import vars_in
 from .signature import replace_functions
 
 register_config(
@@ -62,9 +62,8 @@ def FoldConstant(mod: IRModule, ctx: PassContext) -> IRModule:
 
 def _folded(fn: Function, mod: IRModule, evaluator: ConstantEvaluator) -> Function:
     folding = _Folding(fn, mod, evaluator)
-    for kind, node in read_in_order(fn):
-        if kind == BIND:
-            folding.binding(node)
+    for b in bindings_of(fn):
+        folding.binding(b)
     if not folding.changes:
         return fn
     return substitute_graph(Dropper(folding.changes).rewrite(fn), folding.replaced)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base import VerifyError
+from ...base import VerifyError, callees_first
 from ...ir import GlobalVar, IRModule, PassContext, walk
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
@@ -99,22 +99,13 @@ def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Func
 
 
 def _callees_first(mod: IRModule) -> list[str]:
-    """Graph functions, each after those it calls (where they do not call each other)."""
-    names = {gv.name_hint for gv, fn in mod.items() if isinstance(fn, Function)}
-    order: list[str] = []
-    seen: set[str] = set()
-    for root in (gv.name_hint for gv in mod if gv.name_hint in names):
-        todo = [(root, False)]
-        while todo:
-            name, ready = todo.pop()
-            if ready:
-                order.append(name)
-            elif name not in seen:
-                seen.add(name)
-                todo.append((name, True))
-                called = all_global_vars(mod[name])  # type: ignore[arg-type]
-                todo.extend((gv.name_hint, False) for gv in called if gv.name_hint in names)
-    return order
+    """The graph functions, each after those it calls (where they do not call each other)."""
+    graphs = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
+    calls = {
+        name: [gv.name_hint for gv in all_global_vars(fn) if gv.name_hint in graphs]
+        for name, fn in graphs.items()
+    }
+    return callees_first(graphs, calls)
 
 
 def _without_uncalled(made: IRModule, before: IRModule, inlined: set[str]) -> IRModule:

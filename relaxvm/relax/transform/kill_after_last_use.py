@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from ...ir import IRModule, PassContext
 from ...ir.transform import function_pass
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
+from ..flow import BIND, CLOSE, RESULT, events, releases, vars_in
+from ..rewriter import BindingRewriter
 from ..struct_info import PrimStructInfo, ShapeStructInfo
 from .lowered_ops import (
     MEM_ALLOC_STORAGE,
@@ -33,7 +35,6 @@ from .lowered_ops import (
     discard,
     is_op,
 )
-from .scopes import BIND, END, RESULT, BindingRewriter, Scope, linearise, release_positions, vars_in
 
 
 @function_pass(opt_level=0)
@@ -50,26 +51,21 @@ _KILLS = {MEM_KILL_STORAGE, MEM_KILL_TENSOR, VM_KILL_OBJECT}
 
 def _kills(fn: Function) -> dict[Var, list[Binding]]:
     """By bound variable: the kills that follow its binding."""
-    events = linearise(fn)
-    scope_of: dict[Var, Scope] = {}
+    row = events(fn)
     root: dict[Var, Var] = {}
     bound: dict[Var, Binding] = {}
     gone: set[Var] = set()
-    for e in events:
-        if e.kind in (BIND, END):
+    for e in row:
+        if e.kind in (BIND, CLOSE):
             b = e.node
-            scope_of[b.var] = e.scope
             bound[b.var] = b
             if isinstance(b.value, Var):
                 root[b.var] = root.get(b.value, b.value)
             elif isinstance(b.value, Call) and b.value.op in _KILLS:
                 gone.update(root.get(v, v) for v in vars_in(b.value))
     last_use: dict[Var, int] = {}
-    for position, e in enumerate(events):
-        if e.kind == END:
-            continue
-        value = e.node if e.kind == RESULT else e.node.value
-        for v in vars_in(value):
+    for position, e in enumerate(row):
+        for v in e.reads():
             v = root.get(v, v)
             if v in bound and v not in gone and _holds_memory(bound[v]):
                 last_use[v] = position
@@ -82,9 +78,9 @@ def _kills(fn: Function) -> dict[Var, list[Binding]]:
                 if storage in last_use and v in last_use:
                     last_use[storage] = max(last_use[storage], last_use[v])
     after: dict[Var, list[Binding]] = {}
-    for position, dead in release_positions(last_use, scope_of).items():
-        e = events[position]
-        if e.kind != RESULT:
+    for position, dead in releases(row, last_use).items():
+        e = row[position]
+        if e.kind is not RESULT:
             # Tensors before the storage they are in.
             for v in sorted(dead, key=lambda v: _is_storage(bound[v])):
                 after.setdefault(e.node.var, []).append(_kill(v, bound[v]))

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...base import NameSupply
 from ...ir import IRModule, Op, PassContext, substitute, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass
@@ -36,10 +37,10 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..normal_form import NameSupply
+from ..flow import vars_in
+from ..rewriter import BindingRewriter
 from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
 from .lowered_ops import OBJECT
-from .scopes import BindingRewriter, vars_in
 
 _MAKE_CLOSURE = Op.get("relax.make_closure")
 
@@ -103,10 +104,7 @@ class _Lifter(BindingRewriter):
     def prologue(self, fn: Function) -> Sequence[Binding]:
         return self.closures
 
-    def _inner_function(self, frames: list[Any], b: Binding) -> None:
-        frames[-1].put(b, self._lift(b))
-
-    def _lift(self, b: Binding) -> list[Binding]:
+    def local_function(self, b: Binding) -> list[Binding]:
         inner = b.value
         assert isinstance(inner, Function)
         called = self._only_called(inner)

@@ -12,7 +12,7 @@ import weakref
 from ...ir import IRModule, PassContext
 from ...ir.transform import function_pass
 from ..expr import Function
-from ..normal_form import NameSupply, Normalizer, bound_names
+from ..normal_form import Normalizer, names_in
 
 
 @function_pass(opt_level=0)
@@ -22,7 +22,7 @@ def Normalize(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     """
     if fn in _normal:
         return fn
-    made = Normalizer(NameSupply(lambda: bound_names(fn))).function(fn)
+    made = Normalizer(names_in(fn)).function(fn)
     _normal.add(made)
     return made
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import IRModule, PassContext, walk
+from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
 from ..expr import (
     Binding,
@@ -24,8 +24,9 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import BIND, CLOSE, RESULT, Uses, events
+from ..rewriter import Dropper
 from ..struct_info import Expr, StructInfo, TupleStructInfo
-from .in_order import BIND, RESULT, Dropper, Uses, read_in_order
 from .private_functions import Site, private_calls
 from .signature import replace_functions
 
@@ -78,16 +79,17 @@ class _Items:
 
     def collect(self, fn: Function) -> None:
         uses = Uses()
-        for kind, node in read_in_order(fn):
-            if kind == BIND:
+        for e in events(fn, inner=True):
+            node = e.node
+            if e.kind in (BIND, CLOSE):
                 value = node.value
                 if type(node) is VarBinding and type(value) is TupleGetItem:
                     if isinstance(value.tuple_value, Var):
                         self.items.setdefault(value.tuple_value, []).append(node)
                         continue
                 self.escaped.update(uses.of(node))
-            elif kind == RESULT:
-                self.escaped.update(n for n in walk(node) if isinstance(n, Var))
+            elif e.kind is RESULT:
+                self.escaped.update(e.reads())
 
     def read(self, site: Site) -> set[int] | None:
         """The fields read of a call's result; None if the tuple itself is used."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import IRModule, PassContext, walk
+from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
 from ..analysis.vars import free_symbolic_vars
 from ..derive import (
@@ -25,6 +25,8 @@ from ..derive import (
     tir_vars_in_struct_info,
 )
 from ..expr import Call, Function, Var
+from ..flow import BIND, CLOSE, RESULT, Uses, events
+from ..rewriter import Dropper
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -32,7 +34,6 @@ from ..struct_info import (
     ShapeStructInfo,
     StructInfo,
 )
-from .in_order import BIND, RESULT, Dropper, Uses, read_in_order
 from .private_functions import Site, private_calls
 from .signature import replace_functions
 
@@ -92,12 +93,12 @@ def _unused(mod: IRModule, calls: dict[str, list[Site]]) -> set[_Place]:
         read(uses.of_info(fn.ret_struct_info))
         for p in fn.params:
             read(uses.of_info(p.struct_info))
-        for kind, node in read_in_order(fn):
-            if kind == RESULT:
-                read([n for n in walk(node) if isinstance(n, Var)])
-            elif kind == BIND:
-                rest = uses.of(node)
-                value = node.value
+        for e in events(fn, inner=True):
+            if e.kind is RESULT:
+                read(e.reads())
+            elif e.kind in (BIND, CLOSE):
+                rest = uses.of(e.node)
+                value = e.node.value
                 callee = _callee(value, calls)
                 if callee is not None:
                     for i, arg in enumerate(value.args):

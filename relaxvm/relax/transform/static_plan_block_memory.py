@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer
-from ...base import PassError
+from ...base import NameSupply, PassError
 from ...ir import GlobalVar, IntImm, IRModule, PassContext, PrimExpr, Range, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass, register_config
@@ -43,6 +43,8 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import BIND, CLOSE, OPEN, RESULT, Event, events
+from ..rewriter import BindingRewriter
 from ..struct_info import ShapeExpr, TensorStructInfo
 from .inplace_kernels import overwritable_inputs, write_over
 from .lower_alloc_tensor import size_bytes
@@ -52,15 +54,6 @@ from .lowered_ops import (
     alloc_storage,
     is_op,
     tensor_from_storage,
-)
-from .scopes import (
-    BIND,
-    BRANCH,
-    END,
-    RESULT,
-    BindingRewriter,
-    Event,
-    linearise,
 )
 from .tensor_lifetimes import Lifetimes
 
@@ -92,11 +85,11 @@ def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
     if not isinstance(fn, Function):
         return fn
     bounds = _promised(fn)
-    events = linearise(fn)
-    if not any(e.kind == BIND and is_op(e.node.value, ALLOC_TENSOR) for e in events):
+    row = events(fn)
+    if not any(e.kind is BIND and is_op(e.node.value, ALLOC_TENSOR) for e in row):
         return fn
     planner = _Planner(fn, kernels, bounds)
-    plan = planner.plan(events, Lifetimes(events, mod))
+    plan = planner.plan(row, Lifetimes(row, mod))
     return _Rewriter(plan, planner.hoisted(), planner.calls).rewrite(fn) if plan else fn
 
 
@@ -109,7 +102,7 @@ class _Kernels:
         self.made: dict[GlobalVar, PrimFunc] = {}
         self._pairs: dict[PrimFunc, tuple[tuple[int, int], ...]] = {}
         self._known: dict[tuple[PrimFunc, int, int], GlobalVar] = {}
-        self._names = {gv.name_hint for gv in mod.functions}
+        self._names = NameSupply(lambda: [gv.name_hint for gv in mod.functions], "_")
 
     def pairs(self, call: Call) -> tuple[tuple[int, int], ...]:
         """The arguments (input, output) of a call where the output may be written over the
@@ -129,11 +122,7 @@ class _Kernels:
         assert isinstance(fn, PrimFunc)
         known = self._known.get((fn, source, out))
         if known is None:
-            name, number = f"{gv.name_hint}_inplace", 0
-            while name in self._names:
-                number += 1
-                name = f"{gv.name_hint}_inplace_{number}"
-            self._names.add(name)
+            name = self._names.fresh(f"{gv.name_hint}_inplace")
             made = write_over(fn, source, out, name)
             known = self._known[fn, source, out] = GlobalVar(name)
             self.made[known] = made
@@ -221,14 +210,14 @@ class _Planner:
         self.representatives: list[PrimExpr] = []
         self.count = 0
 
-    def plan(self, events: list[Event], lives: Lifetimes) -> dict[Var, _Storage]:
+    def plan(self, row: list[Event], lives: Lifetimes) -> dict[Var, _Storage]:
         chosen: dict[Var, _Storage] = {}
         saved: list[dict[tuple[Any, ...], _Pool]] = []
         outer: list[list[_Storage]] = []
         branches: list[list[list[_Storage]]] = []
-        writers = self._writers(events)
-        for position, e in enumerate(events):
-            if e.kind == BRANCH:
+        writers = self._writers(row)
+        for position, e in enumerate(row):
+            if e.kind is OPEN:
                 # Both branches start from what is free here; what they leave free cannot be relied
                 # on afterwards.
                 saved.append(self.pools)
@@ -236,16 +225,16 @@ class _Planner:
                 outer.append(self.created)
                 branches.append([])
                 self.created = []
-            elif e.kind == RESULT and e.scope.owner is not None:
+            elif e.kind is RESULT and e.owner is not None:
                 self.pools = _copy_pools(saved[-1])
                 branches[-1].append(self.created)
                 self.created = []
-            elif e.kind == END:
+            elif e.kind is CLOSE:
                 self.pools = _copy_pools(saved.pop())
                 self.created = outer.pop()
                 self._lift(e.node.var, *branches.pop())
             elif (
-                e.kind == BIND and e.node.var in lives.planned and is_op(e.node.value, ALLOC_TENSOR)
+                e.kind is BIND and e.node.var in lives.planned and is_op(e.node.value, ALLOC_TENSOR)
             ):
                 storage = self._over_an_input(e.node, writers.get(e.node.var), chosen, lives)
                 if storage is None:
@@ -297,11 +286,11 @@ class _Planner:
         return id(self._pool(storage.alloc)), 0 if isinstance(size, int) else size
 
     @staticmethod
-    def _writers(events: list[Event]) -> dict[Var, tuple[int, Binding]]:
+    def _writers(row: list[Event]) -> dict[Var, tuple[int, Binding]]:
         """The call that writes each allocated tensor first."""
         found: dict[Var, tuple[int, Binding]] = {}
-        for position, e in enumerate(events):
-            if e.kind == BIND and isinstance(e.node.value, Call):
+        for position, e in enumerate(row):
+            if e.kind is BIND and isinstance(e.node.value, Call):
                 for arg in e.node.value.args:
                     if isinstance(arg, Var):
                         found.setdefault(arg, (position, e.node))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from ...ir import GlobalVar, IRModule, Op
 from ...tir import PrimFunc
 from ..expr import Call, ExternFunc, Function, Var
+from ..flow import BIND, CLOSE, RESULT, Event, Scope, releases
 from ..struct_info import Expr
 from .lowered_ops import (
     ALLOC_TENSOR,
@@ -18,7 +19,6 @@ from .lowered_ops import (
     VM_KILL_OBJECT,
     is_op,
 )
-from .scopes import BIND, BRANCH, END, RESULT, Event, Scope, release_positions, vars_in
 
 _KEEPS_NOTHING = {CALL_TIR, CALL_DPS_PACKED, MEM_KILL_TENSOR, MEM_KILL_STORAGE, VM_KILL_OBJECT} | {
     Op.get(f"relax.{name}")
@@ -75,7 +75,7 @@ class Lifetimes:
     One pass backwards: whoever uses a name uses what the name stands for.
     """
 
-    def __init__(self, events: list[Event], mod: IRModule) -> None:
+    def __init__(self, row: list[Event], mod: IRModule) -> None:
         self.escaped: set[Var] = set()
         self.last_use: dict[Var, int] = {}
         self.scope_of: dict[Var, Scope] = {}
@@ -83,48 +83,43 @@ class Lifetimes:
         self.root: dict[Var, Var] = {}
         self.shared: set[Var] = set()
         tensors = []
-        for e in events:
-            if e.kind in (BIND, END):
+        for e in row:
+            if e.kind in (BIND, CLOSE):
                 self.scope_of[e.node.var] = e.scope
                 if is_op(e.node.value, ALLOC_TENSOR):
                     tensors.append(e.node.var)
-                elif e.kind == BIND and isinstance(e.node.value, Var):
+                elif e.kind is BIND and isinstance(e.node.value, Var):
                     self.root[e.node.var] = self.root.get(e.node.value, e.node.value)
-        for position in range(len(events) - 1, -1, -1):
-            self._look(position, events[position], mod)
+        for position in range(len(row) - 1, -1, -1):
+            self._look(position, row[position], mod)
         lives = {
             v: self.last_use[v] for v in tensors if v in self.last_use and v not in self.escaped
         }
         # A tensor that nobody reads is still written once, right after it is allocated: its own
         # call uses it.
-        self.released = release_positions(lives, self.scope_of)
+        self.released = releases(row, lives)
         self.planned = frozenset(lives)
 
     def _look(self, position: int, e: Event, mod: IRModule) -> None:
-        if e.kind == RESULT:
-            owner = e.scope.owner
-            for v in vars_in(e.node):
-                self._use(v, position)
-                if owner is None:
+        read = e.reads()
+        for v in read:
+            self._use(v, position)
+        if e.kind is RESULT:
+            for v in read:
+                if e.owner is None:
                     self.escaped.add(v)
                     continue
                 # The If's variable is another name of its branches' results.
                 self.shared.add(self.root.get(v, v))
-                self._alias(v, owner.var)
+                self._alias(v, e.owner.var)
                 home = self.scope_of.get(v)
                 if home is not None and home.depth >= e.scope.depth:
                     self.escaped.add(v)
-            return
-        if e.kind == END:
+        if e.kind is not BIND or not read:
             return
         value = e.node.value
-        if e.kind == BRANCH:
-            for v in vars_in(value):
-                self._use(v, position)
-            return
         use = _use_of(value, mod)
-        for v in vars_in(value):
-            self._use(v, position)
+        for v in read:
             if use == _ESCAPE:
                 self.escaped.add(v)
             elif use == _ALIAS:

@@ -24,6 +24,7 @@ from ...ir.transform import function_pass
 from ..derive import prove_dims
 from ..expr import Binding, Call, DataTypeImm, Function, GlobalVar, PrimValue, Tuple
 from ..op.infer import dims_product
+from ..rewriter import BindingRewriter
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
 from .lower_alloc_tensor import own_storage
 from .lowered_ops import (
@@ -41,7 +42,6 @@ from .lowered_ops import (
     builtin,
     is_op,
 )
-from .scopes import BindingRewriter
 
 
 @function_pass(opt_level=0)

@@ -42,6 +42,8 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import BIND, events, is_symbolic, leaves
+from ..rewriter import RememberingRewriter
 from ..struct_info import (
     Expr,
     FuncStructInfo,
@@ -54,7 +56,6 @@ from ..struct_info import (
 )
 from ..vm_info import Names, bare_symbol, combine, expand_lets, runtime_info
 from .lowered_ops import OBJECT, VOID, builtin, discard
-from .scopes import BIND, BRANCH, END, RememberingRewriter, is_symbolic, linearise
 
 
 @function_pass(opt_level=0)
@@ -80,8 +81,7 @@ def _is_lowered(fn: Function, name: str) -> bool:
     texts = (a.value for a in getattr(first.value, "args", ()) if isinstance(a, StringImm))
     if not any(t == name or t.startswith(f"{name}: parameter ") for t in texts):
         return False
-    calls = (e.node.value for e in linearise(fn) if e.kind == BIND)
-    return not any(is_symbolic(a) for c in calls if isinstance(c, Call) for a in c.args)
+    return not any(is_symbolic(e.value) for e in events(fn) if isinstance(e.value, Call))
 
 
 _HEAPS = frozenset({"vm.builtin.alloc_shape_heap", "vm.builtin.null_value"})
@@ -529,17 +529,13 @@ def _appearances(fn: Function) -> dict[PrimVar, int]:
     scalars.
     """
     roots: list[Any] = [p.struct_info for p in fn.params]
-    for e in linearise(fn):
-        node = e.node
-        if e.kind in (BIND, BRANCH):
-            value = node.value
-            if isinstance(node, MatchCast):
-                roots.append(node.struct_info)
-            if _is_only_declared(value):
-                roots.append(node.var.struct_info)
-            node = value.cond if e.kind == BRANCH else value
-        if e.kind != END:
-            roots.extend(_scalars_in(node))
+    for e in events(fn):
+        if e.kind is BIND and isinstance(e.node, MatchCast):
+            roots.append(e.node.struct_info)
+        if e.kind is BIND and _is_only_declared(e.value):
+            roots.append(e.node.var.struct_info)
+        if e.value is not None:
+            roots += [n for n in leaves(e.value) if isinstance(n, (ShapeExpr, PrimValue))]
     counts: dict[PrimVar, int] = {}
     for root in roots:
         for dim in _written_in(root):
@@ -549,29 +545,11 @@ def _appearances(fn: Function) -> dict[PrimVar, int]:
     return counts
 
 
-def _scalars_in(value: Any) -> list[Any]:
-    found = []
-    stack = list(value.args) if isinstance(value, Call) else [value]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Tuple):
-            stack.extend(each.fields)
-        elif isinstance(each, (ShapeExpr, PrimValue)):
-            found.append(each)
-    return found
-
-
 def _written_in(root: Any) -> list[PrimExpr]:
     if isinstance(root, ShapeExpr):
         return list(root.values)
     if isinstance(root, PrimValue):
         return [root.value]
-    found: list[PrimExpr] = []
-    stack = [root]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, TupleStructInfo):
-            stack.extend(each.fields)
-        else:
-            found.extend(_dims(each) or ())
-    return found
+    if isinstance(root, TupleStructInfo):
+        return [dim for field in root.fields for dim in _written_in(field)]
+    return list(_dims(root) or ())

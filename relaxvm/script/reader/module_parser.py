@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from ...base import callees_first
 from ...ir import BaseFunc, GlobalVar, IRModule
 from ...relax import ExternFunc, ObjectStructInfo
 from .checks import check_function, check_module
@@ -210,7 +211,7 @@ class _ModuleParser(Evaluator):
         # Who refers to a function whose result is known only when it is parsed.
         users = {name: _mentioned(parsers[name].node, open_ended) for name in parsers}
         used: set[str] = set()
-        for name in _callees_first(parsers, users):
+        for name in callees_first(parsers, users):
             parser = parsers[name]
             parser.scopes[0].update(self.names.global_vars)
             used.update(users[name])
@@ -227,23 +228,6 @@ class _ModuleParser(Evaluator):
     def _declare(self, name: str, info: Any) -> None:
         old = self.names.global_vars[name]
         self.names.global_vars[name] = old.replace(struct_info=info)
-
-
-def _callees_first(names: Iterable[str], calls: Mapping[str, list[str]]) -> list[str]:
-    """`names` with callees before their callers, as far as there is no cycle."""
-    order: dict[str, None] = {}
-    entered: set[str] = set()
-    for root in names:
-        stack = [(root, False)]
-        while stack:
-            name, ready = stack.pop()
-            if ready:
-                order.setdefault(name)
-            elif name not in entered:
-                entered.add(name)
-                stack.append((name, True))
-                stack.extend((callee, False) for callee in reversed(calls[name]))
-    return list(order)
 
 
 def _mentioned(node: ast.AST, names: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base import CodegenError, DataType, add_note
+from ...base import CodegenError, DataType, add_note, callees_first
 from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, walk
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
@@ -315,29 +315,15 @@ def _callees_first(mod: IRModule) -> list[GlobalVar]:
                     f"{gv.name_hint}: calls {each.name_hint}, which is not in the module"
                 )
     order: dict[GlobalVar, int] = {}
-    for root in called:
-        stack: list[tuple[GlobalVar, int]] = [(root, 0)]
-        on_path = {root}
-        while stack:
-            gv, position = stack[-1]
-            if gv not in order and position < len(called[gv]):
-                stack[-1] = (gv, position + 1)
-                following = called[gv][position]
-                if following in on_path:
-                    raise CodegenError(
-                        f"{following.name_hint}: loop functions call each other in a circle"
-                    )
-                if following not in order:
-                    stack.append((following, 0))
-                    on_path.add(following)
-                continue
-            stack.pop()
-            on_path.discard(gv)
-            if gv not in order:
-                depth = 1 + max((order[c] for c in called[gv]), default=0)
-                if depth > MAX_CALL_DEPTH:
-                    raise CodegenError(f"{gv.name_hint}: calls nested deeper than {MAX_CALL_DEPTH}")
-                order[gv] = depth
+    for gv in callees_first(called, called):
+        for callee in called[gv]:
+            if callee not in order:
+                raise CodegenError(
+                    f"{callee.name_hint}: loop functions call each other in a circle"
+                )
+        order[gv] = 1 + max((order[c] for c in called[gv]), default=0)
+        if order[gv] > MAX_CALL_DEPTH:
+            raise CodegenError(f"{gv.name_hint}: calls nested deeper than {MAX_CALL_DEPTH}")
     return list(order)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...base import CodegenError, DataType
+from ...base import CodegenError, DataType, NameSupply
 from ...ir import (
     EQ,
     GE,
@@ -133,13 +133,13 @@ def signature_of(fn: PrimFunc) -> Signature:
     used = buffer_accesses(fn)
     params: list[Parameter] = []
     names: dict[Var, str] = {}
-    taken: set[str] = set()
+    supply = NameSupply(joint="_")
     data_seen: set[Var] = set()
     if len(set(fn.params)) != len(fn.params):
         raise CodegenError("a variable is a parameter twice")
     for var in fn.params:
         buffer = fn.buffer_map.get(var)
-        name = _unique((buffer.name if buffer is not None else var.name) or "arg", taken)
+        name = supply.fresh(_plain((buffer.name if buffer is not None else var.name) or "arg"))
         if buffer is None:
             if var.dtype.kind in ("handle", "void") or var.dtype.lanes != 1:
                 raise CodegenError(
@@ -167,7 +167,7 @@ def signature_of(fn: PrimFunc) -> Signature:
             if isinstance(e, Var) and e not in names:
                 if e.dtype.lanes != 1 or not e.dtype.is_int:
                     raise CodegenError(f"symbol {e.name} has dtype {e.dtype}; wanted an integer")
-                names[e] = _unique(e.name or "n", taken)
+                names[e] = supply.fresh(_plain(e.name or "n"))
                 symbols.append(e)
     for param in params:
         if param.buffer is None:
@@ -184,13 +184,8 @@ def signature_of(fn: PrimFunc) -> Signature:
     return Signature(tuple(params), tuple(symbols), tuple(zeros), noalias, names, size_bounds(fn))
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    made, count = name[:200].replace("\0", "_"), 0
-    while made in taken:
-        count += 1
-        made = f"{name[:200]}_{count}"
-    taken.add(made)
-    return made
+def _plain(name: str) -> str:
+    return name[:200].replace("\0", "_")
 
 
 def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:

@@ -1,0 +1,280 @@
+"""A graph function as what it does: values and their operands, and its bindings in order.
+
+    operands(R.add(x, (y, z)))        add, x, (y, z)
+    leaves(R.add(x, (y, z)))          add, x, y, z
+    for e in events(fn): ...          every binding, branch and result, from top to bottom
+
+Nothing here recurses as deep as a function nests.
+"""
+
+from __future__ import annotations
+
+import enum
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..ir import FloatImm, IntImm, Node, walk
+from .expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Function,
+    If,
+    MatchCast,
+    PrimValue,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from .steps import Steps, run_steps
+from .struct_info import ShapeExpr, StructInfo
+
+# -- operands -------------------------------------------------------------------------------------
+
+_OPERANDS: dict[type, Callable[[Any], Sequence[Node]]] = {
+    Call: lambda call: (call.op, *call.args),
+    Tuple: lambda value: value.fields,
+    TupleGetItem: lambda item: (item.tuple_value,),
+    If: lambda value: (value.cond,),
+}
+
+
+def operands(value: Node) -> Sequence[Node]:
+    """What is read when `value` is evaluated: the callee and arguments of a call, the fields of a
+    tuple, the condition of an `If`. Leaves have none, nor has a function.
+    """
+    of = _OPERANDS.get(type(value))
+    return () if of is None else of(value)
+
+
+def leaves(value: Node) -> Iterator[Node]:
+    """The leaves that are read when `value` is evaluated, in order: the operands of its operands,
+    down to those that have none. For a leaf, itself.
+    """
+    waiting = [iter((value,))]
+    while waiting:
+        for each in waiting[-1]:
+            of = _OPERANDS.get(type(each))
+            if of is not None:
+                waiting.append(iter(of(each)))
+                break
+            yield each
+        else:
+            waiting.pop()
+
+
+def vars_in(value: Node) -> list[Var]:
+    """The variables a value reads when it is evaluated, as often as it does; those of an `If`'s
+    branches excluded. Of a function all that stand in it.
+    """
+    of = _OPERANDS.get(type(value))
+    if of is not None:
+        found: list[Var] = []
+        for each in of(value):
+            if isinstance(each, Var):
+                found.append(each)
+            elif type(each) in _OPERANDS:
+                found += [leaf for leaf in leaves(each) if isinstance(leaf, Var)]
+        return found
+    if isinstance(value, Var):
+        return [value]
+    # What a function captures is among them; its own variables do no harm.
+    return [n for n in walk(value) if isinstance(n, Var)] if isinstance(value, Function) else []
+
+
+def is_symbolic(value: Node) -> bool:
+    """Whether a shape or scalar that `value` reads is no constant."""
+    return any(
+        not all(isinstance(d, IntImm) for d in leaf.values)
+        if isinstance(leaf, ShapeExpr)
+        else isinstance(leaf, PrimValue) and not isinstance(leaf.value, (IntImm, FloatImm))
+        for leaf in leaves(value)
+    )
+
+
+def map_leaves(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """`value` with its arguments or fields replaced by what `leaf` gives for them, those of tuples
+    in it likewise; the same object if nothing changes. A leaf is replaced itself.
+    """
+    if type(value) is Call:
+        args = _mapped(value.args, leaf)
+        return value if args is value.args else value.replace(args=args)
+    if type(value) is Tuple:
+        # Struct info limits how deep tuples nest.
+        fields = _mapped(value.fields, leaf)
+        return value if fields is value.fields else value.replace(fields=fields)
+    if type(value) is TupleGetItem:
+        return value.replace(tuple_value=leaf(value.tuple_value))
+    return leaf(value)
+
+
+def _mapped(values: tuple[Any, ...], leaf: Callable[[Any], Any]) -> tuple[Any, ...]:
+    mapped = tuple([map_leaves(v, leaf) if type(v) is Tuple else leaf(v) for v in values])
+    return values if all(a is b for a, b in zip(mapped, values)) else mapped
+
+
+# -- events ---------------------------------------------------------------------------------------
+
+
+class Kind(enum.Enum):
+    """What happens in an `Event`."""
+
+    BIND = "bind"
+    """`node` is a binding, of a value without bodies that are read."""
+    OPEN = "open"
+    """`node` is a binding of a value with bodies (an `If`), whose events follow."""
+    ENTER = "enter"
+    """A body begins: the sequence `scope`."""
+    RESULT = "result"
+    """`node` is the result of the sequence `scope`, which ends."""
+    CLOSE = "close"
+    """`node` is the binding of the OPEN before; the variable is bound here."""
+
+
+BIND, OPEN, ENTER, RESULT, CLOSE = Kind
+
+
+class Scope:
+    """A sequence of bindings: a function's body, or a branch of an `If`.
+
+    owner  the binding of the `If` or inner function; None for the function that is read
+    """
+
+    __slots__ = ("depth", "owner")
+
+    def __init__(self, depth: int, owner: Binding | None) -> None:
+        self.depth = depth
+        self.owner = owner
+
+
+class Event(NamedTuple):
+    """One step of a function laid out in a row.
+
+    node   see `Kind`; None where a body begins
+    block  the block in which the binding `node` stands
+    """
+
+    kind: Kind
+    scope: Scope
+    node: Any
+    block: BindingBlock | None
+
+    @property
+    def owner(self) -> Any:
+        """The binding of the `If` or inner function in whose body this is, or None."""
+        return self.scope.owner
+
+    @property
+    def value(self) -> Any:
+        """What is evaluated here: a binding's value, or a result; else None."""
+        if self.kind is RESULT:
+            return self.node
+        return self.node.value if self.kind in (BIND, OPEN) else None
+
+    def reads(self) -> list[Var]:
+        """The variables that are read here."""
+        if self.kind is RESULT:
+            return vars_in(self.node)
+        return vars_in(self.node.value) if self.kind in (BIND, OPEN) else []
+
+
+def events(fn: Function, inner: bool = False) -> list[Event]:
+    """The events of `fn` in order.
+
+    inner  whether the bodies of inner functions are read too; else these are values like others
+    """
+    row: list[Event] = []
+    run_steps(_read(fn.body, Scope(0, None), row, (If, Function) if inner else (If,)))
+    return row
+
+
+def _read(seq: SeqExpr, scope: Scope, row: list[Event], opened: tuple[type, ...]) -> Steps:
+    for block in seq.blocks:
+        for b in block.bindings:
+            value = b.value
+            if type(value) not in opened:
+                row.append(Event(BIND, scope, b, block))
+                continue
+            row.append(Event(OPEN, scope, b, block))
+            for body in bodies(value):
+                within = Scope(scope.depth + 1, b)
+                row.append(Event(ENTER, within, None, None))
+                yield _read(body, within, row, opened)
+            row.append(Event(CLOSE, scope, b, block))
+    row.append(Event(RESULT, scope, seq.body, None))
+
+
+def bodies(value: Node) -> tuple[SeqExpr, ...]:
+    """The sequences inside `value`."""
+    if isinstance(value, If):
+        return value.true_branch, value.false_branch
+    return (value.body,) if isinstance(value, Function) else ()
+
+
+def bindings_of(fn: Function) -> Iterator[Binding]:
+    """Every binding of `fn` in order, those of branches and inner functions before the one that
+    they stand in.
+    """
+    return (e.node for e in events(fn, inner=True) if e.kind in (BIND, CLOSE))
+
+
+def releases(row: Sequence[Event], last_use: Mapping[Var, int]) -> dict[int, list[Var]]:
+    """By event: what is used for the last time there, seen from the sequence that binds it.
+
+    last_use  the last event that reads a variable. One inside a branch of a later `If` is no
+              matter before the end of that `If`.
+    Parameters are bound nowhere and not among the answers.
+    """
+    home: dict[Var, Scope] = {}
+    ends: dict[Scope, list[int]] = {}
+    for position, e in enumerate(row):
+        if e.kind in (BIND, CLOSE):
+            home[e.node.var] = e.scope
+            ends.setdefault(e.scope, []).append(position)
+        elif e.kind is RESULT:
+            ends.setdefault(e.scope, []).append(position)
+    released: dict[int, list[Var]] = {}
+    for var, position in last_use.items():
+        if var in home:
+            places = ends[home[var]]
+            released.setdefault(places[bisect_left(places, position)], []).append(var)
+    return released
+
+
+# -- what struct info reads -----------------------------------------------------------------------
+
+
+class Uses:
+    """The variables that bindings read, those named in struct info included."""
+
+    def __init__(self) -> None:
+        self._of_info: dict[int, tuple[StructInfo, list[Var]]] = {}
+
+    def of_info(self, info: StructInfo) -> list[Var]:
+        """The variables that `info` names as shapes."""
+        found = self._of_info.get(id(info))
+        if found is None:
+            found = self._of_info[id(info)] = (info, struct_info_vars(info))
+        return found[1]
+
+    def of(self, b: Binding) -> list[Var]:
+        """What `b` itself reads; what stands inside an If or a Function is not entered."""
+        value = b.value
+        found = [] if isinstance(value, Function) else vars_in(value)
+        infos: Iterable[StructInfo] = (b.var.struct_info,)
+        if isinstance(b, MatchCast):
+            infos = (*infos, b.struct_info)
+        if isinstance(value, Function):
+            infos = (*infos, value.ret_struct_info, *(p.struct_info for p in value.params))
+        elif isinstance(value, Call):
+            infos = (*infos, *value.sinfo_args, value.struct_info)
+        for info in infos:
+            found += self.of_info(info)
+        return found
+
+
+def struct_info_vars(info: StructInfo) -> list[Var]:
+    """The variables that `info` names as shapes, each once."""
+    return list(dict.fromkeys(n for n in walk(info) if isinstance(n, Var)))

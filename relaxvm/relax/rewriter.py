@@ -1,0 +1,260 @@
+"""What passes are written on: a graph function rebuilt binding by binding, without recursion.
+
+    class Twice(BindingRewriter):
+        def binding(self, b):
+            return [b, copy_of(b)]
+
+    Twice().rewrite(fn)
+
+`RememberingRewriter` has tables that hold as long as a scope, `LeafRewriter` looks at operands one
+by one, `Dropper` takes what an analysis found. What is left alone stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .expr import (
+    Binding,
+    BindingBlock,
+    DataflowVar,
+    Function,
+    If,
+    PrimValue,
+    SeqExpr,
+    ShapeExpr,
+    Var,
+)
+from .flow import map_leaves
+from .normal_form import join_plain_blocks
+from .steps import Steps, run_steps
+from .struct_info import Expr
+
+_Parts = Sequence[Binding | BindingBlock]
+
+
+class BindingRewriter:
+    """Rebuilds a function. Subclasses say what becomes of each binding."""
+
+    def begin(self, fn: Function) -> None:
+        """Called before anything else."""
+
+    def prologue(self, fn: Function) -> Sequence[Binding]:
+        """Bindings to put before the body; asked for after the body is done."""
+        return ()
+
+    def binding(self, b: Binding) -> _Parts | None:
+        """What stands for `b` (None: `b` itself). The branches of an `If` and the body of an inner
+        function are already rebuilt. A block among the answers stands between what comes before it
+        and after it.
+        """
+        return None
+
+    def local_function(self, b: Binding) -> _Parts | None:
+        """What stands for the binding of an inner function that is not to be entered; None to
+        enter it.
+        """
+        return None
+
+    def operand(self, value: Expr, out: list[Binding]) -> Expr:
+        """What stands for a condition or a result; bindings it needs are appended to `out`."""
+        return value
+
+    def enter(self, fn: Function | None) -> None:
+        """Called before a branch, or before the body of the inner function `fn`."""
+
+    def leave(self) -> None:
+        """Called after it."""
+
+    def begin_block(self, block: BindingBlock) -> None:
+        """Called before the bindings of `block`."""
+
+    def end_block(self, block: BindingBlock) -> None:
+        """Called after them."""
+
+    def rewrite(self, fn: Function) -> Function:
+        """`fn` rebuilt; the same object if nothing changed."""
+        self.begin(fn)
+        body = run_steps(self._seq(fn.body))
+        first = tuple(self.prologue(fn))
+        if first:
+            body = body.replace(blocks=join_plain_blocks((BindingBlock(first), *body.blocks)))
+        return fn.replace(body=body)
+
+    def _seq(self, seq: SeqExpr) -> Steps:
+        blocks: list[BindingBlock] = []
+        for block in seq.blocks:
+            self.begin_block(block)
+            # What stands for the block so far: blocks, and the bindings after the last of them.
+            parts: list[BindingBlock] = []
+            current: list[Binding] = []
+            changed = False
+            for b in block.bindings:
+                kind = type(b.value)
+                if kind is If:
+                    after = yield self._branches(b)
+                elif kind is Function:
+                    after = yield self._function(b)
+                else:
+                    after = self.binding(b)
+                if after is None:
+                    current.append(b)
+                    continue
+                changed = True
+                for each in after:
+                    if isinstance(each, BindingBlock):
+                        parts += [block.replace(bindings=tuple(current)), each]
+                        current = []
+                    else:
+                        current.append(each)
+            self.end_block(block)
+            blocks += [*parts, block.replace(bindings=tuple(current)) if changed else block]
+        extra: list[Binding] = []
+        result = self.operand(seq.body, extra)
+        if extra:
+            blocks.append(BindingBlock(extra))
+        if len(blocks) != len(seq.blocks) or any(a is not b for a, b in zip(blocks, seq.blocks)):
+            kept = join_plain_blocks(b for b in blocks if b.bindings)
+            return seq.replace(blocks=kept, body=result)
+        return seq.replace(body=result)
+
+    def _branches(self, b: Binding) -> Steps:
+        value = b.value
+        assert isinstance(value, If)
+        extra: list[Binding] = []
+        cond = self.operand(value.cond, extra)
+        branches = []
+        for branch in (value.true_branch, value.false_branch):
+            self.enter(None)
+            branches.append((yield self._seq(branch)))
+            self.leave()
+        rebuilt = b.replace(
+            value=value.replace(cond=cond, true_branch=branches[0], false_branch=branches[1])
+        )
+        after = self.binding(rebuilt)
+        if after is None and rebuilt is b and not extra:
+            return None
+        return [*extra, *((rebuilt,) if after is None else after)]
+
+    def _function(self, b: Binding) -> Steps:
+        value = b.value
+        assert isinstance(value, Function)
+        instead = self.local_function(b)
+        if instead is not None:
+            return instead
+        self.enter(value)
+        body = yield self._seq(value.body)
+        self.leave()
+        rebuilt = b.replace(value=value.replace(body=body))
+        after = self.binding(rebuilt)
+        return (rebuilt,) if after is None and rebuilt is not b else after
+
+
+class RememberingRewriter(BindingRewriter):
+    """A rewriter with tables that hold for what follows in the same scope: what was entered in a
+    branch or an inner function is forgotten at its end.
+    """
+
+    def __init__(self) -> None:
+        self._entered: list[tuple[dict[Any, Any], Any]] = []
+        self._marks: list[int] = []
+
+    def remember(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Enter `value` in `table`; the key is not there yet."""
+        table[key] = value
+        self._entered.append((table, key))
+
+    def enter(self, fn: Function | None) -> None:
+        self._marks.append(len(self._entered))
+
+    def leave(self) -> None:
+        mark = self._marks.pop()
+        for table, key in self._entered[mark:]:
+            del table[key]
+        del self._entered[mark:]
+
+
+class LeafRewriter(RememberingRewriter):
+    """A rewriter that looks at arguments, fields, conditions and results one by one."""
+
+    def leaf(self, value: Expr, out: list[Binding]) -> Expr:
+        """What stands for `value`; bindings it needs are appended to `out`."""
+        return value
+
+    def operand(self, value: Expr, out: list[Binding]) -> Expr:
+        return map_leaves(value, lambda leaf: self.leaf(leaf, out))  # type: ignore[no-any-return]
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        if isinstance(b.value, (ShapeExpr, PrimValue, If, Function)):
+            return None
+        out: list[Binding] = []
+        value = self.operand(b.value, out)
+        return None if value is b.value else [*out, b.replace(value=value)]
+
+
+class Dropper(BindingRewriter):
+    """Rebuilds a function with some bindings changed or gone.
+
+    changes   id of a binding's variable -> the new binding, several, or None to drop it
+    prologue  bindings to put before the body
+    """
+
+    def __init__(self, changes: Mapping[int, Any], prologue: Sequence[Binding] = ()) -> None:
+        self.changes = changes
+        self.first = prologue
+
+    def prologue(self, fn: Function) -> Sequence[Binding]:
+        """What goes before the body of `fn`."""
+        return self.first
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        """What stands for `b`."""
+        if id(b.var) not in self.changes:
+            return None
+        new = self.changes[id(b.var)]
+        if new is None:
+            return ()
+        return (new,) if isinstance(new, Binding) else new
+
+
+class SameVars:
+    """Groups of variables that stand for the same value; one of each group stays."""
+
+    def __init__(self) -> None:
+        self._parent: dict[Var, Var] = {}
+        self._block: dict[Var, Any] = {}
+
+    def bound(self, var: Var, block: Any) -> None:
+        """Note that `var` is bound in `block`."""
+        if type(var) is DataflowVar:
+            self._block[var] = block
+
+    def find(self, var: Var) -> Var:
+        """The variable that stays for `var`."""
+        root = var
+        while (up := self._parent.get(root)) is not None:
+            root = up
+        while var is not root:
+            self._parent[var], var = root, self._parent[var]
+        return root
+
+    def merge(self, old: Var, new: Var, block: Any) -> None:
+        """`new`, bound in `block`, is what `old`, bound before it, is. Its binding is to go."""
+        root = self.find(old)
+        if self.find(new) is root:
+            return  # bound twice, which is not well formed
+        if type(root) is not DataflowVar or (
+            type(new) is DataflowVar and self._block.get(root) is block
+        ):
+            self._parent[new] = root
+        elif type(new) is not DataflowVar:
+            # It is seen outside the block: the binding of `root` becomes one of `new`.
+            self._parent[root] = new
+        else:
+            outside = Var(root.name_hint, root.struct_info, root.span)
+            self._parent[root] = self._parent[new] = outside
+
+    def mapping(self) -> dict[Any, Any]:
+        """variable -> the variable that stays for it"""
+        return {var: self.find(var) for var in self._parent}
