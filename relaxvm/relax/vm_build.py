@@ -4,12 +4,12 @@ together. `build` itself is `pipeline.build`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .. import __version__
-from ..base import CodegenError, PassError, RelaxvmError, VerifyError, submodules
-from ..ir import GlobalVar, IRModule, PrimExpr, transform, walk
+from ..base import CodegenError, PassError, RelaxvmError, VerifyError, reachable, submodules
+from ..ir import IRModule, PrimExpr, transform, walk
 from ..runtime import ExecBuilder, KernelSection, Provenance, device_name
 from ..runtime import Executable as Executable
 from ..runtime import VirtualMachine as VirtualMachine
@@ -95,13 +95,13 @@ def check_devices(mod: IRModule) -> None:
     for gv, fn in mod.items():
         if not isinstance(fn, Function):
             continue
-        places: dict[StructInfo, str] = {}
+        places: dict[int, tuple[StructInfo, str]] = {}
         for n in walk(fn, (StructInfo, PrimExpr)):
             if isinstance(n, Function):
-                places.setdefault(n.ret_struct_info, "the result")
+                places.setdefault(id(n.ret_struct_info), (n.ret_struct_info, "the result"))
             elif isinstance(n, Var):
-                places.setdefault(n.struct_info, n.name_hint)
-        for info, what in places.items():
+                places.setdefault(id(n.struct_info), (n.struct_info, n.name_hint))
+        for info, what in places.values():
             for part in parts(info):
                 device = part.vdevice if isinstance(part, TensorStructInfo) else None
                 if device is None or device.target is None or device_name(device.kind)[0] == "cpu":
@@ -114,19 +114,17 @@ def check_devices(mod: IRModule) -> None:
 
 def reachable_kernels(mod: IRModule) -> IRModule:
     """The loop functions that graph functions call, and those these call."""
-    found: dict[str, GlobalVar] = {}
-    todo: list[Any] = [fn for fn in mod.functions.values() if isinstance(fn, Function)]
-    while todo:
-        fn = todo.pop()
-        for n in called_functions(fn) if isinstance(fn, PrimFunc) else all_global_vars(fn):
-            if n.name_hint not in found:
-                callee = mod.get(n)
-                if isinstance(callee, PrimFunc):
-                    found[n.name_hint] = mod.get_global_var(n.name_hint)
-                    todo.append(callee)
+
+    def called(name: str) -> Iterator[str]:
+        fn = mod[name]
+        mentioned = called_functions(fn) if isinstance(fn, PrimFunc) else all_global_vars(fn)
+        return (gv.name_hint for gv in mentioned if isinstance(mod.get(gv), PrimFunc))
+
+    graphs = [gv.name_hint for gv, fn in mod.items() if isinstance(fn, Function)]
+    reached = reachable(graphs, called)
     # In the module's order, so that equal modules give equal code.
-    kept = {gv: fn for gv, fn in mod.items() if gv.name_hint in found}
-    return mod.clone(functions=kept)
+    kernels = {gv: fn for gv, fn in mod.items() if gv.name_hint in reached}
+    return mod.clone({gv: fn for gv, fn in kernels.items() if isinstance(fn, PrimFunc)})
 
 
 def assemble(
