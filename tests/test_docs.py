@@ -10,8 +10,10 @@ import pytest
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [
     "README.md",
+    "docs/add_a_builtin.md",
     "docs/add_an_env_function.md",
     "docs/add_a_pass.md",
+    "docs/add_a_schedule_rule.md",
     "docs/frontend_nn.md",
     "docs/graph_language.md",
     "docs/schedules.md",

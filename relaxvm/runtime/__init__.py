@@ -28,6 +28,8 @@ from .builtin import Builtin as Builtin
 from .builtin import Storage as Storage
 from .builtin import VMAssertionError as VMAssertionError
 from .builtin import VMClosure as VMClosure
+from .builtin import register_builtin as register_builtin
+from .builtin import rows_replaced as rows_replaced
 from .compiled_code import CompiledCode as CompiledCode
 from .compiled_code import CompiledInfo as CompiledInfo
 from .compiled_frame import FrameLayout as FrameLayout

@@ -557,6 +557,7 @@ class Builtin(NamedTuple):
         return None if self.repeated else len(self.fixed)
 
 
+_ARGUMENT_KINDS = frozenset({"any", "imm", "text", "dtype", "dtype?", "info", "dim"})
 _heap, _check = shape_heap, check
 TABLE: dict[str, Builtin] = {
     f"vm.builtin.{name}": entry
@@ -650,6 +651,36 @@ TABLE: dict[str, Builtin] = {
 }
 """Every builtin by its full name."""
 
+_OURS = dict(TABLE)
+
+
+def register_builtin(name: str, builtin: Builtin) -> None:
+    """Add a row to the table, or replace it: programs of this process may call `name`.
+
+    Programs built with another row of that name are to be built again. Raises VMValueError for a
+    name without the prefix "vm.builtin.", or for arguments of unknown kinds.
+    """
+    if not name.startswith("vm.builtin."):
+        raise VMValueError(f"register_builtin: wanted a name such as vm.builtin.move, got {name!r}")
+    kinds = {kind.removesuffix("=") for kind in (*builtin.fixed, *builtin.repeated)}
+    unknown = sorted(kinds - _ARGUMENT_KINDS)
+    if unknown:
+        raise VMValueError(
+            f"register_builtin: {name}: arguments are {', '.join(sorted(_ARGUMENT_KINDS))}, "
+            f"got {', '.join(unknown)}"
+        )
+    TABLE[name] = builtin
+    function = partial(builtin.function, None) if builtin.account else builtin.function
+    register_func(name, function, override=True)
+
+
+def rows_replaced() -> bool:
+    """Whether somebody added a row to the table, or replaced one: machine code that calls it fits
+    no other process.
+    """
+    return TABLE != _OURS
+
+
 # TVM's users find them by `get_global_func`. In programs the table comes first.
-for _name, _entry in TABLE.items():
-    register_func(_name, partial(_entry.function, None) if _entry.account else _entry.function)
+for _name, _row in _OURS.items():
+    register_builtin(_name, _row)

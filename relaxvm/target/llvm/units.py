@@ -20,7 +20,7 @@ from ... import __version__
 from ...base import InternalError
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
-from ...runtime import KernelInfo
+from ...runtime import KernelInfo, rows_replaced
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
@@ -58,7 +58,7 @@ class Settings:
         # Instruments watch the passes run, and may skip some; what a user's own passes do may be
         # another thing tomorrow.
         own = context.instruments or context.get("tir.add_lower_pass")
-        if sources is None or own or builtins_replaced():
+        if sources is None or own or builtins_replaced() or rows_replaced():
             return None
         return repr(
             (

@@ -71,8 +71,14 @@ def register_builtin(name: str, desc: PrimFunc, impl: PrimFunc) -> None:
     _BUILTIN[name] = TensorIntrin.register(name, desc, impl)
 
 
+OWN_RULES: list[str] = []
+"""Names of the rules that somebody registered beside ours, by `rules.block_rule`."""
+
+
 def builtins_replaced() -> bool:
     """Whether default schedules of this process differ from those of others, because somebody
-    registered another intrinsic under the name of a built-in one.
+    registered a rule, or another intrinsic under the name of a built-in one.
     """
-    return any(_REGISTERED.get(name) is not made for name, made in _BUILTIN.items())
+    return bool(OWN_RULES) or any(
+        _REGISTERED.get(name) is not ours for name, ours in _BUILTIN.items()
+    )

@@ -12,6 +12,7 @@ from .contraction import tile_shape as tile_shape
 from .default import SCHEDULED as SCHEDULED
 from .default import DefaultSchedule as DefaultSchedule
 from .default import WidenIndices as WidenIndices
+from .default import block_rule as block_rule
 from .default import schedule_function as schedule_function
 from .default import with_constant_blocks as with_constant_blocks
 from .default import with_constant_layouts as with_constant_layouts

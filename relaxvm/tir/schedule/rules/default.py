@@ -23,6 +23,7 @@ from ....ir.transform import module_pass, prim_func_pass
 from ...analysis import estimate_tir_flops
 from ...stmt import FORMULA, REASSOCIATE, Block, BufferStore, For, ForKind, PrimFunc, Stmt
 from ...transform import with_index_dtype
+from ..intrin import OWN_RULES
 from ..regions import users_of
 from ..schedule import Schedule
 from .blocked import schedule_blocked
@@ -160,7 +161,7 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     schedule_pools,
     schedule_chains,
 )
-BLOCK_RULES: tuple[BlockRule, ...] = (
+BLOCK_RULES: list[BlockRule] = [
     schedule_low_precision,
     schedule_dots,
     schedule_streaming,
@@ -172,7 +173,30 @@ BLOCK_RULES: tuple[BlockRule, ...] = (
     schedule_transpose,
     schedule_gather,
     schedule_elementwise,
-)
+]
+
+
+def block_rule(before: str | None = None) -> Callable[[BlockRule], BlockRule]:
+    """Decorator: a rule of one's own for blocks, tried before all others, or just before the one
+    that is named. One of the same name takes its place. Raises ScheduleError for an unknown name.
+
+    A rule takes a schedule to change, a block of it and a `CpuModel`; it answers whether it fits.
+    Where it answers False or raises ScheduleError, what it did to the schedule is forgotten.
+    Kernels of a process with such rules are neither taken from the cache nor put there.
+    """
+    names = [rule.__name__ for rule in BLOCK_RULES]
+    if before is not None and before not in names:
+        there = ", ".join(names)
+        raise ScheduleError(f"block_rule: no rule is named {before!r}; there are {there}")
+
+    def register(rule: BlockRule) -> BlockRule:
+        BLOCK_RULES[:] = [r for r in BLOCK_RULES if r.__name__ != rule.__name__]
+        names = [r.__name__ for r in BLOCK_RULES]
+        BLOCK_RULES.insert(names.index(before) if before in names else 0, rule)
+        OWN_RULES.append(rule.__name__)
+        return rule
+
+    return register
 
 
 # (schedule, block, cpu) -> the layout that the rule for the block wants of a constant input
