@@ -33,7 +33,7 @@ from .relax.vm_build import (
 )
 from .relax.vm_codegen import emit_functions
 from .runtime import Executable
-from .target import Target, compile_kernels, compile_program, cpu_model
+from .target import Target, compile_kernels, compile_program, cpu_model, llvm_at_hand
 from .tir.schedule.rules import DefaultSchedule, WidenIndices
 from .tir.transform import LOWER_TIR as LOWER_TIR
 
@@ -78,6 +78,7 @@ _PLANNED = (
 FUSED_TO_PLANNED = Sequential((*_EXPLICIT, *_PLANNED), name="fused_to_planned")
 
 
+@llvm_at_hand()
 def build(
     mod: IRModule,
     target: Any = None,

@@ -1,9 +1,10 @@
-"""Rewrite rules as text: one identity a line, indexed by the classes at the top of its left side.
+"""Rewrite rules as text: one identity a line, below what stands at the top of its left side.
 
 A line is ``left -> right`` or ``left -> right if condition``. The names x, y, z, w stand for any
 expression, p and q for any condition, c and d for integer constants; a name that repeats stands for
 the same expression. Operands of min, max, both, either, +, * and the operators of bits may come in
-either order. "ints" lines hold for integers only (wrapping ones too), "all" lines for any dtype.
+either order. Those of `_INTS` hold for integers only (wrapping ones too), those of `_ALL` for any
+dtype. Rules are read when an expression of their kind is first met.
 """
 
 from __future__ import annotations
@@ -40,54 +41,76 @@ from ..ir import (
     match,
 )
 
-_INTS = """
-min(max(x, y), x) -> x
-max(min(x, y), x) -> x
-min(max(x, y), max(x, z)) -> max(min(y, z), x)
-max(min(x, y), min(x, z)) -> min(max(y, z), x)
-min(x // c, y // c) -> min(x, y) // c if c > 0
-max(x // c, y // c) -> max(x, y) // c if c > 0
-min(x // c, y // c) -> max(x, y) // c if c < -1
-max(x // c, y // c) -> min(x, y) // c if c < -1
-min(tdiv(x, c), tdiv(y, c)) -> tdiv(min(x, y), c) if c > 0
-max(tdiv(x, c), tdiv(y, c)) -> tdiv(max(x, y), c) if c > 0
-min(tdiv(x, c), tdiv(y, c)) -> tdiv(max(x, y), c) if c < -1
-max(tdiv(x, c), tdiv(y, c)) -> tdiv(min(x, y), c) if c < -1
-min(x, y) * max(x, y) -> x * y
-select(p, x, y) + select(p, z, w) -> select(p, x + z, y + w)
-select(p, x, y) - select(p, z, w) -> select(p, x - z, y - w)
-select(p, x, y) - x -> select(p, 0, y - x)
-select(p, x, y) - y -> select(p, x - y, 0)
-min(select(p, x, y), select(p, z, w)) -> select(p, min(x, z), min(y, w))
-max(select(p, x, y), select(p, z, w)) -> select(p, max(x, z), max(y, w))
-select(x < y, x, y) -> min(x, y)
-select(x < y, y, x) -> max(x, y)
-select(x <= y, x, y) -> min(x, y)
-select(x <= y, y, x) -> max(x, y)
-select(x > y, x, y) -> max(x, y)
-select(x > y, y, x) -> min(x, y)
-select(x >= y, x, y) -> max(x, y)
-select(x >= y, y, x) -> min(x, y)
-x & x -> x
-x | x -> x
-x ^ x -> 0
-x & 0 -> 0
-x | 0 -> x
-x ^ 0 -> x
-"""
-_ALL = """
-select(no(p), x, y) -> select(p, y, x)
-select(p, select(p, x, y), z) -> select(p, x, z)
-select(p, x, select(p, y, z)) -> select(p, x, z)
-select(p, true, false) -> p
-when(p, when(q, x, y), y) -> when(both(p, q), x, y)
-when(p, when(p, x, y), z) -> when(p, x, z)
-both(p, both(p, q)) -> both(p, q)
-both(p, either(p, q)) -> p
-either(p, either(p, q)) -> either(p, q)
-either(p, both(p, q)) -> p
-no(no(p)) -> p
-"""
+_INTS = {
+    "min": """
+        min(max(x, y), x) -> x
+        min(max(x, y), max(x, z)) -> max(min(y, z), x)
+        min(x // c, y // c) -> min(x, y) // c if c > 0
+        min(x // c, y // c) -> max(x, y) // c if c < -1
+        min(tdiv(x, c), tdiv(y, c)) -> tdiv(min(x, y), c) if c > 0
+        min(tdiv(x, c), tdiv(y, c)) -> tdiv(max(x, y), c) if c < -1
+        min(select(p, x, y), select(p, z, w)) -> select(p, min(x, z), min(y, w))
+    """,
+    "max": """
+        max(min(x, y), x) -> x
+        max(min(x, y), min(x, z)) -> min(max(y, z), x)
+        max(x // c, y // c) -> max(x, y) // c if c > 0
+        max(x // c, y // c) -> min(x, y) // c if c < -1
+        max(tdiv(x, c), tdiv(y, c)) -> tdiv(max(x, y), c) if c > 0
+        max(tdiv(x, c), tdiv(y, c)) -> tdiv(min(x, y), c) if c < -1
+        max(select(p, x, y), select(p, z, w)) -> select(p, max(x, z), max(y, w))
+    """,
+    "*": "min(x, y) * max(x, y) -> x * y",
+    "+": "select(p, x, y) + select(p, z, w) -> select(p, x + z, y + w)",
+    "-": """
+        select(p, x, y) - select(p, z, w) -> select(p, x - z, y - w)
+        select(p, x, y) - x -> select(p, 0, y - x)
+        select(p, x, y) - y -> select(p, x - y, 0)
+    """,
+    "select": """
+        select(x < y, x, y) -> min(x, y)
+        select(x < y, y, x) -> max(x, y)
+        select(x <= y, x, y) -> min(x, y)
+        select(x <= y, y, x) -> max(x, y)
+        select(x > y, x, y) -> max(x, y)
+        select(x > y, y, x) -> min(x, y)
+        select(x >= y, x, y) -> max(x, y)
+        select(x >= y, y, x) -> min(x, y)
+    """,
+    "&": """
+        x & x -> x
+        x & 0 -> 0
+    """,
+    "|": """
+        x | x -> x
+        x | 0 -> x
+    """,
+    "^": """
+        x ^ x -> 0
+        x ^ 0 -> x
+    """,
+}
+_ALL = {
+    "select": """
+        select(no(p), x, y) -> select(p, y, x)
+        select(p, select(p, x, y), z) -> select(p, x, z)
+        select(p, x, select(p, y, z)) -> select(p, x, z)
+        select(p, true, false) -> p
+    """,
+    "when": """
+        when(p, when(q, x, y), y) -> when(both(p, q), x, y)
+        when(p, when(p, x, y), z) -> when(p, x, z)
+    """,
+    "both": """
+        both(p, both(p, q)) -> both(p, q)
+        both(p, either(p, q)) -> p
+    """,
+    "either": """
+        either(p, either(p, q)) -> either(p, q)
+        either(p, both(p, q)) -> p
+    """,
+    "no": "no(no(p)) -> p",
+}
 
 _CALLS = {
     "when": Op.get("tir.if_then_else"),
@@ -104,6 +127,8 @@ _CLASSES: dict[str, Any] = {
     "no": Not,
     "select": Select,
 }
+_SIGNS: dict[str, Any] = {"+": Add, "-": Sub, "*": Mul}
+_HEADS = {**_CALLS, **_CLASSES, **_SIGNS}
 _OPERATORS: dict[type, Any] = {
     ast.Add: Add,
     ast.Sub: Sub,
@@ -151,11 +176,11 @@ def operands_of(e: Any) -> tuple[PrimExpr, ...]:
 
 def rewritten(e: PrimExpr) -> PrimExpr | None:
     """`e` by the first rule that fits, or None."""
-    rules = (_TABLE or _table()).get(e.op if type(e) is Call else type(e))
+    rules = _TABLE.get(e.op if type(e) is Call else type(e))
     if rules is None:
         return None
     parts = operands_of(e)
-    for rule in rules.get(tuple(map(head_of, parts[:2])), ()):
+    for rule in rules.that_may_fit(tuple(map(head_of, parts[:2]))):
         found: dict[str, Any] = {}
         if rule.ints and not (e.dtype.is_int and parts[-1].dtype.is_int):
             continue
@@ -198,33 +223,32 @@ def _build(right: Any, found: dict[str, Any], like: PrimExpr) -> PrimExpr:
 # -- reading the text ------------------------------------------------------------------------------
 
 
-_TABLE: dict[Any, dict[tuple[Any, ...], list[_Rule]]] = {}
-
-
-def _table() -> dict[Any, dict[tuple[Any, ...], list[_Rule]]]:
-    """Rules by the head of the left side, then by the heads of its first two operands, where a
-    name fits all heads that occur.
+class _Rules:
+    """The rules whose left side has one head, and those of them that can fit operands of the given
+    heads: read, and found for a pair of heads, once.
     """
-    rules = [*_rules(_INTS, True), *_rules(_ALL, False)]
-    table: dict[Any, Any] = {}
-    for rule in rules:
-        table.setdefault(rule.left.head, _Bucket()).rules.append(rule)
-    _TABLE.update(table)
-    return _TABLE
 
+    __slots__ = ("_by_heads", "_name", "_rules")
 
-class _Bucket(dict[tuple[Any, ...], list[_Rule]]):
-    """The rules that can fit operands of the given heads, found once for each pair of heads."""
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._rules: list[_Rule] | None = None
+        self._by_heads: dict[tuple[Any, ...], list[_Rule]] = {}
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.rules: list[_Rule] = []
-
-    def get(self, heads: tuple[Any, ...], default: Any = None) -> Any:
-        found = super().get(heads)
+    def that_may_fit(self, heads: tuple[Any, ...]) -> list[_Rule]:
+        found = self._by_heads.get(heads)
         if found is None:
-            found = self[heads] = [r for r in self.rules if all(map(_may_fit, r.left.parts, heads))]
+            if self._rules is None:
+                self._rules = [
+                    *_read_rules(_INTS.get(self._name, ""), True),
+                    *_read_rules(_ALL.get(self._name, ""), False),
+                ]
+            found = [r for r in self._rules if all(map(_may_fit, r.left.parts, heads))]
+            self._by_heads[heads] = found
         return found
+
+
+_TABLE = {_HEADS[name]: _Rules(name) for name in {**_INTS, **_ALL}}
 
 
 def _may_fit(pattern: Any, head: Any) -> bool:
@@ -233,14 +257,14 @@ def _may_fit(pattern: Any, head: Any) -> bool:
     return isinstance(pattern, str) or head is IntImm
 
 
-def _rules(text: str, ints: bool) -> Iterator[_Rule]:
+def _read_rules(text: str, ints: bool) -> Iterator[_Rule]:
     for line in text.strip().splitlines():
         body, _, condition = line.partition(" if ")
         left, _, right = body.partition(" -> ")
         test = _condition(condition) if condition else None
-        shapes = dict.fromkeys(_orders(_read(ast.parse(left, mode="eval").body)))
-        for shape in shapes:
-            yield _Rule(shape, _read(ast.parse(right.strip(), mode="eval").body), test, ints)
+        meaning = _read(ast.parse(right.strip(), mode="eval").body)
+        for shape in dict.fromkeys(_orders(_read(ast.parse(left.strip(), mode="eval").body))):
+            yield _Rule(shape, meaning, test, ints)
 
 
 def _condition(text: str) -> Callable[[dict[str, Any]], bool]:

@@ -129,6 +129,8 @@ class PassContext:
     @staticmethod
     def list_configs() -> dict[str, dict[str, Any]]:
         """All config keys: type, default and meaning."""
+        for room in _ROOMS.values():
+            importlib.import_module(room)
         return {
             o.name: {"type": o.kind.__name__, "default": o.default, "doc": o.doc}
             for o in sorted(_OPTIONS.values(), key=lambda o: o.name)

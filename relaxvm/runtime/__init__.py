@@ -113,7 +113,6 @@ if typing.TYPE_CHECKING:
     from .memory_plan import FunctionPlan as FunctionPlan
     from .memory_plan import MemoryPlan as MemoryPlan
     from .memory_plan import StoragePlan as StoragePlan
-    from .memory_plan import called_functions as called_functions
     from .params import load_param_dict as load_param_dict
     from .params import load_param_dict_from_file as load_param_dict_from_file
     from .params import save_param_dict as save_param_dict
@@ -126,7 +125,7 @@ if typing.TYPE_CHECKING:
 # What running a program does not need, loaded when it is first asked for: the imports above again.
 _LATER = {
     "exec_builder": "ExecBuilder Label",
-    "memory_plan": "called_functions FunctionPlan MemoryPlan StoragePlan",
+    "memory_plan": "FunctionPlan MemoryPlan StoragePlan",
     "params": """
         load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file
     """,

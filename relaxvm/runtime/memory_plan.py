@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base import LimitError, VMTypeError, VMValueError
-from .bytecode import ArgKind, Call
 from .dims import is_symbol
 from .formula import Formula, Peak
 from .limits import Limits
@@ -182,7 +181,7 @@ def plan_memory(program: Program) -> MemoryPlan:
 def _callees_first(program: Program) -> list[FunctionInfo]:
     """The functions in an order in which callees come before callers; recursive ones left out."""
     by_name = {info.name: info for info in program.vm_functions}
-    calls = {info.name: called_functions(program, info) for info in program.vm_functions}
+    calls = {info.name: program.called_functions(info) for info in program.vm_functions}
     waiting = {name: len(callees) for name, callees in calls.items()}
     callers: dict[str, list[str]] = {name: [] for name in by_name}
     for name, callees in calls.items():
@@ -198,20 +197,6 @@ def _callees_first(program: Program) -> list[FunctionInfo]:
             if waiting[caller] == 0:
                 ready.append(caller)
     return order
-
-
-def called_functions(program: Program, info: FunctionInfo) -> set[str]:
-    """The VM functions that a function calls or makes closures of."""
-    found = set()
-    for instruction in program.instructions(info):
-        if type(instruction) is not Call:
-            continue
-        mentioned = [arg.value for arg in instruction.args if arg.kind == ArgKind.FUNCTION]
-        for number in (instruction.func, *mentioned):
-            callee = program.functions[number]
-            if callee.kind == "vm":
-                found.add(callee.name)
-    return found
 
 
 def _entry_symbols(info: FunctionInfo) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ..base import VMValueError
 from .builtin import TABLE
-from .bytecode import Instruction, decode, from_bytes
+from .bytecode import ArgKind, Call, Instruction, decode, from_bytes
 from .kernel import KernelSection
 from .library import LIBRARY
 from .sinfo import Info, ObjectInfo
@@ -117,6 +117,18 @@ class Program:
                 self._words = from_bytes(self.code)
             found = decode(self._words, function.start, function.end)
             self._decoded[function.name] = found
+        return found
+
+    def called_functions(self, function: FunctionInfo) -> set[str]:
+        """The bytecode functions that one calls or makes closures of."""
+        found = set()
+        for instruction in self.instructions(function):
+            if isinstance(instruction, Call):
+                mentioned = [arg.value for arg in instruction.args if arg.kind == ArgKind.FUNCTION]
+                for number in (instruction.func, *mentioned):
+                    callee = self.functions[number]
+                    if callee.kind == "vm":
+                        found.add(callee.name)
         return found
 
     @property

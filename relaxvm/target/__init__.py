@@ -12,6 +12,7 @@ from .cpu import cpu_model as cpu_model
 from .llvm import compile_kernels as compile_kernels
 from .llvm import compile_prim_funcs as compile_prim_funcs
 from .llvm import compile_program as compile_program
+from .llvm import llvm_at_hand as llvm_at_hand
 from .llvm import rebuild_kernels as rebuild_kernels
 from .target import Target as Target
 from .target import TargetKind as TargetKind

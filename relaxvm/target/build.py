@@ -10,10 +10,11 @@ from ..runtime import Module
 from ..tir import FORMULA, PrimFunc
 from ..tir.schedule.rules import SCHEDULED, DefaultSchedule, WidenIndices
 from .cpu import cpu_model
-from .llvm import compile_kernels
+from .llvm import compile_kernels, llvm_at_hand
 from .target import Target
 
 
+@llvm_at_hand()
 def build(
     mod: IRModule | PrimFunc,
     target: Any = None,

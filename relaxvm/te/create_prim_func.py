@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base import DataType, TIRError
+from ..base import DataType, Deferred, TIRError
 from ..base import dtype as as_dtype
 from ..ir import (
     INT32,
@@ -43,7 +43,6 @@ from ..tir import (
     seq,
 )
 from ..tir.analysis import get_block_access_region
-from ..tir.transform import with_index_dtype
 from .reducer import Reduce
 from .scan import check_row, read_by, row_operations
 from .tensor import (
@@ -56,6 +55,11 @@ from .tensor import (
     Tensor,
     broadcast_compute,
 )
+
+if TYPE_CHECKING:
+    from ..tir import transform as loop_passes
+else:
+    loop_passes = Deferred("relaxvm.tir.transform")
 
 
 def create_prim_func(
@@ -83,7 +87,7 @@ def create_prim_func(
     if chosen.kind != "int" or chosen.lanes != 1:
         raise TIRError(f"create_prim_func: an index has a signed integer type, got {chosen}")
     # Formulas are about numbers: nobody counts on Python's ints wrapping at 32 bits.
-    return func if dtypes <= {chosen} else with_index_dtype(func, chosen, exact=False)
+    return func if dtypes <= {chosen} else loop_passes.with_index_dtype(func, chosen, exact=False)
 
 
 class _Builder:

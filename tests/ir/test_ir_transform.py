@@ -1,5 +1,7 @@
 """Passes, contexts and instruments."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -180,6 +182,14 @@ def test_config_keys_and_types_are_checked():
     assert "test.number" in PassContext.list_configs()
     with pytest.raises(PassError, match="list of names"):
         PassContext(disabled_pass="Tag")
+
+
+def test_configs_are_listed_before_the_passes_that_declare_them_are_loaded():
+    code = (
+        "from relaxvm.ir import PassContext; names = PassContext.list_configs()\n"
+        "assert {'tir.noalias', 'relax.FoldConstant.max_bytes'} <= {*names}, [*names]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_each_thread_has_its_own_context():

@@ -23,6 +23,7 @@ from relaxvm import relax, te, tir
 from relaxvm.base import CodegenError
 from relaxvm.ir import IRModule, PassContext, Var, const
 from relaxvm.target import build, compile_kernels
+from relaxvm.target.llvm import build as build_file
 from relaxvm.target.llvm import machine, net, passes, units
 from relaxvm.target.llvm.build import machine_of
 from relaxvm.target.llvm.machine import compile_text, host_machine
@@ -221,6 +222,39 @@ def test_workers_serve_one_build_after_the_other(cache):
     compile_kernels(many(3))
     assert net._worker is first
     assert first.asked >= 4
+
+
+def seen_while_building(monkeypatch, watched):
+    """Whether there is a worker when a build begins to compile, and whether there is one after."""
+    seen = []
+    inner = watched._compile
+    monkeypatch.setattr(
+        watched, "_compile", lambda *args: seen.append(net._worker is not None) or inner(*args)
+    )
+    x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+    b = relax.BlockBuilder()
+    with b.function("main", [x]):
+        b.emit_func_output(b.emit(relax.op.negative(x)))
+    relax.build(b.get(), "llvm")
+    return [*seen, net._worker is not None]
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_a_build_starts_a_worker_early_where_a_core_is_idle_and_ends_one_it_did_not_need(
+    faulty, monkeypatch, idle
+):
+    faulty("")
+    monkeypatch.setattr(net, "_in_vain", False)
+    monkeypatch.setattr(net, "_idle_core", lambda: idle)
+    assert seen_while_building(monkeypatch, build_file) == [idle, True]
+    net._end()
+    # Everything is on disk now.
+    assert seen_while_building(monkeypatch, build_file) == [idle, False]
+    # That was in vain, so the next does not begin with it.
+    assert seen_while_building(monkeypatch, build_file) == [False, False]
+    monkeypatch.setattr(net, "_in_vain", False)
+    monkeypatch.setenv("RELAXVM_CACHE", "0")
+    assert seen_while_building(monkeypatch, build_file) == [True, True]
 
 
 @pytest.mark.parametrize("fault", ["", "os._exit(1)", "print('hello' * 9, flush=True)"])

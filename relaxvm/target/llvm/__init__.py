@@ -17,5 +17,6 @@ from .dot_units import vector_units as vector_units
 from .machine import Machine as Machine
 from .machine import compile_text as compile_text
 from .machine import host_machine as host_machine
+from .net import llvm_at_hand as llvm_at_hand
 
 __getattr__ = _submodules(__name__)

@@ -3,7 +3,7 @@
 LLVM has faults that end the process, and inputs for which it takes for ever. So a worker, which is
 started when something has to be compiled and stays for what comes next, gets the text and returns
 the code. If it dies or takes too long, another one compiles the text with fewer passes, and a
-warning says so. The start takes some 60 ms, mostly while this process prepares the text.
+warning says so. The start takes some 50 ms, while this process prepares the text.
 
 Where no process can be started (a system that forbids it, a browser, Python inside of another
 program), LLVM runs in this process, without a net.
@@ -22,10 +22,11 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...base import CodegenError, config
+from ...runtime import usable_cores
 from ...runtime.locks import lock
 from .passes import Recipe, receive, send, work
 
@@ -179,12 +180,41 @@ def _reason(returncode: int | None) -> str:
 _lock = lock()
 _worker: Worker | None = None
 _here = False
+# Whether a worker that was only expected to be needed was not: then so is the next.
+_in_vain = False
 
 
 def in_this_process() -> None:
     """Let LLVM run in this process from now on: it is one that nobody would miss."""
     global _here
     _here = True
+
+
+@contextlib.contextmanager
+def llvm_at_hand() -> Iterator[None]:
+    """Around a build. Where its kernels are surely to be compiled, or a core has nothing to do,
+    have a worker started before the passes find out whether it is needed; end one that was not.
+    """
+    global _in_vain
+    if _worker is None and not _in_vain and (not config.cache_enabled() or _idle_core()):
+        prepare()
+    try:
+        yield
+    finally:
+        if _worker is not None and not _worker.asked and _lock.acquire(blocking=False):
+            try:
+                if _worker is not None and not _worker.asked:
+                    _end()
+                    _in_vain = True
+            finally:
+                _lock.release()
+
+
+def _idle_core() -> bool:
+    try:
+        return os.getloadavg()[0] <= usable_cores() - 1
+    except (AttributeError, OSError):
+        return False
 
 
 def prepare() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from ... import __version__
-from ...base import InternalError
+from ...base import InternalError, config
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
 from ...runtime import KernelInfo, rows_replaced
@@ -51,9 +51,9 @@ class Settings:
 
     def key(self) -> str | None:
         """Text that is the same where everything that matters is the same; None where that cannot
-        be told, and nothing may be taken from the disk.
+        be told or need not be, and nothing is taken from the disk.
         """
-        sources = fingerprint()
+        sources = fingerprint() if config.cache_enabled() else None
         context = self.context
         # Instruments watch the passes run, and may skip some; what a user's own passes do may be
         # another thing tomorrow.

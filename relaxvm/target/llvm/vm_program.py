@@ -15,7 +15,6 @@ from ...runtime import (
     CompiledInfo,
     NDArray,
     Program,
-    called_functions,
     layout_plain,
     resolve_program,
 )
@@ -52,7 +51,7 @@ class Unit:
         self.resolved = resolve_program(program, reuse_memory=True)
         self._numbers = {info.name: i for i, info in enumerate(self.infos)}
         self._called = [
-            {self._numbers[name] for name in called_functions(program, info)} for info in self.infos
+            {self._numbers[name] for name in program.called_functions(info)} for info in self.infos
         ]
         self._reach: dict[int, set[int]] = {}
         self.failed: dict[int, str] = {}
