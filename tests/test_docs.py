@@ -14,6 +14,7 @@ PAGES = [
     "docs/add_an_env_function.md",
     "docs/add_a_pass.md",
     "docs/add_a_schedule_rule.md",
+    "docs/add_a_target.md",
     "docs/frontend_nn.md",
     "docs/graph_language.md",
     "docs/schedules.md",

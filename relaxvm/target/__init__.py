@@ -8,8 +8,10 @@ its description) and `runtime.Module`. Not done here: choosing loops (`tir/sched
 from ..base import submodules as _submodules
 from .build import build as build
 from .build import default_schedule as default_schedule
+from .codegen_kinds import code_generator as code_generator
+from .codegen_kinds import compile_kernels as compile_kernels
 from .cpu import cpu_model as cpu_model
-from .llvm import compile_kernels as compile_kernels
+from .llvm import Kernels as Kernels
 from .llvm import compile_prim_funcs as compile_prim_funcs
 from .llvm import compile_program as compile_program
 from .llvm import llvm_at_hand as llvm_at_hand

@@ -9,8 +9,9 @@ from ..ir import IRModule
 from ..runtime import Module
 from ..tir import FORMULA, PrimFunc
 from ..tir.schedule.rules import SCHEDULED, DefaultSchedule, WidenIndices
+from .codegen_kinds import compile_kernels
 from .cpu import cpu_model
-from .llvm import compile_kernels, llvm_at_hand
+from .llvm import llvm_at_hand
 from .target import Target
 
 

@@ -50,7 +50,8 @@ _LIMITS = {
     "l3-cache-bytes": (1 << 10, 1 << 40),
 }
 _MOST_TEXT = 1 << 16
-_KINDS = ("llvm",)
+# Kinds of targets: LLVM, and code generators that somebody registered (`code_generator`).
+KINDS: list[str] = ["llvm"]
 _ALIASES = {"native": "llvm", "cpu": "llvm"}
 
 # Names for whole targets.
@@ -116,11 +117,11 @@ class Target(Node):
             ) from None
         if host is not None and host.host is not None:
             raise PassError(f"Target: the host {host} has a host of its own; a host runs by itself")
-        if text not in _KINDS:
-            near = difflib.get_close_matches(text, (*_KINDS, *_ALIASES, *_TAGS), n=1)
+        if text not in KINDS:
+            near = difflib.get_close_matches(text, (*KINDS, *_ALIASES, *_TAGS), n=1)
             hint = f"; did you mean {near[0]}?" if near else "."
             raise PassError(
-                f"Target: unknown kind {text!r}{hint} Known: {', '.join((*_KINDS, *_ALIASES))}, "
+                f"Target: unknown kind {text!r}{hint} Known: {', '.join((*KINDS, *_ALIASES))}, "
                 "and the tags of Target.list_tags()"
             )
         strange = [name for name in given if not isinstance(name, str)]
@@ -131,7 +132,7 @@ class Target(Node):
 
     @property
     def kind(self) -> TargetKind:
-        """The code generator: "llvm"."""
+        """The code generator: "llvm", or one that somebody registered."""
         return TargetKind(self.kind_name)
 
     @property
@@ -235,7 +236,7 @@ class Target(Node):
     @staticmethod
     def list_kinds() -> list[str]:
         """The kinds there are."""
-        return list(_KINDS)
+        return list(KINDS)
 
     @staticmethod
     def list_tags() -> dict[str, str]:
