@@ -251,6 +251,7 @@ class _Formulas:
         if not callable(lower):
             raise TIRError(f"{e.op.short}: no formula says what it does: use relax.op in a graph")
         self.legalising = call
+        call = e.op.checked(self, call)
         made = lower(self, call)
         if made is None or made is call:
             raise TIRError(f"{e.op.short}: the shape of its result is not known")

@@ -102,7 +102,7 @@ def test_unknown_parts_pass():
     shape = relax.Var("s", relax.ShapeStructInfo(ndim=2))
     some = relax.Var("v", relax.PrimStructInfo("int64"))
     x = relax.Var("x", relax.TensorStructInfo(None, "float32"))
-    assert R.zeros(shape, "int8").struct_info is relax.TensorStructInfo(None, "int8", ndim=2)
+    assert R.zeros(shape, "int8").struct_info is relax.TensorStructInfo(shape, "int8")
     assert R.arange(some).struct_info is relax.TensorStructInfo(None, "int64", ndim=1)
     assert R.eye(some).struct_info is relax.TensorStructInfo(None, "float32", ndim=2)
     assert R.tril(x).struct_info is x.struct_info

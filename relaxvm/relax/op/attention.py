@@ -17,16 +17,16 @@ import numpy as np
 from ... import te, tir
 from ...base import UNKNOWN, Span, StructInfoError
 from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
-from ..derive import plain_text, prove_dims
+from ..derive import prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
 from ..struct_info import Expr, PrimStructInfo, ShapeExpr, StructInfo, TensorStructInfo
 from .broadcast import unbroadcast
-from .infer import FLOAT, INTEGER, broadcast_dims, same_dtype, tensor
-from .loops import require_equal
+from .infer import FLOAT, INTEGER, same_dtype, tensor
 from .lower import call_te
 from .nn.window import simple
 from .record import missing, op
+from .sizes import ONE, is_one, want_equal
 from .statistical import te_max, wide_dtype
 
 _LAYOUT = missing("its layout is fixed")
@@ -48,52 +48,35 @@ def _options(scale: Any, causal_mask: Any, window_size: Any) -> None:
             raise StructInfoError(f"window_size: wanted at least 1, got {window_size}")
 
 
-def _equal(
-    a: TensorStructInfo, b: TensorStructInfo, axis: int, other: int, what: str, names: str
-) -> None:
-    if a.dims is None or b.dims is None:
-        return
-    one, two = a.dims[axis], b.dims[other]
-    if prove_dims(one, two) is False:
-        raise StructInfoError(
-            f"the {what} of {names} differ: {plain_text(one)} and {plain_text(two)}"
-        )
-
-
 def _attention_info(
     query: Expr, key: Expr, value: Expr, names: tuple[str, str, str], one_batch: bool = False
 ) -> TensorStructInfo:
     q, k, v = (tensor(x, n, FLOAT, ndim=4) for x, n in zip((query, key, value), names))
     dtype = same_dtype((q, k, v), names)
+
+    def want(what: str, axis: int, a: int, b: int) -> None:
+        one, two = (q, k, v)[a].dims[axis], (q, k, v)[b].dims[axis]
+        text = "the {what} of {x} and {y} differ: {a} and {b}"
+        want_equal(one, two, text, what=what, x=names[a], y=names[b])
+
     if not one_batch:
-        _equal(q, k, 0, 0, "batch sizes", f"{names[0]} and {names[1]}")
-    _equal(k, v, 0, 0, "batch sizes", f"{names[1]} and {names[2]}")
-    _equal(k, v, 1, 1, "sequence lengths", f"{names[1]} and {names[2]}")
-    _equal(k, v, 2, 2, "numbers of heads", f"{names[1]} and {names[2]}")
-    _equal(q, k, 3, 3, "head dimensions", f"{names[0]} and {names[1]}")
-    if q.dims is not None and k.dims is not None:
-        _check_groups(q.dims[2], k.dims[2], names)
+        want("batch sizes", 0, 0, 1)
+    want("batch sizes", 0, 1, 2)
+    want("sequence lengths", 1, 1, 2)
+    want("numbers of heads", 2, 1, 2)
+    want("head dimensions", 3, 0, 1)
+    heads, shared = q.dims[2], k.dims[2]
+    if heads is not shared:
+        # Only 0 is a multiple of 0.
+        whole = FloorDiv(heads, Max(shared, ONE)) * shared
+        text = "the heads of {x} are a multiple of those of {y}, got {heads} and {shared}"
+        words = {"x": names[0], "y": names[1], "heads": heads, "shared": shared}
+        want_equal(whole, heads, text, **words)
     if one_batch:
         for info, name in ((q, names[0]), (k, names[1])):
-            if info.dims is not None and prove_dims(info.dims[0], const(1, "int64")) is False:
-                raise StructInfoError(
-                    f"{name}: wanted one batch that holds all sequences one after another, "
-                    f"got {plain_text(info.dims[0])}"
-                )
-    if q.dims is None or v.dims is None:
-        return TensorStructInfo(None, dtype, q.vdevice, 4)
+            text = "{name}: wanted one batch that holds all sequences one after another, got {a}"
+            want_equal(info.dims[0], ONE, text, name=name)
     return TensorStructInfo((*q.dims[:3], v.dims[3]), dtype, q.vdevice)
-
-
-def _check_groups(heads: PrimExpr, shared: PrimExpr, names: tuple[str, str, str]) -> None:
-    if not (isinstance(heads, IntImm) and isinstance(shared, IntImm)):
-        return  # the program checks it
-    fits = heads.value == shared.value == 0 or (shared.value and heads.value % shared.value == 0)
-    if not fits:
-        raise StructInfoError(
-            f"the heads of {names[0]} are a multiple of those of {names[1]}, "
-            f"got {heads.value} and {shared.value}"
-        )
 
 
 # -- meaning ---------------------------------------------------------------------------------------
@@ -203,19 +186,8 @@ def _times(heads: PrimExpr, shared: PrimExpr) -> PrimExpr:
     return simple(Max(FloorDiv(heads, Max(shared, one)), one))
 
 
-def _is_one(group: PrimExpr) -> bool:
-    return isinstance(group, IntImm) and group.value == 1
-
-
-def _whole_groups(heads: PrimExpr, shared: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
-    """What is equal if `heads` is a multiple of `shared`, where only 0 is one of 0."""
-    if prove_dims(heads, shared) is True:
-        return heads, shared
-    return FloorDiv(heads, Max(shared, const(1, heads.dtype))) * shared, heads
-
-
 def _shared_head(h: PrimExpr, group: PrimExpr) -> PrimExpr:
-    return h if _is_one(group) else te.floordiv(h, cast(h.dtype, group))
+    return h if is_one(group) else te.floordiv(h, cast(h.dtype, group))
 
 
 def _softmax_te(
@@ -325,30 +297,11 @@ def _attention_te(
 
 
 def _attention_lower(builder: Any, call: Call) -> Expr:
-    q, k, v, *rest = call.args
-    one, two, three = (x.struct_info.dims for x in (q, k, v))  # type: ignore[attr-defined]
-    pairs = [(two[0], one[0]), (two[3], one[3])]
-    pairs += [(three[0], one[0]), (three[1], two[1]), (three[2], two[2])]
-    pairs += [_whole_groups(one[2], two[2])]
-    if rest:
-        dims = rest[0].struct_info.dims  # type: ignore[attr-defined]
-        scores = (one[0], one[2], one[1], two[1])
-        aligned = zip(dims, scores[4 - len(dims) :])
-        pairs += [(d, n) for d, n in aligned if not (isinstance(d, IntImm) and d.value == 1)]
-    require_equal(builder, pairs)
-    return call_te(builder, call, _attention_te, q, k, v, *rest, **dict(call.attrs))
+    return call_te(builder, call, _attention_te, *call.args, **dict(call.attrs))
 
 
 def _var_len_lower(builder: Any, call: Call) -> Expr:
-    q, k, v = call.args[:3]
-    start_q, start_k = _starts(call)
-    given = (q, k, v, start_q, start_k)
-    one, two, three, starts, others = (x.struct_info.dims for x in given)  # type: ignore[attr-defined]
-    single = const(1, "int64")
-    pairs = [(one[0], single), (two[0], single), (three[0], single), (two[3], one[3])]
-    pairs += [(three[1], two[1]), (three[2], two[2]), (others[0], starts[0])]
-    pairs += [_whole_groups(one[2], two[2])]
-    require_equal(builder, pairs)
+    given = (*call.args[:3], *_starts(call))
     return call_te(builder, call, _var_len_te, *given, **dict(call.attrs))
 
 
@@ -450,7 +403,7 @@ def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     g = up(gy)
     (_, _, heads, size), (batch, columns, shared, _) = infos[0].dims, infos[1].dims
     group = _times(heads, shared)
-    if not _is_one(group):
+    if not is_one(group):
         k, v = (_for_each_head(ops, x, group, heads) for x in (k, v))
     factor = scale if scale is not None else PrimValue(_default_scale(size, wide))
     scores = ops.multiply(ops.einsum((q, k), subscripts="bihd,bjhd->bhij"), factor)
@@ -471,7 +424,7 @@ def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
         ops.einsum((products, q), subscripts="bhij,bihd->bjhd"),
         ops.einsum((weights, g), subscripts="bhij,bihd->bjhd"),
     ]
-    if not _is_one(group):
+    if not is_one(group):
         for at in (1, 2):
             size = infos[at].dims[3]
             parts = ops.reshape(made[at], (batch, columns, shared, group, size))
@@ -601,20 +554,18 @@ def attention_bias(
     _options(scale, causal_mask, window_size)
     made = _attention_info(query, key, value, ("query", "key", "value"))
     info = tensor(bias, "bias", FLOAT)
-    q: Any = query.struct_info
-    k: Any = key.struct_info
+    q, k = tensor(query, "query"), tensor(key, "key")
     same_dtype((made, info), ("query", "bias"))
     if info.ndim > 4:
         raise StructInfoError(f"bias: wanted at most 4 dimensions, got {info.ndim}")
-    if info.dims is not None and q.dims is not None and k.dims is not None:
-        scores = (q.dims[0], q.dims[2], q.dims[1], k.dims[1])
-        broadcast_dims([info.dims, scores], ["bias", "the scores"])
-        for axis, (dim, size) in enumerate(zip(info.dims, scores[4 - len(info.dims) :])):
-            one = isinstance(dim, IntImm) and dim.value == 1
-            if not one and prove_dims(dim, size) is False:
-                raise StructInfoError(
-                    f"bias: dimension {axis}: wanted 1 or {plain_text(size)}, got {plain_text(dim)}"
-                )
+    scores = (q.dims[0], q.dims[2], q.dims[1], k.dims[1])
+    for axis, (dim, size) in enumerate(zip(info.dims, scores[4 - info.ndim :])):
+        if not is_one(dim):
+            text = (
+                "the bias does not broadcast: dimension {axis} is {a} in bias and {b} in the "
+                "scores; wanted equal ones, or 1 in bias"
+            )
+            want_equal(dim, size, text, axis=axis)
     return made
 
 
@@ -678,7 +629,8 @@ def attention_var_len(
     starts = tensor(seqstart_q, "seqstart_q", INTEGER, ndim=1)
     if seqstart_k is not None:
         others = tensor(seqstart_k, "seqstart_k", INTEGER, ndim=1)
-        _equal(starts, others, 0, 0, "lengths", "seqstart_q and seqstart_k")
+        text = "the lengths of seqstart_q and seqstart_k differ: {a} and {b}"
+        want_equal(starts.dims[0], others.dims[0], text)
     for x, name in ((max_seqlen_q, "max_seqlen_q"), (max_seqlen_k, "max_seqlen_k")):
         if x is not None and not isinstance(x.struct_info, PrimStructInfo):
             tensor(x, name, INTEGER)

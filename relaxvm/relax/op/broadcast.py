@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,8 @@ import numpy as np
 from ...base import DataType, StructInfoError
 from ...ir import FloatImm, IntImm, PrimExpr, cast, const
 from ...te import Tensor, broadcast_value, compute
-from .. import shape_facts
-from ..derive import common_vdevice, plain_text, prove_dims, where
-from ..expr import Call, Constant, PrimValue, Var, as_relax
+from ..derive import common_vdevice, prove_dims, where
+from ..expr import Call, Constant, PrimValue, as_relax
 from ..expr import const as constant
 from ..struct_info import (
     Expr,
@@ -25,10 +24,11 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .infer import ANY, broadcast_dims, check_kind, same_dtype, tensor
+from .infer import ANY, check_kind, same_dtype, tensor
 from .lower import call_te, scalar_constant
 from .meaning import convert, value_dtype
 from .record import Operator, face_of
+from .sizes import broadcast_dims
 
 # -- inference -------------------------------------------------------------------------------------
 
@@ -87,11 +87,7 @@ def _broadcast(infos: Sequence[Any], names: Sequence[str], dtype: DataType) -> S
     shapes = [i.shape for i, _ in arrays]
     if all(s is shapes[0] for s in shapes) and shapes[0] is not None:
         return TensorStructInfo(shapes[0], dtype, vdevice)
-    if any(i.ndim == -1 for i, _ in arrays):
-        return TensorStructInfo(None, dtype, vdevice)
-    dims = None
-    if all(i.dims is not None for i, _ in arrays):
-        dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays], checked=True)
+    dims = broadcast_dims([i.dims for i, _ in arrays], [n for _, n in arrays], checked=True)
     ndim = max(i.ndim for i, _ in arrays)
     return TensorStructInfo(dims, dtype, vdevice, ndim)
 
@@ -236,8 +232,7 @@ def broadcast_lower(
         if isinstance(info, PrimStructInfo):
             made = _mixed(scalar, info.dtype) if mixed else scalar
             return PrimValue(made(*(_prim(a) for a in operands)))
-        dims = _checked_dims(builder, call)
-        return call_te(builder, call, te_function, ShapeExpr(dims), *operands, **mixed)
+        return call_te(builder, call, te_function, ShapeExpr(info.dims), *operands, **mixed)  # type: ignore[attr-defined]
 
     return lower
 
@@ -265,32 +260,6 @@ def _prim(x: Any) -> PrimExpr:
         return x
     value: Any = x.struct_info.value
     return value  # type: ignore[no-any-return]
-
-
-def _checked_dims(builder: Any, call: Call) -> tuple[PrimExpr, ...]:
-    """The shape of the result; the program checks that it exists where that is not proven."""
-    info: Any = call.struct_info
-    tensors = [a for a in call.args if isinstance(a.struct_info, TensorStructInfo)]
-    shapes = [a.struct_info.dims for a in tensors]  # type: ignore[attr-defined]
-    if info.dims is not None and all(_is(s, info.dims) for s in shapes):
-        return info.dims  # type: ignore[no-any-return]
-    name = call.op.short  # type: ignore[attr-defined]
-    dims = shape_facts.broadcast_dims(builder, shapes, operands_text(name, tensors))
-    return dims if info.dims is None else info.dims
-
-
-def _is(shape: Sequence[PrimExpr], other: Sequence[PrimExpr]) -> bool:
-    return len(shape) == len(other) and all(a is b for a, b in zip(shape, other))
-
-
-def operands_text(name: str, operands: Iterable[Expr]) -> str:
-    """Operands and their shapes for a message of the program: ``add of x (n, 4) and y (m, 1)``."""
-    shown = []
-    for i, x in enumerate(operands):
-        label = x.name_hint if isinstance(x, Var) else f"argument {i}"
-        dims = ", ".join(map(plain_text, x.struct_info.dims))  # type: ignore[attr-defined]
-        shown.append(f"{label} ({dims})")
-    return f"{name} of {' and '.join(shown)}"
 
 
 # -- gradients -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from ...ir import (
     FloorDiv,
     IntImm,
     Mul,
+    Not,
     PrimExpr,
     Select,
     Sub,
@@ -45,12 +46,13 @@ from .infer import (
     array_dtype,
     check_kind,
     dtype_of,
-    shape_dims,
+    shape_argument,
     tensor,
 )
 from .lower import call_te, scalar_constant, te_lower
 from .meaning import convert, value_dtype
 from .record import Prim, Shape, face_of, missing, op
+from .sizes import want_true
 
 _CREATES = missing("it has no tensor argument")
 _FILLS = missing("the result does not depend on the elements of its argument")
@@ -108,9 +110,9 @@ def _full(shape: Shape, fill_value: Expr, dtype: DataType | None = None) -> Stru
     dtype  of the result; None: that of `fill_value` (a Python float is float32, an int int32)
     """
     value = _fill_info(fill_value)
-    dims, ndim = shape_dims(shape)
-    dtype = value.dtype if dtype is None else array_dtype(dtype)
-    return TensorStructInfo(shape if dims is not None else None, dtype, None, ndim)
+    return TensorStructInfo(
+        shape_argument(shape), value.dtype if dtype is None else array_dtype(dtype)
+    )
 
 
 def _scalar(value: Any, dtype: Any, op_name: str) -> Any:
@@ -198,8 +200,7 @@ def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[.
         return call_te(builder, call, _te_full, shape, const(value, info.dtype), dtype=info.dtype)
 
     def of_shape(shape: Shape, dtype: DataType) -> StructInfo:
-        dims, ndim = shape_dims(shape)
-        return TensorStructInfo(shape if dims is not None else None, array_dtype(dtype), None, ndim)
+        return TensorStructInfo(shape_argument(shape), array_dtype(dtype))
 
     def of_tensor(x: Expr, dtype: DataType | None = None) -> StructInfo:
         return _like_info(x, dtype)
@@ -306,15 +307,11 @@ def _te_arange(
     return compute(tuple(count), element, "arange")  # type: ignore[no-any-return]
 
 
-def _lower_arange(builder: Any, call: Call) -> Expr | None:
+def _lower_arange(builder: Any, call: Call) -> Expr:
     values = [p.struct_info.value for p in call.args]  # type: ignore[attr-defined]
-    if any(v is None for v in values):
-        return None
-    count = _length(*values)
-    if count is None:
-        return None
+    info: Any = call.struct_info
     return call_te(
-        builder, call, _te_arange, ShapeExpr((count,)), *values, dtype=call.attrs["dtype"]
+        builder, call, _te_arange, ShapeExpr(info.dims), *values, dtype=call.attrs["dtype"]
     )
 
 
@@ -331,9 +328,9 @@ def _arange(start: Prim, end: Prim, step: Prim, dtype: DataType) -> StructInfo:
     by = infos[2].value
     if isinstance(by, (IntImm, FloatImm)) and (by.value == 0 or by.value != by.value):
         raise StructInfoError(f"step: wanted a number that is not 0, got {by.value}")
+    if by.dtype.is_int and not isinstance(by, IntImm):
+        want_true(Not(by.equal(const(0, by.dtype))), "step: wanted a number that is not 0")
     values = [i.value for i in infos]
-    if any(v is None for v in values):
-        return TensorStructInfo(None, dtype, None, 1)
     count = _length(*values)  # type: ignore[arg-type]
     if count is None:
         raise StructInfoError(
@@ -388,11 +385,11 @@ def _is_float(value: Any) -> bool:
 # -- matrices --------------------------------------------------------------------------------------
 
 
-def _size(x: Expr, name: str) -> PrimExpr | None:
+def _size(x: Expr, name: str) -> PrimExpr:
     value = _prim(x, name, INTEGER).value
     if isinstance(value, IntImm) and value.value < 0:
         raise StructInfoError(f"{name}: wanted a size, got {value.value}")
-    return None if value is None else cast("int64", value)
+    return cast("int64", value)
 
 
 def _te_eye(shape: Any, k: PrimExpr, dtype: DataType) -> Tensor:
@@ -406,11 +403,9 @@ def _te_eye(shape: Any, k: PrimExpr, dtype: DataType) -> Tensor:
     )
 
 
-def _lower_eye(builder: Any, call: Call) -> Expr | None:
+def _lower_eye(builder: Any, call: Call) -> Expr:
     info: Any = call.struct_info
     k = call.args[-1].struct_info.value  # type: ignore[attr-defined]
-    if info.dims is None or k is None:
-        return None
     return call_te(builder, call, _te_eye, ShapeExpr(info.dims), k, dtype=info.dtype)
 
 
@@ -426,8 +421,6 @@ def _eye(n: Prim, m: Prim, k: Prim, dtype: DataType) -> StructInfo:
     rows, columns = _size(n, "n"), _size(m, "m")
     _prim(k, "k", INTEGER)
     check_kind(array_dtype(dtype), "dtype", ANY)
-    if rows is None or columns is None:
-        return TensorStructInfo(None, dtype, None, 2)
     return TensorStructInfo((rows, columns), dtype)
 
 
@@ -457,7 +450,7 @@ def _triangle(
 ) -> Callable[..., Call]:
     def rule(x: Expr, k: Prim = 0) -> StructInfo:  # type: ignore[assignment]
         info = tensor(x, "x")
-        if info.ndim not in (-1,) and info.ndim < 2:
+        if info.ndim < 2:
             raise StructInfoError(f"x: wanted at least 2 dimensions, got {info.ndim}")
         _prim(k, "k", INTEGER)
         return info
@@ -528,11 +521,9 @@ def _te_hamming(
     return compute(tuple(shape), element, "hamming_window")  # type: ignore[no-any-return]
 
 
-def _lower_hamming(builder: Any, call: Call) -> Expr | None:
+def _lower_hamming(builder: Any, call: Call) -> Expr:
     info: Any = call.struct_info
     values = [a.struct_info.value for a in call.args[1:]]  # type: ignore[attr-defined]
-    if info.dims is None or any(v is None for v in values):
-        return None
     return call_te(builder, call, _te_hamming, ShapeExpr(info.dims), *values, dtype=info.dtype)
 
 
@@ -552,7 +543,7 @@ def _hamming_window(
     _prim(alpha, "alpha", FLOAT)
     _prim(beta, "beta", FLOAT)
     check_kind(array_dtype(dtype), "dtype", FLOAT)
-    return TensorStructInfo(None if size is None else (size,), dtype, None, 1)
+    return TensorStructInfo((size,), dtype)
 
 
 @face_of(_hamming_window)

@@ -16,23 +16,22 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError
-from ...ir import IntImm, PrimExpr, cast, const
-from ..derive import common_vdevice, plain_text, prove_dims
+from ...ir import PrimExpr, cast, const
+from ..derive import common_vdevice, prove_dims
 from ..expr import Call, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import NUMBER, same_dtype, tensors
 from .linalg import accumulator, np_accumulate
-from .loops import require_equal
 from .lower import call_te
 from .record import missing, op
+from .sizes import is_one, want_equal
 
 Label = str | int
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], list[Label] | None]:
-    """The labels of each operand's axes and of the result's; None where they depend on a rank that
-    is -1 (unknown).
+def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], list[Label]]:
+    """The labels of each operand's axes and of the result's.
 
     Raises StructInfoError if the subscripts make no sense or do not fit the ranks.
     """
@@ -53,13 +52,8 @@ def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], lis
             )
     _check_result(terms, right, bool(arrow), subscripts)
     made: list[list[Label]] = []
-    known = True
     for i, (term, rank) in enumerate(zip(terms, ranks)):
         letters = term.replace("...", "")
-        if rank == -1:
-            known = known and "..." not in term
-            made.append(list(letters))
-            continue
         hidden = rank - len(letters)
         if hidden < 0 or (hidden > 0 and "..." not in term):
             raise StructInfoError(
@@ -71,10 +65,10 @@ def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], lis
     ellipsis: list[Label] = list(range(under, 0, -1))
     if not arrow:
         once = sorted(c for c in set(left) if c in _LETTERS and left.count(c) == 1)
-        return made, ([*ellipsis, *once] if known else None)
+        return made, [*ellipsis, *once]
     if "..." in right:
         before, _, after = right.partition("...")
-        return made, ([*before, *ellipsis, *after] if known else None)
+        return made, [*before, *ellipsis, *after]
     if under:
         raise StructInfoError(
             f"subscripts: the result of {subscripts!r} needs '...' for the axes under the operands'"
@@ -96,40 +90,29 @@ def _check_result(terms: list[str], right: str, explicit: bool, subscripts: str)
 
 
 def _label_dims(
-    labels: Sequence[Sequence[Label]], shapes: Sequence[Sequence[PrimExpr] | None]
+    labels: Sequence[Sequence[Label]], shapes: Sequence[Sequence[PrimExpr]]
 ) -> dict[Label, PrimExpr]:
     """How large each label is. Raises StructInfoError if two places certainly disagree."""
-    found: dict[Label, PrimExpr] = {}
+    dims: dict[Label, PrimExpr] = {}
     whose: dict[Label, int] = {}
     for i, (term, shape) in enumerate(zip(labels, shapes)):
-        if shape is None:
-            continue
         here: dict[Label, PrimExpr] = {}
         for label, dim in zip(term, shape):
-            if label in here and prove_dims(here[label], dim) is False:
-                raise StructInfoError(
-                    f"operand {i}: {_word(label)} stands for dimensions of "
-                    f"{plain_text(here[label])} and {plain_text(dim)}"
-                )
-            here.setdefault(label, dim)
+            # Repeated subscripts never broadcast.
+            text = "operand {i}: {label} stands for dimensions of {a} and {b}"
+            want_equal(here.setdefault(label, dim), dim, text, i=i, label=_word(label))
         for label, dim in here.items():
-            old = found.get(label)
-            if old is None or _is_one(old):
-                found[label], whose[label] = dim, i
-            elif not _is_one(dim) and prove_dims(old, dim) is False:
-                raise StructInfoError(
-                    f"{_word(label)} is {plain_text(old)} in operand {whose[label]} "
-                    f"and {plain_text(dim)} in operand {i}"
-                )
-    return found
+            if label not in dims or is_one(dims[label]):
+                dims[label], whose[label] = dim, i
+            elif not is_one(dim):
+                text = "{label} is {a} in operand {first} and {b} in operand {i}"
+                own = dims[label]
+                want_equal(own, dim, text, label=_word(label), first=whose[label], i=i)
+    return dims
 
 
 def _word(label: Label) -> str:
     return f"subscript {label!r}" if isinstance(label, str) else f"axis {-label} of the ellipsis"
-
-
-def _is_one(dim: PrimExpr) -> bool:
-    return isinstance(dim, IntImm) and dim.value == 1
 
 
 # -- meaning, legalisation, gradient ---------------------------------------------------------------
@@ -147,17 +130,8 @@ def _einsum_lower(builder: Any, call: Call) -> Expr:
         if isinstance(given, Tuple)
         else tuple(TupleGetItem(given, i) for i in range(len(given.struct_info.fields)))  # type: ignore[attr-defined]
     )
-    infos: list[Any] = [f.struct_info for f in fields]
-    labels, result = parse(str(call.attrs["subscripts"]), [i.ndim for i in infos])
-    dims = _label_dims(labels, [i.dims for i in infos])
-    for info, term in zip(infos, labels):
-        # Repeated subscripts never broadcast; a dimension known to be 1 does so against others.
-        pairs = [
-            (dim, dims[label] if term.count(label) == 1 else info.dims[term.index(label)])
-            for label, dim in zip(term, info.dims)
-            if term.count(label) > 1 or not _is_one(dim)
-        ]
-        require_equal(builder, pairs)
+    ranks = [f.struct_info.ndim for f in fields]  # type: ignore[attr-defined]
+    labels, result = parse(str(call.attrs["subscripts"]), ranks)
     return call_te(builder, call, _einsum_te, list(fields), labels=labels, result=result)
 
 
@@ -167,7 +141,7 @@ def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te
     dims: dict[Label, PrimExpr] = {}
     for x, term in zip(operands, labels):
         for label, dim in zip(term, x.shape):
-            if label not in dims or _is_one(dims[label]):
+            if label not in dims or is_one(dims[label]):
                 dims[label] = dim
     made, own = operands[0], list(labels[0])
     if len(operands) == 1:
@@ -200,7 +174,7 @@ def _contract(
         product: PrimExpr | None = None
         for x, term in pair:
             own = [
-                const(0, at[label].dtype) if _is_one(dim) else at[label]
+                const(0, at[label].dtype) if is_one(dim) else at[label]
                 for label, dim in zip(term, x.shape)
             ]
             factor = cast(wide, x(*own))
@@ -219,9 +193,10 @@ def _einsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     given: Any = call.args[0]
     fields = given.fields
     infos: list[Any] = [f.struct_info for f in fields]
-    terms, result = parse(str(call.attrs["subscripts"]), [i.ndim for i in infos])
-    if result is None:
+    ranks = [i.ndim for i in infos]
+    if -1 in ranks:
         raise StructInfoError("einsum: its gradient needs operands of known rank")
+    terms, result = parse(str(call.attrs["subscripts"]), ranks)
     letters = iter(_LETTERS)
     names: dict[Label, str] = {}
     for label in dict.fromkeys(label for t in terms for label in t):
@@ -277,9 +252,5 @@ def einsum(operands: Expr, subscripts: str) -> StructInfo:
     dtype = same_dtype(infos, [f"operand {i}" for i in range(len(infos))])
     labels, result = parse(subscripts, [i.ndim for i in infos])
     vdevice = common_vdevice(infos)
-    if result is None:
-        return TensorStructInfo(None, dtype, vdevice)
     dims = _label_dims(labels, [i.dims for i in infos])
-    if any(i.dims is None for i in infos):
-        return TensorStructInfo(None, dtype, vdevice, len(result))
     return TensorStructInfo([dims[label] for label in result], dtype, vdevice)

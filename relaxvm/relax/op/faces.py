@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...arith import Analyzer
 from ...base import UNKNOWN, RelaxvmError, StructInfoError, VMValueError
-from ...ir import And, IntImm, Max, Min, PrimExpr, Select, cast, const, walk
-from ...ir import Var as TirVar
+from ...ir import And, IntImm, PrimExpr, Select, cast
 from ..expr import Call, PrimValue, Tuple
 from ..struct_info import (
     Expr,
@@ -27,9 +25,7 @@ from ..struct_info import (
 from .families import Layouts
 from .infer import dims_product
 from .record import Operator, P, attribute_value, face_of, plain_value
-
-ZERO = const(0, "int64")
-ONE = const(1, "int64")
+from .sizes import ZERO, simplified
 
 
 def prepared(
@@ -99,37 +95,6 @@ def scalars(x: Expr, name: str) -> list[PrimExpr | None]:
             raise StructInfoError(f"{name}: field {i}: wanted an integer, got {field}")
         made.append(None if field.value is None else cast("int64", field.value))
     return made
-
-
-def size_analyzer(*exprs: PrimExpr) -> Analyzer:
-    """An analyzer that takes the symbols of `exprs` for sizes that are not negative."""
-    analyzer = Analyzer(wrap=False)
-    seen: set[TirVar] = set()
-    for e in exprs:
-        for n in walk(e):
-            if isinstance(n, TirVar) and n not in seen:
-                seen.add(n)
-                analyzer.bind_size(n)
-    return analyzer
-
-
-def simplified(e: PrimExpr) -> PrimExpr:
-    """A size in its simplest form."""
-    return e if isinstance(e, (IntImm, TirVar)) else Analyzer(wrap=False).simplify(e)
-
-
-def least(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
-    """The lesser of two sizes, one of them if that can be proved."""
-    if analyzer.can_prove(a <= b):
-        return a
-    return b if analyzer.can_prove(b <= a) else Min(a, b)
-
-
-def most(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
-    """The greater of two sizes, one of them if that can be proved."""
-    if analyzer.can_prove(a >= b):
-        return a
-    return b if analyzer.can_prove(b >= a) else Max(a, b)
 
 
 def is_zero(e: PrimExpr) -> bool:
@@ -209,12 +174,6 @@ def numbered(ops: Any, x: Expr) -> tuple[Expr, PrimExpr]:
     count = simplified(dims_product(info.dims))
     made: Expr = ops.reshape(ops.arange(0, PrimValue(count)), ShapeExpr(info.dims))
     return made, count
-
-
-def zeros_for(ops: Any, x: Expr) -> Expr:
-    """Zeros of the shape and dtype of `x`."""
-    made: Expr = ops.zeros_like(x)
-    return made
 
 
 # -- layout ---------------------------------------------------------------------------------------

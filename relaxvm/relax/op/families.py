@@ -30,6 +30,7 @@ from .broadcast import (
 from .infer import FLOAT, NUMBER, axes_of, tensor
 from .lower import elementwise, te_lower
 from .record import Missing, missing, op
+from .sizes import ONE, KnownTensor
 
 Order = tuple[int, ...]
 
@@ -155,20 +156,12 @@ def broadcast_binary(
 
 
 def reduced_info(
-    info: TensorStructInfo, axis: Any, keepdims: bool, dtype: DataType | None = None
+    info: KnownTensor, axis: Any, keepdims: bool, dtype: DataType | None = None
 ) -> TensorStructInfo:
     """The struct info of a reduction over `axis` (an int, several, or None for all)."""
-    dtype = info.dtype if dtype is None else dtype
-    if info.ndim == -1:
-        known = axis is None and not keepdims
-        return TensorStructInfo(() if known else None, dtype, info.vdevice)
     axes = axes_of(axis, info.ndim)
-    ndim = info.ndim if keepdims else info.ndim - len(axes)
-    if info.dims is None:
-        return TensorStructInfo(() if ndim == 0 else None, dtype, info.vdevice, ndim)
-    one = const(1, "int64")
-    dims = [one if k in axes else d for k, d in enumerate(info.dims) if keepdims or k not in axes]
-    return TensorStructInfo(dims, dtype, info.vdevice)
+    dims = [ONE if k in axes else d for k, d in enumerate(info.dims) if keepdims or k not in axes]
+    return TensorStructInfo(dims, info.dtype if dtype is None else dtype, info.vdevice)
 
 
 def te_reduce(

@@ -21,7 +21,7 @@ from .infer import (
     NUMBER,
     differ,
     dtype_of,
-    shape_dims,
+    shape_argument,
     tensor,
 )
 from .lower import te_lower
@@ -275,11 +275,9 @@ def resize2d(
     info = tensor(data, "data", NUMBER, lay.ndim)
     given = values["out_dtype"]
     dtype = info.dtype if given is None else dtype_of(given, "out_dtype", NUMBER)
-    dims, count = shape_dims(size, "size")
-    if count not in (-1, 2):
-        raise StructInfoError(f"size: wanted (height, width), got {count} dimensions")
-    if info.dims is None or dims is None:
-        return TensorStructInfo(None, dtype, info.vdevice, lay.ndim)
+    dims = shape_argument(size, "size").values
+    if len(dims) != 2:
+        raise StructInfoError(f"size: wanted (height, width), got {len(dims)} dimensions")
     sizes = lay.sizes(info.dims)
     for axis, wanted in zip("HW", dims):
         if static(sizes[axis]) == 0 and static(wanted) != 0:

@@ -7,18 +7,31 @@ be written to is left half written.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import te
 from ...base import RelaxvmError, StructInfoError, VMValueError
-from ...ir import And, FloatImm, FloorDiv, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir import (
+    And,
+    FloatImm,
+    FloorDiv,
+    IntImm,
+    Max,
+    Min,
+    Not,
+    Or,
+    PrimExpr,
+    Select,
+    cast,
+    const,
+)
 from ...ir import Var as TirVar
 from ...te import broadcast_value
-from ...tir import Buffer, Stmt, bound_check, if_then_else, seq
-from .. import shape_facts
-from ..derive import plain_text
+from ...tir import bound_check, if_then_else
+from ...tir.stmt import Buffer, Stmt, seq
 from ..expr import Call, PrimValue
 from ..struct_info import (
     Expr,
@@ -28,41 +41,39 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .broadcast import operands_text
 from .faces import (
-    ONE,
-    ZERO,
     as_scalars,
     axis_layout,
     bounded,
     from_end,
     inside,
-    least,
-    most,
     numbered,
     prepared,
     reshaped_to,
     scalars,
-    simplified,
-    size_analyzer,
     unravel,
 )
-from .infer import (
-    INTEGER,
-    axes_of,
-    axis_of,
-    broadcast_dims,
-    check_kind,
-    differ,
-    dims_product,
-    tensor,
-)
+from .infer import INTEGER, axes_of, axis_of, check_kind, dims_product, tensor
 from .infer import tensors as tensor_fields
-from .loops import assert_that, call_checked, for_each, load, require_equal
+from .loops import assert_that, call_checked, for_each, load
 from .lower import call_te
 from .manipulate import tuple_fields
 from .names import ops
 from .record import missing, op
+from .sizes import (
+    ONE,
+    ZERO,
+    KnownTensor,
+    broadcast_dims,
+    least,
+    most,
+    simplified,
+    size_analyzer,
+    want_at_most,
+    want_equal,
+    want_same,
+    want_true,
+)
 
 BY_POSITION = missing("axes are numbered by position")
 
@@ -119,8 +130,8 @@ def _take_numpy(x: Any, indices: Any, *, axis: int | None = None, mode: str = "f
 
 def _lower_take(builder: Any, call: Call) -> Expr:
     x, indices = call.args
-    mode, info = call.attrs["mode"], x.struct_info
-    ndim: int = info.ndim  # type: ignore[attr-defined]
+    mode = call.attrs["mode"]
+    ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
     axis = call.attrs["axis"]
     at = None if axis is None else axis_of(axis, ndim)
 
@@ -158,16 +169,7 @@ def _lower_take(builder: Any, call: Call) -> Expr:
         count = dims_product(index[0].shape) if index else ONE
         return assert_that(Or(size > ZERO, count <= ZERO), "take: the axis is empty")
 
-    if isinstance(indices.struct_info, PrimStructInfo):
-        value = indices.struct_info.value
-        size = dims_product(info.dims) if at is None else info.dims[at]  # type: ignore[attr-defined]
-        _require_scalar_inside(builder, value, size, mode)
     return call_checked(builder, call, compute, check, x, indices)
-
-
-def _require_scalar_inside(builder: Any, index: PrimExpr, size: PrimExpr, mode: str) -> None:
-    if mode == "fast":
-        require_equal(builder, [(_clip(from_end(index, size), size), from_end(index, size))])
 
 
 def _clip(index: PrimExpr, size: PrimExpr) -> PrimExpr:
@@ -252,31 +254,23 @@ def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") ->
     where = indices.struct_info
     if isinstance(where, PrimStructInfo):
         check_kind(where.dtype, "indices", INTEGER)
-        own: Any = ()
-        many = 0
+        own: Sequence[PrimExpr] = ()
     else:
-        index = tensor(indices, "indices", INTEGER)
-        own, many = index.dims, index.ndim
+        own = tensor(indices, "indices", INTEGER).dims
     if mode not in _MODES:
         raise StructInfoError(f"mode: wanted one of {', '.join(_MODES)}, got {mode!r}")
     if mode == "nan" and info.dtype != "void" and not info.dtype.is_float:
         raise StructInfoError(f'mode: "nan" is for floats, x is {info.dtype}')
     if axis is None:
-        return TensorStructInfo(own, info.dtype, info.vdevice, many)
-    at = axis_of(axis, info.ndim)
-    if -1 in (info.ndim, many):
-        return TensorStructInfo(None, info.dtype, info.vdevice)
-    if info.dims is None or own is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim - 1 + many)
-    _known_inside(where, info.dims[at], mode)
-    return TensorStructInfo([*info.dims[:at], *own, *info.dims[at + 1 :]], info.dtype, info.vdevice)
-
-
-def _known_inside(where: StructInfo, size: PrimExpr, mode: str) -> None:
-    value = where.value if isinstance(where, PrimStructInfo) else None
-    if mode == "fast" and isinstance(value, IntImm) and isinstance(size, IntImm):
-        if not -size.value <= value.value < size.value:
-            raise StructInfoError(f"indices: {value.value} is out of bounds for size {size.value}")
+        size, around = dims_product(info.dims), ((), ())
+    else:
+        at = axis_of(axis, info.ndim)
+        size, around = info.dims[at], (info.dims[:at], info.dims[at + 1 :])
+    if isinstance(where, PrimStructInfo) and mode == "fast":
+        index = cast("int64", where.value)
+        text = "indices: {index} is out of bounds for size {size}"
+        want_true(inside(from_end(index, size), size), text, index=index, size=size)
+    return TensorStructInfo([*around[0], *own, *around[1]], info.dtype, info.vdevice)
 
 
 # -- strided_slice --------------------------------------------------------------------------------
@@ -336,9 +330,9 @@ def _slice_parts(call: Call) -> tuple[tuple[int, ...], list[tuple[Any, Any, Any]
 _LONGEST = 1 << 40
 
 
-def _small(step: PrimExpr | None) -> PrimExpr | None:
+def _small(step: PrimExpr) -> PrimExpr:
     """A stride without the values that no axis needs, so that arithmetic does not overflow."""
-    if step is None or (isinstance(step, IntImm) and abs(step.value) <= _LONGEST):
+    if isinstance(step, IntImm) and abs(step.value) <= _LONGEST:
         return step
     if isinstance(step, IntImm):
         return const(_LONGEST if step.value > 0 else -_LONGEST, "int64")
@@ -380,14 +374,10 @@ def _lower_slice(builder: Any, call: Call) -> Expr:
     x, info = call.args[0], call.struct_info
     own: Any = x.struct_info.dims  # type: ignore[attr-defined]
     axes, parts = _slice_parts(call)
-    starts: dict[int, tuple[PrimExpr, PrimExpr]] = {}
-    for a, (begin, end, step) in zip(axes, parts):
-        start, length = slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])
-        starts[a] = start, step
-        if not isinstance(step, IntImm):
-            require_equal(builder, [(Select(step.equal(ZERO), ZERO, ONE), ONE)])
-        if call.attrs["assume_inbound"]:
-            _require_inbound(builder, start, step, length, own[a])
+    starts = [
+        slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])[0]
+        for a, (begin, end, step) in zip(axes, parts)
+    ]
 
     def compute(x: te.Tensor, dims: list[PrimExpr], where: Any, by: Any) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
@@ -404,14 +394,12 @@ def _lower_slice(builder: Any, call: Call) -> Expr:
         compute,
         x,
         ShapeExpr(info.dims),  # type: ignore[attr-defined]
-        [starts[a][0] for a in axes],
-        [starts[a][1] for a in axes],
+        starts,
+        [step for _, _, step in parts],
     )
 
 
-def _require_inbound(
-    builder: Any, start: PrimExpr, step: PrimExpr, length: PrimExpr, size: PrimExpr
-) -> None:
+def _want_inbound(start: PrimExpr, step: PrimExpr, length: PrimExpr, size: PrimExpr) -> None:
     """What was promised is checked when it cannot be proved: the kernel must not read elsewhere."""
     last = start + (length - 1) * step
     # Only the symbols of the size are known to be sizes; others may be negative.
@@ -421,7 +409,10 @@ def _require_inbound(
             return
     low, high = Min(start, last), Max(start, last)
     fits = Or(length.equal(ZERO), And(length > ZERO, And(low >= ZERO, high < size)))
-    require_equal(builder, [(Select(fits, ONE, ZERO), ONE)])
+    text = (
+        "begin, end: {start} to {last} is out of bounds for size {size}, but assume_inbound is set"
+    )
+    want_equal(Select(fits, ONE, ZERO), ONE, text, start=start, last=last, size=size)
 
 
 def _slice_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -496,16 +487,16 @@ def strided_slice(
     steps = values[2] if strides is not None else [ONE] * len(at)
     if any(isinstance(s, IntImm) and s.value == 0 for s in steps):
         raise StructInfoError("strides: a stride is 0")
-    steps = [_small(s) for s in steps]
-    if info.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
-    if any(v is None for each in (*values, steps) for v in each):
-        return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
     dims = list(info.dims)
-    for a, b, e, s in zip(at, values[0], values[1], steps):
+    for a, b, e, s in zip(at, values[0], values[1], map(_small, steps)):
+        if not isinstance(s, IntImm):
+            want_true(Not(s.equal(ZERO)), "strides: a stride is 0")
         if assume_inbound:
             _known_inbound(b, e, dims[a])
-        dims[a] = slice_bounds(dims[a], b, e, s, assume_inbound)[1]  # type: ignore[arg-type]
+        start, length = slice_bounds(dims[a], b, e, s, assume_inbound)
+        if assume_inbound:
+            _want_inbound(start, s, length, dims[a])
+        dims[a] = length
     return TensorStructInfo(dims, info.dtype, info.vdevice)
 
 
@@ -563,39 +554,18 @@ def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> Str
         given = tensor(value, name, INTEGER, 1)
         if given.dtype not in ("void", "int64"):
             raise StructInfoError(f"{name}: wanted int64, got {given.dtype}")
-        count = given.dims[0] if given.dims is not None else None
-        if isinstance(count, IntImm) and info.ndim not in (-1, count.value):
-            raise StructInfoError(
-                f"{name}: wanted {info.ndim} values, one per axis, got {count.value}"
-            )
+        text = "{name}: wanted {b} values, one per axis, got {a}"
+        want_equal(given.dims[0], const(info.ndim, "int64"), text, name=name)
     return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
 
 
 # -- index_tensor ---------------------------------------------------------------------------------
 
 
-def index_shape(infos: list[TensorStructInfo], what: str) -> tuple[Any, int]:
-    """The shape that index tensors broadcast to (None if that depends on symbols) and its rank."""
-    for k, i in enumerate(infos):
-        check_kind(i.dtype, f"{what}: field {k}", INTEGER)
-    if any(i.ndim == -1 for i in infos):
-        return None, -1
-    ndim = max(i.ndim for i in infos)
-    if any(i.dims is None for i in infos):
-        return None, ndim
-    names = [f"{what}: field {k}" for k in range(len(infos))]
-    return broadcast_dims([i.dims for i in infos], names), ndim  # type: ignore[misc]
-
-
-def index_dims(builder: Any, fields: list[Expr]) -> tuple[PrimExpr, ...]:
-    """The broadcast shape of index tensors when lowering: symbols for it where it depends on
-    symbols.
-    """
-    dims, _ = index_shape([f.struct_info for f in fields], "indices")  # type: ignore[misc]
-    if dims is not None:
-        return dims  # type: ignore[no-any-return]
-    shapes = [f.struct_info.dims for f in fields]  # type: ignore[attr-defined]
-    return shape_facts.broadcast_dims(builder, shapes, operands_text("index_tensor", fields))
+def index_dims(infos: Sequence[KnownTensor]) -> tuple[PrimExpr, ...] | None:
+    """The shape that index tensors broadcast to; None if that depends on symbols."""
+    names = [f"indices: field {k}" for k in range(len(infos))]
+    return broadcast_dims([i.dims for i in infos], names)
 
 
 def _index_tensor_numpy(data: Any, indices: Any) -> Any:
@@ -604,7 +574,8 @@ def _index_tensor_numpy(data: Any, indices: Any) -> Any:
 
 def _lower_index_tensor(builder: Any, call: Call) -> Expr:
     data, fields = call.args[0], tuple_fields(call.args[1])
-    shape = index_dims(builder, fields)
+    dims: Any = call.struct_info.dims  # type: ignore[attr-defined]
+    lead = dims[: len(dims) - (data.struct_info.ndim - len(fields))]  # type: ignore[attr-defined]
 
     def compute(data: te.Tensor, indices: list[te.Tensor], dims: list[PrimExpr]) -> te.Tensor:
         count = len(dims)
@@ -618,7 +589,7 @@ def _lower_index_tensor(builder: Any, call: Call) -> Expr:
 
         return te.compute((*dims, *data.shape[len(indices) :]), value, "index_tensor")
 
-    return call_te(builder, call, compute, data, fields, ShapeExpr(shape))
+    return call_te(builder, call, compute, data, fields, ShapeExpr(lead))
 
 
 def _index_tensor_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -641,49 +612,36 @@ def index_tensor(data: Expr, indices: Expr) -> StructInfo:
     infos = tensor_fields(indices, "indices", INTEGER)
     if not infos:
         raise StructInfoError("indices: wanted at least one tensor")
-    if info.ndim != -1 and len(infos) > info.ndim:
+    if len(infos) > info.ndim:
         raise StructInfoError(f"indices: {len(infos)} of them for {info.ndim} dimensions")
-    dims, ndim = index_shape(infos, "indices")
-    rest = -1 if -1 in (info.ndim, ndim) else info.ndim - len(infos) + ndim
-    if info.dims is None or dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, rest)
-    return TensorStructInfo([*dims, *info.dims[len(infos) :]], info.dtype, info.vdevice)
+    dims, rest = index_dims(infos), info.dims[len(infos) :]
+    if dims is None:
+        ndim = max(i.ndim for i in infos) + len(rest)
+        return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
+    return TensorStructInfo([*dims, *rest], info.dtype, info.vdevice)
 
 
 # -- gather ---------------------------------------------------------------------------------------
 
 
-def fits_beside(
-    small: TensorStructInfo, large: TensorStructInfo, names: tuple[str, str], but: int
-) -> None:
-    """Raise StructInfoError if a dimension of `small` is certainly larger than that of `large`, but
-    for axis `but`.
+def want_beside(small: KnownTensor, large: KnownTensor, names: tuple[str, str], but: int) -> None:
+    """No dimension of `small` is larger than that of `large`, of the same rank, but for axis `but`.
+
+    Raises StructInfoError if one certainly is.
     """
-    if small.dims is None or large.dims is None:
-        return
-    for k, (a, b) in enumerate(zip(small.dims, large.dims)):
-        if k != but and size_analyzer().can_prove(a > b):
-            raise StructInfoError(
-                f"dimension {k}: {names[0]} has {plain_text(a)}, more than the {plain_text(b)} of "
-                f"{names[1]}"
-            )
+    same_rank(small, large, names)
+    text = "dimension {k}: {small} has {size}, more than the {most} of {large}"
+    for k, (size, limit) in enumerate(zip(small.dims, large.dims)):
+        if k != but:
+            want_at_most(size, limit, text, k=k, small=names[0], large=names[1])
 
 
-def same_rank(a: TensorStructInfo, b: TensorStructInfo, names: tuple[str, str]) -> None:
-    """Raise StructInfoError if the ranks certainly differ."""
-    if -1 not in (a.ndim, b.ndim) and a.ndim != b.ndim:
+def same_rank(a: KnownTensor, b: KnownTensor, names: tuple[str, str]) -> None:
+    """Raise StructInfoError if the ranks differ."""
+    if a.ndim != b.ndim:
         raise StructInfoError(
             f"{names[0]} has {a.ndim} dimensions, {names[1]} has {b.ndim}; wanted the same"
         )
-
-
-def require_within(builder: Any, small: Any, large: Any, but: int) -> None:
-    """Emit a check that no dimension of `small` exceeds that of `large`, but for axis `but`."""
-    pairs = []
-    for k, (a, b) in enumerate(zip(small, large)):
-        if k != but and not size_analyzer(a, b).can_prove(a <= b):
-            pairs.append((Min(a, b), a))
-    require_equal(builder, pairs)
 
 
 def _gather_elements_numpy(data: Any, indices: Any, *, axis: int = 0) -> Any:
@@ -695,9 +653,7 @@ def _gather_elements_numpy(data: Any, indices: Any, *, axis: int = 0) -> Any:
 
 def _lower_gather_elements(builder: Any, call: Call) -> Expr:
     data, indices = call.args
-    own: Any = data.struct_info.dims  # type: ignore[attr-defined]
-    at = call.attrs["axis"] % len(own)
-    require_within(builder, indices.struct_info.dims, own, at)  # type: ignore[attr-defined]
+    at = call.attrs["axis"] % data.struct_info.ndim  # type: ignore[attr-defined]
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
@@ -727,13 +683,10 @@ def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> StructInfo:
     shape is that of `indices`.
     """
     info, index = tensor(data, "data"), tensor(indices, "indices", INTEGER)
-    same_rank(index, info, ("indices", "data"))
-    ndim = info.ndim if info.ndim != -1 else index.ndim
-    if ndim == 0:
+    if info.ndim == 0:
         raise StructInfoError("data: wanted at least one dimension")
-    at = axis_of(axis, ndim)
-    fits_beside(index, info, ("indices", "data"), at)
-    return TensorStructInfo(index.shape, info.dtype, info.vdevice, ndim)
+    want_beside(index, info, ("indices", "data"), axis_of(axis, info.ndim))
+    return TensorStructInfo(index.shape, info.dtype, info.vdevice)
 
 
 def _gather_nd_numpy(data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
@@ -750,15 +703,13 @@ def _gather_nd_numpy(data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     return np.array(made)
 
 
-def index_depth(info: TensorStructInfo, name: str) -> int:
-    """How many indices the last dimension of a tensor of indices holds; -1 if that is not known.
+def index_depth(info: KnownTensor, name: str) -> int:
+    """How many indices the last dimension of a tensor of indices holds.
 
     Raises StructInfoError if it is a symbol, as the rank of the result depends on it.
     """
     if info.ndim == 0:
         raise StructInfoError(f"{name}: wanted at least one dimension")
-    if info.dims is None:
-        return -1
     last = info.dims[-1]
     if not isinstance(last, IntImm):
         raise StructInfoError(f"{name}: the last dimension must be constant, got {last}")
@@ -767,10 +718,8 @@ def index_depth(info: TensorStructInfo, name: str) -> int:
 
 def _lower_gather_nd(builder: Any, call: Call) -> Expr:
     data, indices = call.args
-    own: Any = data.struct_info.dims  # type: ignore[attr-defined]
-    lead: Any = indices.struct_info.dims  # type: ignore[attr-defined]
-    batch, depth = call.attrs["batch_dims"], lead[-1].value
-    require_equal(builder, list(zip(lead[:batch], own[:batch])))
+    batch: int = call.attrs["batch_dims"]
+    depth: int = indices.struct_info.dims[-1].value  # type: ignore[attr-defined]
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         many = indices.ndim - 1
@@ -844,22 +793,14 @@ def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
     if batch_dims < 0:
         raise StructInfoError(f"batch_dims: wanted at least 0, got {batch_dims}")
     depth = index_depth(index, "indices")
-    if index.ndim != -1 and batch_dims > index.ndim - 1:
+    if batch_dims > index.ndim - 1:
         raise StructInfoError(f"batch_dims: {batch_dims} of the {index.ndim} dimensions of indices")
-    if info.ndim != -1 and batch_dims + max(depth, 0) > info.ndim:
+    if batch_dims + depth > info.ndim:
         raise StructInfoError(
             f"indices: {batch_dims} batch dimensions and {depth} indices for {info.ndim} "
             "dimensions of data"
         )
-    if depth == -1 or info.ndim == -1 or index.ndim == -1:
-        return TensorStructInfo(None, info.dtype, info.vdevice)
-    ndim = index.ndim - 1 + info.ndim - batch_dims - depth
-    if info.dims is None or index.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
-    for k, (a, b) in enumerate(zip(index.dims[:batch_dims], info.dims)):
-        if differ(a, b):
-            raise StructInfoError(
-                f"dimension {k}: indices has {plain_text(a)}, data has {plain_text(b)}"
-            )
+    text = "dimension {k}: indices has {a}, data has {b}"
+    want_same(index.dims[:batch_dims], info.dims, text)
     dims = [*index.dims[:-1], *info.dims[batch_dims + depth :]]
     return TensorStructInfo(dims, info.dtype, info.vdevice)

@@ -11,17 +11,16 @@ from typing import Any
 
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, const
-from ..derive import plain_text, prove_dims
-from ..expr import Var
+from ..derive import prove_dims
 from ..struct_info import (
     Expr,
-    PrimStructInfo,
     ShapeExpr,
     ShapeStructInfo,
-    StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    as_dims,
 )
+from .sizes import KnownTensor, simplified
 
 FLOAT = frozenset({"float", "bfloat"})
 """float16, bfloat16, float32, float64: what is computed with"""
@@ -40,11 +39,11 @@ _WORDS = {
 
 def tensor(
     x: Expr, name: str, takes: Collection[str] = ANY, ndim: int | None = None
-) -> TensorStructInfo:
+) -> KnownTensor:
     """The struct info of the argument `x`, which must be a tensor.
 
     takes  the kinds of dtype it may have; an unknown dtype passes
-    ndim   the rank it must have; an unknown rank passes
+    ndim   the rank it must have
     """
     info = x.struct_info
     if not isinstance(info, TensorStructInfo):
@@ -52,7 +51,7 @@ def tensor(
     check_kind(info.dtype, name, takes)
     if ndim is not None and info.ndim not in (-1, ndim):
         raise StructInfoError(f"{name}: wanted {ndim} dimensions, got {info.ndim}")
-    return info
+    return info  # type: ignore[return-value]
 
 
 def check_kind(dtype: DataType, name: str, takes: Collection[str]) -> None:
@@ -82,7 +81,7 @@ def dtype_of(value: Any, name: str, takes: Collection[str] = ANY) -> DataType:
     return dtype
 
 
-def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[TensorStructInfo]:
+def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[KnownTensor]:
     """The struct infos of the fields of the argument `x`, which must be a tuple of tensors."""
     info = x.struct_info
     if not isinstance(info, TupleStructInfo):
@@ -93,7 +92,7 @@ def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[TensorStru
             raise StructInfoError(f"{name}: field {i}: wanted a tensor, got {field}")
         check_kind(field.dtype, f"{name}: field {i}", takes)
         made.append(field)
-    return made
+    return made  # type: ignore[return-value]
 
 
 def same_dtype(infos: Sequence[Any], names: Sequence[str]) -> DataType:
@@ -146,46 +145,6 @@ def axes_of(axes: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     return made
 
 
-def broadcast_dims(
-    shapes: Sequence[Sequence[PrimExpr]], names: Sequence[str], checked: bool = False
-) -> tuple[PrimExpr, ...] | None:
-    """numpy's broadcast of several shapes; None where it depends on what symbols turn out to be.
-
-    checked  whether the program checks that the broadcast exists: then a size other than 1 decides
-    Raises StructInfoError naming the two arguments if dimensions certainly do not fit.
-    """
-    ndim = max((len(s) for s in shapes), default=0)
-    result: list[PrimExpr | None] = []
-    for k in range(ndim):
-        at = k - ndim
-        have = [(s[at], name) for s, name in zip(shapes, names) if len(s) >= -at]
-        result.append(_broadcast_dim(have, at, checked))
-    return None if any(d is None for d in result) else tuple(d for d in result if d is not None)
-
-
-def _broadcast_dim(have: list[tuple[PrimExpr, str]], at: int, checked: bool) -> PrimExpr | None:
-    chosen, whose = have[0]
-    doubtful = False
-    for dim, name in have[1:]:
-        if _is_one(dim):
-            continue
-        if _is_one(chosen):
-            chosen, whose = dim, name
-            continue
-        same = prove_dims(chosen, dim)
-        if checked and same is None and isinstance(dim, IntImm):
-            chosen, whose = dim, name
-        if checked and same is None and isinstance(chosen, IntImm):
-            continue
-        if same is False and no_broadcast(chosen, dim) and no_broadcast(dim, chosen):
-            raise StructInfoError(
-                f"the shapes do not broadcast: dimension {at} is {plain_text(chosen)} in {whose} "
-                f"and {plain_text(dim)} in {name}; wanted equal ones, or 1"
-            )
-        doubtful = doubtful or same is not True
-    return None if doubtful else chosen
-
-
 def differ(a: PrimExpr, b: PrimExpr) -> bool:
     """Whether two sizes are certainly not equal, whatever the symbols are."""
     return prove_dims(a, b) is False
@@ -196,37 +155,26 @@ def no_multiple(size: PrimExpr, of: int) -> bool:
     return differ(size % of, const(0, "int64"))
 
 
-def no_broadcast(size: PrimExpr, target: PrimExpr) -> bool:
-    """Whether an axis of `size` certainly does not broadcast to `target`."""
-    return differ(size, target) and differ(size, const(1, "int64"))
-
-
-def _is_one(dim: PrimExpr) -> bool:
-    return isinstance(dim, IntImm) and dim.value == 1
-
-
-def shape_dims(shape: Expr, name: str = "shape") -> tuple[tuple[PrimExpr, ...] | None, int]:
-    """The dimensions that the argument `shape` gives (None if unknown), and how many there are (-1
-    if unknown).
+def shaped(
+    info: TensorStructInfo, dims: Iterable[Any], dtype: DataType | None = None
+) -> TensorStructInfo:
+    """The struct info of a tensor of `dims`, which are simplified, where `info` is; of its dtype if
+    none is given.
     """
-    if type(shape) is ShapeExpr and not shape.open:
-        return shape.values, len(shape.values)
+    simple = tuple([simplified(d) if isinstance(d, PrimExpr) else d for d in dims])
+    return TensorStructInfo(simple, info.dtype if dtype is None else dtype, info.vdevice)
+
+
+def shape_argument(shape: Expr, name: str = "shape") -> ShapeExpr:
+    """The shape that the argument `shape` is."""
+    if type(shape) is ShapeExpr:
+        if shape.open:
+            as_dims(shape.values)
+        return shape
     info = shape.struct_info
     if not isinstance(info, ShapeStructInfo):
         raise StructInfoError(f"{name}: wanted a shape, got {info}")
-    return info.values, info.ndim
-
-
-def shape_field(shape: Expr) -> Expr | None:
-    """What the struct info of a tensor of the shape `shape` says: its dimensions, or the variable
-    that holds it; None if that is not known.
-    """
-    if type(shape) is ShapeExpr:
-        return shape
-    info: Any = shape.struct_info
-    if info.values is not None:
-        return ShapeExpr(info.values)
-    return shape if isinstance(shape, Var) else None
+    return ShapeExpr(info.values)
 
 
 _MOST = (1 << 63) - 1
@@ -244,12 +192,3 @@ def dims_product(dims: Iterable[PrimExpr]) -> PrimExpr:
     if exact > _MOST:
         raise StructInfoError(f"{exact} elements are more than int64 counts")
     return total
-
-
-def scalar_or_tensor(x: Expr, name: str, takes: Collection[str] = ANY) -> StructInfo:
-    """The struct info of an argument that is a tensor or a scalar value."""
-    info = x.struct_info
-    if isinstance(info, PrimStructInfo):
-        check_kind(info.dtype, name, takes)
-        return info
-    return tensor(x, name, takes)

@@ -15,8 +15,7 @@ from ... import te
 from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
 from ...ir import IntImm, PrimExpr, Select, cast, const
-from .. import shape_facts
-from ..derive import common_vdevice, plain_text, prove_dims
+from ..derive import common_vdevice, prove_dims
 from ..expr import Call
 from ..struct_info import (
     Expr,
@@ -24,13 +23,12 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .broadcast import operands_text
-from .infer import NUMBER, broadcast_dims, dtype_of, same_dtype, tensor
-from .loops import require_equal
+from .infer import NUMBER, dtype_of, same_dtype, tensor
 from .lower import call_te, te_lower
 from .meaning import value_dtype
 from .names import ops
 from .record import missing, op
+from .sizes import KnownTensor, broadcast_dims, want_equal
 
 _PAIRS = missing("a product pairs axes by position")
 
@@ -84,8 +82,9 @@ def _matmul_numpy(x1: Any, x2: Any, *, out_dtype: Any = None) -> Any:
     return np.matmul(a, b).astype(result)
 
 
-def _inner(info: TensorStructInfo, second: bool) -> int:
-    return -2 if second and info.ndim > 1 else -1
+def _inner(second: TensorStructInfo) -> int:
+    """The axis of the second operand that is summed over."""
+    return -2 if second.ndim > 1 else -1
 
 
 def _matmul_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
@@ -184,28 +183,9 @@ def matmul_te(
     return te.compute(tuple(dims), lambda *i: cast(out, made(*i)), "rounded")
 
 
-def product_dims(builder: Any, call: Call, a: Expr, b: Expr) -> tuple[PrimExpr, ...]:
-    """The shape of a matrix product; what is not proven to fit, the program checks when it runs."""
-    one: Any = a.struct_info
-    two: Any = b.struct_info
-    require_equal(builder, [(one.dims[-1], two.dims[_inner(two, True)])])
-    info: Any = call.struct_info
-    if info.dims is not None:
-        return info.dims
-    what = operands_text("matmul", (a, b))
-    batch = shape_facts.broadcast_dims(builder, (one.dims[:-2], two.dims[:-2]), what)
-    return (*batch, *_matrix_dims(one, two))
-
-
-def _matrix_dims(x1: TensorStructInfo, x2: TensorStructInfo) -> tuple[PrimExpr, ...]:
-    rows = (x1.dims[-2],) if x1.ndim > 1 and x1.dims is not None else ()
-    columns = (x2.dims[-1],) if x2.ndim > 1 and x2.dims is not None else ()
-    return (*rows, *columns)
-
-
 def matmul_info(
-    x1: TensorStructInfo,
-    x2: TensorStructInfo,
+    x1: KnownTensor,
+    x2: KnownTensor,
     dtype: DataType,
     names: tuple[str, str] = ("x1", "x2"),
 ) -> TensorStructInfo:
@@ -216,28 +196,26 @@ def matmul_info(
         if info.ndim == 0:
             raise StructInfoError(f"{name}: wanted at least 1 dimension, got a scalar")
     vdevice = common_vdevice((x1, x2))
-    if x1.ndim == -1 or x2.ndim == -1:
-        return TensorStructInfo(None, dtype, vdevice)
-    ndim = max(x1.ndim, x2.ndim, 2) - (x1.ndim == 1) - (x2.ndim == 1)
-    if x1.dims is None or x2.dims is None:
-        return TensorStructInfo(None, dtype, vdevice, ndim)
-    left, right = x1.dims[-1], x2.dims[_inner(x2, True)]
-    if prove_dims(left, right) is False:
-        raise StructInfoError(
-            f"inner dimensions differ: the last one of {names[0]} is {plain_text(left)}, "
-            f"dimension {_inner(x2, True)} of {names[1]} is {plain_text(right)}"
-        )
+    want_equal(
+        x1.dims[-1],
+        x2.dims[_inner(x2)],
+        "inner dimensions differ: the last one of {x} is {a}, dimension {n} of {y} is {b}",
+        x=names[0],
+        y=names[1],
+        n=_inner(x2),
+    )
     batch = broadcast_dims([x1.dims[:-2], x2.dims[:-2]], names)
+    lines = (*x1.dims[-2:-1], *(x2.dims[-1:] if x2.ndim > 1 else ()))
     if batch is None:
+        ndim = max(x1.ndim, x2.ndim) - 2 + len(lines)
         return TensorStructInfo(None, dtype, vdevice, ndim)
-    return TensorStructInfo((*batch, *_matrix_dims(x1, x2)), dtype, vdevice)
+    return TensorStructInfo((*batch, *lines), dtype, vdevice)
 
 
 def _matmul_lower(builder: Any, call: Call) -> Expr:
-    x1, x2 = call.args
-    dims = product_dims(builder, call, x1, x2)
-    out = _dtype_of(call)
-    return call_te(builder, call, matmul_te, ShapeExpr(dims), x1, x2, out_dtype=out)
+    info: Any = call.struct_info
+    dims = ShapeExpr(info.dims)
+    return call_te(builder, call, matmul_te, dims, *call.args, out_dtype=str(info.dtype))
 
 
 @op("matmul", numpy=_matmul_numpy, lower=_matmul_lower, grad=_matmul_grad, layout=_PAIRS)
@@ -282,11 +260,8 @@ def _dot_numpy(x1: Any, x2: Any) -> Any:
 
 def _dot_lower(builder: Any, call: Call) -> Expr:
     x1, x2 = call.args
-    one: Any = x1.struct_info
-    two: Any = x2.struct_info
-    if one.ndim == 0 or two.ndim == 0:
+    if 0 in (x.struct_info.ndim for x in call.args):  # type: ignore[attr-defined]
         return ops.multiply(x1, x2)
-    require_equal(builder, [(one.dims[-1], two.dims[_inner(two, True)])])
     return call_te(builder, call, _dot_te, x1, x2)
 
 
@@ -333,19 +308,10 @@ def dot(x1: Expr, x2: Expr) -> StructInfo:
     """
     a, b = tensor(x1, "x1", NUMBER), tensor(x2, "x2", NUMBER)
     dtype = same_dtype((a, b), ("x1", "x2"))
-    if a.ndim == -1 or b.ndim == -1:
-        return TensorStructInfo(None, dtype, a.vdevice)
-    scalar = a.ndim == 0 or b.ndim == 0
-    ndim = a.ndim + b.ndim if scalar else a.ndim + b.ndim - 2
-    if a.dims is None or b.dims is None:
-        return TensorStructInfo(None, dtype, a.vdevice, ndim)
-    if scalar:
+    if a.ndim == 0 or b.ndim == 0:
         return TensorStructInfo((*a.dims, *b.dims), dtype, a.vdevice)
-    left, right = a.dims[-1], b.dims[_inner(b, True)]
-    if prove_dims(left, right) is False:
-        raise StructInfoError(
-            f"inner dimensions differ: {plain_text(left)} in x1 and {plain_text(right)} in x2"
-        )
+    text = "inner dimensions differ: {a} in x1 and {b} in x2"
+    want_equal(a.dims[-1], b.dims[_inner(b)], text)
     rest = (*b.dims[:-2], b.dims[-1]) if b.ndim > 1 else ()
     return TensorStructInfo((*a.dims[:-1], *rest), dtype, a.vdevice)
 
@@ -368,6 +334,4 @@ def outer(x1: Expr, x2: Expr) -> StructInfo:
     """All products of an element of the vector `x1` [n] and one of `x2` [m]: [n, m]."""
     a, b = tensor(x1, "x1", NUMBER, ndim=1), tensor(x2, "x2", NUMBER, ndim=1)
     dtype = same_dtype((a, b), ("x1", "x2"))
-    if a.dims is None or b.dims is None:
-        return TensorStructInfo(None, dtype, a.vdevice, 2)
     return TensorStructInfo((a.dims[0], b.dims[0]), dtype, a.vdevice)

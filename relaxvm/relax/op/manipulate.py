@@ -4,13 +4,15 @@ broadcast_to, ...
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import te
-from ...base import StructInfoError
+from ...base import DataType, StructInfoError
 from ...ir import FloorDiv, IntImm, PrimExpr, Select, cast, const
+from ...ir.module import VDevice
 from ...tir import if_then_else
 from ..derive import (
     common_vdevice,
@@ -20,46 +22,35 @@ from ..derive import (
 from ..expr import Call, Tuple, TupleGetItem, as_relax
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .broadcast import unbroadcast
-from .faces import (
-    ONE,
-    ZERO,
-    at_axis,
-    dims_of,
-    least,
-    most,
-    prepared,
-    ravel,
-    reshaped_to,
-    simplified,
-    size_analyzer,
-    unravel,
-)
+from .faces import at_axis, dims_of, prepared, ravel, reshaped_to, unravel
 from .families import Layouts
 from .infer import (
     NUMBER,
     axes_of,
     axis_of,
-    differ,
     dims_product,
-    no_broadcast,
     no_multiple,
     same_dtype,
-    shape_dims,
-    shape_field,
+    shape_argument,
+    shaped,
     tensor,
 )
 from .infer import tensors as tensor_fields
-from .loops import require_equal
 from .lower import call_te, te_lower
 from .record import Shape, missing, op, plain_value
+from .sizes import (
+    ONE,
+    ZERO,
+    KnownTensor,
+    least,
+    most,
+    simplified,
+    size_analyzer,
+    want_broadcast,
+    want_equal,
+)
 
 BY_POSITION = missing("axes are numbered by position")
-
-
-def _shaped(info: TensorStructInfo, dims: Any, ndim: int = -1) -> TensorStructInfo:
-    if dims is not None:
-        dims = tuple(simplified(d) for d in dims)
-    return TensorStructInfo(dims, info.dtype, info.vdevice, ndim)
 
 
 # -- reshape --------------------------------------------------------------------------------------
@@ -70,11 +61,14 @@ def te_reshape(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
     return te.compute(tuple(dims), lambda *i: x(*unravel(ravel(i, dims), x.shape)), "reshape")
 
 
-def _lower_reshape(builder: Any, call: Call) -> Expr:
-    x, info = call.args[0], call.struct_info
-    old, new = x.struct_info.dims, info.dims  # type: ignore[attr-defined]
-    require_equal(builder, [(dims_product(old), dims_product(new))])
-    return call_te(builder, call, te_reshape, x, ShapeExpr(new))
+def _lower_to(compute: Any) -> Any:
+    """The legalisation by ``compute(x, dimensions of the result)``."""
+
+    def lower(builder: Any, call: Call) -> Expr:
+        dims = ShapeExpr(call.struct_info.dims)  # type: ignore[attr-defined]
+        return call_te(builder, call, compute, call.args[0], dims)
+
+    return lower
 
 
 def _reshape_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -138,7 +132,7 @@ def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
 @op(
     "reshape",
     numpy=lambda x, shape: np.reshape(x, shape),
-    lower=_lower_reshape,
+    lower=_lower_to(te_reshape),
     grad=_reshape_grad,
     layout=missing("elements are in row-major order"),
 )
@@ -150,27 +144,23 @@ def reshape(x: Expr, shape: Shape) -> StructInfo:
     Raises StructInfoError if the number of elements differs.
     """
     info = tensor(x, "x")
-    dims, ndim = shape_dims(shape)
-    if dims is not None and info.dims is not None:
-        have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
-        if differ(have, want):
-            raise StructInfoError(
-                f"shape: wanted {plain_text(have)} elements, got {plain_text(want)}"
-            )
-    return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
+    new = shape_argument(shape)
+    have, want = simplified(dims_product(info.dims)), simplified(dims_product(new.values))
+    want_equal(have, want, "shape: wanted {a} elements, got {b}")
+    return TensorStructInfo(new, info.dtype, info.vdevice)
 
 
 @op(
     "flatten",
     numpy=lambda x: np.reshape(x, (-1,)),
-    lower=_lower_reshape,
+    lower=_lower_to(te_reshape),
     grad=_reshape_grad,
     layout=missing("elements are in row-major order"),
 )
 def flatten(x: Expr) -> StructInfo:
     """The elements of `x` in row-major order, in one dimension."""
     info = tensor(x, "x")
-    return _shaped(info, None if info.dims is None else (dims_product(info.dims),), 1)
+    return shaped(info, (dims_product(info.dims),))
 
 
 def _new_axes(axis: Any, ndim: int) -> tuple[int, ...]:
@@ -197,14 +187,8 @@ def _te_expand_dims(x: te.Tensor, axis: Any) -> te.Tensor:
 def expand_dims(x: Expr, axis: int | tuple[int, ...]) -> StructInfo:
     """`x` with dimensions of size 1 put in; `axis` is where they are in the result."""
     info = tensor(x, "x")
-    extra = 1 if isinstance(axis, int) else len(axis)
-    if info.ndim == -1:
-        return _shaped(info, None)
-    axes = _new_axes(axis, info.ndim)
-    if info.dims is None:
-        return _shaped(info, None, info.ndim + extra)
-    rest = iter(info.dims)
-    return _shaped(info, [ONE if k in axes else next(rest) for k in range(info.ndim + extra)])
+    axes, rest = _new_axes(axis, info.ndim), iter(info.dims)
+    return shaped(info, [ONE if k in axes else next(rest) for k in range(info.ndim + len(axes))])
 
 
 def _squeezed(axis: Any, dims: Any) -> tuple[int, ...]:
@@ -225,10 +209,9 @@ def _te_squeeze(x: te.Tensor, axis: Any) -> te.Tensor:
 
 
 def _lower_squeeze(builder: Any, call: Call) -> Expr:
-    dims: Any = call.args[0].struct_info.dims  # type: ignore[attr-defined]
-    axis = call.attrs["axis"]
-    require_equal(builder, [(dims[k], ONE) for k in _squeezed(axis, dims)])
-    return call_te(builder, call, _te_squeeze, call.args[0], axis=_squeezed(axis, dims))
+    x = call.args[0]
+    axes = _squeezed(call.attrs["axis"], x.struct_info.dims)  # type: ignore[attr-defined]
+    return call_te(builder, call, _te_squeeze, x, axis=axes)
 
 
 @op(
@@ -247,25 +230,17 @@ def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     given, no dimension may be a symbol: which are 1 must be known.
     """
     info = tensor(x, "x")
-    if info.ndim == -1 or (axis is None and info.dims is None):
-        return _shaped(info, None)
     if axis is None:
-        symbols = [d for d in info.dims if not isinstance(d, IntImm)]  # type: ignore[union-attr]
+        symbols = [d for d in info.dims if not isinstance(d, IntImm)]
         if symbols:
             raise StructInfoError(
                 f"axis: the dimension {symbols[0]} may be 1 or not when it runs; "
                 "say which axes to drop"
             )
-        axes = _squeezed(None, info.dims)
-    else:
-        axes = axes_of(axis, info.ndim)
-    if info.dims is None:
-        return _shaped(info, None, info.ndim - len(axes))
+    axes = _squeezed(axis, info.dims)
     for k in axes:
-        d = info.dims[k]
-        if differ(d, ONE):
-            raise StructInfoError(f"axis: wanted dimensions of size 1, axis {k} is {plain_text(d)}")
-    return _shaped(info, [d for k, d in enumerate(info.dims) if k not in axes])
+        want_equal(info.dims[k], ONE, "axis: wanted dimensions of size 1, axis {k} is {a}", k=k)
+    return shaped(info, [d for k, d in enumerate(info.dims) if k not in axes])
 
 
 # -- permute_dims ---------------------------------------------------------------------------------
@@ -317,12 +292,7 @@ def permute_dims(x: Expr, axes: tuple[int, ...] | None = None) -> StructInfo:
     ``axes[k]`` of `x`.
     """
     info = tensor(x, "x")
-    if info.ndim == -1:
-        return _shaped(info, None, -1 if axes is None else len(axes))
-    order = _permutation(axes, info.ndim)
-    if info.dims is None:
-        return _shaped(info, None, info.ndim)
-    return _shaped(info, [info.dims[a] for a in order])
+    return shaped(info, [info.dims[a] for a in _permutation(axes, info.ndim)])
 
 
 # -- concat, stack, split -------------------------------------------------------------------------
@@ -361,18 +331,14 @@ def tuple_fields(x: Expr) -> list[Expr]:
     return [TupleGetItem(x, i) for i in range(len(x.struct_info.fields))]  # type: ignore[attr-defined]
 
 
-def _lower_concat(builder: Any, call: Call) -> Expr:
-    fields = tuple_fields(call.args[0])
-    infos: list[Any] = [f.struct_info for f in fields]
-    at = axis_of(call.attrs["axis"] or 0, infos[0].ndim)
-    pairs = [
-        (d, first)
-        for info in infos[1:]
-        for k, (first, d) in enumerate(zip(infos[0].dims, info.dims))
-        if k != at
-    ]
-    require_equal(builder, pairs)
-    return call_te(builder, call, _te_concat, fields, axis=at)
+def _lower_joined(compute: Any, extra: int) -> Any:
+    def lower(builder: Any, call: Call) -> Expr:
+        fields = tuple_fields(call.args[0])
+        ndim: int = fields[0].struct_info.ndim  # type: ignore[attr-defined]
+        axis = axis_of(call.attrs["axis"] or 0, ndim, extra=extra)
+        return call_te(builder, call, compute, fields, axis=axis)
+
+    return lower
 
 
 def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -393,7 +359,7 @@ def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 @op(
     "concat",
     numpy=lambda tensors, *, axis=0: np.concatenate(tensors, 0 if axis is None else axis),
-    lower=_lower_concat,
+    lower=_lower_joined(_te_concat, 0),
     grad=_concat_grad,
     layout=missing("takes a tuple"),
 )
@@ -401,49 +367,41 @@ def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
     """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is for
     tensors of one dimension.
     """
-    infos = tensor_fields(tensors, "tensors")
-    if not infos:
-        raise StructInfoError("tensors: wanted at least one")
-    names = [f"field {k}" for k in range(len(infos))]
-    dtype = same_dtype(infos, names)
-    vdevice = common_vdevice(infos)
-    ranks = {i.ndim for i in infos} - {-1}
-    if len(ranks) > 1:
-        raise StructInfoError(f"tensors: wanted the same rank, got {[i.ndim for i in infos]}")
-    if not ranks:
-        return TensorStructInfo(None, dtype, vdevice)
-    (ndim,) = ranks
+    infos, dtype, vdevice = _joinable(tensors)
+    ndim = infos[0].ndim
     if axis is None and ndim != 1:
         raise StructInfoError(
             f"axis: None is for tensors of one dimension, these have {ndim}; give the axis, or "
             "flatten them"
         )
     at = axis_of(0 if axis is None else axis, ndim)
-    if any(i.dims is None for i in infos):
-        return TensorStructInfo(None, dtype, vdevice, ndim)
-    dims = list(_joined(infos, names, at))
-    total: PrimExpr = ZERO
-    for i in infos:
-        total = total + i.dims[at]  # type: ignore[index]
-    dims[at] = simplified(total)
+    dims = _shared(infos, at)
+    dims[at] = simplified(sum((i.dims[at] for i in infos), start=ZERO))
     return TensorStructInfo(dims, dtype, vdevice)
 
 
-def _joined(infos: list[TensorStructInfo], names: list[str], but: int) -> list[PrimExpr]:
+def _joinable(tensors: Expr) -> tuple[list[KnownTensor], DataType, VDevice | None]:
+    """The struct infos of tensors of one rank, their dtype, and where they are."""
+    infos = tensor_fields(tensors, "tensors")
+    if not infos:
+        raise StructInfoError("tensors: wanted at least one")
+    dtype = same_dtype(infos, [f"field {k}" for k in range(len(infos))])
+    ranks = [i.ndim for i in infos]
+    if len(set(ranks)) > 1:
+        raise StructInfoError(f"tensors: wanted the same rank, got {ranks}")
+    return infos, dtype, common_vdevice(infos)
+
+
+def _shared(infos: list[KnownTensor], but: int) -> list[PrimExpr]:
     """The dimensions that all have, but for axis `but`; constants win over symbols."""
-    made = list(infos[0].dims or ())
-    for info, name in zip(infos[1:], names[1:]):
-        for k, d in enumerate(info.dims or ()):
-            if k == but:
-                continue
-            if differ(made[k], d):
-                raise StructInfoError(
-                    f"dimension {k} differs: {plain_text(made[k])} in field 0, "
-                    f"{plain_text(d)} in {name}"
-                )
-            if isinstance(d, IntImm):
-                made[k] = d
-    return made
+    dims = list(infos[0].dims)
+    for n, info in enumerate(infos[1:], 1):
+        for k, d in enumerate(info.dims):
+            if k != but:
+                text = "dimension {k} differs: {a} in field 0, {b} in field {n}"
+                want_equal(dims[k], d, text, k=k, n=n)
+                dims[k] = d if isinstance(d, IntImm) else dims[k]
+    return dims
 
 
 def _te_stack(tensors: list[te.Tensor], axis: int) -> te.Tensor:
@@ -455,14 +413,6 @@ def _te_stack(tensors: list[te.Tensor], axis: int) -> te.Tensor:
         lambda *i: _choose([t(*i[:axis], *i[axis + 1 :]) for t in tensors], ends, i[axis]),
         "stack",
     )
-
-
-def _lower_stack(builder: Any, call: Call) -> Expr:
-    fields = tuple_fields(call.args[0])
-    infos: list[Any] = [f.struct_info for f in fields]
-    require_equal(builder, [p for i in infos[1:] for p in zip(i.dims, infos[0].dims)])
-    at = axis_of(call.attrs["axis"] or 0, infos[0].ndim, extra=1)
-    return call_te(builder, call, _te_stack, fields, axis=at)
 
 
 def _stack_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -479,28 +429,15 @@ def _stack_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 @op(
     "stack",
     numpy=lambda tensors, *, axis=0: np.stack(tensors, 0 if axis is None else axis),
-    lower=_lower_stack,
+    lower=_lower_joined(_te_stack, 1),
     grad=_stack_grad,
     layout=missing("takes a tuple"),
 )
 def stack(tensors: Expr, axis: int | None = 0) -> StructInfo:
     """Several tensors of one shape (a tuple) beside each other along a new dimension `axis`."""
-    infos = tensor_fields(tensors, "tensors")
-    if not infos:
-        raise StructInfoError("tensors: wanted at least one")
-    names = [f"field {k}" for k in range(len(infos))]
-    dtype = same_dtype(infos, names)
-    vdevice = common_vdevice(infos)
-    ranks = {i.ndim for i in infos} - {-1}
-    if len(ranks) > 1:
-        raise StructInfoError(f"tensors: wanted the same rank, got {[i.ndim for i in infos]}")
-    if not ranks:
-        return TensorStructInfo(None, dtype, vdevice)
-    (ndim,) = ranks
-    at = axis_of(0 if axis is None else axis, ndim, extra=1)
-    if any(i.dims is None for i in infos):
-        return TensorStructInfo(None, dtype, vdevice, ndim + 1)
-    dims = _joined(infos, names, -1)
+    infos, dtype, vdevice = _joinable(tensors)
+    at = axis_of(0 if axis is None else axis, infos[0].ndim, extra=1)
+    dims = _shared(infos, -1)
     return TensorStructInfo([*dims[:at], len(infos), *dims[at:]], dtype, vdevice)
 
 
@@ -569,31 +506,15 @@ def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) ->
                 raise StructInfoError(
                     f"indices_or_sections: wanted indices that are ints, not negative, got {e!r}"
                 )
-    count = spec if isinstance(spec, int) else len(spec) + 1
-    if info.ndim == -1 or info.dims is None:
-        if info.ndim != -1:
-            axis_of(axis, info.ndim)
-        return TupleStructInfo((_shaped(info, None, info.ndim),) * count)
     at = axis_of(axis, info.ndim)
     fields = [
-        _shaped(info, [*info.dims[:at], length, *info.dims[at + 1 :]])
+        shaped(info, [*info.dims[:at], length, *info.dims[at + 1 :]])
         for _, length in _pieces(info.dims[at], spec)
     ]
     return TupleStructInfo(tuple(fields))
 
 
 # -- broadcast_to, collapse_sum_to ----------------------------------------------------------------
-
-
-def _fit(x: PrimExpr, target: PrimExpr) -> tuple[PrimExpr, PrimExpr] | None:
-    """What must be equal at run time for an axis of `x` to broadcast to `target`; None if it surely
-    does.
-    """
-    if (isinstance(x, IntImm) and x.value == 1) or prove_dims(x, target):
-        return None
-    if isinstance(x, IntImm):
-        return x, target
-    return Select(x.equal(ONE), target, x), target
 
 
 def _te_broadcast_to(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
@@ -614,40 +535,27 @@ def own_index(index: PrimExpr, size: PrimExpr, target: PrimExpr) -> PrimExpr:
     return Select(size.equal(ONE), ZERO, index)
 
 
-def _lower_broadcast_to(builder: Any, call: Call) -> Expr:
-    x, info = call.args[0], call.struct_info
-    own, dims = x.struct_info.dims, info.dims  # type: ignore[attr-defined]
-    skip = len(dims) - len(own)
-    require_equal(builder, [p for a, b in zip(own, dims[skip:]) if (p := _fit(a, b)) is not None])
-    return call_te(builder, call, _te_broadcast_to, x, ShapeExpr(dims))
-
-
-def _check_fit(small: Any, large: Any, what: str) -> None:
+def _want_fit(small: Sequence[PrimExpr], large: Sequence[PrimExpr], what: str) -> None:
     if len(small) > len(large):
         raise StructInfoError(f"{what}: {len(small)} dimensions do not broadcast to {len(large)}")
-    for k, (a, b) in enumerate(zip(small[::-1], large[::-1])):
-        if no_broadcast(a, b):
-            raise StructInfoError(
-                f"{what}: dimension {-k - 1}: {plain_text(a)} does not broadcast to {plain_text(b)}"
-            )
+    for k, (size, target) in enumerate(zip(small[::-1], large[::-1])):
+        text = "{what}: dimension {k}: {size} does not broadcast to {target}"
+        want_broadcast(size, target, text, what=what, k=-k - 1)
 
 
 @op(
     "broadcast_to",
     numpy=lambda x, shape: np.array(np.broadcast_to(x, shape)),
-    lower=_lower_broadcast_to,
+    lower=_lower_to(_te_broadcast_to),
     grad=lambda ops, call, y, gy: (unbroadcast(ops, gy, call.args[0]), None),
     layout=BY_POSITION,
 )
 def broadcast_to(x: Expr, shape: Shape) -> StructInfo:
     """`x` repeated along its dimensions of size 1, and along new ones in front, to `shape`."""
     info = tensor(x, "x")
-    dims, ndim = shape_dims(shape)
-    if dims is not None and info.dims is not None:
-        _check_fit(info.dims, dims, "shape")
-    elif -1 not in (ndim, info.ndim) and info.ndim > ndim:
-        raise StructInfoError(f"shape: {info.ndim} dimensions do not broadcast to {ndim}")
-    return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
+    wanted = shape_argument(shape)
+    _want_fit(info.dims, wanted.values, "shape")
+    return TensorStructInfo(wanted, info.dtype, info.vdevice)
 
 
 def _collapse_numpy(data: Any, shape: Any) -> Any:
@@ -688,14 +596,6 @@ def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
     return te.compute(tuple(dims), lambda *i: cast(data.dtype, made(*i)), "rounded")
 
 
-def _lower_collapse(builder: Any, call: Call) -> Expr:
-    data, info = call.args[0], call.struct_info
-    own, dims = data.struct_info.dims, info.dims  # type: ignore[attr-defined]
-    skip = len(own) - len(dims)
-    require_equal(builder, [p for a, b in zip(dims, own[skip:]) if (p := _fit(a, b)) is not None])
-    return call_te(builder, call, _te_collapse, data, ShapeExpr(dims))
-
-
 def _collapse_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data = call.args[0]
     shape = dims_of(data)
@@ -705,7 +605,7 @@ def _collapse_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 @op(
     "collapse_sum_to",
     numpy=_collapse_numpy,
-    lower=_lower_collapse,
+    lower=_lower_to(_te_collapse),
     grad=_collapse_grad,
     layout=BY_POSITION,
 )
@@ -716,18 +616,15 @@ def collapse_sum_to(data: Expr, shape: Shape) -> StructInfo:
     The 16-bit floats are summed in float32.
     """
     info = tensor(data, "data", NUMBER)
-    dims, ndim = shape_dims(shape)
-    if dims is not None and info.dims is not None:
-        _check_fit(dims, info.dims, "shape")
-    elif -1 not in (ndim, info.ndim) and ndim > info.ndim:
-        raise StructInfoError(f"shape: {ndim} dimensions do not broadcast to {info.ndim}")
-    return TensorStructInfo(shape_field(shape), info.dtype, info.vdevice, ndim)
+    wanted = shape_argument(shape)
+    _want_fit(wanted.values, info.dims, "shape")
+    return TensorStructInfo(wanted, info.dtype, info.vdevice)
 
 
 @op(
     "collapse_sum_like",
     numpy=lambda data, collapse_target: _collapse_numpy(data, collapse_target.shape),
-    lower=_lower_collapse,
+    lower=_lower_to(_te_collapse),
     grad=_collapse_grad,
     layout=BY_POSITION,
 )
@@ -735,10 +632,5 @@ def collapse_sum_like(data: Expr, collapse_target: Expr) -> StructInfo:
     """`data` summed to the shape of `collapse_target`; see collapse_sum_to."""
     info = tensor(data, "data", NUMBER)
     target = tensor(collapse_target, "collapse_target")
-    if target.dims is not None and info.dims is not None:
-        _check_fit(target.dims, info.dims, "collapse_target")
-    elif -1 not in (target.ndim, info.ndim) and target.ndim > info.ndim:
-        raise StructInfoError(
-            f"collapse_target: {target.ndim} dimensions do not broadcast to {info.ndim}"
-        )
-    return TensorStructInfo(target.shape, info.dtype, info.vdevice, target.ndim)
+    _want_fit(target.dims, info.dims, "collapse_target")
+    return TensorStructInfo(target.shape, info.dtype, info.vdevice)

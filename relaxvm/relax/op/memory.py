@@ -18,9 +18,10 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .builtin import allocated
-from .faces import prepared, simplified, size_analyzer
-from .infer import array_dtype, dims_product, shape_dims, shape_field, tensor
+from .faces import prepared
+from .infer import array_dtype, dims_product, shape_argument, tensor
 from .record import Dtype, Prim, Shape, Text, missing, op, plain_value
+from .sizes import simplified, size_analyzer
 
 _MEMORY = missing("memory")
 _LOWERED = missing("appears after lowering only")
@@ -110,8 +111,7 @@ def view(
         new_dtype = array_dtype(dtype.value) if isinstance(dtype, DataTypeImm) else DataType("void")
     made = TensorStructInfo(info.shape, new_dtype, None, info.ndim)
     if shape is not None:
-        _, ndim = shape_dims(shape)
-        made = TensorStructInfo(shape_field(shape), new_dtype, None, ndim)
+        made = TensorStructInfo(shape_argument(shape), new_dtype)
     offset = const(0, "int64") if relative_byte_offset is None else _offset(relative_byte_offset)
     if isinstance(offset, IntImm) and new_dtype != "void" and offset.value % new_dtype.itemsize:
         raise StructInfoError(

@@ -14,7 +14,7 @@ from ...ir import PrimExpr, cast
 from ..expr import Call
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, tensor
-from .linalg import matmul_info, matmul_te, product_dims
+from .linalg import matmul_info, matmul_te
 from .lower import call_te
 from .quant_params import (
     BYTES,
@@ -77,7 +77,7 @@ def _matmul_integer_lower(builder: Any, call: Call) -> Expr:
     a, b, *zeros = call.args
     one: Any = a.struct_info
     two: Any = b.struct_info
-    dims = product_dims(builder, call, a, b)
+    dims = call.struct_info.dims  # type: ignore[attr-defined]
     check_lengths(builder, zeros[:1], _row(one))
     check_lengths(builder, zeros[1:], _column(two))
 
@@ -140,7 +140,7 @@ def _qlinear_matmul_numpy(
 def _qlinear_matmul_lower(builder: Any, call: Call) -> Expr:
     a, sa, za, b, sb, zb, sy, zy = call.args
     row, column = _row(a.struct_info), _column(b.struct_info)  # type: ignore[arg-type]
-    dims = product_dims(builder, call, a, b)
+    dims = call.struct_info.dims  # type: ignore[attr-defined]
     check_lengths(builder, (sa, za), row)
     check_lengths(builder, (sb, zb), column)
     check_lengths(builder, (sy, zy), None)

@@ -19,21 +19,19 @@ from ... import tir
 from ...base import DataType, StructInfoError, VMValueError, to_numpy_dtype
 from ...ir import And, PrimExpr, Select, cast, const
 from ...ir import Var as TirVar
-from ...tir import Buffer, IfThenElse, LetStmt, Stmt, seq
-from ..derive import plain_text
+from ...tir.stmt import Buffer, IfThenElse, LetStmt, Stmt, seq
 from ..expr import Call
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
-from .faces import ONE, ZERO, bounded, from_end, inside, ravel
+from .faces import bounded, from_end, inside, ravel
 from .infer import (
     FLOAT,
     INTEGER,
-    differ,
-    shape_dims,
-    shape_field,
+    shape_argument,
     tensor,
 )
-from .loops import assert_that, call_loops, for_each, load, require_equal, store
+from .loops import assert_that, call_loops, for_each, load, store
 from .record import Prim, Shape, missing, op
+from .sizes import ONE, ZERO, want_equal
 
 _RANDOM = missing("does not depend on a tensor smoothly")
 _NO_AXES = missing("elements are numbered in row-major order")
@@ -281,7 +279,6 @@ def _lower_of(value: Callable[..., Any]) -> Callable[[Any, Call], Expr]:
 
 
 def _random_info(shape: Expr, seed: Expr, dtype: DataType, numbers: dict[str, float]) -> StructInfo:
-    _, ndim = shape_dims(shape)
     info = seed.struct_info
     if isinstance(info, PrimStructInfo):
         if not info.dtype.is_int:
@@ -293,7 +290,7 @@ def _random_info(shape: Expr, seed: Expr, dtype: DataType, numbers: dict[str, fl
     for name, value in numbers.items():
         if not math.isfinite(value):
             raise StructInfoError(f"{name}: wanted a finite number, got {value}")
-    return TensorStructInfo(shape_field(shape), dtype, None, ndim)
+    return TensorStructInfo(shape_argument(shape), dtype)
 
 
 @op(
@@ -369,16 +366,7 @@ def _multinomial_numpy(
 
 
 def _lower_multinomial(builder: Any, call: Call) -> Expr:
-    prob, samples = call.args[:2]
-    have, count = prob.struct_info.dims, samples.struct_info.dims  # type: ignore[attr-defined]
-    pairs = [(count[1], ONE)]
-    if len(call.args) > 2:
-        given = call.args[2].struct_info.dims  # type: ignore[attr-defined]
-        pairs += [(given[0], count[0]), (given[1], ONE)]
-    else:
-        pairs.append((have[0], count[0]))
-    require_equal(builder, pairs)
-    dtype = prob.struct_info.dtype  # type: ignore[attr-defined]
+    dtype = call.args[0].struct_info.dtype  # type: ignore[attr-defined]
     wide = DataType("float32") if dtype.bits == 16 else dtype
 
     def fill(prob: Buffer, samples: Buffer, *rows: Buffer, out: list[Buffer], scratch: Any) -> Stmt:
@@ -443,22 +431,11 @@ def multinomial_from_uniform(
     samples = tensor(uniform_sample, "uniform_sample", FLOAT, 2)
     if not dtype.is_int:
         raise StructInfoError(f"dtype: wanted an integer dtype, got {dtype}")
-    columns = [(samples, "uniform_sample")]
-    rows = info
+    rows, of_what = info, "prob"
     if sample_indices is not None:
-        rows = tensor(sample_indices, "sample_indices", INTEGER, 2)
-        columns.append((rows, "sample_indices"))
-    for each, name in columns:
-        if each.dims is not None and differ(each.dims[1], ONE):
-            raise StructInfoError(
-                f"{name}: wanted shape (n, 1), got {plain_text(each.dims[1])} columns"
-            )
-    if rows.dims is not None and samples.dims is not None:
-        a, b = rows.dims[0], samples.dims[0]
-        if differ(a, b):
-            of_what = "prob" if sample_indices is None else "sample_indices"
-            raise StructInfoError(
-                f"uniform_sample: wanted {plain_text(a)} rows as {of_what} has, got {plain_text(b)}"
-            )
-    dims = None if samples.dims is None else (samples.dims[0], ONE)
-    return TensorStructInfo(dims, dtype, info.vdevice, 2)
+        rows, of_what = tensor(sample_indices, "sample_indices", INTEGER, 2), "sample_indices"
+        want_equal(rows.dims[1], ONE, "sample_indices: wanted shape (n, 1), got {a} columns")
+    want_equal(samples.dims[1], ONE, "uniform_sample: wanted shape (n, 1), got {a} columns")
+    text = "uniform_sample: wanted {a} rows as {of_what} has, got {b}"
+    want_equal(rows.dims[0], samples.dims[0], text, of_what=of_what)
+    return TensorStructInfo((samples.dims[0], ONE), dtype, info.vdevice)

@@ -12,8 +12,9 @@ import numpy as np
 from ... import te
 from ...base import StructInfoError, VMValueError
 from ...ir import PrimExpr, Select, cast, const
-from ...tir import Buffer, Stmt, evaluate_expr, seq
-from ..derive import common_vdevice, plain_text
+from ...tir import evaluate_expr
+from ...tir.stmt import Buffer, Stmt, seq
+from ..derive import common_vdevice
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..struct_info import (
     Expr,
@@ -24,42 +25,27 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .broadcast import check_number
-from .faces import (
-    ONE,
-    ZERO,
-    axis_layout,
-    numbered,
-    prepared,
-    ravel,
-    reshaped_to,
-    simplified,
-    unravel,
-)
+from .faces import axis_layout, numbered, prepared, ravel, reshaped_to, unravel
 from .index_map import IndexMap
 from .infer import (
     INTEGER,
     axes_of,
     axis_of,
-    differ,
     dims_product,
     same_dtype,
+    shaped,
     tensor,
 )
 from .infer import tensors as tensor_fields
-from .loops import assert_that, call_checked, call_loops, for_each, load, require_equal, store
+from .loops import assert_that, call_checked, call_loops, for_each, load, store
 from .lower import call_te, te_lower
 from .manipulate import tuple_fields
 from .record import Prim, missing, op
+from .sizes import ONE, ZERO, simplified, want_equal
 
 MOST = 1 << 40
 """More than any axis has: larger numbers would only overflow."""
 BY_POSITION = missing("axes are numbered by position")
-
-
-def _sized(info: TensorStructInfo, dims: Any, ndim: int = -1) -> TensorStructInfo:
-    if dims is not None:
-        dims = tuple(simplified(d) for d in dims)
-    return TensorStructInfo(dims, info.dtype, info.vdevice, ndim)
 
 
 # -- repeat, tile ---------------------------------------------------------------------------------
@@ -110,12 +96,9 @@ def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
     if not 0 <= repeats <= MOST:
         raise StructInfoError(f"repeats: wanted at least 0 and at most 2**40, got {repeats}")
     if axis is None:
-        total = None if info.dims is None else (dims_product(info.dims) * repeats,)
-        return _sized(info, total, 1)
+        return shaped(info, (dims_product(info.dims) * repeats,))
     at = axis_of(axis, info.ndim)
-    if info.dims is None:
-        return _sized(info, None, info.ndim)
-    return _sized(info, [d * repeats if k == at else d for k, d in enumerate(info.dims)])
+    return shaped(info, [d * repeats if k == at else d for k, d in enumerate(info.dims)])
 
 
 def _te_tile(data: te.Tensor, repeats: Any) -> te.Tensor:
@@ -163,12 +146,9 @@ def tile(data: Expr, repeats: int | tuple[int, ...]) -> StructInfo:
     for r in (repeats,) if isinstance(repeats, int) else repeats:
         if isinstance(r, bool) or not isinstance(r, int) or not 0 <= r <= MOST:
             raise StructInfoError(f"repeats: wanted ints of 0 to 2**40, got {r!r}")
-    count = 1 if isinstance(repeats, int) else len(repeats)
-    if info.dims is None:
-        return _sized(info, None, -1 if info.ndim == -1 else max(info.ndim, count))
     times = _times(repeats, info.ndim)
     own = [ONE] * (len(times) - info.ndim) + list(info.dims)
-    return _sized(info, [dims_product((d, const(t, "int64"))) for d, t in zip(own, times)])
+    return shaped(info, [dims_product((d, const(t, "int64"))) for d, t in zip(own, times)])
 
 
 # -- flip, roll, reverse_sequence -----------------------------------------------------------------
@@ -195,8 +175,7 @@ def _te_flip(data: te.Tensor, axis: Any) -> te.Tensor:
 def flip(data: Expr, axis: int | tuple[int, ...]) -> StructInfo:
     """`data` with the order along `axis` reversed."""
     info = tensor(data, "data")
-    if info.ndim != -1:
-        axes_of(axis, info.ndim)
+    axes_of(axis, info.ndim)
     return info
 
 
@@ -262,7 +241,7 @@ def roll(
     for s in (shift,) if isinstance(shift, int) else shift:
         if isinstance(s, bool) or not isinstance(s, int) or not -MOST <= s <= MOST:
             raise StructInfoError(f"shift: wanted ints of at most 2**40, got {s!r}")
-    if info.ndim != -1 and axis is not None:
+    if axis is not None:
         _shifts(shift, axis, info.ndim)
     return info
 
@@ -299,7 +278,6 @@ def _lower_reverse(builder: Any, call: Call) -> Expr:
             "j",
         )
 
-    require_equal(builder, [(lengths.struct_info.dims[0], data.struct_info.dims[batch])])  # type: ignore[attr-defined]
     return call_checked(builder, call, compute, check, data, lengths)
 
 
@@ -328,21 +306,11 @@ def reverse_sequence(
     """
     info = tensor(data, "data")
     lengths = tensor(seq_lengths, "seq_lengths", INTEGER, 1)
-    if info.ndim != -1:
-        along, batch = (
-            axis_of(seq_axis, info.ndim, "seq_axis"),
-            axis_of(batch_axis, info.ndim, "batch_axis"),
-        )
-        if along == batch:
-            raise StructInfoError(
-                f"seq_axis and batch_axis: wanted different axes, got {along} twice"
-            )
-        if info.dims is not None and lengths.dims is not None:
-            have, want = lengths.dims[0], info.dims[batch]
-            if differ(have, want):
-                raise StructInfoError(
-                    f"seq_lengths: wanted {plain_text(want)} lengths, got {plain_text(have)}"
-                )
+    along = axis_of(seq_axis, info.ndim, "seq_axis")
+    batch = axis_of(batch_axis, info.ndim, "batch_axis")
+    if along == batch:
+        raise StructInfoError(f"seq_axis and batch_axis: wanted different axes, got {along} twice")
+    want_equal(lengths.dims[0], info.dims[batch], "seq_lengths: wanted {b} lengths, got {a}")
     return info
 
 
@@ -410,16 +378,13 @@ def meshgrid(tensors: Expr, indexing: str | None = "ij") -> StructInfo:
     if indexing not in (None, "ij", "xy"):
         raise StructInfoError(f'indexing: wanted "ij" or "xy", got {indexing!r}')
     for k, i in enumerate(infos):
-        if i.ndim not in (-1, 0, 1):
+        if i.ndim > 1:
             raise StructInfoError(f"tensors: field {k}: wanted at most one dimension, got {i.ndim}")
     dtype = same_dtype(infos, [f"field {k}" for k in range(len(infos))])
-    dims: Any = None
-    if all(i.dims is not None for i in infos):
-        dims = [ONE] * len(infos)
-        for i, p in zip(infos, _grid_places(len(infos), indexing or "ij")):
-            dims[p] = i.dims[0] if i.dims else ONE
-    vdevice = common_vdevice(infos)
-    field = TensorStructInfo(dims, dtype, vdevice, len(infos))
+    dims = [ONE] * len(infos)
+    for i, p in zip(infos, _grid_places(len(infos), indexing or "ij")):
+        dims[p] = i.dims[0] if i.dims else ONE
+    field = TensorStructInfo(dims, dtype, common_vdevice(infos))
     return TupleStructInfo((field,) * len(infos))
 
 
@@ -473,11 +438,7 @@ def one_hot(
     dtype = same_dtype(values, ("on_value", "off_value"))
     if not 1 <= depth <= MOST:
         raise StructInfoError(f"depth: wanted at least 1 and at most 2**40, got {depth}")
-    if info.ndim == -1:
-        return TensorStructInfo(None, dtype, info.vdevice)
     at = axis_of(axis, info.ndim, extra=1)
-    if info.dims is None:
-        return TensorStructInfo(None, dtype, info.vdevice, info.ndim + 1)
     return TensorStructInfo([*info.dims[:at], depth, *info.dims[at:]], dtype, info.vdevice)
 
 
@@ -564,21 +525,14 @@ def layout_transform(
         raise StructInfoError(
             f"index_map: wanted a function of indices or an IndexMap, got {index_map!r}"
         )
-    if info.ndim not in (-1, len(index_map.initial_indices)):
+    if info.ndim != len(index_map.initial_indices):
         raise StructInfoError(
             f"index_map: wanted {info.ndim} indices, it takes {len(index_map.initial_indices)}"
         )
     if pad_value is not None and info.dtype != "void":
         check_number(pad_value, info.dtype, "pad_value")
-    ndim = len(index_map.final_indices)
-    if info.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, ndim)
     dims = index_map.map_shape(info.dims)
     if pad_value is None:
         have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
-        if differ(have, want):
-            raise StructInfoError(
-                f"pad_value: {plain_text(have)} elements go to {plain_text(want)} places; "
-                "say what fills the rest"
-            )
+        want_equal(have, want, "pad_value: {a} elements go to {b} places; say what fills the rest")
     return TensorStructInfo(dims, info.dtype, info.vdevice)

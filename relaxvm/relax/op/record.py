@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import traceback
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -47,7 +48,8 @@ from ..expr import (
     Var,
     as_relax,
 )
-from ..struct_info import Expr, ShapeExpr, StructInfo, as_dims
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
+from .sizes import checks, infer_unknown, is_known
 
 P = ParamSpec("P")
 
@@ -126,6 +128,7 @@ class Op(BaseOp):
     layout   layout rule; or `missing(why)`
     decompose  (builder, call, training) -> Expr in simpler operators, None to keep it; or None
     pure     whether a call has no effect but its result
+    takes_unknown  whether the rule itself says what follows where sizes and ranks are not known
     """
 
     __slots__ = (
@@ -141,6 +144,7 @@ class Op(BaseOp):
         "rule",
         "signature",
         "takes_sinfo",
+        "takes_unknown",
     )
     rule: Callable[..., StructInfo]
     params: tuple[Param, ...]
@@ -152,6 +156,7 @@ class Op(BaseOp):
     decompose: Any
     pure: bool
     takes_sinfo: bool
+    takes_unknown: bool
     function: Operator[...]
     _arity: tuple[int, int | None]
 
@@ -200,6 +205,13 @@ class Op(BaseOp):
         if self.takes_sinfo or sinfo_args:
             keywords["sinfo_args"] = sinfo_args
         try:
+            if self.takes_unknown:
+                return self.rule(*args, **keywords)
+            for arg in args:
+                info = arg.struct_info
+                if type(info) is not TensorStructInfo or type(info.shape) is not ShapeExpr:
+                    if not is_known(info):
+                        return infer_unknown(functools.partial(self.rule, **keywords), args)
             return self.rule(*args, **keywords)
         except (StructInfoError, TIRError, DTypeError) as error:
             # Numbers that no dtype holds are refused by the scalar language and by dtypes.
@@ -207,7 +219,8 @@ class Op(BaseOp):
         except TypeError as error:
             # Raised by the call itself, not inside the rule: the attributes are not those of the
             # signature.
-            if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+            if frame.f_code in (Op.infer.__code__, infer_unknown.__code__):
                 has = ", ".join(p.name for p in self.params if p.form is None) or "none"
                 got = ", ".join(map(str, attrs)) or "none"
                 raise StructInfoError(
@@ -215,6 +228,19 @@ class Op(BaseOp):
                     f"{' and sinfo_args' if sinfo_args else ''}{where(span)}"
                 ) from None
             raise
+
+    def checked(self, builder: Any, call: Call) -> Call:
+        """`call`, with what its rule wants of sizes checked by the program that `builder` writes,
+        where that is not proved, and with what its struct info is then.
+        """
+        if self.takes_unknown:
+            return call
+        names = [p.name for p in self.params if p.form is not None]
+        with checks(builder, dict(zip(names, call.args))):
+            info = self.infer(call.args, call.attrs, call.sinfo_args, call.span)
+        if info is call.struct_info:
+            return call
+        return Call(self, call.args, call.attrs, call.sinfo_args, info, call.span)
 
     @property
     def short(self) -> str:
@@ -420,6 +446,7 @@ def op(
     layout: Any = None,
     decompose: Any = None,
     pure: bool = True,
+    takes_unknown: bool = False,
 ) -> Callable[[Callable[P, StructInfo]], Operator[P]]:
     """Make an operator named ``relax.<name>`` whose inference rule is the decorated function (see
     above).
@@ -435,6 +462,7 @@ def op(
             layout=layout,
             decompose=decompose,
             pure=pure,
+            takes_unknown=takes_unknown,
         )
 
         @functools.wraps(rule)

@@ -98,8 +98,6 @@ def _info(data: Expr, axis: int | None, dtype: Any) -> StructInfo:
     if axis is not None:
         axis_of(axis, info.ndim)
         return info if out is info.dtype else info.replace(dtype=out)
-    if info.dims is None:
-        return TensorStructInfo(None, out, info.vdevice, 1)
     return TensorStructInfo((dims_product(info.dims),), out, info.vdevice)
 
 

@@ -15,9 +15,10 @@ import numpy as np
 from ... import te
 from ...base import StructInfoError, VMValueError
 from ...ir import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
-from ...tir import Buffer, Stmt, if_then_else, seq
+from ...tir import if_then_else
+from ...tir.stmt import Buffer, Stmt, seq
+from .. import shape_facts
 from ..derive import (
-    plain_text,
     prove_dims,
 )
 from ..expr import Call
@@ -29,34 +30,24 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .broadcast import unbroadcast
-from .faces import ONE, ZERO, axis_layout, bounded, from_end, numbered
+from .faces import axis_layout, bounded, from_end, numbered
 from .index import (
     check_columns,
     check_indices,
-    fits_beside,
     index_depth,
     index_dims,
-    index_shape,
-    require_within,
     same_rank,
     slice_bounds,
+    want_beside,
 )
-from .infer import (
-    INTEGER,
-    NUMBER,
-    axis_of,
-    check_kind,
-    differ,
-    no_broadcast,
-    same_dtype,
-    tensor,
-)
+from .infer import INTEGER, NUMBER, axis_of, check_kind, same_dtype, tensor
 from .infer import tensors as tensor_fields
-from .loops import call_loops, for_each, load, require_equal, store
+from .loops import call_loops, for_each, load, store
 from .lower import call_te
 from .manipulate import own_index, tuple_fields
 from .names import ops
 from .record import Prim, missing, op
+from .sizes import ONE, ZERO, want_broadcast, want_same
 
 BY_POSITION = missing("axes are numbered by position")
 _REDUCTIONS = ("update", "add", "mul", "mean", "max", "min")
@@ -193,10 +184,8 @@ def _scatter_elements_numpy(
 
 def _lower_scatter_elements(builder: Any, call: Call) -> Expr:
     data, indices, updates = call.args
-    own, index, new = (a.struct_info.dims for a in call.args)  # type: ignore[attr-defined]
+    own: Any = data.struct_info.dims  # type: ignore[attr-defined]
     at, reduction = call.attrs["axis"] % len(own), call.attrs["reduction"]
-    require_within(builder, index, own, at)
-    require_equal(builder, list(zip(new, index)))
 
     def fill(
         data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer], scratch: Any = ()
@@ -262,14 +251,8 @@ def scatter_elements(
     same_rank(new, index, ("updates", "indices"))
     if info.ndim == 0:
         raise StructInfoError("data: wanted at least one dimension")
-    at = axis_of(axis, info.ndim)
-    fits_beside(index, info, ("indices", "data"), at)
-    if new.dims is not None and index.dims is not None:
-        for k, (a, b) in enumerate(zip(new.dims, index.dims)):
-            if differ(a, b):
-                raise StructInfoError(
-                    f"dimension {k}: updates has {plain_text(a)}, indices has {plain_text(b)}"
-                )
+    want_beside(index, info, ("indices", "data"), axis_of(axis, info.ndim))
+    want_same(new.dims, index.dims, "dimension {k}: updates has {a}, indices has {b}")
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
@@ -289,9 +272,8 @@ def _scatter_nd_numpy(data: Any, indices: Any, updates: Any, *, reduction: str =
 
 def _lower_scatter_nd(builder: Any, call: Call) -> Expr:
     data, indices, updates = call.args
-    own, index, new = (a.struct_info.dims for a in call.args)  # type: ignore[attr-defined]
-    depth, reduction = index[-1].value, call.attrs["reduction"]
-    require_equal(builder, list(zip(new, (*index[:-1], *own[depth:]))))
+    depth: int = indices.struct_info.dims[-1].value  # type: ignore[attr-defined]
+    reduction = call.attrs["reduction"]
 
     def fill(data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer]) -> Stmt:
         (made,) = out
@@ -341,18 +323,12 @@ def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "updat
     dtype = same_dtype((info, new), ("data", "updates"))
     _want_reduction(reduction, _ND_REDUCTIONS, info)
     depth = index_depth(index, "indices")
-    if depth != -1 and info.ndim != -1:
-        if depth > info.ndim:
-            raise StructInfoError(f"indices: {depth} indices for {info.ndim} dimensions of data")
-        ndim = index.ndim - 1 + info.ndim - depth
-        if new.ndim not in (-1, ndim):
-            raise StructInfoError(f"updates: wanted {ndim} dimensions, got {new.ndim}")
-        if info.dims is not None and index.dims is not None and new.dims is not None:
-            for k, (a, b) in enumerate(zip(new.dims, (*index.dims[:-1], *info.dims[depth:]))):
-                if differ(a, b):
-                    raise StructInfoError(
-                        f"updates: dimension {k}: wanted {plain_text(b)}, got {plain_text(a)}"
-                    )
+    if depth > info.ndim:
+        raise StructInfoError(f"indices: {depth} indices for {info.ndim} dimensions of data")
+    wanted = (*index.dims[:-1], *info.dims[depth:])
+    if new.ndim != len(wanted):
+        raise StructInfoError(f"updates: wanted {len(wanted)} dimensions, got {new.ndim}")
+    want_same(new.dims, wanted, "updates: dimension {k}: wanted {b}, got {a}")
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
@@ -367,7 +343,8 @@ def _index_put_numpy(data: Any, indices: Any, values: Any, *, accumulate: bool =
 def _lower_index_put(builder: Any, call: Call) -> Expr:
     data, fields, values = call.args[0], tuple_fields(call.args[1]), call.args[2]
     own, new = (a.struct_info.dims for a in (data, values))  # type: ignore[attr-defined]
-    lead = index_dims(builder, fields)
+    shapes = [f.struct_info.dims for f in fields]  # type: ignore[attr-defined]
+    lead = shape_facts.broadcast_dims(builder, shapes, "index_put")
     target = (*lead, *own[len(fields) :])
     reduction = "add" if call.attrs["accumulate"] else "update"
     # Values are brought to their full shape by an operator, which checks what it must.
@@ -432,24 +409,20 @@ def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False)
     infos = tensor_fields(indices, "indices", INTEGER)
     if not infos:
         raise StructInfoError("indices: wanted at least one tensor")
-    if info.ndim != -1 and len(infos) > info.ndim:
+    if len(infos) > info.ndim:
         raise StructInfoError(f"indices: {len(infos)} of them for {info.ndim} dimensions")
     dtype = same_dtype((info, new), ("data", "values"))
     if accumulate:
         check_kind(info.dtype, "data (with accumulate)", NUMBER)
-    dims, ndim = index_shape(infos, "indices")
-    if -1 not in (info.ndim, ndim, new.ndim):
-        wanted = ndim + info.ndim - len(infos)
-        if new.ndim > wanted:
-            raise StructInfoError(f"values: wanted at most {wanted} dimensions, got {new.ndim}")
-        if dims is not None and info.dims is not None and new.dims is not None:
-            target = (*dims, *info.dims[len(infos) :])
-            for k, (a, b) in enumerate(zip(new.dims[::-1], target[::-1])):
-                if no_broadcast(a, b):
-                    raise StructInfoError(
-                        f"values: dimension {-k - 1}: {plain_text(a)} does not broadcast to "
-                        f"{plain_text(b)}"
-                    )
+    dims, rest = index_dims(infos), info.dims[len(infos) :]
+    lead = max(i.ndim for i in infos) if dims is None else len(dims)
+    if new.ndim > lead + len(rest):
+        raise StructInfoError(
+            f"values: wanted at most {lead + len(rest)} dimensions, got {new.ndim}"
+        )
+    for k, (size, target) in enumerate(zip(new.dims[::-1], (*(dims or ()), *rest)[::-1])):
+        text = "values: dimension {k}: {size} does not broadcast to {target}"
+        want_broadcast(size, target, text, k=-k - 1)
     return info if dtype is info.dtype else info.replace(dtype=dtype)
 
 
@@ -470,22 +443,18 @@ def _slice_scatter_numpy(
     return made
 
 
-def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr, PrimExpr]:
-    """Axis, where the slice starts, how long it is, and its step."""
+def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr]:
+    """Axis, where the slice starts, and its step."""
     info: Any = call.args[0].struct_info
     at = axis_of(call.attrs["axis"], info.ndim)
     start, end = (cast("int64", a.struct_info.value) for a in call.args[2:4])  # type: ignore[attr-defined]
     step = cast("int64", call.args[4].struct_info.value) if len(call.args) > 4 else ONE  # type: ignore[attr-defined]
-    begin, length = slice_bounds(info.dims[at], start, end, step, False)
-    return at, begin, length, step
+    return at, slice_bounds(info.dims[at], start, end, step, False)[0], step
 
 
 def _lower_slice_scatter(builder: Any, call: Call) -> Expr:
     data, src = call.args[:2]
-    own, new = data.struct_info.dims, src.struct_info.dims  # type: ignore[attr-defined]
-    at, begin, length, step = _slice_scatter_place(call)
-    wanted = [length if k == at else d for k, d in enumerate(own)]
-    require_equal(builder, list(zip(new, wanted)))
+    at, begin, step = _slice_scatter_place(call)
 
     def compute(data: te.Tensor, src: te.Tensor, begin: PrimExpr, step: PrimExpr) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
@@ -543,12 +512,7 @@ def slice_scatter(
         place.append(cast("int64", value.value))
     if not isinstance(place[2], IntImm) or place[2].value < 1:
         raise StructInfoError(f"step: wanted a positive constant, got {place[2]}")
-    if info.dims is not None and new.dims is not None:
-        length = slice_bounds(info.dims[at], *place, False)[1]  # type: ignore[call-arg]
-        for k, (a, b) in enumerate(zip(new.dims, info.dims)):
-            want = length if k == at else b
-            if differ(a, want):
-                raise StructInfoError(
-                    f"src: dimension {k}: wanted {plain_text(want)}, got {plain_text(a)}"
-                )
+    wanted = list(info.dims)
+    wanted[at] = slice_bounds(wanted[at], *place, False)[1]  # type: ignore[call-arg]
+    want_same(new.dims, wanted, "src: dimension {k}: wanted {b}, got {a}")
     return info if dtype is info.dtype else info.replace(dtype=dtype)

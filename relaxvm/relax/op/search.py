@@ -189,10 +189,9 @@ def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     info = tensor(x, "x", ANY)
     if axis is not None:
         axis_of(axis, info.ndim)
-    if info.dims is not None:
-        for a in axes_of(axis, info.ndim):
-            if isinstance(info.dims[a], IntImm) and info.dims[a].value == 0:  # type: ignore[attr-defined]
-                raise StructInfoError(f"x: axis {a} is empty: {_NOTHING}")
+    for a in axes_of(axis, info.ndim):
+        if isinstance(info.dims[a], IntImm) and info.dims[a].value == 0:  # type: ignore[attr-defined]
+            raise StructInfoError(f"x: axis {a} is empty: {_NOTHING}")
     return reduced_info(info, axis, keepdims, DataType("int64"))
 
 

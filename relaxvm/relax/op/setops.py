@@ -15,9 +15,9 @@ from ...ir import Var as TirVar
 from ..expr import Call, ExternFunc, PrimValue
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_pure_packed
-from .faces import simplified
 from .infer import axis_of, dims_product, tensor
 from .record import missing, op
+from .sizes import simplified
 
 _BY_DATA = missing("where elements go depends on data")
 

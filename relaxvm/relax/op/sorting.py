@@ -13,21 +13,19 @@ import numpy as np
 
 from ...base import DataType, StructInfoError
 from ...ir import IntImm, Min, PrimExpr, const
-from ..derive import plain_text
 from ..expr import Call, ExternFunc, PrimValue, Tuple, TupleGetItem
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_dps_packed
-from .faces import axis_layout, size_analyzer
+from .faces import axis_layout
 from .infer import (
     ANY,
     NUMBER,
     axis_of,
-    differ,
     same_dtype,
     tensor,
 )
-from .loops import require_equal
 from .record import missing, op
+from .sizes import KnownTensor, size_analyzer, want_at_most, want_same
 
 _INDICES = missing("gives indices")
 
@@ -42,48 +40,32 @@ def _packed(call: Call, name: str, *args: Any) -> Expr:
     )
 
 
-def _index_dtype(dtype: DataType, name: str = "dtype") -> DataType:
-    if not dtype.is_int:
-        raise StructInfoError(f"{name}: wanted an integer dtype, got {dtype}")
-    return dtype
+_LONGEST = 1 << 62
+"""More than any axis has."""
 
 
-def _along(info: TensorStructInfo, axis: int) -> None:
+def _along(info: KnownTensor, axis: int) -> PrimExpr:
+    """The size of the axis to work along."""
     if info.ndim == 0:
         raise StructInfoError("wanted a tensor of at least one dimension")
-    axis_of(axis, info.ndim)
+    return info.dims[axis_of(axis, info.ndim)]
 
 
-def _can_number(dtype: DataType, size: PrimExpr | None, more: int = 0) -> None:
-    """Raise StructInfoError unless `dtype` holds the indices of an axis of `size`, and `more`."""
-    if isinstance(size, IntImm) and size.value - 1 + more > dtype.max_value:
-        raise StructInfoError(
-            f"dtype: {dtype} does not hold the indices of an axis of {size.value}; take a wider one"
-        )
-
-
-def _require_numbered(builder: Any, dtype: DataType, size: PrimExpr, more: int = 0) -> None:
-    """A check that `dtype` holds the indices of an axis of `size`, when the program runs."""
-    if dtype.bits < 32:
-        most = const(dtype.max_value + 1 - more, "int64")
-        require_equal(builder, [(Min(size, most), size)])
+def _want_numbers(dtype: DataType, size: PrimExpr, more: int = 0) -> None:
+    """`dtype` is one of integers, and holds the indices of an axis of `size`, and `more`."""
+    if not dtype.is_int:
+        raise StructInfoError(f"dtype: wanted an integer dtype, got {dtype}")
+    if dtype.bits < 32 or isinstance(size, IntImm):
+        text = "dtype: {dtype} does not hold the indices of an axis of {size}; take a wider one"
+        most = const(min(dtype.max_value, _LONGEST) + 1 - more, "int64")
+        want_at_most(size, most, text, dtype=dtype)
 
 
 def _lower_ordered(name: str, options: Callable[[Any], tuple[Any, ...]]) -> Any:
     """The legalisation of an operator that numbers the elements of an axis."""
-
-    def lower(builder: Any, call: Call) -> Expr:
-        (data,), attrs = call.args, call.attrs
-        info: Any = data.struct_info
-        size = info.dims[axis_of(attrs["axis"], info.ndim)]
-        _require_numbered(builder, attrs["dtype"], size)
-        return _packed(call, name, data, attrs["axis"], *options(attrs))
-
-    return lower
-
-
-def _size_along(info: TensorStructInfo, axis: int) -> PrimExpr | None:
-    return None if info.dims is None else info.dims[axis_of(axis, info.ndim)]
+    return lambda builder, call: _packed(
+        call, name, call.args[0], call.attrs["axis"], *options(call.attrs)
+    )
 
 
 def _order(x: Any, axis: int, descending: bool) -> Any:
@@ -137,8 +119,7 @@ def argsort(
 ) -> StructInfo:
     """The indices that sort `data` along `axis`; equal elements keep their order."""
     info = tensor(data, "data", ANY)
-    _along(info, axis)
-    _can_number(_index_dtype(dtype), _size_along(info, axis))
+    _want_numbers(dtype, _along(info, axis))
     return info.replace(dtype=dtype)
 
 
@@ -205,15 +186,13 @@ def topk(
     ret_type  "both": (values, indices); "values"; "indices"
     """
     info = tensor(data, "data", ANY)
-    _along(info, axis)
+    size = _along(info, axis)
     if ret_type not in _PARTS:
         raise StructInfoError(f"ret_type: wanted both, values or indices, got {ret_type!r}")
-    _can_number(_index_dtype(dtype), _size_along(info, axis))
-    made = info.replace(shape=None)
-    if info.dims is not None:
-        at = axis_of(axis, info.ndim)
-        dims = [_topk_size(d, k) if n == at else d for n, d in enumerate(info.dims)]
-        made = TensorStructInfo(dims, info.dtype, info.vdevice)
+    _want_numbers(dtype, size)
+    dims = list(info.dims)
+    dims[axis_of(axis, info.ndim)] = _topk_size(size, k)
+    made = TensorStructInfo(dims, info.dtype, info.vdevice)
     indices = made.replace(dtype=dtype)
     if ret_type == "both":
         return TupleStructInfo((made, indices))
@@ -237,10 +216,6 @@ def _searchsorted_numpy(
 
 def _lower_searchsorted(builder: Any, call: Call) -> Expr:
     keys, values = call.args
-    have, want = keys.struct_info.dims, values.struct_info.dims  # type: ignore[attr-defined]
-    if len(have) > 1:
-        require_equal(builder, list(zip(have[:-1], want[:-1])))
-    _require_numbered(builder, call.attrs["dtype"], have[-1], 1)
     return _packed(call, "searchsorted", keys, values, call.attrs["right"])
 
 
@@ -265,21 +240,16 @@ def searchsorted(
         tensor(values, "values", NUMBER),
     )
     same_dtype((keys, info), ("sorted_sequence", "values"))
-    _index_dtype(dtype)
     if keys.ndim == 0:
         raise StructInfoError("sorted_sequence: wanted at least one dimension")
-    _can_number(dtype, _size_along(keys, -1), 1)
-    if keys.ndim > 1 and info.ndim not in (-1, keys.ndim):
+    _want_numbers(dtype, keys.dims[-1], 1)
+    if keys.ndim > 1 and info.ndim != keys.ndim:
         raise StructInfoError(
             f"values: wanted {keys.ndim} dimensions as sorted_sequence has, got {info.ndim}"
         )
-    if keys.ndim > 1 and keys.dims is not None and info.dims is not None:
-        for n, (a, b) in enumerate(zip(keys.dims[:-1], info.dims[:-1])):
-            if differ(a, b):
-                raise StructInfoError(
-                    f"values: dimension {n}: wanted {plain_text(a)} as sorted_sequence has, "
-                    f"got {plain_text(b)}"
-                )
+    if keys.ndim > 1:
+        text = "values: dimension {k}: wanted {a} as sorted_sequence has, got {b}"
+        want_same(keys.dims[:-1], info.dims[:-1], text)
     return info.replace(dtype=dtype)
 
 

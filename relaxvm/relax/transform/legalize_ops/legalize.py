@@ -15,15 +15,14 @@ from typing import Any
 from ....base import PassError, add_note
 from ....ir import GlobalVar, IRModule, PassContext, walk
 from ....ir import Op as BaseOp
-from ....ir import Var as TirVar
 from ....ir.transform import module_pass
 from ...derive import BaseCheckResult, struct_info_base_check, where
 from ...expr import Call, Function, Tuple, as_relax
 from ...expr_functor import PyExprMutator
 from ...op.record import Missing, Op
+from ...op.sizes import with_symbols
 from ...struct_info import (
     Expr,
-    PrimStructInfo,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
@@ -153,6 +152,7 @@ class _Legalizer(PyExprMutator):
             return call
         self.builder_.legalising = call
         try:
+            ready = call.op.checked(self.builder_, ready)  # type: ignore[attr-defined]
             made = rule(self.builder_, ready)
         except Exception as error:
             add_note(error, f"while legalising {name} at {call.span}")
@@ -173,7 +173,7 @@ class _Legalizer(PyExprMutator):
             info = arg.struct_info
             if not _is_known_kind(info):
                 return None
-            exact = _with_symbols(info)
+            exact = with_symbols(info)
             if exact is not info:
                 args[i] = self.builder_.match_cast(arg, exact)
         if all(a is b for a, b in zip(args, call.args)):
@@ -229,21 +229,3 @@ def _is_known_kind(info: StructInfo) -> bool:
     if isinstance(info, ShapeStructInfo):
         return info.values is not None or info.ndim != -1
     return True
-
-
-def _with_symbols(info: StructInfo) -> StructInfo:
-    if isinstance(info, TupleStructInfo):
-        fields = tuple(map(_with_symbols, info.fields))
-        same = all(a is b for a, b in zip(fields, info.fields))
-        return info if same else TupleStructInfo(fields)
-    if isinstance(info, TensorStructInfo) and info.dims is None:
-        return TensorStructInfo(_symbols(info.ndim), info.dtype, info.vdevice)
-    if isinstance(info, ShapeStructInfo) and info.values is None:
-        return ShapeStructInfo(_symbols(info.ndim))
-    if isinstance(info, PrimStructInfo) and info.value is None:
-        return PrimStructInfo(value=TirVar("s", info.dtype))
-    return info
-
-
-def _symbols(count: int) -> tuple[TirVar, ...]:
-    return tuple(TirVar(f"d{k}", "int64") for k in range(count))

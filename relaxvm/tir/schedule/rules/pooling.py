@@ -255,10 +255,10 @@ class _Pooling:
 
     def _beside(self, after: Any) -> None:
         sch, rv, pool = self.sch, self.rv, self.pool
-        assert pool.beside is not None
-        across, along, _ = pool.beside
         row = None
         if self._is_worth_sharing():
+            assert pool.beside is not None
+            across, along, _ = pool.beside
             row = sch.separate_window(rv, [self._loops()[along]])
         loops = self._loops()
         vector = loops[pool.vector]

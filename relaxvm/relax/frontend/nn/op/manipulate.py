@@ -17,7 +17,7 @@ from ....op import stack as _stack
 from ....op import take as _take
 from ....op import zeros as _zeros
 from ....op.builtin import alloc_tensor
-from ....op.faces import size_analyzer
+from ....op.sizes import size_analyzer
 from ....struct_info import ShapeExpr, TensorStructInfo, as_dim
 from ..core import get_default_dtype
 from ..tensor import Tensor, apply, current_builder, operand, wrap_nested
