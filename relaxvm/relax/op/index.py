@@ -30,8 +30,7 @@ from ...ir import (
 )
 from ...ir import Var as TirVar
 from ...te import broadcast_value
-from ...tir import bound_check, if_then_else
-from ...tir.stmt import Buffer, Stmt, seq
+from ...tir import Buffer, Stmt, bound_check, if_then_else, seq
 from ..expr import Call, PrimValue
 from ..struct_info import (
     Expr,

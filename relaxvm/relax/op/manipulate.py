@@ -11,8 +11,7 @@ import numpy as np
 
 from ... import te
 from ...base import DataType, StructInfoError
-from ...ir import FloorDiv, IntImm, PrimExpr, Select, cast, const
-from ...ir.module import VDevice
+from ...ir import FloorDiv, IntImm, PrimExpr, Select, VDevice, cast, const
 from ...tir import if_then_else
 from ..derive import (
     common_vdevice,

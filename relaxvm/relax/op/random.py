@@ -19,7 +19,7 @@ from ... import tir
 from ...base import DataType, StructInfoError, VMValueError, to_numpy_dtype
 from ...ir import And, PrimExpr, Select, cast, const
 from ...ir import Var as TirVar
-from ...tir.stmt import Buffer, IfThenElse, LetStmt, Stmt, seq
+from ...tir import Buffer, IfThenElse, LetStmt, Stmt, seq
 from ..expr import Call
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import bounded, from_end, inside, ravel

@@ -12,8 +12,7 @@ import numpy as np
 from ... import te
 from ...base import StructInfoError, VMValueError
 from ...ir import PrimExpr, Select, cast, const
-from ...tir import evaluate_expr
-from ...tir.stmt import Buffer, Stmt, seq
+from ...tir import Buffer, Stmt, evaluate_expr, seq
 from ..derive import common_vdevice
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..struct_info import (

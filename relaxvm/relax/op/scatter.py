@@ -15,8 +15,7 @@ import numpy as np
 from ... import te
 from ...base import StructInfoError, VMValueError
 from ...ir import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
-from ...tir import if_then_else
-from ...tir.stmt import Buffer, Stmt, seq
+from ...tir import Buffer, Stmt, if_then_else, seq
 from .. import shape_facts
 from ..derive import (
     prove_dims,
