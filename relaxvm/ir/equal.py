@@ -2,7 +2,7 @@
 the same.
 
 Names of variables, buffers and blocks, spans and the order of attributes do not matter, nor do the
-bits of a NaN in a scalar; a list is a tuple. Functions of modules are matched by name.
+bits of a NaN; a list is a tuple. Functions of modules are matched by name.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class _Comparison:
             if other not in b:
                 return False
             shown = key if isinstance(key, str) else getattr(key, "name", "?")
-            todo.append((value, b[other], mode, path.map_item(shown)))
+            todo.append((value, b._items[other], mode, path.map_item(shown)))
         self.stack.extend(reversed(todo))
         return True
 

@@ -919,10 +919,13 @@ Range.__init__ = _range_init  # type: ignore[assignment, method-assign]
 
 def const(value: Any, dtype: str | None = None) -> PrimExpr:
     """The constant `value`; without a dtype, ints are int32 (int64 if they must be), floats
-    float32 (float64 if they must be), bools bool, and numpy scalars what they are.
+    float32 (float64 if they must be), bools bool, and numpy scalars and arrays of rank 0 what they
+    are.
 
     A vector dtype gives a Broadcast. Raises TIRError for a value that does not fit.
     """
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
     if dtype is None:
         if isinstance(value, np.generic):
             dtype = as_dtype(value.dtype)
@@ -953,7 +956,9 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
     """
     if isinstance(value, PrimExpr):
         return value
-    if isinstance(value, (bool, int, float, np.number, np.bool_)):
+    if isinstance(value, (bool, int, float, np.number, np.bool_)) or (
+        isinstance(value, np.ndarray) and not value.ndim
+    ):
         return const(value, dtype)
     convert = getattr(value, "__prim_expr__", None)
     if convert is not None:

@@ -28,7 +28,7 @@ import importlib
 import re
 import struct
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..base import TIRError
@@ -51,7 +51,9 @@ _TYPES: dict[str, type[Node]] = {}
 
 
 class Items(tuple[Any, ...]):
-    """A tuple that ``attrs.strides`` gives: equal to a list of the same values, too."""
+    """A tuple that ``attrs.strides`` and ``attrs["strides"]`` give: equal to a list of the same
+    values, too.
+    """
 
     __slots__ = ()
 
@@ -84,7 +86,16 @@ class Map(Mapping[Any, Any]):
         raise AttributeError(f"Map is immutable; use .with_({name}=...) to make a changed copy")
 
     def __getitem__(self, key: Any) -> Any:
-        return self._items[key]
+        value = self._items[key]
+        return Items(value) if type(value) is tuple else value
+
+    def items(self) -> ItemsView[Any, Any]:
+        """Keys and values; tuples are plain ones."""
+        return self._items.items()
+
+    def values(self) -> ValuesView[Any]:
+        """The values; tuples are plain ones."""
+        return self._items.values()
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items)
@@ -98,8 +109,7 @@ class Map(Mapping[Any, Any]):
     def __getattr__(self, name: str) -> Any:
         items = object.__getattribute__(self, "_items")
         if name in items:
-            value = items[name]
-            return Items(value) if type(value) is tuple else value
+            return self[name]
         raise AttributeError(
             f"no attribute {name!r}; there are: {', '.join(map(str, items)) or 'none'}"
         )

@@ -97,6 +97,7 @@ class _Frame:
         attrs: Any,
         pure: bool,
         private: bool,
+        names: NameSupply,
         nested: bool = False,
     ) -> None:
         self.nested = nested
@@ -105,7 +106,7 @@ class _Frame:
         self.attrs = dict(attrs or {})
         self.pure = pure
         self.private = private
-        self.normal = Normalizer(NameSupply())
+        self.normal = Normalizer(names)
         self.var_of: dict[int, tuple[Var, Expr | None]] = {}
         # The symbols that the parameters bind, by identity.
         self.symbols: set[int] = set()
@@ -130,6 +131,8 @@ class BlockBuilder:
         self._mod = mod.clone() if mod is not None else IRModule()
         self._frames: list[_Frame] = []
         self._globals = NameSupply(lambda: [gv.name_hint for gv in self._mod])
+        # Of all its functions: the second one's first variable is `lv1`, as in TVM.
+        self._locals = NameSupply()
         # Functions by structural hash, for `add_func`; the module's own are hashed when it is
         # first asked.
         # Functions by likeness, and those of a likeness that was asked for by hash: hashing takes
@@ -204,7 +207,7 @@ class BlockBuilder:
             raise BuilderError(f"function: {name!r} is being written already")
         # Loop functions that the body adds get other names.
         self._globals.reserve(name)
-        frame = _Frame(name, None, attrs, pure, private)
+        frame = _Frame(name, None, attrs, pure, private, self._locals)
         if params is not None:
             _set_params(frame, params)
         frame.normal.scopes.append(Scope())
@@ -226,7 +229,7 @@ class BlockBuilder:
     @contextlib.contextmanager
     def nested_function(self, params: Sequence[Var] = ()) -> Iterator[None]:
         """Write a function that does not go into the module; `finish_nested` gives its body."""
-        frame = _Frame("a nested function", None, None, True, True, nested=True)
+        frame = _Frame("a nested function", None, None, True, True, self._locals, nested=True)
         _set_params(frame, params)
         frame.normal.scopes.append(Scope())
         self._frames.append(frame)
@@ -430,7 +433,8 @@ class BlockBuilder:
     def _begin_loose(self, dataflow: bool) -> _Frame:
         """Open a block in no function, inside those that are open."""
         if not self._frames:
-            frame = _Frame("a block outside of a function", (), None, False, True, nested=True)
+            name = "a block outside of a function"
+            frame = _Frame(name, (), None, False, True, self._locals, nested=True)
             frame.normal.scopes.append(Scope())
             self._frames.append(frame)
         frame = self._frames[-1]
@@ -678,7 +682,9 @@ class BlockBuilder:
         return None
 
     def get_unique_name(self, name_prefix: str) -> str:
-        """A name that no variable of the function (outside one: no function of the module) has."""
+        """A name that no variable of the builder's functions (outside one: no function of the
+        module) has.
+        """
         return (self._frames[-1].normal.names if self._frames else self._globals).fresh(name_prefix)
 
     # TVM's mutators open blocks by these names.

@@ -49,6 +49,8 @@ from ..runtime import NDArray
 from ..runtime import array as as_array
 from .array_leaf import ARRAY_CODEC
 from .derive import (
+    BaseCheckResult,
+    declared_check,
     definable_tir_vars_in_struct_info,
     erase_to_well_defined,
     erase_unbound,
@@ -461,6 +463,26 @@ def _as_seq(value: Any) -> SeqExpr:
     return value if isinstance(value, SeqExpr) else SeqExpr((), value)
 
 
+def _as_declared(body: SeqExpr, declared: StructInfo, params: tuple[Var, ...]) -> SeqExpr:
+    """`body`, whose result is cast to `declared` if it may or may not be that, and `declared` names
+    only symbols of `params`. What can never be is for `well_formed` to refuse.
+    """
+    sure = declared_check(declared, body.struct_info)
+    known = {s for p in params for s in definable_tir_vars_in_struct_info(p.struct_info)}
+    if sure in (BaseCheckResult.PASS, BaseCheckResult.FAIL_L0) or not known.issuperset(
+        tir_vars_in_struct_info(declared)
+    ):
+        return body
+    bindings: list[Binding] = []
+    value = body.body
+    if not is_leaf(value):
+        value = Var("gv", value.struct_info, body.span)
+        bindings.append(VarBinding(value, body.body, body.span))
+    result = Var("gv", declared, body.span)
+    bindings.append(MatchCast(result, value, declared, body.span))
+    return SeqExpr((*body.blocks, BindingBlock(tuple(bindings), body.span)), result, body.span)
+
+
 def joined_branches(
     a: SeqExpr, b: SeqExpr, is_known: Callable[[TirVar], bool] | None = None
 ) -> StructInfo:
@@ -516,7 +538,8 @@ class Function(BaseFunc, Expr):
     """A graph function.
 
     ret_struct_info  as seen by callers: it may use only symbols bound by the parameters. Derived
-                     from the body if None.
+                     from the body if None; if it is finer than what the body gives, the result is
+                     cast to it, checked when the program runs.
     is_pure          whether it has no effect but its result
     """
 
@@ -552,6 +575,8 @@ class Function(BaseFunc, Expr):
         body = _as_seq(body)
         if ret_struct_info is None:
             ret_struct_info = erase_unbound(body.struct_info, (p.struct_info for p in params))
+        elif ret_struct_info is not body.struct_info:
+            body = _as_declared(body, ret_struct_info, params)
         return params, body, ret_struct_info, bool(is_pure), Map(attrs), span
 
     @property

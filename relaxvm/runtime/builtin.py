@@ -684,3 +684,15 @@ def rows_replaced() -> bool:
 # TVM's users find them by `get_global_func`. In programs the table comes first.
 for _name, _row in _OURS.items():
     register_builtin(_name, _row)
+
+
+def _alloc_elements(
+    size: object, device_index: object = 0, dtype: object = "uint8", scope: object = "global"
+) -> Storage:
+    """Storage of `size` elements of `dtype`: so TVM's function counts, unlike programs here."""
+    extents = size if isinstance(size, tuple) else (size,)
+    element = DataType(dtype)
+    return alloc_storage(None, (*extents, element.itemsize), device_index, element, scope)
+
+
+register_func("vm.builtin.alloc_storage", _alloc_elements, override=True)

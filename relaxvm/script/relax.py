@@ -84,6 +84,8 @@ def function(func: Any = None, **options: Any) -> Any:
 
     pure               it has no effect but its result (default: True)
     private            it has no public name
+    keep_ret           with `private`: callers know no more than the declared result, even where
+                       the body gives a finer one
     check_well_formed  check it when it is read (default: True)
     Raises ParseError, pointing into the source, for text that is not in the language.
     """

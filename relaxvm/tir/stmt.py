@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 import importlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_floats
@@ -701,17 +701,26 @@ class Evaluate(Stmt):
 
 
 def seq(*stmts: Any) -> Stmt:
-    """The statements in order: nested sequences flattened, no-ops dropped, one left bare."""
+    """The statements in order: nested sequences flattened, no-ops dropped, one left bare.
+
+    Raises TIRError for a list that holds itself.
+    """
     flat: list[Stmt] = []
-    stack = list(reversed(stmts))
-    while stack:
-        each = stack.pop()
-        if isinstance(each, (list, tuple)):
-            stack.extend(reversed(each))
-        elif isinstance(each, SeqStmt):
-            stack.extend(reversed(each.seq))
-        elif each is not None and not is_no_op(each):
-            flat.append(each)
+    # The sequences around the statement in hand, innermost last, with what is left of each.
+    around: dict[int, Iterator[Any]] = {id(stmts): iter(stmts)}
+    while around:
+        innermost = next(reversed(around))
+        for each in around[innermost]:
+            items = each.seq if isinstance(each, SeqStmt) else each
+            if isinstance(items, (list, tuple)):
+                if id(items) in around:
+                    raise TIRError("seq: a list of statements holds itself")
+                around[id(items)] = iter(items)
+                break
+            if each is not None and not is_no_op(each):
+                flat.append(each)
+        else:
+            del around[innermost]
     if not flat:
         return Evaluate(const(0))
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))

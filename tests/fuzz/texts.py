@@ -140,12 +140,9 @@ def struct_info(rng: random.Random, symbol: str, depth: int = 2) -> str:
     return rng.choice(kinds)
 
 
-def graph_function(
-    rng: random.Random, name: str, callee: str | None = None, in_module: bool = False
-) -> str:
-    """A graph function with bindings, branches, casts, inner functions and remarks."""
-    # A lone function that refers to itself prints as a member of a module.
-    n, x, p, y, z, g, c, t = [each for each in some(rng, 9) if each != name][:8]
+def graph_function(rng: random.Random, name: str, callee: str) -> str:
+    """A graph function with bindings, branches, casts, inner functions, calls and remarks."""
+    n, x, p, y, z, g, c, t = some(rng, 8)
     other = struct_info(rng, n)
     head = rng.choice(["@R.function", "@R.function(private=True)", "@R.function(pure=False)"])
     lines = [
@@ -159,7 +156,7 @@ def graph_function(
         lines.append(f"    {n} = T.int64()")
     results = [x, p]
     unary, binary = rng.choice(UNARY), rng.choice(BINARY)
-    plain = (f"'{n}k'", "4") if in_module else ("", "")
+    size = "4" if callee.startswith("Mod.") else f"'{n}k'"
     body = [
         ([f"    {y} = {binary}({x}, {unary}({x}))"], y),
         ([f"    {y} = ({x}, {p}, ({x}, R.const({rng.choice(NUMBERS)})))"], y),
@@ -188,7 +185,7 @@ def graph_function(
             [
                 "    @R.function",
                 # Symbols of an inner function that a call gives back become two when read again.
-                f"    def {g}({t}: R.Tensor(('{n}k',), 'int8')):".replace(*plain),
+                f"    def {g}({t}: R.Tensor(({size},), 'int8')):",
                 f"        {y} = R.add({t}, {t})",
                 f"        return {rng.choice([t, y])}",
             ],
@@ -198,9 +195,8 @@ def graph_function(
         ([f"    {y} = R.prim_value({rng.choice(NUMBERS[:5])})"], y),
         ([f"    {y} = R.call_pure_packed({rng.choice(NAMES)!r}, {x}, sinfo_args={other})"], y),
         ([f"    {y} = R.shape([1, 2])"], y),
+        ([f"    {y} = {callee}({x}, {p}, {c})"], y),
     ]
-    if callee is not None:
-        body.append(([f"    {y} = Mod.{callee}({x}, {p}, {c})"], y))
     for part, result in rng.sample(body, rng.randint(1, 3)):
         lines += part
         results.append(result)
@@ -214,11 +210,9 @@ def module(rng: random.Random) -> str:
     lines = ["@I.ir_module", "class Mod:"]
     if rng.random() < 0.5:
         lines.append(f"    I.module_attrs({remarks(rng)})")
-    for k, name in enumerate(names):
-        # Results of functions that call each other are inferred finer from the printed text.
-        callee = rng.choice(names[:k]) if k else None
+    for name in names:
         if rng.random() < 0.6:
-            text = graph_function(rng, name, callee, in_module=True)
+            text = graph_function(rng, name, f"Mod.{rng.choice(names)}")
         else:
             text = loop_function(rng, name)
         lines += [f"    {line}" for line in text.splitlines()]
@@ -232,7 +226,8 @@ def program(rng: random.Random) -> str:
     kind = rng.randrange(3)
     if kind == 0:
         return loop_function(rng, rng.choice(NAMES))
-    return graph_function(rng, rng.choice(NAMES)) if kind == 1 else module(rng)
+    name = rng.choice(NAMES)
+    return graph_function(rng, name, name) if kind == 1 else module(rng)
 
 
 PIECES = [

@@ -4,9 +4,11 @@ import struct
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from relaxvm import tir
+from relaxvm import nd, relax, tir
+from relaxvm.base import DataType, to_numpy_dtype
 from relaxvm.ir import (
     FloatImm,
     IRModule,
@@ -235,3 +237,26 @@ def test_a_list_is_a_tuple_and_a_dict_a_map():
     assert same([const(1), [const(2)]], (const(1), (const(2),)))
     assert same({"a": [1, 2]}, Map(a=(1, 2)))
     assert not same([1, 2], [2, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16", "float8_e4m3fn"])
+def test_the_bits_of_a_nan_in_an_array_do_not_matter(dtype):
+    """Two NaNs of other bits, a number and -0.0."""
+    width = DataType(dtype).itemsize
+    quiet, other = {
+        "float16": (0x7E00, 0xFE01),
+        "float32": (0x7FC00000, 0xFFC00001),
+        "float64": (0x7FF8 << 48, (0xFFF8 << 48) + 1),
+        "bfloat16": (0x7FC0, 0xFFC1),
+        "float8_e4m3fn": (0x7F, 0xFF),
+    }[dtype]
+
+    def constant(*bits):
+        values = np.array(bits, f"u{width}").view(to_numpy_dtype(dtype))
+        return relax.Constant(nd.array(values, dtype=dtype))
+
+    sign = 1 << (8 * width - 1)
+    a, b = constant(quiet, 1, sign), constant(other, 1, sign)
+    assert structural_equal(a, b) and structural_hash(a) == structural_hash(b)
+    for c in (constant(quiet, 1, 0), constant(1, quiet, sign), constant(0, 1, sign)):
+        assert not structural_equal(a, c) and structural_hash(a) != structural_hash(c)

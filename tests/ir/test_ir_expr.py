@@ -255,3 +255,11 @@ def f(x: T.int32):
     for e in kept:
         fn = tir.PrimFunc([x], tir.Evaluate(e))
         assert structural_equal(from_source(fn.script()), fn)
+
+
+def test_an_array_of_rank_0_is_a_scalar():
+    number = const(np.array(3, "uint16"))
+    assert (number.value, str(number.dtype)) == (3, "uint16")
+    assert str(Var("x", "int64") + np.array(2, "int64")) == "x + T.int64(2)"
+    with pytest.raises(TIRError, match="wanted a number, got ndarray"):
+        const(np.array([3]))

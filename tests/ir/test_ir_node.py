@@ -161,3 +161,10 @@ def test_children_search_tuples_and_maps():
     changed = substitute(h, {y: x})
     assert changed.attrs["k"][1] is x
     assert substitute(h, {Var("z"): x}) is h
+
+
+def test_sequences_are_equal_to_lists_by_either_way_of_reading():
+    attrs = Map(strides=[2, 2], names=("a",))
+    assert attrs["strides"] == [2, 2] == attrs.strides
+    assert attrs.get("strides") == (2, 2) and attrs["strides"] != [2, 1]
+    assert {type(v) for v in attrs.values()} == {type(v) for _, v in attrs.items()} == {tuple}

@@ -653,3 +653,17 @@ def test_the_same_program_built_twice_is_equal():
     assert isinstance(first, IRModule)
     assert_structural_equal(first, second)
     assert first["main"].body.blocks[0].bindings[0].value.op is Op.get("relax.call_tir")
+
+
+def test_variables_of_all_functions_of_a_builder_have_names_of_their_own():
+    b = relax.BlockBuilder()
+    names = []
+    for name in ("f", "g"):
+        x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+        with b.function(name, [x]):
+            with b.dataflow():
+                lv = b.emit(relax.op.add(x, x))
+                gv = b.emit_output(lv)
+            b.emit_func_output(gv)
+        names += [x.name_hint, lv.name_hint, gv.name_hint]
+    assert names == ["x", "lv", "gv", "x", "lv1", "gv1"]

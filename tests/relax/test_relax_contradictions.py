@@ -135,3 +135,13 @@ def main(c: R.Tensor((), "bool"), a: R.Tensor((32,), "float32"), b: R.Tensor((16
     return y
 """
     assert relax.analysis.well_formed(from_source(text))
+
+
+def test_a_larger_axis_is_not_broadcast_to_a_smaller_one():
+    a = tir.Var("a", "int64")
+    x = relax.Var("x", relax.TensorStructInfo((a + 2,), "float32"))
+    with pytest.raises(StructInfoError, match="does not broadcast"):
+        relax.op.broadcast_to(x, (a,))
+    # It may be 1 here.
+    y = relax.Var("y", relax.TensorStructInfo((a,), "float32"))
+    assert relax.op.broadcast_to(y, (a + 2,)).struct_info.ndim == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxvm import relax
+from relaxvm import ir, relax, tir
 from relaxvm.base import Span, StructInfoError, VerifyError
 from relaxvm.ir import (
     GlobalVar,
@@ -157,3 +157,18 @@ def test_constants_are_compared_by_their_bits():
 def test_functions_survive_saving():
     fn = relax.Function([x], relax.call_dps_packed("env.f", x, Tensor((n, 4))))
     assert structural_equal(fn, load_msgpack(save_msgpack(fn)))
+
+
+def test_a_result_declared_finer_than_its_body_is_cast():
+    n = tir.Var("n", "int64")
+    x = relax.Var("x", relax.TensorStructInfo((n,), "float32"))
+    declared = relax.TensorStructInfo((4,), "float32")
+    attrs = {"global_symbol": "main"}
+    fn = relax.Function([x], relax.op.add(x, x), ret_struct_info=declared, attrs=attrs)
+    assert relax.analysis.well_formed(fn)
+    vm = relax.VirtualMachine(relax.build(ir.IRModule({"main": fn}), "llvm"))
+    assert (vm["main"](np.ones(4, "float32")).numpy() == 2).all()
+    with pytest.raises(ValueError, match="4"):
+        vm["main"](np.ones(5, "float32"))
+    never = relax.TensorStructInfo((4, 4), "float32")
+    assert not relax.analysis.well_formed(relax.Function([x], x, ret_struct_info=never))

@@ -1,5 +1,6 @@
 """VMBuiltinLower, ComputePrimValue and the walk they are built on."""
 
+import pytest
 from relax_vm_helpers import (
     Body,
     bindings_of,
@@ -12,6 +13,7 @@ from relax_vm_helpers import (
 )
 
 from relaxvm import relax, tir
+from relaxvm.ir import IRModule
 from relaxvm.relax import (
     Call,
     ExternFunc,
@@ -34,6 +36,7 @@ from relaxvm.relax.transform import (
     StaticPlanBlockMemory,
     VMBuiltinLower,
 )
+from relaxvm.script import from_source
 
 
 def lower(fn, **functions):
@@ -222,3 +225,20 @@ def test_events_end_where_they_begin():
     kinds = [e.kind.value for e in events(nested(2))]
     branches = "open enter open enter bind result enter result close result enter result close"
     assert kinds == [*branches.split(), "result"]
+
+
+@pytest.mark.parametrize("call", ["R.vm.alloc_storage", "R.call_packed"])
+def test_a_storage_asked_for_in_elements_is_one_of_bytes(call):
+    name = '"vm.builtin.alloc_storage", ' if call == "R.call_packed" else ""
+    scope = 'R.str("global")' if name else '"global"'
+    info = ", sinfo_args=(R.Object,)" if name else ""
+    text = f"""
+@R.function(pure=False)
+def main():
+    s = {call}({name}R.shape([6]), R.prim_value(0), R.dtype("float32"), {scope}{info})
+    t = R.vm.alloc_tensor(s, R.prim_value(0), R.shape([2, 3]), R.dtype("float32"))
+    return t
+"""
+    mod = IRModule({"main": from_source(text)})
+    vm = relax.VirtualMachine(relax.build(mod, "llvm"))
+    assert vm["main"]().shape == (2, 3)

@@ -23,6 +23,7 @@ from relaxvm.runtime import (
     VMAssertionError,
     VMClosure,
     array,
+    get_global_func,
 )
 
 F32, I32, VOID = DataType("float32"), DataType("int32"), DataType("void")
@@ -484,3 +485,12 @@ def test_builtins_as_values_check_their_arguments_when_called():
         vm["main"](vm["give"](), (1,))
     with pytest.raises(VMTypeError, match="argument 3: wanted a constant dtype, got int"):
         vm["main"](vm["give"](), (1, 2, 3, 4))
+
+
+def test_the_global_function_counts_elements_as_tvm_does():
+    alloc = get_global_func("vm.builtin.alloc_storage")
+    assert alloc((24,), 0, "float32").size_bytes == 96
+    assert alloc((3, 5), 0, DataType("float16"), "global").size_bytes == 30
+    assert alloc((24,)).size_bytes == alloc(24, 0, "uint8").size_bytes == 24
+    with pytest.raises(ValueError, match="unknown dtype"):
+        alloc((24,), 0, "float33")

@@ -414,3 +414,63 @@ def test_long_functions_round_trip():
         bindings.append(bound(call_dps_packed("env.f", (at,), T4)))
         at = bindings[-1].var
     round_trip(graph([X], bindings, at))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # A lone function that calls itself, whose name its variables would like to have.
+        """
+@R.function
+def A_1(A: R.Tensor((3,), "float32")):
+    A = R.add(A, A)
+    A = R.add(A, A)
+    return A_1(A)
+""",
+        """
+@R.function(private=True)
+def y(x: R.Tensor(("n",), "float32")):
+    y = y(x)
+    y = R.shape([1, 2])
+    return y
+""",
+        # Functions that call each other and say nothing of their results.
+        """
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def f(x: R.Tensor((3,), "float32")):
+        y = Module.g(x)
+        return (y, x)
+
+    @R.function(private=True)
+    def g(x: R.Tensor((3,), "float32")):
+        y = Module.f(x)
+        return x
+""",
+        # A private function that is taken for one that calls another, by a parameter's name.
+        """
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def f(g: R.Object):
+        y = R.match_cast(g, R.Shape(ndim=2))
+        return y
+
+    @R.function
+    def g(x: R.Object):
+        return Module.f(x)
+""",
+    ],
+)
+def test_results_that_nobody_declares_print_as_they_are_read(text):
+    function = from_source(text)
+    assert_structural_equal(from_source(function.script()), function)
+
+
+def test_a_private_function_may_say_less_than_its_body():
+    x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+    fn = relax.Function([x], x, ret_struct_info=relax.ObjectStructInfo())
+    mod = IRModule({"f": fn})
+    assert "@R.function(private=True, keep_ret=True)" in mod.script()
+    assert_structural_equal(from_source(mod.script()), mod)

@@ -138,3 +138,11 @@ def test_the_rooms_that_are_loaded_when_used_are_known():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         tir.nonsense
     assert tir.analysis.verify_well_formed(tir.PrimFunc([A], nest()))
+
+
+def test_a_sequence_that_holds_itself_is_refused():
+    endless = [tir.Evaluate(tir.Var("x", "int32"))]
+    assert len(tir.seq(endless, [endless, [endless]]).seq) == 3
+    endless.append([endless])
+    with pytest.raises(TIRError, match="holds itself"):
+        tir.seq(endless)

@@ -253,8 +253,12 @@ def _broadcast_dim(
 
 
 def no_broadcast(size: PrimExpr, target: PrimExpr) -> bool:
-    """Whether an axis of `size` certainly does not broadcast to `target`."""
-    return prove_dims(size, target) is False and prove_dims(size, ONE) is False
+    """Whether an axis of `size` certainly does not broadcast to `target`, which is not negative."""
+    if prove_dims(size, target) is not False:
+        return False
+    analyzer = Analyzer(wrap=False)
+    with analyzer.constraint_scope(target >= 0):
+        return analyzer.can_prove(size != ONE)
 
 
 def is_one(dim: PrimExpr) -> bool:

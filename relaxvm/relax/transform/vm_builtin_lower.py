@@ -4,7 +4,7 @@
              x = R.memory.alloc_tensor(storage, R.prim_value(0), R.shape([4]), R.dtype("float32"))
              s = R.shape_of(y)
              R.memory.kill_tensor(x)
-    after:   storage = R.vm.alloc_storage(R.shape([16]), R.prim_value(0), R.dtype("float32"), …)
+    after:   storage = R.vm.alloc_storage(R.shape([16]), R.prim_value(0), R.dtype("uint8"), …)
              x = R.vm.alloc_tensor(storage, R.prim_value(0), R.shape([4]), R.dtype("float32"))
              s = R.call_packed("vm.builtin.shape_of", y)
              R.vm.kill_object(x)
@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...base import CodegenError
+from ...base import CodegenError, VerifyError
 from ...ir import IRModule, Op, PassContext
+from ...ir.expr import const
 from ...ir.transform import function_pass
-from ..derive import prove_dims
-from ..expr import Binding, Call, DataTypeImm, Function, GlobalVar, PrimValue, Tuple
+from ..derive import prove_dims, where
+from ..expr import Binding, Call, DataTypeImm, ExternFunc, Function, GlobalVar, PrimValue, Tuple
 from ..op.infer import dims_product
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
@@ -50,6 +51,8 @@ def VMBuiltinLower(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     return _Rewriter().rewrite(fn)
 
 
+_BYTE = DataTypeImm("uint8")
+
 LowerRuntimeBuiltin = VMBuiltinLower
 """TVM's newer name."""
 
@@ -57,7 +60,14 @@ LowerRuntimeBuiltin = VMBuiltinLower
 class _Rewriter(BindingRewriter):
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         call = b.value
-        if not isinstance(call, Call) or not isinstance(call.op, Op):
+        if not isinstance(call, Call):
+            return None
+        if is_op(call, VM_ALLOC_STORAGE) or (
+            isinstance(call.op, ExternFunc) and call.op.global_symbol == "vm.builtin.alloc_storage"
+        ):
+            sized = _size_in_bytes(call)
+            return None if sized is call else [b.replace(value=sized)]
+        if not isinstance(call.op, Op):
             return None
         if is_op(call, ALLOC_TENSOR):
             storage, tensor = own_storage(b, call)
@@ -77,8 +87,23 @@ class _Rewriter(BindingRewriter):
 
 
 def _alloc_storage(call: Any) -> Call:
-    size, device, scope, dtype = call.args
-    return Call(VM_ALLOC_STORAGE, (size, device, dtype, scope), struct_info=OBJECT)
+    """Its size is in bytes, whatever `dtype` it will hold."""
+    size, device, scope, _ = call.args
+    return Call(VM_ALLOC_STORAGE, (size, device, _BYTE, scope), struct_info=OBJECT)
+
+
+def _size_in_bytes(call: Call) -> Call:
+    """A ``vm.alloc_storage`` of so many elements as one of bytes: what the machine takes."""
+    size, dtype = call.args[0], call.args[2] if len(call.args) > 2 else _BYTE
+    if not isinstance(dtype, DataTypeImm) or dtype.value.itemsize == 1:
+        return call
+    if not isinstance(size, ShapeExpr):
+        raise VerifyError(
+            f"vm.alloc_storage: {dtype.value} elements: wanted the shape as R.shape([...]), got "
+            f"{size.struct_info}{where(call.span)}; bind its sizes with R.match_cast"
+        )
+    size = ShapeExpr((*size.values, const(dtype.value.itemsize, "int64")))
+    return call.replace(args=(size, call.args[1], _BYTE, *call.args[3:]))
 
 
 def _alloc_tensor(call: Any) -> Call:

@@ -131,6 +131,8 @@ class Printer:
         self.keep: list[Any] = []
         # What functions of the module are called in the text.
         self.functions: dict[str, str] = {}
+        # The function that is printed alone.
+        self.itself: str | None = None
         # What calls of the module's loop functions give.
         self.return_dtypes: dict[str, str] = {}
         # Symbols that have a line of their own, so that plain text may refer to them.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...base import LoadError, TIRError
-from ...ir import AccessPath, IRModule, Map, PrimExpr, Var, load_json, save_json, walk
+from ...ir import AccessPath, GlobalVar, IRModule, Map, PrimExpr, Var, load_json, save_json, walk
 from ...relax import Function, If, SeqExpr
 from ...tir import Buffer, BufferRegion, PrimFunc, Stmt
 
@@ -18,6 +18,7 @@ from .buffer import buffer_arguments, declare_buffer, declare_symbols, define_bu
 from .core import FREE, NL, Options, Piece, Printer
 from .function import function_lines, result_lines
 from .marks import Marks, decorated
+from .names import identifier
 from .prim_func import function_name, prim_func_lines
 
 _METADATA = "# metadata = "
@@ -157,7 +158,10 @@ def _root(p: Printer, what: Any, name: str | None) -> list[Piece]:
     if isinstance(what, Buffer):
         return [f"{define_buffer(p, what)}: {p.T}.Buffer(", *buffer_arguments(p, what), ")"]
     if isinstance(what, Function):
-        return function_lines(p, what, name or function_name(what))
+        p.itself = _name_for_itself(what)
+        if p.itself is not None:
+            p.names.reserve(identifier(p.itself))
+        return function_lines(p, what, name or p.itself or function_name(what))
     if isinstance(what, PrimFunc):
         return prim_func_lines(p, what, name or function_name(what))
     if isinstance(what, Stmt):
@@ -169,6 +173,18 @@ def _root(p: Printer, what: Any, name: str | None) -> list[Piece]:
     if isinstance(what, tuple):
         return ["(", *(piece for item in what for piece in ((item, 0, FREE), ", "))][:-1] + [")"]
     return [(what, 0, FREE)]
+
+
+def _name_for_itself(fn: Function) -> str | None:
+    """What a function calls itself, if it does: a private one is known by its parameters."""
+    params = tuple(v.struct_info for v in fn.params)
+    symbol = fn.attrs.get("global_symbol")
+    for n in walk(fn.body):
+        if isinstance(n, GlobalVar) and (
+            n.name_hint == symbol or getattr(n.struct_info, "params", None) == params
+        ):
+            return n.name_hint
+    return None
 
 
 def _header(p: Printer) -> str:

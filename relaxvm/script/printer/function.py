@@ -22,6 +22,7 @@ from ...relax import (
     VarBinding,
     is_leaf,
 )
+from ...relax.derive import erase_unbound, is_base_of
 from .buffer import symbol_declaration
 from .core import NL, Piece, Printer, comma, prints
 from .graph import has_declared_result
@@ -44,6 +45,8 @@ def function_lines(
     options = []
     if not nested and "global_symbol" not in n.attrs:
         options.append("private=True")
+        if _is_coarser(n):
+            options.append("keep_ret=True")
     if not n.is_pure:
         options.append("pure=False")
     decorator = f"{p.R}.function" + (f"({', '.join(options)})" if options else "")
@@ -69,6 +72,12 @@ def function_lines(
 
     signature = [NL, f"@{decorator}", NL, f"def {identifier(name)}(", *comma(params), ") -> "]
     return [*signature, (n.ret_struct_info, SIGNATURE, 0), ":", *p.suite([body]), close]
+
+
+def _is_coarser(n: Function) -> bool:
+    """Whether a function says less of its result than callers could know."""
+    known = erase_unbound(n.body.struct_info, [v.struct_info for v in n.params])
+    return n.ret_struct_info is not known and is_base_of(n.ret_struct_info, known)
 
 
 def _symbols(p: Printer, n: Function) -> list[Piece]:

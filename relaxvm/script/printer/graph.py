@@ -32,6 +32,7 @@ from ...relax.op.index_map import IndexMap
 from ...te import CommReducer
 from .core import ATTR, DIM, FREE, Piece, Printer, comma, parens, prints
 from .literal import attr_value, python_float, quote
+from .names import identifier
 from .scalar import ATOM
 from .struct_info import dims
 
@@ -46,6 +47,8 @@ def _var(p: Printer, n: Var, _: int, __: int) -> list[Piece]:
 
 @prints(GlobalVar)
 def _global_var(p: Printer, n: GlobalVar, _: int, __: int) -> list[Piece]:
+    if n.name_hint == p.itself:
+        return [identifier(n.name_hint)]
     return [f"{p.options.module_alias}.{p.function_text(n.name_hint)}"]
 
 

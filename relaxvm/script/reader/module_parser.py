@@ -49,9 +49,8 @@ def parse_definition(
         parser = RelaxParser(source, outer, guard, node, None)
         info = parser.at(node, lambda: parser.signature(decorated))
         # A function that calls itself does so by its own name.
-        parser.scopes.insert(1, {node.name: GlobalVar(node.name, info, source.span(node))})
-        if parser.ret is None and _mentioned(node, [node.name]):
-            parser.ret = ObjectStructInfo()
+        parser.itself = GlobalVar(node.name, info, source.span(node))
+        parser.scopes.insert(1, {node.name: parser.itself})
         function = parser.at(node, parser.parse)
     if decorated.options.get("check_well_formed", True):
         check_function(source, node, function)
@@ -207,7 +206,9 @@ class _ModuleParser(Evaluator):
                     self.source, self._outer_of(definition), self.guard, definition, self.names
                 ).parse(decorated)
         # A private function's callers see what its body gives, where that is finer.
-        open_ended = [name for name, p in parsers.items() if p.ret is None or p.private]
+        open_ended = [
+            name for name, p in parsers.items() if p.ret is None or (p.private and not p.keeps_ret)
+        ]
         # Who refers to a function whose result is known only when it is parsed.
         users = {name: _mentioned(parsers[name].node, open_ended) for name in parsers}
         used: set[str] = set()

@@ -52,9 +52,11 @@ class RelaxParser(RelaxValues):
         be any object.
         """
         options = self.options(
-            decorated, {"pure": True, "private": False, "check_well_formed": True}
+            decorated,
+            {"pure": True, "private": False, "keep_ret": False, "check_well_formed": True},
         )
         self.pure, self.private = bool(options["pure"]), bool(options["private"])
+        self.keeps_ret = bool(options["keep_ret"])
         self.check_signature()
         self.scopes.append({})
         # Names may be used before the parameter that binds them: two looks.
@@ -92,6 +94,10 @@ class RelaxParser(RelaxValues):
 
     def _function(self, body: SeqExpr, attrs: dict[str, Any]) -> Function:
         given = body.struct_info
+        if self.itself is not None and any(n is self.itself for n in walk(body)):
+            # Its calls of itself were told no more than that.
+            self.keeps_ret = True
+            self.ret = ObjectStructInfo() if self.ret is None else self.ret
         ret = self.ret
         if ret is not None and self.private and not self.keeps_ret and is_base_of(ret, given):
             ret = None  # only this module calls it: its callers may know what the body gives

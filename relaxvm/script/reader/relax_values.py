@@ -192,6 +192,8 @@ class RelaxValues(FunctionParser):
         self.ret: StructInfo | None = None
         # Whether callers have been told `ret` already, so that it stays as it is.
         self.keeps_ret = False
+        # What stands for a function that stands alone, in it.
+        self.itself: GlobalVar | None = None
         self.pure = True
         self.private = False
         self.attrs: dict[str, Any] = {}
