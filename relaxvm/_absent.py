@@ -23,11 +23,6 @@ PAGE = "docs/tvm_names.md"
 # Reason -> TVM's module (or class, or "" for the package) -> its names; "*" stands for the module
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
-    "being built": {
-        "tir.transform": """
-            StorageRewrite CanonicalizeLoop ConvertSSA RewriteUnsafeSelect InlinePrivateFunctions
-        """,
-    },
     "comes with fusion, patterns and the rewriting of whole graphs": {
         "relax.backend": "*",
         "relax.dpl": "*",
@@ -92,16 +87,30 @@ ABSENT: dict[str, dict[str, str]] = {
     "a mark for TVM's later passes; those here look for `break` and `continue` themselves": {
         "tir.transform": "AnnotateIrregularLoop",
     },
-    "a part of TVM's packed calling convention: kernels here call no Python, and `target` makes "
-    "their entries": {
+    "kernels run without Python, on many threads; a graph function calls a registered function by "
+    "`R.call_packed` or `R.call_dps_packed`": {
+        "script.tir": """
+            call_packed call_cpacked call_packed_lowered tvm_call_packed tvm_call_cpacked
+            tvm_call_packed_lowered
+        """,
+        "tir": "call_packed",
+    },
+    "its size is known only when it runs, which no formula says; `relax.op` has it": {
+        "topi": "unique dynamic_strided_slice",
+    },
+    "no operator of graphs is it, and the functions here are made of those": {
+        "topi": "strided_set",
+        "topi.image": "resize1d resize3d crop_and_resize",
+    },
+    "labels of `te` schedules": {"topi": "tag"},
+    "a part of TVM's packed calling convention; `target` makes the entries of kernels": {
         "script.tir": """
             tvm_stack_make_array tvm_stack_make_shape tvm_stack_alloca tvm_struct_get tvm_struct_set
-            tvm_tuple call_packed call_cpacked call_packed_lowered tvm_call_packed tvm_call_cpacked
-            tvm_call_packed_lowered anylist_getitem anylist_setitem_call_packed
+            tvm_tuple anylist_getitem anylist_setitem_call_packed
             tvm_throw_last_error isnullptr TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir": """
-            call_packed isnullptr lookup_param trace tvm_struct_get tvm_struct_set tvm_tuple
+            isnullptr lookup_param trace tvm_struct_get tvm_struct_set tvm_tuple
             tvm_throw_last_error TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir.transform": """

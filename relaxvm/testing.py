@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from .runtime import NDArray
+from .runtime import NDArray, cpu
 
 
 def assert_allclose(
@@ -80,3 +81,52 @@ def parameters(*value_sets: Iterable[Any], ids: Sequence[str] | None = None) -> 
         return pytest.fixture(each)
 
     return [member(index) for index in range(len(rows[0]))]
+
+
+def fixture(func: Any = None, *, cache_return_value: bool = False) -> Any:
+    """A pytest fixture; with `cache_return_value` made once for all tests of a session."""
+    import pytest  # an extra: only test files call this
+
+    make = pytest.fixture(scope="session" if cache_return_value else "function")
+    return make if func is None else make(func)
+
+
+def parametrize_targets(*targets: Any) -> Any:
+    """Run a test that takes `target` and `dev` for each of `targets` (usually: "llvm"). May stand
+    bare: ``@tvm.testing.parametrize_targets``.
+    """
+    import pytest  # an extra: only test files call this
+
+    bare = len(targets) == 1 and callable(targets[0])
+    names = ["llvm"] if bare or not targets else [str(t) for t in targets]
+    skip = pytest.mark.skip(reason="code is made for CPUs here")
+    rows = [
+        pytest.param(name, cpu(), marks=() if name.split()[0] in ("llvm", "c") else skip, id=name)
+        for name in names
+    ]
+    mark = pytest.mark.parametrize(("target", "dev"), rows)
+    return mark(targets[0]) if bare else mark
+
+
+def _requires(what: str, missing: bool) -> Callable[..., Any]:
+    def requires(func: Any = None) -> Any:
+        import pytest  # an extra: only test files call this
+
+        if not missing:
+            return func if func is not None else lambda f: f
+        mark = pytest.mark.skip(reason=f"needs {what}")
+        return mark if func is None else mark(func)
+
+    requires.__doc__ = f"Skip a test (or class) where {what} is missing."
+    return requires
+
+
+requires_llvm = _requires("LLVM", missing=False)
+requires_gpu = _requires("a GPU, for which no code is made here", missing=True)
+requires_cuda = requires_gpu
+
+
+def requires_package(*packages: str) -> Any:
+    """Skip a test (or class) where one of these Python packages is not installed."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    return _requires(" and ".join(missing), bool(missing))()

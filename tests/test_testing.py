@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import relaxvm as tvm
+from relaxvm import testing
 
 width, total = tvm.testing.parameters((2, 4), (3, 9), ids=["small", "large"])
 name, letters = tvm.testing.parameters(("a", 1), ("bcd", 3))
@@ -65,3 +66,38 @@ def test_enabled_says_what_can_run_here():
 def test_to_dlpack_gives_a_capsule_of_the_same_memory():
     x = tvm.nd.array(np.arange(4, dtype="float32"))
     assert "dltensor" in repr(x.to_dlpack())
+
+
+@testing.requires_llvm
+@testing.requires_package("numpy")
+@testing.parametrize_targets("llvm")
+def test_marks_of_what_is_there_run_the_test(target, dev):
+    assert target == "llvm" and dev == tvm.cpu()
+
+
+@pytest.mark.parametrize("mark", [testing.requires_gpu, testing.requires_package("no_such_one")])
+def test_marks_of_what_is_missing_skip_the_test(mark):
+    def test():
+        raise AssertionError
+
+    reason = mark(test).pytestmark[0].kwargs["reason"]
+    assert "a GPU" in reason or "no_such_one" in reason
+
+
+@testing.parametrize_targets
+def test_targets_need_not_be_named(target, dev):
+    assert target == "llvm"
+
+
+calls = []
+
+
+@testing.fixture(cache_return_value=True)
+def costly():
+    calls.append(1)
+    return len(calls)
+
+
+@pytest.mark.parametrize("_", range(2))
+def test_a_cached_fixture_is_made_once(costly, _):
+    assert costly == 1

@@ -266,11 +266,14 @@ def node_types() -> Mapping[str, type[Node]]:
     return _TYPES
 
 
-def make_node(type_key: str, **fields: Any) -> Node:
-    """The node saved as `type_key`, such as "ir.IntImm", from its fields by name.
+def make_node(type_key: str, **fields: Any) -> Node | Map:
+    """The node saved as `type_key`, such as "ir.IntImm", from its fields by name; attributes
+    ("ir.DictAttrs") are a `Map`.
 
     Raises TIRError for a kind or a field that does not exist.
     """
+    if type_key == "ir.DictAttrs":
+        return Map(fields)
     room, _, name = type_key.rpartition(".")
     # TVM keeps scalar expressions in tir.
     cls = _TYPES.get(type_key) or (_TYPES.get(f"ir.{name}") if room == "tir" else None)

@@ -68,6 +68,11 @@ class Op(Node):
         """The names of all operations known so far."""
         return sorted(Op._table)
 
+    @property
+    def num_inputs(self) -> int:
+        """How many arguments a call has, attributes aside; -1 if that differs."""
+        return -1
+
     def get_attr(self, attr_name: str) -> Any:
         """What is known of the operation under TVM's name of the attribute, None if nothing is: a
         part of its record ("FPurity", "FInferStructInfo", "FLegalize", ...), or what users set.
@@ -116,6 +121,11 @@ class Intrinsic(Op):
         object.__setattr__(self, "arity", arity)
         object.__setattr__(self, "result", result)
         object.__setattr__(self, "effect", effect)
+
+    @property
+    def num_inputs(self) -> int:
+        """How many arguments a call has; -1 if that differs."""
+        return -1 if self.arity is None else self.arity
 
 
 _FLOAT_UNARY = (

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from ..ir import Let, Node, Var, walk
 from ..ir.walk import transform
-from .stmt import Allocate, AllocateConst, Block, For, LetStmt, MatchBufferRegion, Stmt
+from .stmt import Allocate, AllocateConst, Block, DeclBuffer, For, LetStmt, MatchBufferRegion
 
-S = TypeVar("S", bound=Stmt)
+S = TypeVar("S", bound=Node)
 
 
 def renew(v: Var) -> Var:
@@ -17,19 +17,32 @@ def renew(v: Var) -> Var:
     return type(v)(v.name, v.dtype, v.type_annotation)
 
 
+def defined(n: Any) -> tuple[Any, ...]:
+    """The variables and buffers that a statement or a `Let` defines."""
+    if isinstance(n, For):
+        return (n.loop_var,)
+    if isinstance(n, (LetStmt, Let)):
+        return (n.var,)
+    if isinstance(n, (Allocate, AllocateConst)):
+        return (n.buffer_var,)
+    if isinstance(n, DeclBuffer):
+        return (n.buffer,)
+    if isinstance(n, Block):
+        matched = (m.buffer for m in n.match_buffers)
+        return (*(axis.var for axis in n.iter_vars), *n.alloc_buffers, *matched)
+    return ()
+
+
 def fresh_copy(stmt: S, values: Mapping[Any, Node] | None = None) -> S:
-    """`stmt` with every variable and buffer that it defines renewed, and `values` put in."""
+    """`stmt`, or an expression, with every variable and buffer that it defines renewed, and
+    `values` put in.
+    """
     mapping: dict[Any, Node] = dict(values or {})
     for n in walk(stmt):
-        if isinstance(n, For):
-            mapping.setdefault(n.loop_var, renew(n.loop_var))
-        elif isinstance(n, (LetStmt, Let)):
-            mapping.setdefault(n.var, renew(n.var))
-        elif isinstance(n, (Allocate, AllocateConst)):
-            mapping.setdefault(n.buffer_var, renew(n.buffer_var))
-        elif isinstance(n, Block):
-            for axis in n.iter_vars:
-                mapping.setdefault(axis.var, renew(axis.var))
+        for own in defined(n):
+            if isinstance(own, Var):
+                mapping.setdefault(own, renew(own))
+        if isinstance(n, Block):
             for b in n.alloc_buffers:
                 mapping.setdefault(b.data, renew(b.data))
             for m in n.match_buffers:

@@ -24,8 +24,15 @@ from relaxvm.target import compile_prim_funcs, rebuild_kernels
 from relaxvm.tir import Schedule
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.schedule import Trace
-from relaxvm.tir.transform import LOWER_TIR
+from relaxvm.tir.transform import (
+    LOWER_TIR,
+    CanonicalizeLoop,
+    ConvertSSA,
+    RewriteUnsafeSelect,
+    StorageRewrite,
+)
 
+OTHER_PASSES = (StorageRewrite(), CanonicalizeLoop(), RewriteUnsafeSelect(), ConvertSSA())
 CPUS = ("haswell", "skylake-avx512", "sapphirerapids", "znver4", "znver5", "x86-64")
 WAYS = ("interpreter", "interpreter", "passes", "machine", "rebuilt", *CPUS)
 SOURCES = ("program", "whole_numbers", "hostile", "by_hand", "kernel")
@@ -151,9 +158,11 @@ def replay(fn: tir.PrimFunc, sch: Schedule) -> None:
 
 
 def by_passes(fn: tir.PrimFunc, args: list, wanted: list, exact: bool) -> None:
-    """After each lowering pass the results are those of the function as written."""
+    """After each lowering pass the results are those of the function as written; so they are if
+    one of `OTHER_PASSES` follows.
+    """
     mod = IRModule({"main": fn})
-    for each in LOWER_TIR:
+    for k, each in enumerate(LOWER_TIR):
         if each.info.name == "InstrumentBoundCheckers":
             continue
         before = mod["main"]
@@ -163,4 +172,9 @@ def by_passes(fn: tir.PrimFunc, args: list, wanted: list, exact: bool) -> None:
             assert each(mod)["main"] is before, f"{each.info.name} finds more the second time"
         got = copy.deepcopy(args)
         tir.interpret(mod["main"], *got)
+        same(wanted, got, fn, exact)
+        other = OTHER_PASSES[(k + len(args)) % len(OTHER_PASSES)](mod)
+        verify_well_formed(other)
+        got = copy.deepcopy(args)
+        tir.interpret(other["main"], *got)
         same(wanted, got, fn, exact)

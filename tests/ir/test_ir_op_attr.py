@@ -3,7 +3,16 @@
 import pytest
 
 from relaxvm.base import TIRError
-from relaxvm.ir import FuncType, Op, PrimType, TupleType, register_op_attr, structural_equal
+from relaxvm.ir import (
+    FuncType,
+    Map,
+    Op,
+    PrimType,
+    TupleType,
+    make_node,
+    register_op_attr,
+    structural_equal,
+)
 
 
 def test_the_record_answers():
@@ -41,3 +50,14 @@ def test_types_of_tuples_and_functions():
     assert TupleType([i, i]) is TupleType((i, i))
     assert FuncType([i], TupleType([])).ret_type is TupleType(())
     assert not structural_equal(FuncType([i], i), FuncType([], i))
+
+
+def test_operators_tell_how_many_arguments_they_take():
+    counts = {n: Op.get(n).num_inputs for n in ("relax.add", "relax.concat", "tir.exp", "tir.pow")}
+    assert counts == {"relax.add": 2, "relax.concat": 1, "tir.exp": 1, "tir.pow": 2}
+    assert Op.get("tir.call_extern").num_inputs == -1
+
+
+def test_attributes_are_made_by_tvms_name():
+    attrs = make_node("ir.DictAttrs", name="a", axes=[1, 2])
+    assert isinstance(attrs, Map) and attrs.name == "a" and attrs["axes"] == [1, 2]

@@ -322,3 +322,25 @@ def test_extents_are_what_cannot_be_negative():
     info = Tuple([Tensor((n, 4, n - m)), Shape([m, n]), relax.PrimStructInfo(value=n - 7)])
     assert analysis.collect_non_negative_expressions(info) == [n, n - m, m]
     assert analysis.collect_non_negative_expressions(Tensor(ndim=2)) == []
+
+
+def test_functions_that_are_called_and_those_that_are_handed_on():
+    mod = from_source("""
+@I.ir_module
+class Module:
+    @T.prim_func
+    def kernel(A: T.Buffer((3,), "float32"), B: T.Buffer((3,), "float32")):
+        B[0] = A[0]
+
+    @R.function
+    def other(x: R.Tensor((3,), "float32")) -> R.Tensor((3,), "float32"):
+        return x
+
+    @R.function
+    def main(x: R.Tensor((3,), "float32")):
+        y = R.call_tir(Module.kernel, (x,), R.Tensor((3,), "float32"))
+        return Module.other(Module.other(y))
+""")
+    names = [gv.name_hint for gv in analysis.called_global_vars(mod["main"])]
+    assert names == ["other"]
+    assert [gv.name_hint for gv in analysis.all_global_vars(mod["main"])] == ["kernel", "other"]

@@ -193,3 +193,10 @@ def test_index_maps_of_unknown_origin_are_read_strictly(change):
     assert IndexMap.from_data(data).axis_separators == (1,)
     with pytest.raises(ScheduleError):
         IndexMap.from_data({**data, **change})
+
+
+def test_arrays_are_laid_out_by_a_map():
+    values = np.arange(24, dtype="float32").reshape(6, 4)
+    made = IndexMap.from_func(lambda i, j: [i // 4, j, i % 4]).map_ndarray(values).numpy()
+    padded = np.concatenate([values, np.zeros((2, 4), "float32")])
+    np.testing.assert_array_equal(made, padded.reshape(2, 4, 4).transpose(0, 2, 1))

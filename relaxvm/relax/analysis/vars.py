@@ -8,7 +8,7 @@ from typing import Any
 from ...ir import GlobalVar, IntImm, Node, PrimExpr, post_order, walk
 from ...ir import Var as TirVar
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
-from ..expr import Binding, Function, MatchCast, Var
+from ..expr import Binding, Call, Function, MatchCast, Var
 from ..struct_info import Expr, FuncStructInfo, StructInfo
 from ..symbols import known_dims
 
@@ -85,6 +85,14 @@ def all_global_vars(expr: Expr) -> list[GlobalVar]:
     """The functions of the module that `expr` mentions, in order of first appearance."""
     # Types and scalars, which are most of the nodes, hold none.
     return _unique(n for n in walk(expr, (StructInfo, PrimExpr)) if isinstance(n, GlobalVar))
+
+
+def called_global_vars(expr: Expr) -> list[GlobalVar]:
+    """The functions of the module that `expr` calls by name, in order of first appearance; those
+    that it hands to others, as `call_tir` takes one, are not among them.
+    """
+    calls = (n for n in walk(expr, (StructInfo, PrimExpr)) if isinstance(n, Call))
+    return _unique(n.op for n in calls if isinstance(n.op, GlobalVar))
 
 
 def defined_symbolic_vars(func: Expr) -> list[TirVar]:

@@ -180,6 +180,12 @@ class Op(BaseOp):
             self._arity = least, None if any(p.variadic for p in arguments) else len(arguments)
             return getattr(self, name)
 
+    @property
+    def num_inputs(self) -> int:
+        """How many arguments a call has at most, attributes aside; -1 if any number."""
+        most = self._arity[1]
+        return -1 if most is None else most
+
     def get_attr(self, attr_name: str) -> Any:
         """See `ir.Op.get_attr`; None for a rule that is declared missing."""
         found = super().get_attr(attr_name)

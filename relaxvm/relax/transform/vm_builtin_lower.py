@@ -19,8 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base import CodegenError, VerifyError
-from ...ir import IRModule, Op, PassContext
-from ...ir.expr import const
+from ...ir import IRModule, Op, PassContext, const
 from ...ir.transform import function_pass
 from ..derive import prove_dims, where
 from ..expr import Binding, Call, DataTypeImm, ExternFunc, Function, GlobalVar, PrimValue, Tuple

@@ -20,9 +20,10 @@ from ...relax import (
     StructInfo,
     Var,
     VarBinding,
+    erase_unbound,
     is_leaf,
 )
-from ...relax.derive import erase_unbound, is_base_of
+from ...relax.analysis import is_base_of
 from .buffer import symbol_declaration
 from .core import NL, Piece, Printer, comma, prints
 from .graph import has_declared_result

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from operator import add, floordiv, mod, mul, sub
 from typing import Any
 
+import numpy as np
+
 from ...arith import Analyzer, IterMapper, IterMark, IterSumExpr, number_of
 from ...base import DataType, ScheduleError
 from ...ir import (
@@ -34,6 +36,9 @@ from ...ir import (
     walk,
 )
 from ...ir.walk import transform
+from ...runtime import NDArray
+from ...runtime import array as as_array
+from ..interp import evaluate_expr
 from .plain import checked
 
 AXIS_SEPARATOR = "axis_separator"
@@ -197,6 +202,16 @@ class IndexMap:
             size = mapper.add(top, 1)
             out.append(const(size, e.dtype) if isinstance(size, int) else cast(e.dtype, size))
         return tuple(out)
+
+    def map_ndarray(self, array: Any) -> NDArray:
+        """The elements of an array in the layout that the map gives, 0 where it puts none."""
+        source = array if isinstance(array, NDArray) else as_array(array)
+        values = source.numpy()
+        made = np.zeros([int(evaluate_expr(d)) for d in self.map_shape(values.shape)], values.dtype)
+        for place in np.ndindex(values.shape):
+            known = dict(zip(self.initial_indices, place))
+            made[tuple(int(evaluate_expr(e, known)) for e in self.final_indices)] = values[place]
+        return as_array(made, dtype=source.dtype)
 
     def map_ranges(self, ranges: Sequence[Range]) -> tuple[Range, ...]:
         """Ranges of the final indices for initial ranges that start at 0."""

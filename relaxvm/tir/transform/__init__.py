@@ -9,10 +9,12 @@ from ...base import submodules as _submodules
 from ...ir.transform import prim_func_pass as prim_func_pass
 from .apply import Apply as Apply
 from .bind_target import BindTarget as BindTarget
+from .canonicalize_loop import CanonicalizeLoop as CanonicalizeLoop
 from .common_subexpr_elim import CommonSubexprElimTIR as CommonSubexprElimTIR
 from .compact_buffer_allocation import CompactBufferAllocation as CompactBufferAllocation
 from .convert_blocks_to_opaque import ConvertBlocksToOpaque as ConvertBlocksToOpaque
 from .convert_for_loops_to_serial import ConvertForLoopsToSerial as ConvertForLoopsToSerial
+from .convert_ssa import ConvertSSA as ConvertSSA
 from .filter import Filter as Filter
 from .flatten_buffer import FlattenBuffer as FlattenBuffer
 from .guard_indices import GuardIndices as GuardIndices
@@ -21,6 +23,7 @@ from .hoist_expression import HoistedLetBindings as HoistedLetBindings
 from .hoist_expression import HoistExpression as HoistExpression
 from .hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
 from .index_dtype import with_index_dtype as with_index_dtype
+from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .instrument_bound_checkers import InstrumentBoundCheckers as InstrumentBoundCheckers
 from .loop_partition import PARTITION_HINT as PARTITION_HINT
 from .loop_partition import LoopPartition as LoopPartition
@@ -42,10 +45,12 @@ from .reduce_branching import UseAssumeToReduceBranches as UseAssumeToReduceBran
 from .remove_hints import RemoveAssume as RemoveAssume
 from .remove_hints import RemoveStoreUndef as RemoveStoreUndef
 from .remove_no_op import RemoveNoOp as RemoveNoOp
+from .rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
 from .rewriter import ScopedRewriter as ScopedRewriter
 from .rewriter import StmtRewriter as StmtRewriter
 from .rewriter import size_bounds as size_bounds
 from .simplify import Simplify as Simplify
+from .storage_rewrite import StorageRewrite as StorageRewrite
 from .unroll_loop import UnrollLoop as UnrollLoop
 from .vectorize_loop import VectorizeLoop as VectorizeLoop
 

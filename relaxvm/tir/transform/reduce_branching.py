@@ -17,13 +17,21 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import GE, INTRINSICS, LT, Call, IRModule, Not, PassContext, PrimExpr, cast, walk
-from ...ir.transform import prim_func_pass
+from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, PrimFunc
 from .known_values import KnowingRewriter, has_effects
 from .rewriter import Steps, is_plain
 
 _IF = INTRINSICS["if_then_else"]
+
+
+register_config(
+    "tir.ReduceBranchingThroughOvercompute.use_dataflow_analysis",
+    bool,
+    False,
+    "ReduceBranchingThroughOvercompute: no effect; what buffers hold is always known here",
+)
 
 
 @prim_func_pass(opt_level=0)

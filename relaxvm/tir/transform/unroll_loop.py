@@ -11,20 +11,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...ir import IntImm, IRModule, Let, Node, PassContext, Var, walk, wrap_int
+from ...ir import IntImm, IRModule, Node, PassContext, Var, walk, wrap_int
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
+from ..copies import defined
 from ..stmt import (
-    Allocate,
-    AllocateConst,
     Block,
     Buffer,
     BufferLoad,
     BufferStore,
-    DeclBuffer,
     For,
     ForKind,
-    LetStmt,
     PrimFunc,
     Stmt,
     seq,
@@ -176,16 +173,10 @@ def _definitions(body: Node) -> list[Any]:
     """The variables and buffers that are bound inside, which each copy needs of its own."""
     found: list[Any] = []
     for n in walk(body):
-        if isinstance(n, (For, LetStmt, Let)):
-            found.append(n.loop_var if isinstance(n, For) else n.var)
-        elif isinstance(n, (Allocate, AllocateConst)):
-            found.append(n.buffer_var)
-        elif isinstance(n, DeclBuffer):
-            found.append(n.buffer)
-        elif isinstance(n, Block):
-            found += [axis.var for axis in n.iter_vars]
-            found += [b for buffer in n.alloc_buffers for b in (buffer.data, buffer)]
-            found += [b for match in n.match_buffers for b in (match.buffer.data, match.buffer)]
+        own = defined(n)
+        if isinstance(n, Block):
+            found += [b.data for b in own if isinstance(b, Buffer)]
+        found += own
     return list(dict.fromkeys(found))
 
 
