@@ -77,6 +77,7 @@ from .ndarray import from_numpy as from_numpy
 from .ndarray import numpy_storage_dtype as numpy_storage_dtype
 from .ndarray import tensor as tensor
 from .ndarray import wrap_unchecked as wrap_unchecked
+from .plain import Plain as Plain
 from .program import FunctionInfo as FunctionInfo
 from .program import Program as Program
 from .program import Provenance as Provenance

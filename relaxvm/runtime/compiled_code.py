@@ -15,11 +15,11 @@ The machine code holds no addresses of this process. It reads everything it need
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import LoadError, VerifyError
+from ..base import VerifyError
+from .plain import Plain
 
 MODES = ("native", "python", "interpreter")
 _MAX_WORDS = 1 << 20
@@ -29,7 +29,7 @@ _SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
 
 
 @dataclass(frozen=True)
-class CompiledInfo:
+class CompiledInfo(Plain, form="list"):
     """One VM function.
 
     name     its name
@@ -54,29 +54,9 @@ class CompiledInfo:
             if not fine or not 0 <= step[0] < len(MODES) or type(step[1]) is not str:
                 raise VerifyError(f"compiled function {self.name[:80]!r}: a step is damaged")
 
-    def to_plain(self) -> list[Any]:
-        """As msgpack stores it."""
-        steps = [[mode, reason] for mode, reason in self.steps]
-        return [self.name, self.symbol, self.reason, _listed(self.layout), steps]
-
-    @classmethod
-    def from_plain(cls, plain: object) -> CompiledInfo:
-        """The inverse of `to_plain`. Raises LoadError."""
-        if type(plain) is not list or len(plain) != 5:
-            raise LoadError("compiled function: wanted a list of 5")
-        name, symbol, reason, layout, steps = plain
-        if type(layout) is not list or type(steps) is not list:
-            raise LoadError("compiled function: wanted lists as layout and steps")
-        if not all(type(s) is list for s in steps):
-            raise LoadError("compiled function: wanted lists as steps")
-        try:
-            return cls(name, symbol, reason, _tupled(layout), tuple(map(tuple, steps)))
-        except VerifyError as error:
-            raise LoadError(str(error)) from None
-
 
 @dataclass(frozen=True)
-class CompiledCode:
+class CompiledCode(Plain):
     """The compiled functions of one object file.
 
     words  the names of the context's words, in order
@@ -107,33 +87,3 @@ class CompiledCode:
     def symbols(self) -> tuple[str, ...]:
         """The symbols of all entries."""
         return tuple(f.symbol for f in self.functions if f.symbol)
-
-    def to_plain(self) -> dict[str, Any]:
-        """As msgpack stores it."""
-        return {
-            "words": list(self.words),
-            "functions": [f.to_plain() for f in self.functions],
-            "sites": _listed(self.sites),
-        }
-
-    @classmethod
-    def from_plain(cls, plain: object) -> CompiledCode:
-        """The inverse of `to_plain`. Raises LoadError."""
-        if type(plain) is not dict or plain.keys() != {"words", "functions", "sites"}:
-            raise LoadError("compiled functions: wanted words, functions and sites")
-        if not all(type(part) is list for part in plain.values()):
-            raise LoadError("compiled functions: wanted lists")
-        functions = tuple(map(CompiledInfo.from_plain, plain["functions"]))
-        try:
-            return cls(tuple(plain["words"]), functions, _tupled(plain["sites"]))
-        except VerifyError as error:
-            raise LoadError(str(error)) from None
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _tupled(value: Sequence[Any]) -> tuple[Any, ...]:
-    # The reader bounds how deep lists are.
-    return tuple([_tupled(v) if type(v) is list else v for v in value])

@@ -20,7 +20,8 @@ from .device import cpu
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
 from .limits import MAX_NDIM
 from .ndarray import NDArray, ShapeTuple, as_ndarray, numpy_storage_dtype, wrap_unchecked
-from .sinfo import INFO_TYPES, dtype_from_plain, info_from_plain, info_to_plain
+from .plain import dtype_from_plain
+from .sinfo import INFO_TYPES, info_from_plain, info_to_plain
 
 ALIGNMENT = 64
 """Bytes to which tensor data is aligned within the file."""

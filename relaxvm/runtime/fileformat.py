@@ -35,7 +35,7 @@ from .kernel import KernelSection
 from .limits import MAX_FILE_BYTES
 from .ndarray import NDArray, aligned_empty
 from .program import FunctionInfo, Program, Provenance
-from .reader import Decoder, fields_of, list_of
+from .reader import Decoder, fields_of
 from .sinfo import info_from_plain, info_to_plain
 from .verify import verify_program
 
@@ -122,13 +122,7 @@ def _section(program: Program, key: str) -> Any:
     if key == "version":
         return _least_version(program.kernels)
     if key == "provenance":
-        made = program.provenance
-        return {
-            "producer": made.producer,
-            "version": made.version,
-            "target": made.target,
-            "passes": list(made.passes),
-        }
+        return program.provenance.to_plain()
     if key == "functions":
         return [_function_to_plain(info) for info in program.functions]
     if key == "code":
@@ -296,7 +290,7 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
         constants=[constant_from_plain(item, _as_bytes) for item in constants],
         code=plain["code"],
         kernels=kernels,
-        provenance=_provenance_from_plain(plain["provenance"]),
+        provenance=Provenance.from_plain(plain["provenance"]),
         trusted=trusted,
     )
 
@@ -315,13 +309,6 @@ def _as_bytes(data: object) -> np.ndarray:
     if type(data) is not memoryview:
         raise LoadError(f"constant: wanted binary data, got {type(data).__name__}")
     return np.frombuffer(data, np.uint8)
-
-
-def _provenance_from_plain(plain: object) -> Provenance:
-    producer, version, target, passes = fields_of(
-        plain, {"producer": str, "version": str, "target": str, "passes": list}, "provenance"
-    )
-    return Provenance(producer, version, target, tuple(list_of(passes, str, "provenance: passes")))
 
 
 def _function_from_plain(plain: object) -> FunctionInfo:

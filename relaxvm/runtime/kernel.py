@@ -1,19 +1,19 @@
 """What the runtime knows about kernels: plain data, from the code generator through the file.
 
-Everything here is frozen, and `from_plain` accepts nothing but what `to_plain` writes.
+Everything here is frozen, and stored as `plain` says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from ..base import DataType, LoadError, VerifyError
 from .compiled_code import CompiledCode
-from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim, is_symbol
+from .dims import Dim, check, format_dim, is_symbol
+from .plain import Plain, entries_of
 
 MAX_PARAMS = 1024
 MAX_NDIM = 64
@@ -33,7 +33,8 @@ _FAILURE_KINDS = (
     "assert",
 )
 _SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
-_T = TypeVar("_T")
+# Of native code, since file formats 2 and 3.
+_LATER_FIELDS = ("functions", "more")
 
 
 def _require(condition: bool, message: str) -> None:
@@ -50,7 +51,7 @@ def _text(value: Any, what: str, empty_ok: bool = False) -> None:
 
 
 @dataclass(frozen=True)
-class KernelParam:
+class KernelParam(Plain):
     """One parameter: a scalar, or a tensor.
 
     shape    sizes of its axes       strides  in elements; None: C-contiguous
@@ -107,30 +108,9 @@ class KernelParam:
         dims = ", ".join(map(format_dim, self.shape)) + ("," if len(self.shape) == 1 else "")
         return f"{self.name}: Tensor(({dims}), {self.dtype})"
 
-    def to_plain(self) -> dict[str, Any]:
-        """As msgpack stores it."""
-        strides = None if self.strides is None else [dim_to_plain(d) for d in self.strides]
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "dtype": str.__str__(self.dtype),
-            "shape": [dim_to_plain(d) for d in self.shape],
-            "strides": strides,
-            "access": self.access,
-        }
-
-    @classmethod
-    def from_plain(cls, plain: object) -> KernelParam:
-        """The inverse of `to_plain`. Raises LoadError."""
-        fields = _fields(plain, cls, ("name", "kind", "dtype", "shape", "strides", "access"))
-        fields["dtype"] = _dtype(fields["dtype"])
-        fields["shape"] = _dims(fields["shape"])
-        fields["strides"] = None if fields["strides"] is None else _dims(fields["strides"])
-        return _build(cls, fields)
-
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Plain, form="list"):
     """What a failure number means: which check of which parameter and axis, against which other."""
 
     kind: str
@@ -158,20 +138,9 @@ class Failure:
         )
         _text(self.message, "failure message", empty_ok=True)
 
-    def to_plain(self) -> list[Any]:
-        """As msgpack stores it."""
-        return [self.kind, self.param, self.axis, self.other, self.message]
-
-    @classmethod
-    def from_plain(cls, plain: object) -> Failure:
-        """The inverse of `to_plain`. Raises LoadError."""
-        if type(plain) is not list or len(plain) != 5:
-            raise LoadError("kernel failure: wanted a list of 5")
-        return _build(cls, dict(zip(("kind", "param", "axis", "other", "message"), plain)))
-
 
 @dataclass(frozen=True)
-class KernelInfo:
+class KernelInfo(Plain):
     """One kernel: name, symbol of its wrapper, parameters, and what its failure numbers mean.
 
     noalias  no written tensor may overlap another argument (checked by the wrapper)
@@ -239,30 +208,9 @@ class KernelInfo:
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(str, self.params))})"
 
-    def to_plain(self) -> dict[str, Any]:
-        """As msgpack stores it."""
-        return {
-            "name": self.name,
-            "symbol": self.symbol,
-            "params": [p.to_plain() for p in self.params],
-            "failures": [f.to_plain() for f in self.failures],
-            "noalias": self.noalias,
-            "flops": None if self.flops is None else dim_to_plain(self.flops),
-        }
-
-    @classmethod
-    def from_plain(cls, plain: object) -> KernelInfo:
-        """The inverse of `to_plain`. Raises LoadError."""
-        fields = _fields(plain, cls, ("name", "symbol", "params", "failures", "noalias", "flops"))
-        fields["params"] = _each(fields["params"], KernelParam.from_plain, MAX_PARAMS, "parameters")
-        fields["failures"] = _each(fields["failures"], Failure.from_plain, MAX_FAILURES, "failures")
-        if fields["flops"] is not None:
-            fields["flops"] = _dims([fields["flops"]])[0]
-        return _build(cls, fields)
-
 
 @dataclass(frozen=True)
-class NativeCode:
+class NativeCode(Plain):
     """Object code of every kernel of a section, for one kind of machine.
 
     triple, cpu  as LLVM writes them
@@ -307,19 +255,10 @@ class NativeCode:
 
         Without compiled functions it is as in files of version 1, with one object as in version 2.
         """
-        plain: dict[str, Any] = {
-            "triple": self.triple,
-            "cpu": self.cpu,
-            "features": self.features,
-            "object": self.object,
-            "producer": self.producer,
-            "sha256": self._checksum(),
-        }
-        if self.functions is not None:
-            plain["functions"] = self.functions.to_plain()
-        if self.more:
-            plain["more"] = list(self.more)
-        return plain
+        plain: dict[str, Any] = super().to_plain()
+        later = {name: plain.pop(name) for name in _LATER_FIELDS}
+        plain["sha256"] = self._checksum()
+        return plain | {name: value for name, value in later.items() if value}
 
     @classmethod
     def from_plain(cls, plain: Any) -> NativeCode:
@@ -327,27 +266,22 @@ class NativeCode:
 
         Raises LoadError, also for object code that is not what was written.
         """
-        names = ["triple", "cpu", "features", "object", "producer", "sha256"]
-        if type(plain) is dict:
-            names.extend(name for name in ("functions", "more") if name in plain)
-        fields = _fields(plain, cls, names)
-        checksum = fields.pop("sha256")
-        if "functions" in fields:
-            fields["functions"] = CompiledCode.from_plain(fields["functions"])
-        if "more" in fields:
-            if type(fields["more"]) is not list or not fields["more"]:
-                raise LoadError("native code: wanted a list of further objects")
-            fields["more"] = tuple(fields["more"])
-        made = _build(cls, fields)
-        if made._checksum() != checksum:
+        later = [name for name in _LATER_FIELDS if type(plain) is dict and name in plain]
+        names = [name for name in cls._names() if name not in _LATER_FIELDS]
+        entries = entries_of(plain, [*names, "sha256", *later], "native code")
+        if not all(entries[name] for name in later):
+            raise LoadError("native code: functions and more are left out where there are none")
+        checksum = entries.pop("sha256")
+        code = super().from_plain({"functions": None, "more": [], **entries})
+        if code._checksum() != checksum:
             raise LoadError(
                 "native code: the object code is damaged (its checksum differs); rebuild the file"
             )
-        return made
+        return code
 
 
 @dataclass(frozen=True)
-class KernelSection:
+class KernelSection(Plain):
     """All kernels of an executable.
 
     infos     what they are
@@ -385,67 +319,6 @@ class KernelSection:
         """The kernels' names."""
         return tuple(info.name for info in self.infos)
 
-    def to_plain(self) -> dict[str, Any]:
-        """As msgpack stores it."""
-        return {
-            "infos": [info.to_plain() for info in self.infos],
-            "portable": self.portable,
-            "native": [code.to_plain() for code in self.native],
-        }
-
-    @classmethod
-    def from_plain(cls, plain: object) -> KernelSection:
-        """The inverse of `to_plain`. Raises LoadError."""
-        fields = _fields(plain, cls, ("infos", "portable", "native"))
-        fields["infos"] = _each(fields["infos"], KernelInfo.from_plain, MAX_KERNELS, "kernels")
-        fields["native"] = _each(
-            fields["native"], NativeCode.from_plain, MAX_NATIVE, "native variants"
-        )
-        return _build(cls, fields)
-
 
 def _all_are(values: object, kind: type, most: int) -> bool:
     return type(values) is tuple and len(values) <= most and all(type(v) is kind for v in values)
-
-
-def _fields(plain: object, cls: type, names: Sequence[str]) -> dict[str, Any]:
-    if type(plain) is not dict:
-        raise LoadError(f"{cls.__name__}: wanted a map, got {type(plain).__name__}")
-    if plain.keys() != set(names):
-        got = ", ".join(sorted(str(k)[:40] for k in plain))[:400]
-        raise LoadError(f"{cls.__name__}: wanted the keys {', '.join(names)}; got {got}")
-    return {name: plain[name] for name in names}
-
-
-def _each(plain: object, read: Callable[[object], _T], most: int, what: str) -> tuple[_T, ...]:
-    if type(plain) is not list or len(plain) > most:
-        raise LoadError(f"kernel section: wanted a list of at most {most} {what}")
-    return tuple(read(item) for item in plain)
-
-
-def _dims(plain: object) -> tuple[Dim, ...]:
-    if type(plain) is not list or len(plain) > MAX_NDIM:
-        raise LoadError(f"kernel parameter: wanted a list of at most {MAX_NDIM} dimensions")
-    try:
-        return tuple(dim_from_plain(d) for d in plain)
-    except VerifyError as error:
-        raise LoadError(str(error)) from None
-
-
-def _dtype(plain: object) -> DataType:
-    if type(plain) is not str or len(plain) > 32:
-        raise LoadError("kernel parameter: wanted the name of a dtype")
-    try:
-        made = DataType(plain)
-    except ValueError as error:
-        raise LoadError(str(error)) from None
-    if str.__str__(made) != plain:
-        raise LoadError(f"kernel parameter: wanted the canonical dtype {made}, got {plain!r}")
-    return made
-
-
-def _build(cls: Callable[..., _T], fields: dict[str, Any]) -> _T:
-    try:
-        return cls(**fields)
-    except VerifyError as error:
-        raise LoadError(str(error)) from None

@@ -15,6 +15,7 @@ from .builtin import TABLE
 from .bytecode import ArgKind, Call, Instruction, decode, from_bytes
 from .kernel import KernelSection
 from .library import LIBRARY
+from .plain import Plain
 from .sinfo import Info, ObjectInfo
 
 _P = TypeVar("_P", bound="Program")
@@ -56,7 +57,7 @@ class FunctionInfo:
 
 
 @dataclass(frozen=True)
-class Provenance:
+class Provenance(Plain):
     """Where an executable came from. No time: equal input gives equal bytes."""
 
     producer: str = "relaxvm"

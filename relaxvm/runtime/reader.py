@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base import LoadError
 from .limits import MAX_ITEMS, MAX_NESTING
+from .plain import entries_of
 
 _FIXED = {
     0xCA: struct.Struct(">f"),
@@ -172,22 +173,11 @@ def fields_of(plain: object, wanted: dict[str, type | tuple[type, ...]], what: s
 
     Raises LoadError.
     """
-    if type(plain) is not dict:
-        raise LoadError(f"{what}: wanted a map, got {type(plain).__name__}")
-    if plain.keys() != wanted.keys():
-        got = ", ".join(sorted(str(key)[:40] for key in plain))[:400]
-        raise LoadError(f"{what}: wanted the keys {', '.join(wanted)}; got {got}")
+    entries = entries_of(plain, list(wanted), what)
     values = []
     for key, kinds in wanted.items():
-        value = plain[key]
+        value = entries[key]
         if type(value) not in (kinds if type(kinds) is tuple else (kinds,)):
             raise LoadError(f"{what}: {key} cannot be a {type(value).__name__}")
         values.append(value)
     return values
-
-
-def list_of(plain: object, kind: type, what: str) -> list[Any]:
-    """`plain`, which must be a list of exactly `kind`. Raises LoadError."""
-    if type(plain) is not list or not all(type(item) is kind for item in plain):
-        raise LoadError(f"{what}: wanted a list of {kind.__name__}")
-    return plain

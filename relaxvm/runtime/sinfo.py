@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base import DataType, LoadError, VerifyError
-from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
+from .dims import Dim, check, format_dim
 from .limits import MAX_NDIM, MAX_NESTING
+from .plain import Plain, codec_of
 
 
 @dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(Plain, form="tensor"):
     """An array. dtype None: any; ndim -1: any; shape None: any sizes."""
 
     dtype: DataType | None = None
@@ -39,7 +40,7 @@ class TensorInfo:
 
 
 @dataclass(frozen=True)
-class ShapeInfo:
+class ShapeInfo(Plain, form="shape"):
     """A shape as a value. ndim -1: any length; values None: any sizes."""
 
     ndim: int = -1
@@ -55,7 +56,7 @@ class ShapeInfo:
 
 
 @dataclass(frozen=True)
-class PrimInfo:
+class PrimInfo(Plain, form="prim"):
     """A scalar; `value` if it is known."""
 
     dtype: DataType
@@ -73,7 +74,7 @@ class PrimInfo:
 
 
 @dataclass(frozen=True)
-class TupleInfo:
+class TupleInfo(Plain, form="tuple"):
     """A tuple of what `fields` say."""
 
     fields: tuple[Info, ...]
@@ -86,7 +87,7 @@ class TupleInfo:
 
 
 @dataclass(frozen=True)
-class ObjectInfo:
+class ObjectInfo(Plain, form="object"):
     """Anything."""
 
     def __str__(self) -> str:
@@ -94,7 +95,7 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True)
-class FuncInfo:
+class FuncInfo(Plain, form="func"):
     """A function; params None: any."""
 
     params: tuple[Info, ...] | None = None
@@ -141,96 +142,35 @@ def _format_shape(dims: tuple[Dim, ...]) -> str:
     return f"({', '.join(map(format_dim, dims))}{',' if len(dims) == 1 else ''})"
 
 
-def info_to_plain(info: Info, depth: int = 0) -> list[Any]:
+def info_to_plain(info: Info) -> list[Any]:
     """`info` as msgpack stores it. Raises VerifyError if it is nested too deeply."""
-    if depth > MAX_NESTING // 4:
-        raise VerifyError(f"struct info is nested more than {MAX_NESTING // 4} deep")
-    inner = depth + 1
-    if isinstance(info, TensorInfo):
-        dtype = None if info.dtype is None else str.__str__(info.dtype)
-        return ["tensor", dtype, info.ndim, _dims_to_plain(info.shape)]
-    if isinstance(info, ShapeInfo):
-        return ["shape", info.ndim, _dims_to_plain(info.values)]
-    if isinstance(info, PrimInfo):
-        value = None if info.value is None else dim_to_plain(info.value)
-        return ["prim", str.__str__(info.dtype), value]
-    if isinstance(info, TupleInfo):
-        return ["tuple", [info_to_plain(field, inner) for field in info.fields]]
-    if isinstance(info, FuncInfo):
-        params = None if info.params is None else [info_to_plain(p, inner) for p in info.params]
-        return ["func", params, None if info.ret is None else info_to_plain(info.ret, inner)]
-    if isinstance(info, ObjectInfo):
-        return ["object"]
-    raise VerifyError(f"wanted a struct info description, got {type(info).__name__}")
-
-
-def _dims_to_plain(dims: tuple[Dim, ...] | None) -> list[Any] | None:
-    return None if dims is None else [dim_to_plain(dim) for dim in dims]
-
-
-def info_from_plain(plain: object, depth: int = 0) -> Info:
-    """The inverse of `info_to_plain`. Raises LoadError for anything else."""
-    try:
-        return _from_plain(plain, depth)
-    except VerifyError as error:
-        raise LoadError(f"struct info: {error}") from None
-
-
-_FIELDS = {"tensor": 4, "shape": 3, "prim": 3, "tuple": 2, "object": 1, "func": 3}
-
-
-def _from_plain(plain: object, depth: int) -> Info:
-    if depth > MAX_NESTING // 4:
-        raise LoadError(f"struct info is nested more than {MAX_NESTING // 4} deep")
-    if type(plain) is not list or not plain or type(plain[0]) is not str:
-        raise LoadError("struct info: wanted a list that begins with its kind")
-    kind, inner = plain[0], depth + 1
-    if _FIELDS.get(kind) != len(plain):
-        raise LoadError(f"struct info: {kind[:40]!r} with {len(plain) - 1} fields is not known")
-    if kind == "tensor":
-        dtype = None if plain[1] is None else dtype_from_plain(plain[1])
-        return TensorInfo(dtype, _ndim(plain[2]), _dims_from_plain(plain[3]))
-    if kind == "shape":
-        return ShapeInfo(_ndim(plain[1]), _dims_from_plain(plain[2]))
-    if kind == "prim":
-        value = None if plain[2] is None else dim_from_plain(plain[2])
-        return PrimInfo(dtype_from_plain(plain[1]), value)
-    if kind == "tuple":
-        return TupleInfo(_infos_from_plain(plain[1], inner))
-    if kind == "func":
-        params = None if plain[1] is None else _infos_from_plain(plain[1], inner)
-        return FuncInfo(params, None if plain[2] is None else _from_plain(plain[2], inner))
-    return ObjectInfo()
-
-
-def _ndim(plain: object) -> int:
-    if type(plain) is not int:
-        raise LoadError("struct info: wanted the number of dimensions")
+    if type(info) not in INFO_TYPES:
+        raise VerifyError(f"wanted a struct info description, got {type(info).__name__}")
+    _check_nesting(info)
+    plain: list[Any] = info.to_plain()
     return plain
 
 
-def _dims_from_plain(plain: object) -> tuple[Dim, ...] | None:
-    if plain is None:
-        return None
-    if type(plain) is not list or len(plain) > MAX_NDIM:
-        raise LoadError(f"struct info: wanted a list of at most {MAX_NDIM} dimensions")
-    return tuple(map(dim_from_plain, plain))
-
-
-def _infos_from_plain(plain: object, depth: int) -> tuple[Info, ...]:
-    if type(plain) is not list:
-        raise LoadError("struct info: wanted a list of struct infos")
-    return tuple(_from_plain(item, depth) for item in plain)
-
-
-def dtype_from_plain(plain: object) -> DataType:
-    """The dtype named `plain`, in its canonical spelling. Raises LoadError."""
-    if type(plain) is not str or len(plain) > 32:
-        raise LoadError("wanted the name of a dtype")
+def info_from_plain(plain: object) -> Info:
+    """The inverse of `info_to_plain`. Raises LoadError for anything else."""
     try:
-        made = DataType(plain)
-    except ValueError as error:
-        raise LoadError(str(error)) from None
-    if str.__str__(made) != plain:
-        raise LoadError(f"wanted the canonical dtype {str.__str__(made)!r}, got {plain!r}")
-    return made
+        info: Info = codec_of(Info).read(plain)
+        _check_nesting(info)
+    except (LoadError, VerifyError) as error:
+        raise LoadError(f"struct info: {error}") from None
+    return info
+
+
+def _check_nesting(info: Info) -> None:
+    level: list[Info] = [info]
+    for _ in range(MAX_NESTING // 4 + 1):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return
+    raise VerifyError(f"struct info is nested more than {MAX_NESTING // 4} deep")
+
+
+def _inside(info: Info) -> tuple[Info, ...]:
+    if isinstance(info, FuncInfo):
+        return (*(info.params or ()), *(() if info.ret is None else (info.ret,)))
+    return info.fields if isinstance(info, TupleInfo) else ()

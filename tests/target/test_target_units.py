@@ -379,9 +379,9 @@ def _damaged(change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda code: code.update(more=[]), "further objects"),
-        (lambda code: code.update(more=b"x"), "further objects"),
-        (lambda code: code.update(more=[3]), "tuple of objects"),
+        (lambda code: code.update(more=[]), "more are left out"),
+        (lambda code: code.update(more=b"x"), "more: wanted a list, got bytes"),
+        (lambda code: code.update(more=[3]), "more: wanted bytes, got int"),
         (lambda code: code.update(more=[b""]), "object file"),
         (lambda code: code.update(more=[code["more"][0][:-1]]), "damaged"),
         (lambda code: code.update(more=code["more"] * 2), "damaged"),

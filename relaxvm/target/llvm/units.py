@@ -20,7 +20,7 @@ from ... import __version__
 from ...base import InternalError, config
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
-from ...runtime import KernelInfo, rows_replaced
+from ...runtime import KernelInfo, Plain, rows_replaced
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
@@ -204,7 +204,7 @@ def _exported(mod: IRModule) -> list[GlobalVar]:
 
 
 @dataclass(frozen=True)
-class CompiledUnit:
+class CompiledUnit(Plain, form="list"):
     """What becomes of a unit; it does not know under which names its kernels are called.
 
     object    b"" if nothing of it can be called
@@ -222,23 +222,13 @@ class CompiledUnit:
 
     def to_bytes(self) -> bytes:
         """As the cache keeps it."""
-        infos = [info.to_plain() for info in self.infos]
-        packed: bytes = msgpack.packb(
-            [self.object, self.portable, infos, self.inner, self.externs], use_bin_type=True
-        )
+        packed: bytes = msgpack.packb(self.to_plain(), use_bin_type=True)
         return packed
 
     @classmethod
     def from_bytes(cls, data: bytes) -> CompiledUnit:
         """The inverse. The cache vouches for `data`."""
-        code, portable, infos, inner, externs = msgpack.unpackb(data)
-        return cls(
-            code,
-            portable,
-            tuple(map(KernelInfo.from_plain, infos)),
-            tuple((symbol, tuple(failures), threads) for symbol, failures, threads in inner),
-            tuple((name, present) for name, present in externs),
-        )
+        return cls.from_plain(msgpack.unpackb(data))
 
     def runs_here(self) -> bool:
         """Whether this process has the C functions that the one that compiled it had."""
