@@ -15,8 +15,9 @@ def submodules(
     """A package's `__getattr__`: ``relaxvm.ir.base`` needs no import of its own, as in TVM. For a
     module without submodules it only says, of a name that is not there, why.
 
-    A package's face, its `__all__`, is what its `__init__` defines or imports without `_`. There,
-    ``from .stmt import For as For`` is what type checkers want to see of a name that is passed on.
+    It gives `__all__` too. A package's face is what its `__init__` defines or imports without `_`;
+    there, ``from .stmt import For as For`` is what type checkers want to see of a name that is
+    passed on. Of another module it is the functions and classes that are made in it.
 
     homes  {submodule, or other module with its whole path: names it gives, with spaces between}
     files  the submodules that are part of the face
@@ -24,7 +25,7 @@ def submodules(
     home_of = {name: home for home, names in (homes or {}).items() for name in names.split()}
 
     def find(name: str) -> Any:
-        if name == "__all__" and "__path__" in vars(sys.modules[package]):
+        if name == "__all__":
             return _face(package, home_of, files)
         home = home_of.get(name)
         if home is not None:
@@ -37,14 +38,14 @@ def submodules(
     return find
 
 
-def _face(package: str, home_of: Mapping[str, str], files: str) -> list[str]:
+def _face(module: str, home_of: Mapping[str, str], files: str) -> list[str]:
+    namespace = vars(sys.modules[module])
+    public = {name: value for name, value in namespace.items() if not name.startswith("_")}
+    if "__path__" not in namespace:
+        return sorted(n for n, v in public.items() if getattr(v, "__module__", "") == module)
+    own = {name for name, value in public.items() if not isinstance(value, ModuleType)}
     other_rooms = {name for name, home in home_of.items() if home.startswith("relaxvm.")}
-    names = {
-        name
-        for name, value in vars(sys.modules[package]).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
-    return sorted({*names, *home_of, *files.split()} - other_rooms)
+    return sorted({*own, *home_of, *files.split()} - other_rooms)
 
 
 def _submodule(package: str, name: str) -> ModuleType:
