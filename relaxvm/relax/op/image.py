@@ -12,24 +12,17 @@ from ... import tir
 from ...base import DataType, StructInfoError
 from ...ir import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor
-from ..derive import plain_text, prove_dims
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
-from ..struct_info import Expr, StructInfo, TensorStructInfo
+from ..struct_info import Expr, StructInfo
 from .faces import prepared
-from .infer import (
-    FLOAT,
-    NUMBER,
-    differ,
-    dtype_of,
-    shape_argument,
-    tensor,
-)
+from .infer import FLOAT, NUMBER, dtype_of, shape_argument, shaped, tensor
 from .lower import te_lower
 from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
-from .nn.window import attribute_layout, dims_of, simple, static
+from .nn.window import attribute_layout, static
 from .record import Shape, missing, op
 from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
+from .sizes import KnownTensor, want_equal
 
 # -- resize2d -------------------------------------------------------------------------------------
 
@@ -167,10 +160,6 @@ def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
     return lay.compute(sizes, value, "resize")
 
 
-def _resize_equal(call: Call) -> list[tuple[Any, Any]]:
-    return resize_layout(call.attrs["layout"]).blocked(dims_of(call)[0])
-
-
 def _fill(value: float, dtype: DataType) -> PrimExpr:
     return cast(dtype, const(value, "float64"))
 
@@ -221,7 +210,9 @@ def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.nda
         out = _as_dtype(total, kind)
     if inside[0] is not None:
         known = inside[0][:, None] & inside[1][None, :]
-        out = np.where(known, out, _as_dtype(np.float64(attrs["extrapolation_value"]), kind))
+        out = np.where(
+            known, out, _as_dtype(np.asarray(attrs["extrapolation_value"], "float64"), kind)
+        )
     return lay.from_plain(out, "NCHW")
 
 
@@ -237,7 +228,7 @@ def _resize_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
 @op(
     "image.resize2d",
     numpy=_resize_numpy,
-    lower=te_lower(_resize_te, equal=_resize_equal),
+    lower=te_lower(_resize_te),
     grad=_resize_grad,
     layout=attribute_layout("layout"),
 )
@@ -283,7 +274,7 @@ def resize2d(
         if static(sizes[axis]) == 0 and static(wanted) != 0:
             raise StructInfoError(f"size: wanted 0 along {axis}, where data is empty; got {wanted}")
         sizes[axis] = wanted
-    return TensorStructInfo([simple(d) for d in lay.shape(sizes)], dtype, info.vdevice)
+    return shaped(info, lay.shape(sizes), dtype)
 
 
 # -- grid_sample ----------------------------------------------------------------------------------
@@ -316,13 +307,6 @@ def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
         return cast(data.dtype, weighted(rows, columns, pixel, wide))
 
     return lay.compute(sizes, value, "sampled")
-
-
-def _grid_equal(call: Call) -> list[tuple[Any, Any]]:
-    lay = layout_of(call.attrs["layout"], "NCHW", "layout")
-    dims, places = dims_of(call)
-    pairs = [(places[0], lay.sizes(dims)["N"]), (places[3], const(2, "int64"))]
-    return lay.blocked(dims) + pairs
 
 
 def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
@@ -362,7 +346,7 @@ def _grid_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
 @op(
     "image.grid_sample",
     numpy=_grid_numpy,
-    lower=te_lower(_grid_te, equal=_grid_equal),
+    lower=te_lower(_grid_te),
     grad=_grid_grad,
     layout=missing("the grid's order of axes would have to follow"),
 )
@@ -388,7 +372,7 @@ def grid_sample(
 
 def grid_sample_info(
     data: Expr, grid: Expr, method: str, layout: str, padding_mode: str
-) -> TensorStructInfo:
+) -> KnownTensor:
     """The struct info of grid_sample's result. Raises StructInfoError."""
     for name, value, known in (
         ("method", method, _SAMPLING),
@@ -398,17 +382,9 @@ def grid_sample_info(
             raise StructInfoError(f"{name}: wanted one of {', '.join(known)}, got {value!r}")
     lay = resize_layout(layout)
     info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, 4)
-    if places.dims is not None and differ(places.dims[3], const(2, "int64")):
-        raise StructInfoError(
-            f"grid: wanted size 2 along the last axis (x, y), got {plain_text(places.dims[3])}"
-        )
-    if info.dims is None or places.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, lay.ndim)
+    two = const(2, "int64")
+    want_equal(places.dims[3], two, "grid: wanted size 2 along the last axis (x, y), got {a}")
     sizes = lay.sizes(info.dims)
-    if prove_dims(sizes["N"], places.dims[0]) is False:
-        raise StructInfoError(
-            f"grid: wanted {plain_text(sizes['N'])} samples, as data has; got "
-            f"{plain_text(places.dims[0])}"
-        )
+    want_equal(places.dims[0], sizes["N"], "grid: wanted {b} samples, as data has; got {a}")
     sizes["H"], sizes["W"] = places.dims[1:3]
-    return TensorStructInfo([simple(d) for d in lay.shape(sizes)], info.dtype, info.vdevice)
+    return shaped(info, lay.shape(sizes))

@@ -12,6 +12,7 @@ from typing import Any
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, const
 from ..derive import prove_dims
+from ..expr import Call
 from ..struct_info import (
     Expr,
     ShapeExpr,
@@ -157,12 +158,12 @@ def no_multiple(size: PrimExpr, of: int) -> bool:
 
 def shaped(
     info: TensorStructInfo, dims: Iterable[Any], dtype: DataType | None = None
-) -> TensorStructInfo:
+) -> KnownTensor:
     """The struct info of a tensor of `dims`, which are simplified, where `info` is; of its dtype if
     none is given.
     """
     simple = tuple([simplified(d) if isinstance(d, PrimExpr) else d for d in dims])
-    return TensorStructInfo(simple, info.dtype if dtype is None else dtype, info.vdevice)
+    return KnownTensor(simple, info.dtype if dtype is None else dtype, info.vdevice)
 
 
 def shape_argument(shape: Expr, name: str = "shape") -> ShapeExpr:
@@ -175,6 +176,21 @@ def shape_argument(shape: Expr, name: str = "shape") -> ShapeExpr:
     if not isinstance(info, ShapeStructInfo):
         raise StructInfoError(f"{name}: wanted a shape, got {info}")
     return ShapeExpr(info.values)
+
+
+def result_sizes(call: Call) -> tuple[PrimExpr, ...]:
+    """The dimensions of the tensor that a call to be legalised gives."""
+    return known_sizes(call, "the result")
+
+
+def known_sizes(x: Expr, name: str = "data") -> tuple[PrimExpr, ...]:
+    """The dimensions of the tensor `x`, for gradients. Raises StructInfoError if they are not
+    known.
+    """
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo) or info.dims is None:
+        raise StructInfoError(f"{name}: wanted known dimensions; match_cast them first")
+    return info.dims
 
 
 _MOST = (1 << 63) - 1

@@ -12,7 +12,7 @@ gives a `te.Tensor` or a list of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from ...base import DataType
@@ -21,7 +21,6 @@ from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
 from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
 from ..rules import Lower, LowerBuilder
-from ..shape_facts import require_equal
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
 
@@ -29,18 +28,12 @@ from .call import call_tir
 def te_lower(
     fn: Callable[..., Any],
     name: str | None = None,
-    equal: Callable[[Call], Sequence[tuple[PrimExpr, PrimExpr]]] | None = None,
 ) -> Lower:
     """A legalisation by the tensor expression ``fn(*args, **attrs)``. `name` is for the loop
     function.
-
-    equal  (call) -> pairs of dimensions that must be equal: the program checks those that are not
-           known to be, before the kernel runs
     """
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
-        if equal is not None:
-            require_equal(builder, equal(call))
         return call_te(builder, call, fn, *call.args, te_name=name, **dict(call.attrs))
 
     lower.te = fn  # type: ignore[attr-defined]

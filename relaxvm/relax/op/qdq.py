@@ -21,13 +21,12 @@ from ...base import DataType
 from ...ir import PrimExpr, cast
 from ..expr import Call
 from ..rules import Lower, LowerBuilder
-from ..struct_info import Expr, StructInfo, TensorStructInfo
+from ..struct_info import Expr, StructInfo
 from .infer import FLOAT, INTEGER, axis_of, dtype_of, tensor
 from .lower import call_te
 from .meaning import value_dtype
 from .quant_params import (
     STORED,
-    check_lengths,
     np_stored,
     one_of,
     quant_at,
@@ -37,6 +36,7 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
+from .sizes import KnownTensor
 
 _ROUNDS = missing("rounds to integers")
 _AXIS = missing("its axis is numbered by position")
@@ -51,11 +51,9 @@ def _out(out_dtype: Any, names: Sequence[str]) -> DataType:
     return made
 
 
-def _axis_dim(info: TensorStructInfo, axis: int) -> tuple[int, PrimExpr | None]:
-    if info.ndim == 0:
-        return 0, None
-    at = axis_of(axis, info.ndim)
-    return at, info.dims[at] if info.dims is not None and info.ndim != -1 else None
+def _along(info: KnownTensor, axis: int) -> PrimExpr | None:
+    """The size of `axis`; None of a scalar."""
+    return info.dims[axis_of(axis, info.ndim)] if info.ndim else None
 
 
 def _quantize_numpy(
@@ -94,12 +92,10 @@ def _elementwise_lower(formula: Callable[..., PrimExpr], parameters: int) -> Low
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         x, *rest = call.args
-        info: Any = x.struct_info
-        axis, along = _axis_dim(info, call.attrs["axis"])
-        rest = rest[:parameters]
-        check_lengths(builder, rest, along)
-        out = str(call.struct_info.dtype)  # type: ignore[attr-defined]
-        return call_te(builder, call, compute, x, *rest, axis=axis if info.ndim else None, out=out)
+        ndim = tensor(x, "data").ndim
+        axis = axis_of(call.attrs["axis"], ndim) if ndim else None
+        out = str(DataType(call.attrs["out_dtype"]))
+        return call_te(builder, call, compute, x, *rest[:parameters], axis=axis, out=out)
 
     return lower
 
@@ -134,7 +130,7 @@ def quantize(
     """
     out = _out(out_dtype, STORED)
     info = tensor(data, "data", FLOAT)
-    _, along = _axis_dim(info, axis)
+    along = _along(info, axis)
     quant_info(scale, "scale", FLOAT, along, f"axis {axis}")
     quant_info(zero_point, "zero_point", INTEGER, along, f"axis {axis}")
     return info.replace(dtype=out)
@@ -156,7 +152,7 @@ def dequantize(
     out = _out(out_dtype, ("float16", "bfloat16", "float32", "float64"))
     info = tensor(data, "data", INTEGER)
     one_of(info.dtype, STORED, "data")
-    _, along = _axis_dim(info, axis)
+    along = _along(info, axis)
     quant_info(scale, "scale", FLOAT, along, f"axis {axis}")
     quant_info(zero_point, "zero_point", INTEGER, along, f"axis {axis}")
     return info.replace(dtype=out)
@@ -215,7 +211,7 @@ def requantize(
     out = _out(out_dtype, STORED)
     info = tensor(data, "data", INTEGER)
     one_of(info.dtype, STORED, "data")
-    _, along = _axis_dim(info, axis)
+    along = _along(info, axis)
     for x, name, takes in (
         (input_scale, "input_scale", FLOAT),
         (input_zero_point, "input_zero_point", INTEGER),

@@ -12,22 +12,15 @@ import numpy as np
 from ... import te
 from ...base import DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, cast, const
-from ..derive import plain_text, prove_dims
+from ..derive import plain_text
 from ..expr import Call
 from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import (
-    FLOAT,
-    INTEGER,
-    no_multiple,
-    tensor,
-)
-from .loops import require_equal
+from .infer import FLOAT, INTEGER, shaped, tensor
 from .lower import call_te
-from .nn.window import multiple, padding_of, spread, te_pad
+from .nn.window import padding_of, spread, te_pad
 from .quant_params import (
     BYTES,
-    check_lengths,
     distance,
     np_stored,
     one_of,
@@ -38,6 +31,7 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
+from .sizes import want_equal, want_multiple
 
 _ROUNDS = missing("rounds to integers")
 _LAYOUT = missing("the layout is an attribute already")
@@ -86,21 +80,14 @@ def _conv_info(data: Expr, weight: Expr, dtype: DataType, attrs: Any) -> TensorS
         spread(attrs[name], 2, name)
     padding_of(attrs["padding"], 2)
     x, w = infos
-    if x.dims is None or w.dims is None:
-        return TensorStructInfo(None, dtype, x.vdevice, 4)
     d = [x.dims[k] for k in n_order]
     k = [w.dims[i] for i in k_order]
-    if prove_dims(d[1], k[1] * groups) is False:
-        raise StructInfoError(
-            f"data has {plain_text(d[1])} channels, weight takes {plain_text(k[1])} in each of "
-            f"{groups} groups"
-        )
-    if no_multiple(k[0], groups):
-        raise StructInfoError(
-            f"weight: {plain_text(k[0])} output channels are not {groups} equal groups"
-        )
+    text = "data has {a} channels, weight takes {each} in each of {groups} groups"
+    want_equal(d[1], k[1] * groups, text, each=k[1], groups=groups)
+    text = "weight: {size} output channels are not {groups} equal groups"
+    want_multiple(k[0], groups, text, groups=groups)
     made = _conv_dims(d, k, attrs)
-    return TensorStructInfo([made["NCHW".index(c)] for c in attrs["data_layout"]], dtype, x.vdevice)
+    return shaped(x, [made["NCHW".index(c)] for c in attrs["data_layout"]], dtype)
 
 
 def _conv_te(
@@ -186,23 +173,7 @@ def _conv_integer_numpy(
     return _to_layout(_np_conv(data, weight, zx, zw, attrs), attrs["data_layout"])
 
 
-def _outputs(builder: LowerBuilder, call: Call, data: Expr, weight: Expr) -> PrimExpr:
-    """The number of output channels; the program checks that the input channels fit."""
-    attrs = call.attrs
-    d: Any = data.struct_info
-    w: Any = weight.struct_info
-    o, c, _, _ = _order(attrs["kernel_layout"], "OIHW", "kernel_layout")
-    channel = _order(attrs["data_layout"], "NCHW", "data_layout")[1]
-    pairs = [(d.dims[channel], w.dims[c] * attrs["groups"]), multiple(w.dims[o], attrs["groups"])]
-    require_equal(builder, pairs)
-    return w.dims[o]
-
-
 def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
-    data, weight, *zeros = call.args
-    outputs = _outputs(builder, call, data, weight)
-    check_lengths(builder, zeros[:1], None)
-    check_lengths(builder, zeros[1:], outputs)
     attrs = dict(call.attrs)
 
     def compute(x: te.Tensor, w: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
@@ -211,7 +182,7 @@ def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
         layout = attrs["data_layout"]
         return made if layout == "NCHW" else _in_layout(made, layout, lambda v, c: v)
 
-    return call_te(builder, call, compute, data, weight, *zeros)
+    return call_te(builder, call, compute, *call.args)
 
 
 @op(
@@ -252,13 +223,12 @@ def conv2d_integer(
         "kernel_layout": kernel_layout,
     }
     made = _conv_info(data, weight, _INT32, attrs)
-    x: Any = data.struct_info
-    w: Any = weight.struct_info
+    x, w = tensor(data, "data"), tensor(weight, "weight")
     if data_zero_point is not None:
         quant_info(data_zero_point, "data_zero_point", INTEGER)
         same_as(data_zero_point, x, "data_zero_point", "data")
     if weight_zero_point is not None:
-        outputs = w.dims[kernel_layout.index("O")] if w.dims is not None else None
+        outputs = w.dims[kernel_layout.index("O")]
         quant_info(weight_zero_point, "weight_zero_point", INTEGER, outputs, "the output channels")
         same_as(weight_zero_point, w, "weight_zero_point", "weight")
     return made
@@ -288,10 +258,6 @@ def _qlinear_conv_numpy(
 
 def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
     x, sx, zx, w, sw, zw, sy, zy, *bias = call.args
-    outputs = _outputs(builder, call, x, w)
-    check_lengths(builder, (sx, zx, sy, zy), None)
-    check_lengths(builder, (sw, zw), outputs)
-    require_equal(builder, [(b.struct_info.dims[0], outputs) for b in bias])  # type: ignore[attr-defined]
     attrs = dict(call.attrs)
 
     def compute(
@@ -352,9 +318,8 @@ def qlinear_conv2d(
     zero = quant_info(y_zero_point, "y_zero_point", INTEGER)
     one_of(zero.dtype, BYTES, "y_zero_point")
     made = _conv_info(data, weight, zero.dtype, attrs)
-    x: Any = data.struct_info
-    w: Any = weight.struct_info
-    outputs = w.dims[kernel_layout.index("O")] if w.dims is not None else None
+    x, w = tensor(data, "data"), tensor(weight, "weight")
+    outputs = w.dims[kernel_layout.index("O")]
     quant_info(data_scale, "data_scale", FLOAT)
     quant_info(data_zero_point, "data_zero_point", INTEGER)
     same_as(data_zero_point, x, "data_zero_point", "data")
@@ -365,9 +330,5 @@ def qlinear_conv2d(
     if bias is not None:
         info = tensor(bias, "bias", INTEGER, ndim=1)
         one_of(info.dtype, ("int32",), "bias")
-        if info.dims is not None and outputs is not None:
-            if prove_dims(info.dims[0], outputs) is False:
-                raise StructInfoError(
-                    f"bias: wanted {plain_text(outputs)} elements, got {plain_text(info.dims[0])}"
-                )
+        want_equal(info.dims[0], outputs, "bias: wanted {b} elements, got {a}")
     return made

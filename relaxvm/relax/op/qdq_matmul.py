@@ -12,13 +12,12 @@ from ... import te
 from ...base import DataType
 from ...ir import PrimExpr, cast
 from ..expr import Call
-from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
-from .infer import FLOAT, INTEGER, tensor
+from ..struct_info import Expr, ShapeExpr, StructInfo
+from .infer import FLOAT, INTEGER, result_sizes, tensor
 from .linalg import matmul_info, matmul_te
 from .lower import call_te
 from .quant_params import (
     BYTES,
-    check_lengths,
     distance,
     np_stored,
     one_of,
@@ -29,6 +28,7 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
+from .sizes import KnownTensor
 
 _ROUNDS = missing("rounds to integers")
 _INT32 = DataType("int32")
@@ -54,37 +54,27 @@ def _np_products(a: Any, b: Any, za: Any = None, zb: Any = None) -> np.ndarray:
     return np.asarray(np.matmul(a, b))
 
 
-def _row(info: TensorStructInfo) -> PrimExpr | None:
-    return info.dims[-2] if info.dims is not None and info.ndim > 1 else None
+def _row(info: KnownTensor) -> PrimExpr | None:
+    return info.dims[-2] if info.ndim > 1 else None
 
 
-def _column(info: TensorStructInfo) -> PrimExpr | None:
-    return info.dims[-1] if info.dims is not None and info.ndim > 1 else None
+def _column(info: KnownTensor) -> PrimExpr | None:
+    return info.dims[-1] if info.ndim > 1 else None
 
 
-def _operands(a: Expr, b: Expr) -> tuple[TensorStructInfo, TensorStructInfo]:
+def _operands(a: Expr, b: Expr) -> tuple[KnownTensor, KnownTensor]:
     infos = tensor(a, "a", INTEGER), tensor(b, "b", INTEGER)
     for info, name in zip(infos, "ab"):
         one_of(info.dtype, BYTES, name)
     return infos
 
 
-def _rows_word(info: TensorStructInfo, word: str) -> str:
-    return "" if info.ndim == 1 else word
-
-
 def _matmul_integer_lower(builder: Any, call: Call) -> Expr:
-    a, b, *zeros = call.args
-    one: Any = a.struct_info
-    two: Any = b.struct_info
-    dims = call.struct_info.dims  # type: ignore[attr-defined]
-    check_lengths(builder, zeros[:1], _row(one))
-    check_lengths(builder, zeros[1:], _column(two))
-
     def compute(dims: Any, a: te.Tensor, b: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
-        return _products_te(dims, a, b, *(*zeros, None, None)[:2])
+        za, zb = (*zeros, None, None)[:2]
+        return _products_te(dims, a, b, za, zb)
 
-    return call_te(builder, call, compute, ShapeExpr(dims), a, b, *zeros)
+    return call_te(builder, call, compute, ShapeExpr(result_sizes(call)), *call.args)
 
 
 @op(
@@ -105,14 +95,10 @@ def matmul_integer(
     """
     one, two = _operands(a, b)
     if a_zero_point is not None:
-        quant_info(
-            a_zero_point, "a_zero_point", INTEGER, _row(one), _rows_word(one, "the rows of a")
-        )
+        quant_info(a_zero_point, "a_zero_point", INTEGER, _row(one), "the rows of a")
         same_as(a_zero_point, one, "a_zero_point", "a")
     if b_zero_point is not None:
-        quant_info(
-            b_zero_point, "b_zero_point", INTEGER, _column(two), _rows_word(two, "the columns of b")
-        )
+        quant_info(b_zero_point, "b_zero_point", INTEGER, _column(two), "the columns of b")
         same_as(b_zero_point, two, "b_zero_point", "b")
     return matmul_info(one, two, _INT32, ("a", "b"))
 
@@ -138,13 +124,8 @@ def _qlinear_matmul_numpy(
 
 
 def _qlinear_matmul_lower(builder: Any, call: Call) -> Expr:
-    a, sa, za, b, sb, zb, sy, zy = call.args
-    row, column = _row(a.struct_info), _column(b.struct_info)  # type: ignore[arg-type]
-    dims = call.struct_info.dims  # type: ignore[attr-defined]
-    check_lengths(builder, (sa, za), row)
-    check_lengths(builder, (sb, zb), column)
-    check_lengths(builder, (sy, zy), None)
-    return call_te(builder, call, _qlinear_matmul_te, ShapeExpr(dims), a, sa, za, b, sb, zb, sy, zy)
+    dims = ShapeExpr(result_sizes(call))
+    return call_te(builder, call, _qlinear_matmul_te, dims, *call.args)
 
 
 def _qlinear_matmul_te(
@@ -193,7 +174,7 @@ def qlinear_matmul(
     The parameters of `a` may have one element for each row, those of `b` for each column.
     """
     one, two = _operands(a, b)
-    rows, columns = _rows_word(one, "the rows of a"), _rows_word(two, "the columns of b")
+    rows, columns = "the rows of a", "the columns of b"
     quant_info(a_scale, "a_scale", FLOAT, _row(one), rows)
     quant_info(a_zero_point, "a_zero_point", INTEGER, _row(one), rows)
     same_as(a_zero_point, one, "a_zero_point", "a")

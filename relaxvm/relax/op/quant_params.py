@@ -9,12 +9,10 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir import IntImm, PrimExpr, cast, const
-from ..derive import plain_text, prove_dims
-from ..rules import LowerBuilder
+from ...ir import PrimExpr, cast, const
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
-from .loops import require_equal
+from .sizes import ONE, KnownTensor, is_one, want_equal
 
 STORED = ("int8", "uint8", "int16", "uint16", "int32")
 BYTES = ("int8", "uint8")
@@ -29,47 +27,31 @@ def one_of(dtype: DataType, names: Sequence[str], what: str) -> None:
 
 
 def quant_info(
-    x: Expr, name: str, takes: Any, along: PrimExpr | None = None, axis_word: str = ""
-) -> TensorStructInfo:
-    """The struct info of a scale or zero point: a scalar, or a vector as long as the axis `along`
-    (None: unknown).
+    x: Expr, name: str, takes: Any, along: PrimExpr | None = None, axis: str = ""
+) -> KnownTensor:
+    """The struct info of a scale or zero point: a scalar, or a vector of `along` elements, the size
+    of `axis`.
     """
     info = tensor(x, name, takes)
-    if info.ndim not in (-1, 0, 1):
+    if info.ndim > 1:
         raise StructInfoError(f"{name}: wanted a scalar or a vector, got {info.ndim} dimensions")
-    if info.ndim == 1 and info.dims is not None and not _is_one(info.dims[0]):
-        if axis_word == "":
-            raise StructInfoError(
-                f"{name}: wanted a scalar, got a vector of {plain_text(info.dims[0])}"
+    if info.ndim == 1 and not is_one(info.dims[0]):
+        if along is None:
+            text = "{name}: wanted a scalar, got a vector of {a}"
+            want_equal(info.dims[0], ONE, text, name=name)
+        else:
+            text = (
+                "{name}: wanted a scalar or a vector of {b}, the size of {axis}; got {a} elements"
             )
-        if along is not None and prove_dims(info.dims[0], along) is False:
-            raise StructInfoError(
-                f"{name}: wanted a scalar or a vector of {plain_text(along)}, the size of "
-                f"{axis_word}; got {plain_text(info.dims[0])} elements"
-            )
+            want_equal(info.dims[0], along, text, name=name, axis=axis)
     return info
-
-
-def _is_one(dim: PrimExpr) -> bool:
-    return isinstance(dim, IntImm) and dim.value == 1
-
-
-def check_lengths(
-    builder: LowerBuilder, parameters: Sequence[Expr], along: PrimExpr | None
-) -> None:
-    """Let the program check the lengths of scales and zero points; `along` None: scalars."""
-    infos: list[Any] = [x.struct_info for x in parameters]
-    wanted = const(1, "int64") if along is None else along
-    require_equal(
-        builder, [(i.dims[0], wanted) for i in infos if i.ndim == 1 and not _is_one(i.dims[0])]
-    )
 
 
 def quant_at(x: te.Tensor, i: PrimExpr | None) -> PrimExpr:
     """The parameter for index `i` of its axis."""
     if x.ndim == 0:
         return x()
-    if i is None or _is_one(x.shape[0]):
+    if i is None or is_one(x.shape[0]):
         return x(const(0, "int64"))
     return x(i)
 
@@ -83,7 +65,7 @@ def quant_values(x: Any, ndim: int, axis: int) -> np.ndarray:
 
 
 def same_as(zero_point: Expr, info: TensorStructInfo, name: str, of: str) -> None:
-    have = zero_point.struct_info.dtype  # type: ignore[attr-defined]
+    have = tensor(zero_point, name).dtype
     if "void" not in (str(have), str(info.dtype)) and have is not info.dtype:
         raise StructInfoError(f"{name}: wanted {info.dtype}, the dtype of {of}; got {have}")
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from ... import tir
-from ...base import StructInfoError
+from ...base import DataType, StructInfoError
 from ...ir import GE, GT, LT, Max, Min, Or, PrimExpr, Select, cast, const
 from ...ir import Var as TirVar
 from ...runtime import library_vision as library
 from ...te import Tensor, compute, reduce_axis
 from ...te import sum as te_sum
-from ..derive import prove_dims
 from ..expr import Call, ExternFunc, PrimValue, Tuple
 from ..rules import LowerBuilder, Ops
 from ..struct_info import (
@@ -29,19 +28,13 @@ from ..struct_info import (
 )
 from .call import call_dps_packed, call_pure_packed
 from .faces import prepared
-from .infer import (
-    FLOAT,
-    NUMBER,
-    check_kind,
-    differ,
-    same_dtype,
-    tensor,
-)
+from .infer import FLOAT, NUMBER, check_kind, same_dtype, shaped, tensor
 from .lower import te_lower
 from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
-from .nn.window import dims_of, greatest, simple, spread
+from .nn.window import greatest, spread
 from .record import Prim, face_of, missing, op
+from .sizes import ONE, KnownTensor, want_equal
 
 _NO_GRAD = missing("which boxes stay is piecewise constant")
 _NO_LAYOUT = missing("its axes have fixed meanings")
@@ -50,30 +43,27 @@ _NO_LAYOUT = missing("its axes have fixed meanings")
 # -- non-maximum suppression ----------------------------------------------------------------------
 
 
-def _check_boxes(boxes: Expr, scores: Expr) -> tuple[TensorStructInfo, TensorStructInfo]:
+def _want_boxes(boxes: Expr, scores: Expr) -> tuple[KnownTensor, KnownTensor]:
     b, s = tensor(boxes, "boxes", FLOAT, 3), tensor(scores, "scores", FLOAT, 3)
     same_dtype((b, s), ("boxes", "scores"))
-    if b.dims is not None and differ(b.dims[2], const(4, "int64")):
-        raise StructInfoError(f"boxes: wanted [batch, boxes, 4], got {b}")
-    if b.dims is not None and s.dims is not None:
-        for axis, (have, wanted) in enumerate(((s.dims[0], b.dims[0]), (s.dims[2], b.dims[1]))):
-            if prove_dims(have, wanted) is False:
-                raise StructInfoError(
-                    f"scores: wanted {wanted} along axis {2 * axis}, as boxes has, got {have}"
-                )
+    four = const(4, "int64")
+    want_equal(b.dims[2], four, "boxes: wanted [batch, boxes, 4], got {boxes}", boxes=b)
+    for axis, wanted in ((0, b.dims[0]), (2, b.dims[1])):
+        text = "scores: wanted {b} along axis {axis}, as boxes has, got {a}"
+        want_equal(s.dims[axis], wanted, text, axis=axis)
     return b, s
 
 
-def _check_number(x: Expr, name: str) -> None:
+def _want_number(x: Expr, name: str) -> None:
     info = x.struct_info
     if isinstance(info, PrimStructInfo):
         check_kind(info.dtype, name, NUMBER)
         return
-    given = tensor(x, name, NUMBER)
-    if given.ndim not in (-1, 0, 1) or (
-        given.ndim == 1 and given.dims is not None and differ(given.dims[0], const(1, "int64"))
-    ):
-        raise StructInfoError(f"{name}: wanted one number, got {given}")
+    number = tensor(x, name, NUMBER)
+    if number.ndim > 1:
+        raise StructInfoError(f"{name}: wanted one number, got {number}")
+    for size in number.dims:
+        want_equal(size, ONE, "{name}: wanted one number, got {info}", name=name, info=number)
 
 
 def _number(value: Any) -> Any:
@@ -136,23 +126,24 @@ def all_class_non_max_suppression(
             counts), n = classes * boxes, zeros behind the count
     Raises StructInfoError if the shapes do not fit.
     """
-    b, s = _check_boxes(boxes, scores)
-    _check_number(max_output_boxes_per_class, "max_output_boxes_per_class")
-    _check_number(iou_threshold, "iou_threshold")
-    _check_number(score_threshold, "score_threshold")
+    b, s = _want_boxes(boxes, scores)
+    _want_number(max_output_boxes_per_class, "max_output_boxes_per_class")
+    _want_number(iou_threshold, "iou_threshold")
+    _want_number(score_threshold, "score_threshold")
     if output_format == "onnx":
         kept = TensorStructInfo(None, "int64", b.vdevice, 2)
         return TupleStructInfo((kept, TensorStructInfo((1,), "int64", b.vdevice)))
     if output_format != "tensorflow":
         raise StructInfoError(f"output_format: wanted onnx or tensorflow, got {output_format!r}")
-    if s.dims is None:
-        shapes: list[Any] = [None, None, None]
-    else:
-        batch, n = s.dims[0], simple(s.dims[1] * s.dims[2])
-        shapes = [(batch, n, 2), (batch, n), (batch,)]
-    kinds = ("int64", s.dtype, "int64")
-    infos = [TensorStructInfo(d, t, b.vdevice, k) for d, t, k in zip(shapes, kinds, (3, 2, 1))]
-    return TupleStructInfo(tuple(infos))
+    batch, n = s.dims[0], s.dims[1] * s.dims[2]
+    index = DataType("int64")
+    return TupleStructInfo(
+        (
+            shaped(b, (batch, n, 2), index),
+            shaped(b, (batch, n), s.dtype),
+            shaped(b, (batch,), index),
+        )
+    )
 
 
 @op(
@@ -181,10 +172,10 @@ def _non_max_suppression(
     scores  [batch, classes, boxes]
     Raises StructInfoError if the shapes do not fit.
     """
-    b, _ = _check_boxes(boxes, scores)
-    _check_number(max_output_boxes_per_class, "max_output_boxes_per_class")
-    _check_number(iou_threshold, "iou_threshold")
-    _check_number(score_threshold, "score_threshold")
+    b, _ = _want_boxes(boxes, scores)
+    _want_number(max_output_boxes_per_class, "max_output_boxes_per_class")
+    _want_number(iou_threshold, "iou_threshold")
+    _want_number(score_threshold, "score_threshold")
     if center_point_box not in (0, 1):
         raise StructInfoError(f"center_point_box: wanted 0 or 1, got {center_point_box}")
     return TensorStructInfo(None, "int64", b.vdevice, 2)
@@ -307,7 +298,7 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
     return compute(sums.shape, finish, "roi_align")
 
 
-_roi_te_lower = te_lower(_roi_te, equal=lambda call: [(dims_of(call)[1][1], const(5, "int64"))])
+_roi_te_lower = te_lower(_roi_te)
 
 
 def _roi_lower(builder: LowerBuilder, call: Call) -> Expr | None:
@@ -373,16 +364,14 @@ def roi_align(
     return roi_align_info(data, rois, values["pooled_size"], layout)
 
 
-def roi_align_info(data: Expr, rois: Expr, pooled_size: Any, layout: str) -> TensorStructInfo:
+def roi_align_info(data: Expr, rois: Expr, pooled_size: Any, layout: str) -> KnownTensor:
     """The struct info of roi_align's result. Raises StructInfoError."""
     lay = roi_layout(layout)
     info, regions = tensor(data, "data", FLOAT, 4), tensor(rois, "rois", FLOAT, 2)
     same_dtype((info, regions), ("data", "rois"))
-    if regions.dims is not None and differ(regions.dims[1], const(5, "int64")):
-        raise StructInfoError(f"rois: wanted [regions, 5], got {regions}")
-    if info.dims is None or regions.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, 4)
+    five = const(5, "int64")
+    want_equal(regions.dims[1], five, "rois: wanted [regions, 5], got {rois}", rois=regions)
     sizes = lay.sizes(info.dims)
     sizes["N"] = regions.dims[0]
     sizes.update(zip("HW", (const(v, "int64") for v in pooled_size)))
-    return TensorStructInfo(lay.shape(sizes), info.dtype, info.vdevice)
+    return shaped(info, lay.shape(sizes))

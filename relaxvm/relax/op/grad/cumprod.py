@@ -16,10 +16,10 @@ from ...expr import Call
 from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, axis_of, same_dtype, tensor
-from ..loops import call_loops, for_each, load, require_equal, store
+from ..loops import call_loops, for_each, load, store
 from ..record import missing, op
 from ..statistical import wide_dtype
-from .shapes import fits
+from .shapes import want_shape
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 
@@ -44,7 +44,6 @@ def _numpy(output_grad: Any, x: Any, *, axis: int = 0, exclusive: bool = False) 
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x = call.args
     info: Any = x.struct_info
-    require_equal(builder, list(zip(g.struct_info.dims, info.dims)))  # type: ignore[attr-defined]
     exclusive = call.attrs["exclusive"]
     at = axis_of(call.attrs["axis"], info.ndim)
     wide = wide_dtype(info.dtype)
@@ -99,6 +98,5 @@ def cumprod_backward(
     g, info = tensor(output_grad, "output_grad", FLOAT), tensor(x, "x", FLOAT)
     same_dtype((g, info), ("output_grad", "x"))
     axis_of(axis, info.ndim)
-    if info.dims is not None:
-        fits(g, info.dims, "output_grad")
+    want_shape(g, info.dims, "output_grad")
     return info

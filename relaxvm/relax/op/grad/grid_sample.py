@@ -11,16 +11,16 @@ from ....ir import GE, LT, And, PrimExpr, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...rules import LowerBuilder
-from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
+from ...struct_info import Expr, StructInfo, TupleStructInfo
 from ..image import grid_sample_info
 from ..infer import FLOAT, same_dtype, tensor
-from ..loops import call_loops, for_each, load, require_equal, store
+from ..loops import call_loops, for_each, load, store
 from ..nn.layout import layout_of
 from ..record import missing, op
 from ..sampling import NUMPY, TE, Tap, f64, sample_taps
 from ..statistical import wide_dtype
 from .names import Names
-from .shapes import fits
+from .shapes import want_shape
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 
@@ -55,18 +55,12 @@ def _named(names: Names, taps: list[Tap]) -> list[Tap]:
 
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, grid = call.args
-    attrs, infos = dict(call.attrs), [e.struct_info for e in call.args]
-    wanted: Any = grid_sample_info(
-        data, grid, attrs["method"], attrs["layout"], attrs["padding_mode"]
-    )
+    attrs, infos = dict(call.attrs), (tensor(data, "data"), tensor(grid, "grid"))
     lay = layout_of(attrs["layout"], "NCHW", "layout")
-    samples = lay.sizes(infos[1].dims)["N"]  # type: ignore[attr-defined]
-    pairs = [*zip(infos[0].dims, wanted.dims), (infos[2].dims[0], samples)]  # type: ignore[attr-defined]
-    require_equal(builder, [*pairs, (infos[2].dims[3], const(2, "int64"))])  # type: ignore[attr-defined]
-    wides = [wide_dtype(i.dtype) for i in infos[1:]]  # type: ignore[attr-defined]
+    wides = [wide_dtype(i.dtype) for i in infos]
     # What is summed in a wider dtype than that of the result is summed in a buffer of its own.
-    narrow = [w is not i.dtype for w, i in zip(wides, infos[1:])]  # type: ignore[attr-defined]
-    scratch = [(i.dims, w) for i, w, own in zip(infos[1:], wides, narrow) if own]  # type: ignore[attr-defined]
+    narrow = [w is not i.dtype for w, i in zip(wides, infos)]
+    scratch = [(i.dims, w) for i, w, own in zip(infos, wides, narrow) if own]
 
     def fill(g: Buffer, x: Buffer, grid: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
         spare = iter(scratch)
@@ -151,9 +145,7 @@ def grid_sample_backward(
     made = grid_sample_info(data, grid, method, layout, padding_mode)
     g = tensor(output_grad, "output_grad", FLOAT)
     same_dtype((g, made), ("output_grad", "data"))
-    if g.ndim not in (-1, made.ndim):
+    if g.ndim != made.ndim:
         raise StructInfoError(f"output_grad: wanted {made.ndim} dimensions, got {g.ndim}")
-    if made.dims is not None:
-        fits(g, made.dims, "output_grad")
-    infos: list[TensorStructInfo] = [data.struct_info, grid.struct_info]  # type: ignore[list-item]
-    return TupleStructInfo(tuple(infos))
+    want_shape(g, made.dims, "output_grad")
+    return TupleStructInfo((data.struct_info, grid.struct_info))

@@ -13,11 +13,10 @@ from ...expr import Call
 from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, INTEGER, same_dtype, tensor
-from ..loops import require_equal
 from ..lower import call_te
 from ..record import missing, op
 from ..statistical import wide_dtype
-from .shapes import fits
+from .shapes import want_shape
 
 _SECOND = missing("second derivatives are not taken")
 _NUMBERED = missing("axes are numbered by position")
@@ -101,14 +100,6 @@ def _nll_te(
 
 
 def _nll_lower(builder: LowerBuilder, call: Call) -> Expr:
-    g, p, t, *rest = call.args
-    one, two = p.struct_info.dims, t.struct_info.dims  # type: ignore[attr-defined]
-    own = () if len(one) == 1 else (one[0], *one[2:])
-    pairs = list(zip(two, own))
-    if call.attrs["reduction"] == "none":
-        pairs += list(zip(g.struct_info.dims, own))  # type: ignore[attr-defined]
-    pairs += [(w.struct_info.dims[0], one[0 if len(one) == 1 else 1]) for w in rest]  # type: ignore[attr-defined]
-    require_equal(builder, pairs)
     return call_te(builder, call, _nll_te, *call.args, **dict(call.attrs))
 
 
@@ -138,19 +129,16 @@ def nll_loss_backward(
         raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
     same_dtype((g, p), ("output_grad", "predictions"))
     rank = p.ndim - 1
-    if p.ndim != -1 and t.ndim not in (-1, rank):
+    if t.ndim != rank:
         raise StructInfoError(f"targets: wanted {rank} dimensions, got {t.ndim}")
     wanted = rank if reduction == "none" else 0
-    if (p.ndim != -1 or reduction != "none") and g.ndim not in (-1, wanted):
+    if g.ndim != wanted:
         raise StructInfoError(f"output_grad: wanted {wanted} dimensions, got {g.ndim}")
-    if p.dims is not None:
-        own = () if p.ndim == 1 else (p.dims[0], *p.dims[2:])
-        for info, name in ((t, "targets"), (g, "output_grad")):
-            if info.dims is not None and len(info.dims) == len(own):
-                fits(info, own, name)
+    own = () if p.ndim == 1 else (p.dims[0], *p.dims[2:])
+    want_shape(t, own, "targets")
+    want_shape(g, own if reduction == "none" else (), "output_grad")
     if weights is not None:
         w = tensor(weights, "weights", FLOAT, ndim=1)
         same_dtype((p, w), ("predictions", "weights"))
-        if w.dims is not None and p.dims is not None:
-            fits(w, (p.dims[0 if p.ndim == 1 else 1],), "weights")
+        want_shape(w, (p.dims[0 if p.ndim == 1 else 1],), "weights")
     return p

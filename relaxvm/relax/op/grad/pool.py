@@ -10,13 +10,12 @@ from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..infer import FLOAT, same_dtype, tensor
-from ..loops import require_equal
 from ..lower import call_te
 from ..nn.pool_kernels import backward_numpy, backward_te
 from ..nn.pool_windows import Parts, Pool, parts, pool, result_dims
 from ..nn.window import SPATIAL, named
 from ..record import missing, op
-from .shapes import fits
+from .shapes import want_shape
 
 Settings = Callable[[dict[str, Any]], Pool | Parts]
 
@@ -27,8 +26,7 @@ def _info(output_grad: Expr, data: Expr, windows: Pool | Parts) -> StructInfo:
     x = tensor(data, "data", FLOAT, ndim=windows.data.ndim)
     g = tensor(output_grad, "output_grad", FLOAT, ndim=windows.out.ndim)
     same_dtype((g, x), ("output_grad", "data"))
-    if x.dims is not None:
-        fits(g, result_dims(windows, x.dims), "output_grad")
+    want_shape(g, result_dims(windows, x.dims), "output_grad")
     return x
 
 
@@ -37,10 +35,7 @@ def _rules(kind: str, settings: Settings) -> dict[str, Any]:
     compute = backward_te(settings, average)
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
-        g, x = call.args
-        wanted = result_dims(settings(dict(call.attrs)), x.struct_info.dims)  # type: ignore[attr-defined]
-        require_equal(builder, list(zip(g.struct_info.dims, wanted)))  # type: ignore[attr-defined]
-        return call_te(builder, call, compute, g, x, **dict(call.attrs))
+        return call_te(builder, call, compute, *call.args, **dict(call.attrs))
 
     def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
         """The backward pass is linear in the gradient it is given; `data` says only the shape."""

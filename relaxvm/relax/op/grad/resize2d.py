@@ -6,21 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from ....base import StructInfoError
 from ....ir import GT, PrimExpr, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ....tir import all as all_of
-from ...derive import prove_dims
 from ...expr import Call
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..image import axis_taps, resize_layout, resize_settings
-from ..infer import FLOAT, same_dtype, tensor
-from ..loops import call_loops, for_each, load, require_equal, store
+from ..infer import FLOAT, known_sizes, same_dtype, tensor
+from ..loops import call_loops, for_each, load, store
 from ..nn.layout import Layout
 from ..record import missing, op
 from ..sampling import NUMPY, TE, f64
+from ..sizes import want_equal
 from ..statistical import wide_dtype
 from .names import Names
 
@@ -49,20 +48,11 @@ def _numpy(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
     return lay.from_plain(made.reshape(shape), "NCHW").astype(np.asarray(data).dtype)
 
 
-def _pairs(lay: Layout, g: Any, x: Any) -> list[tuple[Any, Any]]:
-    """Batch and channels of both must be equal."""
-    of_g, of_x = lay.sizes(g), lay.sizes(x)
-    return [(of_g[a], of_x[a]) for a in "NC"]
-
-
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data = call.args
-    attrs, info = dict(call.attrs), data.struct_info
-    lay, wide = resize_layout(attrs["layout"]), wide_dtype(info.dtype)  # type: ignore[attr-defined]
-    dims = g.struct_info.dims, info.dims  # type: ignore[attr-defined]
-    blocks = [pair for d in dims for pair in lay.blocked(d)]
-    require_equal(builder, [*blocks, *_pairs(lay, *dims)])
-    narrow = wide is not info.dtype  # type: ignore[attr-defined]
+    attrs, info = dict(call.attrs), tensor(data, "data")
+    lay, wide = resize_layout(attrs["layout"]), wide_dtype(info.dtype)
+    narrow = wide is not info.dtype
 
     def fill(g: Buffer, x: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
         (result,) = out
@@ -91,7 +81,7 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
             steps.append(for_each(result.shape, rounded, "r"))
         return seq(*steps)
 
-    scratch = [(dims[1], wide)] if narrow else []
+    scratch = [(info.dims, wide)] if narrow else []
     return call_loops(builder, call, fill, g, data, scratch=scratch)
 
 
@@ -125,11 +115,8 @@ def _add(
 def _grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     """The backward pass is linear in the gradient it is given; `data` says only the shape."""
     attrs = dict(call.attrs)
-    info: Any = call.args[0].struct_info
-    lay = resize_layout(attrs["layout"])
-    if info.dims is None:
-        raise StructInfoError("output_grad: wanted known dimensions; match_cast them first")
-    size = [lay.sizes(info.dims)[a] for a in "HW"]
+    sizes = resize_layout(attrs["layout"]).sizes(known_sizes(call.args[0], "output_grad"))
+    size = [sizes[a] for a in "HW"]
     return ops.image.resize2d(gy, size, **attrs), None
 
 
@@ -163,10 +150,8 @@ def resize2d_backward(
         tensor(output_grad, "output_grad", FLOAT, lay.ndim),
     )
     same_dtype((g, x), ("output_grad", "data"))
-    if g.dims is not None and x.dims is not None:
-        for (have, wanted), what in zip(_pairs(lay, g.dims, x.dims), ("samples", "channels")):
-            if prove_dims(have, wanted) is False:
-                raise StructInfoError(
-                    f"output_grad: wanted {wanted} {what}, as data has; got {have}"
-                )
+    of_g, of_x = lay.sizes(g.dims), lay.sizes(x.dims)
+    for axis, what in (("N", "samples"), ("C", "channels")):
+        text = "output_grad: wanted {b} {what}, as data has; got {a}"
+        want_equal(of_g[axis], of_x[axis], text, what=what)
     return x

@@ -16,14 +16,14 @@ from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..infer import FLOAT, same_dtype, tensor
-from ..loops import assert_that, call_loops, for_each, load, require_equal, store
+from ..loops import assert_that, call_loops, for_each, load, store
 from ..nn.layout import Layout
 from ..record import missing, op
 from ..sampling import f64
 from ..statistical import wide_dtype
 from ..vision import roi_align_info, roi_layout, roi_settings
 from .names import Names
-from .shapes import fits
+from .shapes import want_shape
 
 ZERO = const(0, "int64")
 _MOST = 1 << 24
@@ -136,10 +136,7 @@ class _Side:
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, rois = call.args
     attrs = dict(call.attrs)
-    info: Any = data.struct_info
-    wanted: Any = roi_align_info(data, rois, attrs["pooled_size"], attrs["layout"])
-    five = (rois.struct_info.dims[1], const(5, "int64"))  # type: ignore[attr-defined]
-    require_equal(builder, [*zip(g.struct_info.dims, wanted.dims), five])  # type: ignore[attr-defined]
+    info = tensor(data, "data")
     lay, wide = roi_layout(attrs["layout"]), wide_dtype(info.dtype)
     narrow, largest = wide is not info.dtype, attrs["mode"] == "max"
     scratch: list[Any] = [(info.dims, wide)] if narrow else []
@@ -275,6 +272,5 @@ def roi_align_backward(
     made = roi_align_info(data, rois, values["pooled_size"], layout)
     g = tensor(output_grad, "output_grad", FLOAT, 4)
     same_dtype((g, made), ("output_grad", "data"))
-    if made.dims is not None:
-        fits(g, made.dims, "output_grad")
+    want_shape(g, made.dims, "output_grad")
     return data.struct_info

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from ....base import StructInfoError
-from ...derive import dims_equal, plain_text
-from ...struct_info import TensorStructInfo
+from ....ir import PrimExpr
+from ...derive import plain_text
+from ..sizes import KnownTensor, want_same
 
 
-def fits(info: TensorStructInfo, wanted: Any, name: str) -> None:
-    if info.dims is not None and dims_equal(info.dims, wanted) is False:
-        got = ", ".join(map(plain_text, info.dims))
-        raise StructInfoError(
-            f"{name}: wanted shape ({', '.join(map(plain_text, wanted))}), got ({got})"
-        )
+def want_shape(info: KnownTensor, wanted: Sequence[PrimExpr], name: str) -> None:
+    """A tensor is of the shape `wanted`. Raises StructInfoError if it never is."""
+    shapes = (", ".join(map(plain_text, dims)) for dims in (wanted, info.dims))
+    text = "{}: wanted shape ({}), got ({})".format(name, *shapes)
+    if len(info.dims) != len(wanted):
+        raise StructInfoError(text)
+    want_same(info.dims, wanted, "{what}", what=text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from ....ir import And, PrimExpr, Select, cast, const
 from ....tir import Buffer, Stmt, seq
 from ...expr import Call
 from ...rules import LowerBuilder, Ops
-from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, INTEGER, axis_of, dims_product, same_dtype, tensor
-from ..loops import assert_that, call_loops, for_each, load, require_equal, store
+from ..loops import assert_that, call_loops, for_each, load, store
 from ..record import missing, op
+from ..sizes import KnownTensor
 from ..statistical import wide_dtype
-from .shapes import fits
+from .shapes import want_shape
 
 _NUMBERED = missing("axes are numbered by position")
 ZERO, ONE = const(0, "int64"), const(1, "int64")
@@ -41,10 +43,8 @@ def _take_numpy(output_grad: Any, x: Any, indices: Any, *, axis: int | None = No
     return made.reshape(x.shape).astype(x.dtype)
 
 
-def _take_dims(x: TensorStructInfo, indices: TensorStructInfo, axis: int | None) -> Any:
-    """The dimensions of the result of take, or None."""
-    if x.dims is None or indices.dims is None:
-        return None
+def _take_dims(x: KnownTensor, indices: KnownTensor, axis: int | None) -> Sequence[PrimExpr]:
+    """The dimensions of the result of take."""
     if axis is None:
         return indices.dims
     at = axis_of(axis, x.ndim)
@@ -53,13 +53,10 @@ def _take_dims(x: TensorStructInfo, indices: TensorStructInfo, axis: int | None)
 
 def _take_lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x, indices = call.args
-    info: Any = x.struct_info
+    info, count = tensor(x, "x"), tensor(indices, "indices").ndim
     axis = call.attrs["axis"]
-    wanted = _take_dims(info, indices.struct_info, axis)  # type: ignore[arg-type]
-    require_equal(builder, list(zip(g.struct_info.dims, wanted)))  # type: ignore[attr-defined]
     wide = wide_dtype(info.dtype)
     narrow = wide is not info.dtype
-    count = indices.struct_info.ndim  # type: ignore[attr-defined]
     at = 0 if axis is None else axis_of(axis, info.ndim)
 
     def fill(
@@ -117,11 +114,8 @@ def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = 
     same_dtype((g, info), ("output_grad", "x"))
     if axis is not None:
         axis_of(axis, info.ndim)
-    if -1 not in (info.ndim, i.ndim, g.ndim):
-        rank = i.ndim if axis is None else info.ndim - 1 + i.ndim
-        if g.ndim != rank:
-            raise StructInfoError(f"output_grad: wanted {rank} dimensions, got {g.ndim}")
-        wanted = _take_dims(info, i, axis)
-        if wanted is not None:
-            fits(g, wanted, "output_grad")
+    wanted = _take_dims(info, i, axis)
+    if g.ndim != len(wanted):
+        raise StructInfoError(f"output_grad: wanted {len(wanted)} dimensions, got {g.ndim}")
+    want_shape(g, wanted, "output_grad")
     return info

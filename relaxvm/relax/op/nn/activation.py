@@ -13,22 +13,19 @@ import numpy as np
 
 from .... import tir
 from ....base import StructInfoError
-from ....ir import GT, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ....ir import GT, Max, Min, PrimExpr, Select, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
-from ...derive import plain_text, prove_dims
 from ...expr import Call
 from ...rules import Ops
-from ...struct_info import (
-    Expr,
-    StructInfo,
-)
+from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..families import Layouts, elementwise_layout
 from ..infer import FLOAT, NUMBER, axis_of, same_dtype, tensor
 from ..lower import elementwise, in_float32, te_lower
 from ..meaning import elementary, in_wider
 from ..record import op
-from .window import dims_of, greatest
+from ..sizes import is_one, want_equal
+from .window import greatest
 
 
 def _rules(
@@ -335,19 +332,13 @@ def _prelu_numpy(data: np.ndarray, alpha: np.ndarray, *, axis: int) -> np.ndarra
 
 def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
     at = axis_of(axis, data.ndim)
-    one = isinstance(alpha.shape[0], IntImm) and alpha.shape[0].value == 1
+    one = is_one(alpha.shape[0])
 
     def value(*i: PrimExpr) -> PrimExpr:
         x, a = data(*i), alpha(const(0, i[at].dtype) if one else i[at])
         return Select(GT(x, const(0, x.dtype)), x, in_float32(lambda u, v: u * v)(x, a))
 
     return compute(data.shape, value, "prelu")
-
-
-def _prelu_equal(call: Call) -> list[tuple[Any, Any]]:
-    dims, (slopes,) = dims_of(call)
-    one = isinstance(slopes, IntImm) and slopes.value == 1
-    return [] if one else [(slopes, dims[axis_of(call.attrs["axis"], len(dims))])]
 
 
 def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Any) -> tuple[Any, Any]:
@@ -359,8 +350,9 @@ def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Any) -> tuple[Any, Any]:
     below: Any = x
     falls = ops.where(below > 0.0, 0.0, gy)
     ga = ops.sum(falls * x, axis=others) if others else falls * x
-    dims = alpha.struct_info.dims  # type: ignore[attr-defined]
-    if dims is not None and isinstance(dims[0], IntImm) and dims[0].value == 1:
+    slopes = alpha.struct_info
+    assert isinstance(slopes, TensorStructInfo)
+    if slopes.dims is not None and is_one(slopes.dims[0]):
         ga = ops.sum(ga, axis=[0], keepdims=True)
     return ops.where(below > 0.0, gy, gy * slope), ga
 
@@ -377,7 +369,7 @@ def axis_layout(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
 @op(
     "nn.prelu",
     numpy=_prelu_numpy,
-    lower=te_lower(_prelu_te, equal=_prelu_equal),
+    lower=te_lower(_prelu_te),
     grad=_prelu_grad,
     layout=axis_layout,
 )
@@ -390,14 +382,9 @@ def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
     info, slopes = tensor(data, "data", FLOAT), tensor(alpha, "alpha", FLOAT, 1)
     same_dtype((info, slopes), ("data", "alpha"))
     at = axis_of(axis, info.ndim)
-    if info.dims is not None and slopes.dims is not None:
-        have = slopes.dims[0]
-        one = isinstance(have, IntImm) and have.value == 1
-        if not one and prove_dims(have, info.dims[at]) is False:
-            raise StructInfoError(
-                f"alpha: wanted {plain_text(info.dims[at])} slopes, as axis {at} of data has, or "
-                f"1; got {plain_text(have)}"
-            )
+    if not is_one(slopes.dims[0]):
+        text = "alpha: wanted {b} slopes, as axis {axis} of data has, or 1; got {a}"
+        want_equal(slopes.dims[0], info.dims[at], text, axis=at)
     return info
 
 

@@ -22,23 +22,17 @@ from ....tir import if_then_else
 from ...derive import prove_dims
 from ...expr import Call
 from ...rules import Ops
-from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
+from ...struct_info import Expr, ShapeExpr, StructInfo
 from ..faces import prepared
-from ..infer import (
-    NUMBER,
-    dtype_of,
-    no_multiple,
-    tensor,
-)
+from ..infer import NUMBER, dtype_of, known_sizes, shaped, tensor
 from ..lower import te_lower
 from ..meaning import value_dtype
 from ..record import op
+from ..sizes import want_equal, want_multiple
 from .layout import Layout, layout_of
 from .window import (
     SPATIAL,
     attribute_layout,
-    dims_of,
-    multiple,
     named,
     padding_of,
     padding_words,
@@ -137,19 +131,15 @@ def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructI
     x = tensor(data, "data", NUMBER, conv.data.ndim)
     w = tensor(weight, "weight", NUMBER, conv.kernel.ndim)
     dtype = _out_dtype(x.dtype, w.dtype, attrs["out_dtype"])
-    if x.dims is None or w.dims is None:
-        return TensorStructInfo(None, dtype, x.vdevice, conv.out.ndim)
     have, kernel = conv.data.sizes(x.dims), conv.kernel.sizes(w.dims)
-    _check_channels(conv, have["C"], kernel)
+    _want_channels(conv, simple(have["C"]), kernel)
     sizes = {
         a: positive_dim(
             d, f"axis {a}: a window of {text_of(kernel.get(a))} on data of {text_of(have.get(a))}"
         )
         for a, d in conv.sizes(x.dims, w.dims).items()
     }
-    return TensorStructInfo(
-        [simple(d) for d in conv.out.shape(sizes, "out_layout")], dtype, x.vdevice
-    )
+    return shaped(x, conv.out.shape(sizes, "out_layout"), dtype)
 
 
 def _out_dtype(x: DataType, w: DataType, given: Any) -> DataType:
@@ -166,43 +156,20 @@ def _out_dtype(x: DataType, w: DataType, given: Any) -> DataType:
     return w if x == "void" else x
 
 
-def _check_channels(conv: _Conv, channels: Any, kernel: dict[str, Any]) -> None:
-    groups = conv.groups
+def _want_channels(conv: _Conv, channels: PrimExpr, kernel: dict[str, Any]) -> None:
+    each, groups = simple(kernel["I"]), conv.groups
     if conv.output_padding is None:
-        whole, each, many = kernel["I"] * groups, kernel["I"], kernel["O"]
-        if prove_dims(channels, whole) is False:
-            raise StructInfoError(
-                f"data has {text_of(simple(channels))} channels; wanted {text_of(simple(whole))}: "
-                f"weight has {text_of(simple(each))} for each of {groups} groups"
-            )
-        name = "output"
+        text = "data has {a} channels; wanted {b}: weight has {each} for each of {groups} groups"
+        want_equal(channels, simple(each * groups), text, each=each, groups=groups)
+        many, name = kernel["O"], "output"
     else:
-        if prove_dims(channels, kernel["I"]) is False:
-            has, wanted = (text_of(simple(d)) for d in (channels, kernel["I"]))
-            raise StructInfoError(f"data has {has} channels; wanted {wanted}, as weight has")
-        many, name = kernel["I"], "input"
-    if no_multiple(many, groups):
-        raise StructInfoError(
-            f"weight has {text_of(many)} {name} channels; wanted a multiple of groups = {groups}"
-        )
+        want_equal(channels, each, "data has {a} channels; wanted {b}, as weight has")
+        many, name = each, "input"
+    text = "weight has {size} {name} channels; wanted a multiple of groups = {groups}"
+    want_multiple(many, groups, text, name=name, groups=groups)
 
 
 # -- legalisation ------------------------------------------------------------------------
-
-
-def _must_equal(ndim: int) -> Callable[[Call], list[tuple[Any, Any]]]:
-    def pairs(call: Call) -> list[tuple[Any, Any]]:
-        conv = _settings(ndim, dict(call.attrs))
-        x, w = dims_of(call)
-        channels, kernel = conv.data.sizes(x)["C"], conv.kernel.sizes(w)
-        made = [*conv.data.blocked(x), *conv.kernel.blocked(w)]
-        made += conv.out.whole(conv.sizes(x, w))
-        forward = conv.output_padding is None
-        made.append((channels, kernel["I"] * conv.groups if forward else kernel["I"]))
-        made.append(multiple(kernel["O" if forward else "I"], conv.groups))
-        return made
-
-    return pairs
 
 
 def _accumulator(dtype: DataType) -> DataType:
@@ -428,10 +395,8 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
     def rule(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         conv = _settings(ndim, dict(call.attrs))
         data, weight = call.args
-        if any(dims is None for dims in dims_of(call)):
-            raise StructInfoError(
-                "the gradient needs data and weight of known dimensions; match_cast them first"
-            )
+        for name, e in (("data", data), ("weight", weight)):
+            known_sizes(e, name)
         transposed = conv.output_padding is not None
         plain, order = f"NC{conv.spatial}", ("IO" if transposed else "OI") + conv.spatial
         x = conv.data.plain_expr(ops, data, plain)
@@ -468,7 +433,7 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
 def _rules(ndim: int) -> dict[str, Any]:
     return {
         "numpy": _numpy(ndim),
-        "lower": te_lower(_te(ndim), equal=_must_equal(ndim)),
+        "lower": te_lower(_te(ndim)),
         "grad": _grad(ndim),
         "layout": attribute_layout("data_layout", "out_layout"),
     }

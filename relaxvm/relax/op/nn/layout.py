@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError, TIRError
-from ....ir import FloorMod, IntImm, PrimExpr, const
+from ....ir import PrimExpr, const
 from ....te import Tensor, compute
 from ....tir import Layout as TirLayout
-from ...derive import plain_text
 from ...rules import Ops
 from ...struct_info import ShapeExpr
-from ..infer import no_multiple
+from ..sizes import want_equal, want_multiple
 
 
 class Layout(TirLayout):
@@ -40,37 +39,21 @@ class Layout(TirLayout):
         found: dict[str, Any] = {}
         for (letter, block), dim in zip(self.parts, shape):
             if block:
-                value = dim.value if isinstance(dim, IntImm) else dim
-                if isinstance(value, int) and value != block:
-                    raise StructInfoError(
-                        f"layout {self.name}: dimension {letter} wanted {block}, got {value}"
-                    )
+                text = "layout {layout}: dimension {letter} wanted {b}, got {a}"
+                have = dim if isinstance(dim, PrimExpr) else const(dim, "int64")
+                words = {"layout": self.name, "letter": letter}
+                want_equal(have, const(block, have.dtype), text, **words)
             else:
                 found[letter] = dim
         return {a: d * self.blocks[a] if a in self.blocks else d for a, d in found.items()}
 
-    def blocked(self, shape: Sequence[Any]) -> list[tuple[Any, PrimExpr]]:
-        """Pairs of a dimension of `shape` and the size of the block that it must be."""
-        return [(d, const(b, "int64")) for (_, b), d in zip(self.parts, shape) if b]
-
-    def whole(self, sizes: Mapping[str, Any]) -> list[tuple[PrimExpr, PrimExpr]]:
-        """Pairs of what is left of an axis in blocks, and 0, which it must be."""
-        zero = const(0, "int64")
-        return [
-            (FloorMod(sizes[a], const(b, "int64")), zero)
-            for a, b in self.blocks.items()
-            if isinstance(sizes[a], PrimExpr) and not isinstance(sizes[a], IntImm)
-        ]
-
     def shape(self, sizes: Mapping[str, Any], name: str = "layout") -> tuple[Any, ...]:
         """The dimensions of a tensor of this layout whose axes have these sizes."""
         for axis, block in self.blocks.items():
-            size = sizes[axis]
-            if size % block if isinstance(size, int) else no_multiple(size, block):
-                text = size if isinstance(size, int) else plain_text(size)
-                raise StructInfoError(
-                    f"{name} {self.name}: axis {axis} of size {text} is no multiple of {block}"
-                )
+            text = "{name} {layout}: axis {axis} of size {size} is no multiple of {block}"
+            have = sizes[axis] if isinstance(sizes[axis], PrimExpr) else const(sizes[axis], "int64")
+            words = {"name": name, "layout": self.name, "axis": axis, "block": block}
+            want_multiple(have, block, text, **words)
         return tuple(
             b if b else sizes[a] // self.blocks[a] if a in self.blocks else sizes[a]
             for a, b in self.parts

@@ -11,15 +11,14 @@ from ....ir import EQ, GE, LT, And, FloatImm, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import if_then_else
-from ...derive import plain_text, prove_dims
 from ...expr import Call, PrimValue
 from ...rules import Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
-from ..infer import FLOAT, INTEGER, same_dtype, tensor
+from ..infer import FLOAT, INTEGER, known_sizes, same_dtype, tensor
 from ..lower import te_lower
 from ..meaning import in_wider
 from ..record import missing, op
-from .window import dims_of
+from ..sizes import want_equal, want_same
 
 _NO_LAYOUT = missing("the class axis is numbered by position")
 
@@ -68,16 +67,15 @@ def _cross_entropy_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, Any
     info: Any = predictions.struct_info
     share = -gy
     if info.ndim != 1:
-        if info.dims is None:
-            raise StructInfoError("predictions: wanted known dimensions; match_cast them first")
-        share = share / PrimValue(cast(info.dtype, info.dims[0]))
+        count = known_sizes(predictions, "predictions")[0]
+        share = share / PrimValue(cast(info.dtype, count))
     return share * labels, share * predictions
 
 
 @op(
     "nn.cross_entropy_with_logits",
     numpy=in_wider(_cross_entropy_numpy),
-    lower=te_lower(_cross_entropy_te, equal=lambda call: list(zip(*dims_of(call)))),
+    lower=te_lower(_cross_entropy_te),
     grad=_cross_entropy_grad,
     layout=_NO_LAYOUT,
 )
@@ -90,16 +88,11 @@ def cross_entropy_with_logits(predictions: Expr, labels: Expr) -> StructInfo:
     """
     p, t = tensor(predictions, "predictions", FLOAT), tensor(labels, "labels", FLOAT)
     dtype = same_dtype((p, t), ("predictions", "labels"))
-    if -1 not in (p.ndim, t.ndim) and p.ndim != t.ndim:
+    if p.ndim != t.ndim:
         raise StructInfoError(f"labels: wanted {p.ndim} dimensions, as predictions; got {t.ndim}")
-    if p.ndim == 0 or t.ndim == 0:
+    if p.ndim == 0:
         raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
-    if p.dims is not None and t.dims is not None:
-        for k, (a, b) in enumerate(zip(p.dims, t.dims)):
-            if prove_dims(a, b) is False:
-                raise StructInfoError(
-                    f"labels: wanted size {plain_text(a)} along axis {k}, got {plain_text(b)}"
-                )
+    want_same(t.dims, p.dims, "labels: wanted size {b} along axis {k}, got {a}")
     return TensorStructInfo((), dtype, p.vdevice)
 
 
@@ -147,11 +140,6 @@ def _nll_te(
     return compute(made.shape, lambda *i: cast(predictions.dtype, made(*i)), "rounded")
 
 
-def _nll_equal(call: Call) -> list[tuple[Any, Any]]:
-    p, t, *weights = dims_of(call)
-    return [*zip(t, p[:1] + p[2:]), *((w[0], p[1 if len(p) > 1 else 0]) for w in weights)]
-
-
 def _nll_numpy(
     predictions: np.ndarray, targets: np.ndarray, weights: np.ndarray | None = None, *,
     reduction: str, ignore_index: int,
@@ -186,7 +174,7 @@ def _nll_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 @op(
     "nn.nll_loss",
     numpy=_nll_numpy,
-    lower=te_lower(_nll_te, equal=_nll_equal),
+    lower=te_lower(_nll_te),
     grad=_nll_grad,
     layout=_NO_LAYOUT,
 )
@@ -213,25 +201,15 @@ def nll_loss(
         )
     if p.ndim == 0:
         raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
-    if -1 not in (p.ndim, t.ndim) and t.ndim != p.ndim - 1:
+    if t.ndim != p.ndim - 1:
         raise StructInfoError(f"targets: wanted {p.ndim - 1} dimensions, got {t.ndim}")
-    known = None if p.dims is None else p.dims[:1] + p.dims[2:] if p.ndim > 1 else ()
-    if known is not None and t.dims is not None:
-        for k, (a, b) in enumerate(zip(known, t.dims)):
-            if prove_dims(a, b) is False:
-                raise StructInfoError(
-                    f"targets: wanted size {plain_text(a)} along axis {k}, got {plain_text(b)}"
-                )
+    places = (*p.dims[:1], *p.dims[2:]) if p.ndim > 1 else ()
+    want_same(t.dims, places, "targets: wanted size {b} along axis {k}, got {a}")
     if weights is not None:
         w = tensor(weights, "weights", FLOAT, 1)
         same_dtype((p, w), ("predictions", "weights"))
-        classes = None if p.dims is None else p.dims[1 if p.ndim > 1 else 0]
-        if classes is not None and w.dims is not None and prove_dims(classes, w.dims[0]) is False:
-            raise StructInfoError(
-                f"weights: wanted size {plain_text(classes)}, got {plain_text(w.dims[0])}"
-            )
+        classes = p.dims[1 if p.ndim > 1 else 0]
+        want_equal(w.dims[0], classes, "weights: wanted size {b}, got {a}")
     if reduction != "none":
         return TensorStructInfo((), p.dtype, p.vdevice)
-    dims = t.dims if t.dims is not None else known
-    ndim = t.ndim if t.ndim != -1 else p.ndim - 1 if p.ndim != -1 else -1
-    return TensorStructInfo(dims, p.dtype, p.vdevice, -1 if dims is None and ndim == -1 else ndim)
+    return TensorStructInfo(t.dims, p.dtype, p.vdevice)

@@ -16,16 +16,15 @@ from ....base import StructInfoError
 from ....ir import FloorDiv, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
-from ...derive import plain_text, prove_dims
 from ...expr import Call, Tuple, TupleGetItem
 from ...rules import LowerBuilder, Ops
-from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
+from ...struct_info import Expr, ShapeExpr, StructInfo, TupleStructInfo
 from ..infer import (
     FLOAT,
     axes_of,
     axis_of,
     dims_product,
-    no_multiple,
+    known_sizes,
     same_dtype,
     tensor,
 )
@@ -33,7 +32,8 @@ from ..lower import te_lower
 from ..meaning import in_wider
 from ..names import ops as all_ops
 from ..record import missing, op
-from .window import dims_of, multiple, simple
+from ..sizes import KnownTensor, is_known, want_equal, want_multiple
+from .window import simple
 
 # -- tensor expressions ---------------------------------------------------------------------------
 
@@ -183,41 +183,20 @@ def _normal_grad(ops: Ops, x: Any, g: Any, axes: Sequence[int], epsilon: float) 
     return (g - ops.mean(g, axis=axes, keepdims=True) - along) * factor, y
 
 
-def _dims(e: Expr, name: str) -> tuple[Any, ...]:
-    dims = e.struct_info.dims  # type: ignore[attr-defined]
-    if dims is None:
-        raise StructInfoError(f"{name}: wanted known dimensions; match_cast them first")
-    return dims
-
-
 # -- layer_norm, rms_norm -------------------------------------------------------------------------
 
 
-def _check_over(x: TensorStructInfo, w: TensorStructInfo, name: str, axes: Any) -> None:
-    """Raise StructInfoError unless `w` has the dimensions that `x` has along `axes`."""
+def _want_over(x: KnownTensor, w: KnownTensor, name: str, axes: Any) -> None:
+    """`w` has the dimensions that `x` has along `axes`."""
     same_dtype((x, w), ("data", name))
-    if x.ndim == -1:
-        return
     at = axes_of(axes, x.ndim, "axes")
-    if w.ndim not in (-1, len(at)):
+    if w.ndim != len(at):
         raise StructInfoError(
             f"{name}: wanted {len(at)} dimensions, one for each of axes {list(at)}, got {w.ndim}"
         )
-    if x.dims is None or w.dims is None:
-        return
     for a, have in zip(at, w.dims):
-        if prove_dims(x.dims[a], have) is False:
-            raise StructInfoError(
-                f"{name}: wanted size {plain_text(x.dims[a])}, as axis {a} of data; got "
-                f"{plain_text(have)}"
-            )
-
-
-def _same_over_axes(call: Call) -> list[tuple[Any, Any]]:
-    """Vectors must have the sizes of the axes that are normalised over."""
-    dims, *vectors = dims_of(call)
-    at = axes_of(call.attrs["axes"], len(dims), "axes")
-    return [(v[k], dims[a]) for v in vectors for k, a in enumerate(at)]
+        text = "{name}: wanted size {b}, as axis {axis} of data; got {a}"
+        want_equal(have, x.dims[a], text, name=name, axis=a)
 
 
 def _layer_norm_te(
@@ -246,7 +225,7 @@ def _layer_norm_numpy(
 
 def _layer_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x, gamma, beta = call.args
-    dims = _dims(x, "data")
+    dims = known_sizes(x, "data")
     at = axes_of(call.attrs["axes"], len(dims), "axes")
     g = gy * _with_axes(ops, gamma, at, dims) if call.attrs["scale"] else gy
     gx, normal = _normal_grad(ops, x, g, at, call.attrs["epsilon"])
@@ -258,26 +237,27 @@ def _layer_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 def _layer_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr | None:
     """In simpler operators, for training: there they have gradients that share their parts."""
     x, gamma, beta = call.args
-    info: Any = x.struct_info
-    if not training or info.dims is None:
+    info = x.struct_info
+    if not training or not is_known(info):
         return None
-    at = list(axes_of(call.attrs["axes"], info.ndim, "axes"))
+    dims = known_sizes(x, "data")
+    at = list(axes_of(call.attrs["axes"], len(dims), "axes"))
     ops = all_ops
     mean = builder.emit(ops.mean(x, axis=at, keepdims=True))
     away = builder.emit(ops.subtract(x, mean))
     variance = builder.emit(ops.mean(ops.multiply(away, away), axis=at, keepdims=True))
     made = ops.multiply(away, ops.rsqrt(ops.add(variance, call.attrs["epsilon"])))
     if call.attrs["scale"]:
-        made = ops.multiply(builder.emit(made), _with_axes(ops, gamma, at, info.dims))
+        made = ops.multiply(builder.emit(made), _with_axes(ops, gamma, at, dims))
     if call.attrs["center"]:
-        made = ops.add(builder.emit(made), _with_axes(ops, beta, at, info.dims))
+        made = ops.add(builder.emit(made), _with_axes(ops, beta, at, dims))
     return made
 
 
 @op(
     "nn.layer_norm",
     numpy=in_wider(_layer_norm_numpy),
-    lower=te_lower(_layer_norm_te, equal=_same_over_axes),
+    lower=te_lower(_layer_norm_te),
     grad=_layer_norm_grad,
     layout=missing("axes are numbered by position"),
     decompose=_layer_norm_parts,
@@ -298,8 +278,8 @@ def layer_norm(
     Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
     """
     x = tensor(data, "data", FLOAT)
-    _check_over(x, tensor(gamma, "gamma", FLOAT), "gamma", axes)
-    _check_over(x, tensor(beta, "beta", FLOAT), "beta", axes)
+    _want_over(x, tensor(gamma, "gamma", FLOAT), "gamma", axes)
+    _want_over(x, tensor(beta, "beta", FLOAT), "beta", axes)
     return x
 
 
@@ -326,7 +306,7 @@ def _rms_norm_numpy(data: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon:
 def _rms_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x: Any = call.args[0]
     weight = call.args[1]
-    dims = _dims(x, "data")
+    dims = known_sizes(x, "data")
     at = list(axes_of(call.attrs["axes"], len(dims), "axes"))
     factor = ops.rsqrt(ops.mean(x * x, axis=at, keepdims=True) + call.attrs["epsilon"])
     normal = x * factor
@@ -338,7 +318,7 @@ def _rms_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 @op(
     "nn.rms_norm",
     numpy=in_wider(_rms_norm_numpy),
-    lower=te_lower(_rms_norm_te, equal=_same_over_axes),
+    lower=te_lower(_rms_norm_te),
     grad=_rms_norm_grad,
     layout=missing("axes are numbered by position"),
 )
@@ -349,46 +329,29 @@ def rms_norm(data: Expr, weight: Expr, axes: Any = -1, epsilon: float = 1e-5) ->
     Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
     """
     x = tensor(data, "data", FLOAT)
-    _check_over(x, tensor(weight, "weight", FLOAT), "weight", axes)
+    _want_over(x, tensor(weight, "weight", FLOAT), "weight", axes)
     return x
 
 
 # -- group_norm, instance_norm --------------------------------------------------------------------
 
 
-def _check_channels(data: Expr, others: dict[str, Expr], channel_axis: int, axes: Any) -> Any:
+def _want_channels(
+    data: Expr, others: dict[str, Expr], channel_axis: int, axes: Any
+) -> tuple[KnownTensor, PrimExpr]:
     """The struct info of data, and the size of its channel axis, which `others` must have."""
     x = tensor(data, "data", FLOAT)
-    size: Any = None
     if axes is None:
         raise StructInfoError("axes: wanted an int or several, got None")
-    if x.ndim != -1:
-        at = axis_of(channel_axis, x.ndim, "channel_axis")
-        if at in axes_of(axes, x.ndim, "axes"):
-            raise StructInfoError(f"axes: the channel axis {at} is among them: {axes}")
-        size = None if x.dims is None else x.dims[at]
+    at = axis_of(channel_axis, x.ndim, "channel_axis")
+    if at in axes_of(axes, x.ndim, "axes"):
+        raise StructInfoError(f"axes: the channel axis {at} is among them: {axes}")
     for name, e in others.items():
         w = tensor(e, name, FLOAT, 1)
         same_dtype((x, w), ("data", name))
-        if size is not None and w.dims is not None and prove_dims(size, w.dims[0]) is False:
-            raise StructInfoError(
-                f"{name}: wanted size {plain_text(size)}, as the channels; got "
-                f"{plain_text(w.dims[0])}"
-            )
-    return x, size
-
-
-def _same_channels(name: str) -> Callable[[Call], list[tuple[Any, Any]]]:
-    """Vectors must have the size of the axis called `name`, which must divide into groups."""
-
-    def pairs(call: Call) -> list[tuple[Any, Any]]:
-        dims, *vectors = dims_of(call)
-        size = dims[axis_of(call.attrs[name], len(dims), name)]
-        groups = call.attrs.get("num_groups")
-        made = [(v[0], size) for v in vectors]
-        return made if groups is None else [*made, multiple(size, groups)]
-
-    return pairs
+        text = "{name}: wanted size {b}, as the channels; got {a}"
+        want_equal(w.dims[0], x.dims[at], text, name=name)
+    return x, x.dims[at]
 
 
 def _grouped_te(
@@ -421,7 +384,7 @@ def _grouped_numpy(
 
 def _grouped_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x, gamma, beta = call.args
-    dims = _dims(x, "data")
+    dims = known_sizes(x, "data")
     attrs = call.attrs
     c, groups = axis_of(attrs["channel_axis"], len(dims)), attrs.get("num_groups")
     over = list(axes_of(attrs["axes"], len(dims), "axes"))
@@ -443,7 +406,7 @@ def _grouped_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
 @op(
     "nn.group_norm",
     numpy=in_wider(_grouped_numpy),
-    lower=te_lower(_grouped_te, equal=_same_channels("channel_axis")),
+    lower=te_lower(_grouped_te),
     grad=_grouped_grad,
     layout=missing("axes are numbered by position"),
 )
@@ -464,20 +427,18 @@ def group_norm(
     axes           what is averaged over beside the group's channels
     Raises StructInfoError if the channels are no multiple of `num_groups`, or shapes do not fit.
     """
-    x, size = _check_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
+    x, size = _want_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
     if num_groups < 1:
         raise StructInfoError(f"num_groups: wanted 1 or more, got {num_groups}")
-    if size is not None and no_multiple(size, num_groups):
-        raise StructInfoError(
-            f"num_groups: wanted a divisor of the {plain_text(size)} channels, got {num_groups}"
-        )
+    text = "num_groups: wanted a divisor of the {size} channels, got {groups}"
+    want_multiple(size, num_groups, text, groups=num_groups)
     return x
 
 
 @op(
     "nn.instance_norm",
     numpy=in_wider(_grouped_numpy),
-    lower=te_lower(_grouped_te, equal=_same_channels("channel_axis")),
+    lower=te_lower(_grouped_te),
     grad=_grouped_grad,
     layout=missing("axes are numbered by position"),
 )
@@ -496,7 +457,7 @@ def instance_norm(
     gamma, beta    [size of channel_axis]
     Raises StructInfoError if shapes or dtypes do not fit, or `data` is not float.
     """
-    x, _ = _check_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
+    x, _ = _want_channels(data, {"gamma": gamma, "beta": beta}, channel_axis, axes)
     return x
 
 
@@ -563,7 +524,7 @@ def _batch_norm_numpy(
 def _batch_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
     x: Any = call.args[0]
     _, gamma, beta, moving_mean, moving_var = call.args
-    dims, attrs = _dims(x, "data"), call.attrs
+    dims, attrs = known_sizes(x, "data"), call.attrs
     c = axis_of(attrs["axis"], len(dims))
     over = [k for k in range(len(dims)) if k != c]
     of_out, of_mean, of_var = (TupleGetItem(gy, k) for k in range(3))
@@ -598,10 +559,9 @@ def _batch_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr
     """
     training = training and call.attrs["training"]
     x, gamma, beta, moving_mean, moving_var = call.args
-    info: Any = x.struct_info
-    if info.dims is None:
+    if not is_known(x.struct_info):
         return None
-    ops, attrs, dims = all_ops, call.attrs, info.dims
+    ops, attrs, dims = all_ops, call.attrs, known_sizes(x, "data")
     c = axis_of(attrs["axis"], len(dims))
     over = [k for k in range(len(dims)) if k != c]
     mean, variance = moving_mean, moving_var
@@ -629,7 +589,7 @@ def _batch_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr
 @op(
     "nn.batch_norm",
     numpy=_batch_norm_numpy,
-    lower=te_lower(_batch_norm_te, equal=_same_channels("axis")),
+    lower=te_lower(_batch_norm_te),
     grad=_batch_norm_grad,
     layout=missing("the axis is numbered by position, and the result is a tuple"),
     decompose=_batch_norm_parts,
@@ -660,6 +620,6 @@ def batch_norm(
         "moving_mean": moving_mean,
         "moving_var": moving_var,
     }
-    x, _ = _check_channels(data, vectors, axis, ())
+    x, _ = _want_channels(data, vectors, axis, ())
     infos = (x, moving_mean.struct_info, moving_var.struct_info)
     return TupleStructInfo(infos)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,21 +11,17 @@ from ....ir import GT, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, Selec
 from ....te import Tensor, compute
 from ....tir import all as all_of
 from ....tir import if_then_else
-from ...derive import plain_text
 from ...expr import Call, PrimValue
 from ...rules import Ops
-from ...struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
+from ...struct_info import Expr, ShapeExpr, StructInfo
 from ..broadcast import check_number
 from ..faces import prepared
-from ..infer import (
-    ANY,
-    no_multiple,
-    tensor,
-)
+from ..infer import ANY, known_sizes, shaped, tensor
 from ..lower import te_lower
 from ..record import missing, op
+from ..sizes import want_multiple
 from .layout import layout_of
-from .window import attribute_layout, dims_of, multiple, simple, static, te_pad
+from .window import attribute_layout, simple, static, te_pad
 
 # -- pad ------------------------------------------------------------------------------------------
 
@@ -37,7 +32,7 @@ _OTHER_NAMES = {"edge": "replicate", "wrap": "circular"}
 def _widths(pad_width: Any, ndim: int) -> tuple[list[int], list[int]]:
     """How much comes before and after each axis."""
     before, after = list(pad_width[::2]), list(pad_width[1::2])
-    if ndim != -1 and len(before) != ndim:
+    if len(before) != ndim:
         raise StructInfoError(
             f"pad_width: wanted {2 * ndim} ints, two for each dimension; got {len(pad_width)}"
         )
@@ -109,14 +104,13 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
 
 def _pad_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
     info: Any = call.args[0].struct_info
-    before, after = _widths(call.attrs["pad_width"], info.ndim)
-    if info.dims is None:
-        raise StructInfoError("data: wanted known dimensions; match_cast them first")
+    sizes = known_sizes(call.args[0])
+    before, after = _widths(call.attrs["pad_width"], len(sizes))
     if call.attrs["pad_mode"] == "constant":
-        end = [simple(d + b) for d, b in zip(info.dims, before)]
-        return (ops.strided_slice(gy, axes=list(range(info.ndim)), begin=before, end=end),)
+        end = [simple(d + b) for d, b in zip(sizes, before)]
+        return (ops.strided_slice(gy, axes=list(range(len(sizes))), begin=before, end=end),)
     dims = list(gy.struct_info.dims)
-    for axis, (size, b, a) in enumerate(zip(info.dims, before, after)):
+    for axis, (size, b, a) in enumerate(zip(sizes, before, after)):
         if b or a:
             # Padding one axis takes its elements at `source`: each gives its gradient back there.
             dims[axis] = size
@@ -170,13 +164,10 @@ def pad(
         number = bool(number) if info.dtype.is_bool and number in (0, 1) else number
         check_number(number, info.dtype, "pad_value")
     before, after = _widths(values["pad_width"], info.ndim)
-    if info.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, len(before))
     for k, (d, b, a) in enumerate(zip(info.dims, before, after)):
         if values["pad_mode"] != "constant" and (b or a) and static(d) == 0:
             raise StructInfoError(f"axis {k} of data is empty: there is nothing to {pad_mode}")
-    dims = [simple(d + (b + a)) for d, b, a in zip(info.dims, before, after)]
-    return TensorStructInfo(dims, info.dtype, info.vdevice)
+    return shaped(info, [d + (b + a) for d, b, a in zip(info.dims, before, after)])
 
 
 # -- between channels and space -------------------------------------------------------------------
@@ -187,11 +178,9 @@ def _factor(value: Any, name: str) -> None:
         raise StructInfoError(f"{name}: wanted an int >= 1, got {value!r}")
 
 
-def _multiple(dim: Any, of: int, what: str, name: str) -> Any:
-    if no_multiple(dim, of):
-        raise StructInfoError(
-            f"data has {plain_text(dim)} {what}; wanted a multiple of {of}, as {name} says"
-        )
+def _divided(dim: Any, of: int, what: str, name: str) -> Any:
+    text = "data has {size} {what}; wanted a multiple of {factor}, as {name} says"
+    want_multiple(dim, of, text, what=what, factor=of, name=name)
     return simple(dim // of)
 
 
@@ -208,23 +197,6 @@ def _shuffle_te(data: Tensor, upscale_factor: int) -> Tensor:
     return compute((*lead, simple(c // (r * r)), h * r, w * r), value, "shuffled")
 
 
-def _shuffle_equal(call: Call) -> list[tuple[Any, Any]]:
-    (dims,) = dims_of(call)
-    return [multiple(dims[-3], call.attrs["upscale_factor"] ** 2)]
-
-
-def _blocks_equal(axes: str) -> Callable[[Call], list[tuple[Any, Any]]]:
-    """The sizes of `axes` must be multiples of the block's; of the channels, of its area."""
-
-    def pairs(call: Call) -> list[tuple[Any, Any]]:
-        (dims,) = dims_of(call)
-        lay, b = layout_of(call.attrs["layout"], "NCHW", "layout"), call.attrs["block_size"]
-        sizes = lay.sizes(dims)
-        return lay.blocked(dims) + [multiple(sizes[a], b * b if a == "C" else b) for a in axes]
-
-    return pairs
-
-
 def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:
     r = upscale_factor
     *lead, c, h, w = data.shape
@@ -235,9 +207,7 @@ def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:
 
 
 def _shuffle_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
-    dims = call.args[0].struct_info.dims  # type: ignore[attr-defined]
-    if dims is None:
-        raise StructInfoError("data: wanted known dimensions; match_cast them first")
+    dims = known_sizes(call.args[0])
     r = call.attrs["upscale_factor"]
     *lead, c, h, w = dims
     n = len(lead)
@@ -249,7 +219,7 @@ def _shuffle_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
 @op(
     "nn.pixel_shuffle",
     numpy=_shuffle_numpy,
-    lower=te_lower(_shuffle_te, equal=_shuffle_equal),
+    lower=te_lower(_shuffle_te),
     grad=_shuffle_grad,
     layout=missing("channels and space are numbered by position"),
 )
@@ -260,15 +230,12 @@ def pixel_shuffle(data: Expr, upscale_factor: int) -> StructInfo:
     """
     info = tensor(data, "data", ANY)
     _factor(upscale_factor, "upscale_factor")
-    if info.ndim != -1 and info.ndim < 3:
+    if info.ndim < 3:
         raise StructInfoError(f"data: wanted 3 or more dimensions, got {info.ndim}")
-    if info.dims is None:
-        return info
     r = upscale_factor
     *lead, c, h, w = info.dims
-    channels = _multiple(c, r * r, "channels", "upscale_factor")
-    dims = [*lead, channels, simple(h * r), simple(w * r)]
-    return TensorStructInfo(dims, info.dtype, info.vdevice)
+    channels = _divided(c, r * r, "channels", "upscale_factor")
+    return shaped(info, [*lead, channels, h * r, w * r])
 
 
 def _d2s_te(data: Tensor, block_size: int, layout: str, mode: str) -> Tensor:
@@ -317,7 +284,7 @@ def _d2s_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
 @op(
     "nn.depth_to_space",
     numpy=_d2s_numpy,
-    lower=te_lower(_d2s_te, equal=_blocks_equal("C")),
+    lower=te_lower(_d2s_te),
     grad=_d2s_grad,
     layout=attribute_layout("layout"),
 )
@@ -334,13 +301,10 @@ def depth_to_space(
     _factor(block_size, "block_size")
     if mode not in ("DCR", "CRD"):
         raise StructInfoError(f"mode: wanted DCR or CRD, got {mode!r}")
-    if info.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, lay.ndim)
     sizes, b = lay.sizes(info.dims), block_size
-    sizes["C"] = _multiple(sizes["C"], b * b, "channels", "block_size")
+    sizes["C"] = _divided(sizes["C"], b * b, "channels", "block_size")
     sizes["H"], sizes["W"] = sizes["H"] * b, sizes["W"] * b
-    dims = [simple(d) for d in lay.shape(sizes)]
-    return TensorStructInfo(dims, info.dtype, info.vdevice)
+    return shaped(info, lay.shape(sizes))
 
 
 def _s2d_te(data: Tensor, block_size: int, layout: str) -> Tensor:
@@ -378,7 +342,7 @@ def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
 @op(
     "nn.space_to_depth",
     numpy=_s2d_numpy,
-    lower=te_lower(_s2d_te, equal=_blocks_equal("HW")),
+    lower=te_lower(_s2d_te),
     grad=lambda ops, call, y, gy: (
         ops.nn.depth_to_space(gy, block_size=call.attrs["block_size"], layout=call.attrs["layout"]),
     ),
@@ -392,11 +356,8 @@ def space_to_depth(data: Expr, block_size: int, layout: str = "NCHW") -> StructI
     lay = layout_of(layout, "NCHW", "layout")
     info = tensor(data, "data", ANY, lay.ndim)
     _factor(block_size, "block_size")
-    if info.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, lay.ndim)
     sizes, b = lay.sizes(info.dims), block_size
-    sizes["H"] = _multiple(sizes["H"], b, "rows", "block_size")
-    sizes["W"] = _multiple(sizes["W"], b, "columns", "block_size")
+    sizes["H"] = _divided(sizes["H"], b, "rows", "block_size")
+    sizes["W"] = _divided(sizes["W"], b, "columns", "block_size")
     sizes["C"] = sizes["C"] * (b * b)
-    dims = [simple(d) for d in lay.shape(sizes)]
-    return TensorStructInfo(dims, info.dtype, info.vdevice)
+    return shaped(info, lay.shape(sizes))

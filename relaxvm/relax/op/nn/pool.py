@@ -19,15 +19,13 @@ from ..names import ops as all_ops
 from ..record import op
 from .pool_kernels import pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
-from .window import SPATIAL, attribute_layout, dims_of, named, padding_words
+from .window import SPATIAL, attribute_layout, named, padding_words
 
 _AXES = {1: "one axis", 2: "two axes", 3: "three axes"}
 
 
 def _info(data: Expr, windows: Pool | Parts) -> StructInfo:
     info = tensor(data, "data", NUMBER, windows.data.ndim)
-    if info.dims is None:
-        return TensorStructInfo(None, info.dtype, info.vdevice, windows.out.ndim)
     return TensorStructInfo(result_dims(windows, info.dims), info.dtype, info.vdevice)
 
 
@@ -38,15 +36,10 @@ def _rules(kind: str, settings: Callable[[dict[str, Any]], Any]) -> dict[str, An
         backward = getattr(ops.grad, f"{kind}_backward")
         return (backward(gy, call.args[0], **dict(call.attrs)),)
 
-    def equal(call: Call) -> list[tuple[Any, Any]]:
-        (dims,) = dims_of(call)
-        windows = settings(dict(call.attrs))
-        return windows.data.blocked(dims) + windows.out.whole(windows.data.sizes(dims))
-
     average = "avg" in kind
     return {
         "numpy": pool_numpy(settings, average),
-        "lower": te_lower(pool_te(settings, average), equal=equal),
+        "lower": te_lower(pool_te(settings, average)),
         "grad": grad,
         "layout": attribute_layout("layout", "out_layout"),
     }

@@ -76,20 +76,6 @@ def static(dim: Any) -> int | None:
     return dim.value if isinstance(dim, IntImm) else dim if isinstance(dim, int) else None
 
 
-Pair = tuple[PrimExpr, PrimExpr]
-"""Two dimensions that must be equal when the program runs."""
-
-
-def dims_of(call: Call) -> list[Any]:
-    """The dimensions of each argument of a call that is legalised: those of tensors are known."""
-    return [getattr(a.struct_info, "dims", None) for a in call.args]
-
-
-def multiple(dim: Any, of: Any) -> Pair:
-    """That `dim` is a multiple of `of`."""
-    return simple(dim % of), const(0, "int64")
-
-
 def window_count(
     size: Any, kernel: Any, stride: int, before: int, after: int, dilation: int, ceil: bool = False
 ) -> Any:
