@@ -20,6 +20,7 @@ from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
 from ..derive import prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
+from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, PrimStructInfo, ShapeExpr, StructInfo, TensorStructInfo
 from .broadcast import unbroadcast
 from .infer import FLOAT, INTEGER, same_dtype, tensor
@@ -296,11 +297,11 @@ def _attention_te(
     return _softmax_te(_scores(q, k, scale, bias), seen, v, _group(q, k), q.dtype)
 
 
-def _attention_lower(builder: Any, call: Call) -> Expr:
+def _attention_lower(builder: LowerBuilder, call: Call) -> Expr:
     return call_te(builder, call, _attention_te, *call.args, **dict(call.attrs))
 
 
-def _var_len_lower(builder: Any, call: Call) -> Expr:
+def _var_len_lower(builder: LowerBuilder, call: Call) -> Expr:
     given = (*call.args[:3], *_starts(call))
     return call_te(builder, call, _var_len_te, *given, **dict(call.attrs))
 
@@ -364,13 +365,13 @@ def _var_len_te(
 # -- gradient --------------------------------------------------------------------------------------
 
 
-def _attention_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+def _attention_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     rows, columns = _known_dims(call, 3)[0][1], _known_dims(call, 3)[1][1]
     seen = _seen_by(ops, rows, columns, call.attrs)
     return _gradients(ops, call.args, call.attrs["scale"], seen, gy)
 
 
-def _var_len_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
+def _var_len_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
     _known_dims(call, 4)
     seen = _seen_in_sequences(ops, *call.args[:2], *_starts(call), call.attrs)
     made = _gradients(ops, call.args[:3], call.attrs["scale"], seen, gy)
@@ -386,7 +387,7 @@ def _known_dims(call: Call, count: int) -> list[Any]:
     return found
 
 
-def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Expr, ...]:
+def _gradients(ops: Ops, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Expr, ...]:
     """Of query, key, value and bias, if there is one. The weights are computed again; 16-bit floats
     are computed in float32 and rounded once.
 
@@ -434,7 +435,7 @@ def _gradients(ops: Any, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     return tuple(x if wide is dtype else ops.astype(x, dtype) for x in made)
 
 
-def _for_each_head(ops: Any, x: Any, group: PrimExpr, heads: PrimExpr) -> Any:
+def _for_each_head(ops: Ops, x: Any, group: PrimExpr, heads: PrimExpr) -> Any:
     """[batch, t, key heads, d] to [batch, t, heads, d]: `group` heads in a row read one."""
     batch, columns, shared, size = x.struct_info.dims
     wide = ShapeExpr((batch, columns, shared, group, size))
@@ -442,7 +443,7 @@ def _for_each_head(ops: Any, x: Any, group: PrimExpr, heads: PrimExpr) -> Any:
     return ops.reshape(repeated, ShapeExpr((batch, columns, heads, size)))
 
 
-def _seen_by(ops: Any, rows: PrimExpr, columns: PrimExpr, attrs: Any) -> Any:
+def _seen_by(ops: Ops, rows: PrimExpr, columns: PrimExpr, attrs: Any) -> Any:
     """Which keys each query sees, a bool tensor [rows, columns]; None for all."""
     if attrs["causal_mask"] is None:
         return None
@@ -451,7 +452,7 @@ def _seen_by(ops: Any, rows: PrimExpr, columns: PrimExpr, attrs: Any) -> Any:
     return _in_window(ops, ops.add(ops.subtract(i, j), PrimValue(shift)), attrs["window_size"])
 
 
-def _seen_in_sequences(ops: Any, q: Any, k: Any, start_q: Any, start_k: Any, attrs: Any) -> Any:
+def _seen_in_sequences(ops: Ops, q: Any, k: Any, start_q: Any, start_k: Any, attrs: Any) -> Any:
     """As `_seen_by`, of sequences that stand one after another: each query sees its own keys."""
     (_, rows, *_), (_, columns, *_) = q.struct_info.dims, k.struct_info.dims
     (bounds,) = start_q.struct_info.dims
@@ -481,19 +482,19 @@ def _seen_in_sequences(ops: Any, q: Any, k: Any, start_q: Any, start_k: Any, att
     return ops.logical_and(seen, _in_window(ops, back, attrs["window_size"]))
 
 
-def _in_window(ops: Any, back: Any, window_size: Any) -> Any:
+def _in_window(ops: Ops, back: Any, window_size: Any) -> Any:
     """Whether a key that stands `back` places before the diagonal is visible."""
     seen = ops.greater_equal(back, 0)
     return seen if window_size is None else ops.logical_and(seen, ops.less(back, window_size))
 
 
-def _row(ops: Any, count: PrimExpr) -> Any:
+def _row(ops: Ops, count: PrimExpr) -> Any:
     """0, 1, ... in a row of `count` columns."""
     start, step = (PrimValue(const(n, "int64")) for n in (0, 1))
     return ops.expand_dims(ops.arange(start, PrimValue(count), step, "int64"), axis=0)
 
 
-def _column(ops: Any, count: PrimExpr) -> Any:
+def _column(ops: Ops, count: PrimExpr) -> Any:
     start, step = (PrimValue(const(n, "int64")) for n in (0, 1))
     return ops.expand_dims(ops.arange(start, PrimValue(count), step, "int64"), axis=1)
 

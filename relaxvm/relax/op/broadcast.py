@@ -17,6 +17,7 @@ from ...te import Tensor, broadcast_value, compute
 from ..derive import common_vdevice, prove_dims, where
 from ..expr import Call, Constant, PrimValue, as_relax
 from ..expr import const as constant
+from ..rules import Lower, LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -209,9 +210,7 @@ _NUMBERS = (bool, int, float, IntImm, FloatImm)
 # -- legalisation ----------------------------------------------------------------------------------
 
 
-def broadcast_lower(
-    scalar: Callable[..., PrimExpr], mixes: bool = False
-) -> Callable[[Any, Call], Expr]:
+def broadcast_lower(scalar: Callable[..., PrimExpr], mixes: bool = False) -> Lower:
     """The legalisation of ``scalar(a[i], b[i], ...)`` over operands that broadcast.
 
     mixes  whether its two operands may have two dtypes
@@ -219,13 +218,13 @@ def broadcast_lower(
 
     def te_function(dims: list[PrimExpr], *operands: Any, dtype: str = "") -> Tensor:
         made = _mixed(scalar, DataType(dtype)) if dtype else scalar
-        return compute(  # type: ignore[no-any-return]
+        return compute(
             tuple(dims),
             lambda *i: made(*(broadcast_value(x, i, dims) for x in operands)),
             name="compute",
         )
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         operands = [scalar_constant(a) for a in call.args]
         info = call.struct_info
         mixed = _warn_of_mixed(call) if mixes else {}
@@ -259,13 +258,13 @@ def _prim(x: Any) -> PrimExpr:
     if isinstance(x, PrimExpr):
         return x
     value: Any = x.struct_info.value
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 # -- gradients -------------------------------------------------------------------------------------
 
 
-def unbroadcast(ops: Any, gradient: Expr | None, x: Expr) -> Expr | None:
+def unbroadcast(ops: Ops, gradient: Expr | None, x: Expr) -> Expr | None:
     """`gradient`, of the broadcast shape, summed to the shape of the operand `x`; None for a scalar
     value.
     """
@@ -279,7 +278,7 @@ def unbroadcast(ops: Any, gradient: Expr | None, x: Expr) -> Expr | None:
         ):
             return gradient
     shape = info.shape if info.shape is not None else ops.shape_of(x)
-    return ops.collapse_sum_to(gradient, shape)  # type: ignore[no-any-return]
+    return ops.collapse_sum_to(gradient, shape)
 
 
 def scalar_of(x: Expr) -> Any:

@@ -31,6 +31,7 @@ from ...ir import (
 from ...te import Tensor, compute
 from ..expr import Call, PrimValue
 from ..expr import const as constant
+from ..rules import LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -78,17 +79,17 @@ def _te_full(shape: Any, value: Any, dtype: DataType) -> Tensor:
     def element(*index: PrimExpr) -> PrimExpr:
         return cast(dtype, value() if isinstance(value, Tensor) else value)
 
-    return compute(tuple(shape), element, "full")  # type: ignore[no-any-return]
+    return compute(tuple(shape), element, "full")
 
 
-def _fill_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _fill_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     info = call.args[1].struct_info
     if not isinstance(info, TensorStructInfo) or not info.dtype.is_float:
         return None, None
     return None, ops.astype(ops.sum(gy), info.dtype)
 
 
-def _lower_full(builder: Any, call: Call) -> Expr:
+def _lower_full(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
     shape, value = call.args
     return call_te(builder, call, _te_full, shape, scalar_constant(value), dtype=info.dtype)
@@ -147,10 +148,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) -
 
 def _like_info(x: Expr, dtype: DataType | None, name: str = "x") -> TensorStructInfo:
     info = tensor(x, name)
-    return info if dtype is None else info.replace(dtype=array_dtype(dtype))  # type: ignore[no-any-return]
+    return info if dtype is None else info.replace(dtype=array_dtype(dtype))
 
 
-def _lower_full_like(builder: Any, call: Call) -> Expr:
+def _lower_full_like(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
     x, value = call.args
     own: Any = x.struct_info
@@ -192,7 +193,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) 
 def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[..., Call]]:
     """zeros and zeros_like, or ones and ones_like."""
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         info: Any = call.struct_info
         shape = call.args[0]
         if isinstance(shape.struct_info, TensorStructInfo):
@@ -304,10 +305,10 @@ def _te_arange(
     def element(i: PrimExpr) -> PrimExpr:
         return cast(dtype, Add(cast(wide, start), Mul(cast(wide, i), cast(wide, step))))
 
-    return compute(tuple(count), element, "arange")  # type: ignore[no-any-return]
+    return compute(tuple(count), element, "arange")
 
 
-def _lower_arange(builder: Any, call: Call) -> Expr:
+def _lower_arange(builder: LowerBuilder, call: Call) -> Expr:
     values = [p.struct_info.value for p in call.args]  # type: ignore[attr-defined]
     info: Any = call.struct_info
     return call_te(
@@ -394,7 +395,7 @@ def _size(x: Expr, name: str) -> PrimExpr:
 
 def _te_eye(shape: Any, k: PrimExpr, dtype: DataType) -> Tensor:
     one, zero = const(1, dtype), const(0, dtype)
-    return compute(  # type: ignore[no-any-return]
+    return compute(
         tuple(shape),
         lambda i, j: Select(
             EQ(cast("int64", j), Add(cast("int64", i), cast("int64", k))), one, zero
@@ -403,7 +404,7 @@ def _te_eye(shape: Any, k: PrimExpr, dtype: DataType) -> Tensor:
     )
 
 
-def _lower_eye(builder: Any, call: Call) -> Expr:
+def _lower_eye(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
     k = call.args[-1].struct_info.value  # type: ignore[attr-defined]
     return call_te(builder, call, _te_eye, ShapeExpr(info.dims), k, dtype=info.dtype)
@@ -438,7 +439,7 @@ def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = "float32", span: Span = 
     grad=_FILLS,
     layout=_FILLS,
 )
-def eye_like(x: Expr, k: Prim = 0, dtype: DataType | None = None) -> StructInfo:  # type: ignore[assignment]
+def eye_like(x: Expr, k: Prim = 0, dtype: DataType | None = None) -> StructInfo:
     """As `eye`, of the shape of the matrix `x` and, without `dtype`, its dtype."""
     tensor(x, "x", ndim=2)
     _prim(k, "k", INTEGER)
@@ -448,7 +449,7 @@ def eye_like(x: Expr, k: Prim = 0, dtype: DataType | None = None) -> StructInfo:
 def _triangle(
     name: str, meaning: str, numpy: Callable[..., Any], keeps: Any
 ) -> Callable[..., Call]:
-    def rule(x: Expr, k: Prim = 0) -> StructInfo:  # type: ignore[assignment]
+    def rule(x: Expr, k: Prim = 0) -> StructInfo:
         info = tensor(x, "x")
         if info.ndim < 2:
             raise StructInfoError(f"x: wanted at least 2 dimensions, got {info.ndim}")
@@ -460,9 +461,9 @@ def _triangle(
             i, j = (cast("int64", n) for n in index[-2:])
             return Select(keeps(j, Add(i, cast("int64", k))), x(*index), const(0, x.dtype))
 
-        return compute(x.shape, element, name)  # type: ignore[no-any-return]
+        return compute(x.shape, element, name)
 
-    def grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+    def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         return getattr(ops, name)(gy, call.args[1]), None
 
     rule.__name__ = rule.__qualname__ = name
@@ -518,10 +519,10 @@ def _te_hamming(
         value = Sub(cast(wide, alpha), Mul(cast(wide, beta), tir.cos(angle)))
         return cast(dtype, Select(EQ(size, one), const(1.0, wide), value))
 
-    return compute(tuple(shape), element, "hamming_window")  # type: ignore[no-any-return]
+    return compute(tuple(shape), element, "hamming_window")
 
 
-def _lower_hamming(builder: Any, call: Call) -> Expr:
+def _lower_hamming(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
     values = [a.struct_info.value for a in call.args[1:]]  # type: ignore[attr-defined]
     return call_te(builder, call, _te_hamming, ShapeExpr(info.dims), *values, dtype=info.dtype)

@@ -19,6 +19,7 @@ from ...base import StructInfoError
 from ...ir import PrimExpr, cast, const
 from ..derive import common_vdevice, prove_dims
 from ..expr import Call, Tuple, TupleGetItem
+from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import NUMBER, same_dtype, tensors
 from .linalg import accumulator, np_accumulate
@@ -123,7 +124,7 @@ def _einsum_numpy(operands: Sequence[Any], *, subscripts: str) -> Any:
     return np.asarray(np.einsum(subscripts, *arrays)).astype(result)
 
 
-def _einsum_lower(builder: Any, call: Call) -> Expr:
+def _einsum_lower(builder: LowerBuilder, call: Call) -> Expr:
     (given,) = call.args
     fields = (
         given.fields
@@ -186,7 +187,7 @@ def _contract(
     return te.compute(tuple(dims[label] for label in keep), value, "einsum")
 
 
-def _einsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+def _einsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     """Operand i gets the product of gy and the others, with ones of its own for subscripts that
     only it has.
     """

@@ -14,6 +14,7 @@ import numpy as np
 from ...base import UNKNOWN, RelaxvmError, StructInfoError, VMValueError
 from ...ir import And, IntImm, PrimExpr, Select, cast
 from ..expr import Call, PrimValue, Tuple
+from ..rules import Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -155,14 +156,14 @@ def dims_of(x: Expr) -> Any:
     return ShapeExpr(info.dims) if info.dims is not None else None
 
 
-def reshaped_to(ops: Any, gradient: Expr, x: Expr) -> Expr:
+def reshaped_to(ops: Ops, gradient: Expr, x: Expr) -> Expr:
     """`gradient` in the shape of `x`."""
     shape = dims_of(x)
     made: Expr = ops.reshape(gradient, ops.shape_of(x) if shape is None else shape)
     return made
 
 
-def numbered(ops: Any, x: Expr) -> tuple[Expr, PrimExpr]:
+def numbered(ops: Ops, x: Expr) -> tuple[Expr, PrimExpr]:
     """The numbers 0, 1, ... of the elements of `x` in row-major order, in its shape, and how many.
 
     What moves elements moves them too, and so tells where gradients go back. Raises StructInfoError

@@ -19,6 +19,7 @@ from ...base import DataType
 from ...ir import PrimExpr, cast, const
 from ...te import Tensor, compute, reduce_axis
 from ..expr import Call
+from ..rules import Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .broadcast import (
     broadcast_lower,
@@ -132,7 +133,7 @@ def broadcast_binary(
     rule.__doc__ = meaning
     of_both = grad
 
-    def grad_rule(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
+    def grad_rule(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
         x1, x2 = call.args
         g1, g2 = of_both(ops, x1, x2, y, gy)  # type: ignore[operator]
         mixed = x1.struct_info.dtype is not x2.struct_info.dtype  # type: ignore[attr-defined]
@@ -201,7 +202,7 @@ def te_reduce(
     def value(*index: PrimExpr) -> PrimExpr:
         rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
         at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
-        return reducer(before(x(*at)), axis=list(over.values()))  # type: ignore[no-any-return]
+        return reducer(before(x(*at)), axis=list(over.values()))
 
     made: Tensor = compute(tuple(dims), value, "reduced")
     same = finish is None and made.dtype is x.dtype

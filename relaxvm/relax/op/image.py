@@ -13,6 +13,7 @@ from ...base import DataType, StructInfoError
 from ...ir import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
+from ..rules import Ops
 from ..struct_info import Expr, StructInfo
 from .faces import prepared
 from .infer import FLOAT, NUMBER, dtype_of, shape_argument, shaped, tensor
@@ -216,7 +217,7 @@ def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.nda
     return lay.from_plain(out, "NCHW")
 
 
-def _resize_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _resize_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
     data, attrs = call.args[0], dict(call.attrs)
     info: Any = data.struct_info
     del attrs["out_dtype"], attrs["extrapolation_value"]
@@ -338,7 +339,7 @@ def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
     return lay.from_plain(np.ascontiguousarray(np.moveaxis(made, -1, 1)), "NCHW")
 
 
-def _grid_grad(ops: Any, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
+def _grid_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
     made = ops.grad.grid_sample_backward(gy, *call.args, **dict(call.attrs))
     return TupleGetItem(made, 0), TupleGetItem(made, 1)
 

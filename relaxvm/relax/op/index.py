@@ -32,6 +32,7 @@ from ...ir import Var as TirVar
 from ...te import broadcast_value
 from ...tir import Buffer, Stmt, bound_check, if_then_else, seq
 from ..expr import Call, PrimValue
+from ..rules import LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -127,7 +128,7 @@ def _take_numpy(x: Any, indices: Any, *, axis: int | None = None, mode: str = "f
     return made
 
 
-def _lower_take(builder: Any, call: Call) -> Expr:
+def _lower_take(builder: LowerBuilder, call: Call) -> Expr:
     x, indices = call.args
     mode = call.attrs["mode"]
     ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
@@ -190,12 +191,12 @@ def _places(indices: Any, size: PrimExpr, mode: str) -> te.Tensor | None:
         return None
     short = isinstance(size, IntImm) and size.value < 1 << 31
     dtype = "int32" if short else "int64"
-    return te.compute(  # type: ignore[no-any-return]
+    return te.compute(
         indices.shape, lambda *i: cast(dtype, _place(indices(*i), size, mode)), "place"
     )
 
 
-def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _take_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, indices = call.args
     info: Any = x.struct_info
     axis = call.attrs["axis"]
@@ -219,7 +220,7 @@ def _take_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return ops.permute_dims(put, axes=tuple(to_front.index(k) for k in range(info.ndim))), None
 
 
-def _bounded_take(ops: Any, call: Call, indices: Any, gy: Expr) -> tuple[Any, Expr]:
+def _bounded_take(ops: Ops, call: Call, indices: Any, gy: Expr) -> tuple[Any, Expr]:
     """The indices that `take` reads in its mode, and the gradient without that of NaNs."""
     x, mode, axis = call.args[0], call.attrs["mode"], call.attrs["axis"]
     info: Any = x.struct_info
@@ -369,7 +370,7 @@ def _slice_numpy(
     return x[tuple(index)].copy()
 
 
-def _lower_slice(builder: Any, call: Call) -> Expr:
+def _lower_slice(builder: LowerBuilder, call: Call) -> Expr:
     x, info = call.args[0], call.struct_info
     own: Any = x.struct_info.dims  # type: ignore[attr-defined]
     axes, parts = _slice_parts(call)
@@ -414,7 +415,7 @@ def _want_inbound(start: PrimExpr, step: PrimExpr, length: PrimExpr, size: PrimE
     want_equal(Select(fits, ONE, ZERO), ONE, text, start=start, last=last, size=size)
 
 
-def _slice_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _slice_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x = call.args[0]
     info: Any = x.struct_info
     made: Any = call.struct_info
@@ -512,7 +513,7 @@ def _dynamic_numpy(x: Any, begin: Any, end: Any, strides: Any) -> Any:
     return _slice_numpy(x, range(len(begin)), begin, end, strides)
 
 
-def _lower_dynamic(builder: Any, call: Call) -> Expr:
+def _lower_dynamic(builder: LowerBuilder, call: Call) -> Expr:
     """The elements of the tensors become symbols, and the slice an ordinary one."""
     x = call.args[0]
     ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
@@ -525,10 +526,10 @@ def _lower_dynamic(builder: Any, call: Call) -> Expr:
         builder.match_cast(shape, ShapeStructInfo(dims))
         shifted.append(dims)
     begin, end, strides = shifted
-    return ops.strided_slice(x, tuple(range(ndim)), begin, end, strides)  # type: ignore[no-any-return]
+    return ops.strided_slice(x, tuple(range(ndim)), begin, end, strides)
 
 
-def _dynamic_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _dynamic_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x: Any = call.args[0]
     numbers, count = numbered(ops, x)
     at = ops.dynamic_strided_slice(numbers, *call.args[1:])
@@ -571,7 +572,7 @@ def _index_tensor_numpy(data: Any, indices: Any) -> Any:
     return data[tuple(bounded(i, d, "index_tensor") for i, d in zip(indices, data.shape))]
 
 
-def _lower_index_tensor(builder: Any, call: Call) -> Expr:
+def _lower_index_tensor(builder: LowerBuilder, call: Call) -> Expr:
     data, fields = call.args[0], tuple_fields(call.args[1])
     dims: Any = call.struct_info.dims  # type: ignore[attr-defined]
     lead = dims[: len(dims) - (data.struct_info.ndim - len(fields))]  # type: ignore[attr-defined]
@@ -591,7 +592,7 @@ def _lower_index_tensor(builder: Any, call: Call) -> Expr:
     return call_te(builder, call, compute, data, fields, ShapeExpr(lead))
 
 
-def _index_tensor_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _index_tensor_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, indices = call.args
     return ops.index_put(ops.zeros_like(data), indices, gy, accumulate=True), None
 
@@ -650,7 +651,7 @@ def _gather_elements_numpy(data: Any, indices: Any, *, axis: int = 0) -> Any:
     return data[tuple(grid)]
 
 
-def _lower_gather_elements(builder: Any, call: Call) -> Expr:
+def _lower_gather_elements(builder: LowerBuilder, call: Call) -> Expr:
     data, indices = call.args
     at = call.attrs["axis"] % data.struct_info.ndim  # type: ignore[attr-defined]
 
@@ -664,7 +665,7 @@ def _lower_gather_elements(builder: Any, call: Call) -> Expr:
     return call_te(builder, call, compute, data, indices)
 
 
-def _gather_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _gather_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, indices = call.args
     zeros = ops.zeros_like(data)
     return ops.scatter_elements(zeros, indices, gy, axis=call.attrs["axis"], reduction="add"), None
@@ -715,7 +716,7 @@ def index_depth(info: KnownTensor, name: str) -> int:
     return last.value
 
 
-def _lower_gather_nd(builder: Any, call: Call) -> Expr:
+def _lower_gather_nd(builder: LowerBuilder, call: Call) -> Expr:
     data, indices = call.args
     batch: int = call.attrs["batch_dims"]
     depth: int = indices.struct_info.dims[-1].value  # type: ignore[attr-defined]
@@ -753,7 +754,7 @@ def check_columns(op_name: str, indices: Buffer, sizes: Any) -> Stmt | None:
     return for_each(indices.shape[:-1], row, "c")
 
 
-def _gather_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _gather_nd_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, indices = call.args
     info: Any = indices.struct_info
     batch = call.attrs["batch_dims"]

@@ -17,6 +17,7 @@ from ...base import dtype as as_dtype
 from ...ir import IntImm, PrimExpr, Select, cast, const
 from ..derive import common_vdevice, prove_dims
 from ..expr import Call
+from ..rules import LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     ShapeExpr,
@@ -87,7 +88,7 @@ def _inner(second: TensorStructInfo) -> int:
     return -2 if second.ndim > 1 else -1
 
 
-def _matmul_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
+def _matmul_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
     x1, x2 = call.args
     one, two = _known_ranks(call)
     a = ops.expand_dims(x1, axis=0) if one == 1 else x1
@@ -114,13 +115,13 @@ def _dtype_of(x: Expr) -> str:
     return str(x.struct_info.dtype)  # type: ignore[attr-defined]
 
 
-def _swapped(ops: Any, x: Expr) -> Expr:
+def _swapped(ops: Ops, x: Expr) -> Expr:
     ndim = x.struct_info.ndim  # type: ignore[attr-defined]
     order = [*range(ndim - 2), ndim - 1, ndim - 2]
     return ops.permute_dims(x, axes=order)
 
 
-def _to_shape_of(ops: Any, g: Expr, padded: Expr, x: Expr) -> Expr:
+def _to_shape_of(ops: Ops, g: Expr, padded: Expr, x: Expr) -> Expr:
     """`g` summed over broadcast batch axes to the shape of `padded`, and without its axis of size 1
     if `x` has none.
     """
@@ -212,7 +213,7 @@ def matmul_info(
     return TensorStructInfo((*batch, *lines), dtype, vdevice)
 
 
-def _matmul_lower(builder: Any, call: Call) -> Expr:
+def _matmul_lower(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
     dims = ShapeExpr(info.dims)
     return call_te(builder, call, matmul_te, dims, *call.args, out_dtype=str(info.dtype))
@@ -258,7 +259,7 @@ def _dot_numpy(x1: Any, x2: Any) -> Any:
     return np.asarray(np.dot(a, b)).astype(result)
 
 
-def _dot_lower(builder: Any, call: Call) -> Expr:
+def _dot_lower(builder: LowerBuilder, call: Call) -> Expr:
     x1, x2 = call.args
     if 0 in (x.struct_info.ndim for x in call.args):  # type: ignore[attr-defined]
         return ops.multiply(x1, x2)
@@ -282,7 +283,7 @@ def _dot_te(a: te.Tensor, b: te.Tensor) -> te.Tensor:
     return te.compute(made.shape, lambda *i: cast(a.dtype, made(*i)), "rounded")
 
 
-def _dot_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+def _dot_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     x1, x2 = call.args
     one, two = _known_ranks(call)
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -316,7 +317,7 @@ def dot(x1: Expr, x2: Expr) -> StructInfo:
     return TensorStructInfo((*a.dims[:-1], *rest), dtype, a.vdevice)
 
 
-def _outer_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
+def _outer_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     x1, x2 = call.args
     return ops.matmul(gy, x2), ops.matmul(x1, gy)
 

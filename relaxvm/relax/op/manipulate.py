@@ -19,6 +19,7 @@ from ..derive import (
     prove_dims,
 )
 from ..expr import Call, Tuple, TupleGetItem, as_relax
+from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .broadcast import unbroadcast
 from .faces import at_axis, dims_of, prepared, ravel, reshaped_to, unravel
@@ -63,14 +64,14 @@ def te_reshape(x: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
 def _lower_to(compute: Any) -> Any:
     """The legalisation by ``compute(x, dimensions of the result)``."""
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         dims = ShapeExpr(call.struct_info.dims)  # type: ignore[attr-defined]
         return call_te(builder, call, compute, call.args[0], dims)
 
     return lower
 
 
-def _reshape_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _reshape_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return (reshaped_to(ops, gy, call.args[0]), *[None] * (len(call.args) - 1))
 
 
@@ -207,7 +208,7 @@ def _te_squeeze(x: te.Tensor, axis: Any) -> te.Tensor:
     return te.compute(dims, value, "squeeze")
 
 
-def _lower_squeeze(builder: Any, call: Call) -> Expr:
+def _lower_squeeze(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
     axes = _squeezed(call.attrs["axis"], x.struct_info.dims)  # type: ignore[attr-defined]
     return call_te(builder, call, _te_squeeze, x, axis=axes)
@@ -260,7 +261,7 @@ def _te_permute_dims(x: te.Tensor, axes: Any) -> te.Tensor:
     return te.compute(dims, lambda *i: x(*(i[order.index(k)] for k in range(x.ndim))), "transpose")
 
 
-def _permute_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _permute_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     ndim = call.struct_info.ndim  # type: ignore[attr-defined]
     if ndim == -1:
         if call.attrs["axes"] is None:
@@ -331,7 +332,7 @@ def tuple_fields(x: Expr) -> list[Expr]:
 
 
 def _lower_joined(compute: Any, extra: int) -> Any:
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         fields = tuple_fields(call.args[0])
         ndim: int = fields[0].struct_info.ndim  # type: ignore[attr-defined]
         axis = axis_of(call.attrs["axis"] or 0, ndim, extra=extra)
@@ -340,7 +341,7 @@ def _lower_joined(compute: Any, extra: int) -> Any:
     return lower
 
 
-def _concat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _concat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     fields = tuple_fields(call.args[0])
     axis = call.attrs["axis"] or 0
     made, end = [], ZERO
@@ -414,7 +415,7 @@ def _te_stack(tensors: list[te.Tensor], axis: int) -> te.Tensor:
     )
 
 
-def _stack_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _stack_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     axis, count = call.attrs["axis"] or 0, len(tuple_fields(call.args[0]))
     parts = [
         ops.squeeze(
@@ -595,7 +596,7 @@ def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
     return te.compute(tuple(dims), lambda *i: cast(data.dtype, made(*i)), "rounded")
 
 
-def _collapse_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _collapse_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data = call.args[0]
     shape = dims_of(data)
     return ops.broadcast_to(gy, ops.shape_of(data) if shape is None else shape), None

@@ -12,6 +12,7 @@ from ... import te
 from ...base import DataType
 from ...ir import PrimExpr, cast
 from ..expr import Call
+from ..rules import LowerBuilder
 from ..struct_info import Expr, ShapeExpr, StructInfo
 from .infer import FLOAT, INTEGER, result_sizes, tensor
 from .linalg import matmul_info, matmul_te
@@ -69,7 +70,7 @@ def _operands(a: Expr, b: Expr) -> tuple[KnownTensor, KnownTensor]:
     return infos
 
 
-def _matmul_integer_lower(builder: Any, call: Call) -> Expr:
+def _matmul_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
     def compute(dims: Any, a: te.Tensor, b: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
         za, zb = (*zeros, None, None)[:2]
         return _products_te(dims, a, b, za, zb)
@@ -123,7 +124,7 @@ def _qlinear_matmul_numpy(
     return np_stored(value, zero.reshape(()), zero.dtype)
 
 
-def _qlinear_matmul_lower(builder: Any, call: Call) -> Expr:
+def _qlinear_matmul_lower(builder: LowerBuilder, call: Call) -> Expr:
     dims = ShapeExpr(result_sizes(call))
     return call_te(builder, call, _qlinear_matmul_te, dims, *call.args)
 

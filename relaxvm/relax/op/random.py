@@ -21,6 +21,7 @@ from ...ir import And, PrimExpr, Select, cast, const
 from ...ir import Var as TirVar
 from ...tir import Buffer, IfThenElse, LetStmt, Stmt, seq
 from ..expr import Call
+from ..rules import Lower, LowerBuilder
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import bounded, from_end, inside, ravel
 from .infer import (
@@ -253,8 +254,8 @@ def _numpy_of(value: Callable[..., Any]) -> Callable[..., Any]:
     return meaning
 
 
-def _lower_of(value: Callable[..., Any]) -> Callable[[Any, Call], Expr]:
-    def lower(builder: Any, call: Call) -> Expr:
+def _lower_of(value: Callable[..., Any]) -> Lower:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         attrs = dict(call.attrs)
         dtype: DataType = attrs.pop("dtype")
 
@@ -365,7 +366,7 @@ def _multinomial_numpy(
     return made
 
 
-def _lower_multinomial(builder: Any, call: Call) -> Expr:
+def _lower_multinomial(builder: LowerBuilder, call: Call) -> Expr:
     dtype = call.args[0].struct_info.dtype  # type: ignore[attr-defined]
     wide = DataType("float32") if dtype.bits == 16 else dtype
 

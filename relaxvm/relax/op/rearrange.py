@@ -15,6 +15,7 @@ from ...ir import PrimExpr, Select, cast, const
 from ...tir import Buffer, Stmt, evaluate_expr, seq
 from ..derive import common_vdevice
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
+from ..rules import LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -60,7 +61,7 @@ def _te_repeat(data: te.Tensor, repeats: int, axis: Any) -> te.Tensor:
     return te.compute(dims, lambda *i: data(*i[:at], i[at] // times, *i[at + 1 :]), "repeat")
 
 
-def _repeat_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, times, axis = call.args[0], call.attrs["repeats"], call.attrs["axis"]
     dims = _known(data)
     if axis is None:
@@ -77,7 +78,7 @@ def _known(x: Expr) -> tuple[PrimExpr, ...]:
     info: Any = x.struct_info
     if info.dims is None:
         raise StructInfoError("the gradient needs the shape of the tensor; match_cast it")
-    return info.dims  # type: ignore[no-any-return]
+    return info.dims
 
 
 @op(
@@ -119,7 +120,7 @@ def _times(repeats: Any, ndim: int) -> tuple[int, ...]:
     return (1,) * (ndim - len(given)) + given
 
 
-def _tile_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _tile_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data = call.args[0]
     dims = _known(data)
     times = _times(call.attrs["repeats"], len(dims))
@@ -217,7 +218,7 @@ def _te_roll(data: te.Tensor, shift: Any, axis: Any) -> te.Tensor:
     )
 
 
-def _roll_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _roll_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     shift = call.attrs["shift"]
     back = -shift if isinstance(shift, int) else tuple(-s for s in shift)
     return (ops.roll(gy, shift=back, axis=call.attrs["axis"]),)
@@ -256,7 +257,7 @@ def _reverse_numpy(data: Any, seq_lengths: Any, *, seq_axis: int = 1, batch_axis
     return np.ascontiguousarray(np.moveaxis(moved, (0, 1), (batch_axis, seq_axis)))
 
 
-def _lower_reverse(builder: Any, call: Call) -> Expr:
+def _lower_reverse(builder: LowerBuilder, call: Call) -> Expr:
     data, lengths = call.args
     ndim = data.struct_info.ndim  # type: ignore[attr-defined]
     along, batch = call.attrs["seq_axis"] % ndim, call.attrs["batch_axis"] % ndim
@@ -335,7 +336,7 @@ def _te_meshgrid(tensors: list[te.Tensor], indexing: Any) -> list[te.Tensor]:
     ]
 
 
-def _lower_meshgrid(builder: Any, call: Call) -> Expr:
+def _lower_meshgrid(builder: LowerBuilder, call: Call) -> Expr:
     fields = tuple_fields(call.args[0])
     return call_te(builder, call, _te_meshgrid, fields, indexing=call.attrs["indexing"])
 
@@ -344,7 +345,7 @@ def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, 
     return tuple(np.meshgrid(*tensors, indexing=indexing or "ij"))
 
 
-def _meshgrid_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _meshgrid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     fields = tuple_fields(call.args[0])
     places = _grid_places(len(fields), call.attrs["indexing"] or "ij")
     made = []
@@ -467,7 +468,7 @@ def _layout_numpy(x: Any, *, index_map: IndexMap, pad_value: Any = None, **separ
     return made
 
 
-def _lower_layout(builder: Any, call: Call) -> Expr:
+def _lower_layout(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
     info: Any = x.struct_info
     index_map, pad = call.attrs["index_map"], call.attrs["pad_value"]
@@ -485,7 +486,7 @@ def _lower_layout(builder: Any, call: Call) -> Expr:
     return call_loops(builder, call, fill, x)
 
 
-def _layout_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _layout_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     """The numbers of the elements are moved the same way: they say where each gradient goes back.
     Padding is marked by -1.
     """

@@ -48,6 +48,7 @@ from ..expr import (
     Var,
     as_relax,
 )
+from ..rules import LowerBuilder
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
 from .sizes import checks, infer_unknown, is_known
 
@@ -235,7 +236,7 @@ class Op(BaseOp):
                 ) from None
             raise
 
-    def checked(self, builder: Any, call: Call) -> Call:
+    def checked(self, builder: LowerBuilder, call: Call) -> Call:
         """`call`, with what its rule wants of sizes checked by the program that `builder` writes,
         where that is not proved, and with what its struct info is then.
         """

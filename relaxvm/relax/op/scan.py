@@ -14,6 +14,7 @@ from ...base import dtype as as_dtype
 from ...ir import Add, Mul, PrimExpr, cast, const
 from ...tir import Buffer, Stmt, seq
 from ..expr import Call
+from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import ANY, NUMBER, axis_of, dims_product, tensor
 from .linalg import accumulator
@@ -48,7 +49,7 @@ def _meaning(f: Any, start: int) -> Callable[..., Any]:
 
 
 def _lower(combine: Callable[[PrimExpr, PrimExpr], PrimExpr], start: int) -> Callable[..., Expr]:
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         (x,) = call.args
         info: Any = x.struct_info
         dtype: DataType = call.struct_info.dtype  # type: ignore[attr-defined]
@@ -101,7 +102,7 @@ def _info(data: Expr, axis: int | None, dtype: Any) -> StructInfo:
     return TensorStructInfo((dims_product(info.dims),), out, info.vdevice)
 
 
-def _cumsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _cumsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     x: Any = call.args[0]
     axis = call.attrs["axis"]
     along = 0 if axis is None else axis
@@ -116,7 +117,7 @@ def _cumsum_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (g,)
 
 
-def _cumprod_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+def _cumprod_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     x: Any = call.args[0]
     axis, info = call.attrs["axis"], x.struct_info
     g: Any = gy

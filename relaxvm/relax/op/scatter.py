@@ -21,6 +21,7 @@ from ..derive import (
     prove_dims,
 )
 from ..expr import Call
+from ..rules import LowerBuilder, Ops
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -119,7 +120,7 @@ def _want_reduction(reduction: str, known: tuple[str, ...], info: TensorStructIn
 
 
 def _combined_grad(
-    ops: Any,
+    ops: Ops,
     reduction: str,
     values: tuple[Any, Any, Any, Any],
     gather: Callable[[Any], Any],
@@ -162,7 +163,7 @@ def _combined_grad(
     return ops.where(chosen[0], share, 0.0), ops.where(chosen[1], gather(share), 0.0)
 
 
-def _others(ops: Any, value: Any, is_zero: Any, product: Any, zeros: Any) -> Any:
+def _others(ops: Ops, value: Any, is_zero: Any, product: Any, zeros: Any) -> Any:
     """The product of all others at the place of each of `value`."""
     of_zero = ops.where(ops.equal(zeros, 1.0), product, 0.0)
     of_rest = ops.where(ops.equal(zeros, 0.0), ops.divide(product, value), 0.0)
@@ -181,7 +182,7 @@ def _scatter_elements_numpy(
     return _put_numpy(data, tuple(where), updates, reduction)
 
 
-def _lower_scatter_elements(builder: Any, call: Call) -> Expr:
+def _lower_scatter_elements(builder: LowerBuilder, call: Call) -> Expr:
     data, indices, updates = call.args
     own: Any = data.struct_info.dims  # type: ignore[attr-defined]
     at, reduction = call.attrs["axis"] % len(own), call.attrs["reduction"]
@@ -213,7 +214,7 @@ def _average(made: Buffer, count: Buffer, *i: PrimExpr) -> Stmt:
     return store(made, _divided(load(made, *i), load(count, *i)), *i)
 
 
-def _scatter_elements_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _scatter_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, indices, updates = call.args
     axis = call.attrs["axis"]
     of_data, of_updates = _combined_grad(
@@ -269,7 +270,7 @@ def _scatter_nd_numpy(data: Any, indices: Any, updates: Any, *, reduction: str =
     return _put_numpy(data, where, updates, reduction)
 
 
-def _lower_scatter_nd(builder: Any, call: Call) -> Expr:
+def _lower_scatter_nd(builder: LowerBuilder, call: Call) -> Expr:
     data, indices, updates = call.args
     depth: int = indices.struct_info.dims[-1].value  # type: ignore[attr-defined]
     reduction = call.attrs["reduction"]
@@ -291,7 +292,7 @@ def _lower_scatter_nd(builder: Any, call: Call) -> Expr:
     return call_loops(builder, call, fill, data, indices, updates)
 
 
-def _scatter_nd_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _scatter_nd_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, indices, updates = call.args
     of_data, of_updates = _combined_grad(
         ops,
@@ -339,7 +340,7 @@ def _index_put_numpy(data: Any, indices: Any, values: Any, *, accumulate: bool =
     return _put_numpy(data, where, values, "add" if accumulate else "update")
 
 
-def _lower_index_put(builder: Any, call: Call) -> Expr:
+def _lower_index_put(builder: LowerBuilder, call: Call) -> Expr:
     data, fields, values = call.args[0], tuple_fields(call.args[1]), call.args[2]
     own, new = (a.struct_info.dims for a in (data, values))  # type: ignore[attr-defined]
     shapes = [f.struct_info.dims for f in fields]  # type: ignore[attr-defined]
@@ -371,7 +372,7 @@ def _lower_index_put(builder: Any, call: Call) -> Expr:
     return call_loops(builder, call, fill, data, fields, values, ShapeExpr(lead))
 
 
-def _index_put_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _index_put_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, indices, values = call.args
     reduction = "add" if call.attrs["accumulate"] else "update"
 
@@ -451,7 +452,7 @@ def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr]:
     return at, slice_bounds(info.dims[at], start, end, step, False)[0], step
 
 
-def _lower_slice_scatter(builder: Any, call: Call) -> Expr:
+def _lower_slice_scatter(builder: LowerBuilder, call: Call) -> Expr:
     data, src = call.args[:2]
     at, begin, step = _slice_scatter_place(call)
 
@@ -469,7 +470,7 @@ def _lower_slice_scatter(builder: Any, call: Call) -> Expr:
     return call_te(builder, call, compute, data, src, begin, step)
 
 
-def _slice_scatter_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _slice_scatter_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     _, src, *place = call.args
     axis = call.attrs["axis"]
     start, end, step = (*place, ONE)[:3]

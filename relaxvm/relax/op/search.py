@@ -13,6 +13,7 @@ from ...base import DataType, StructInfoError, VMValueError
 from ...ir import IntImm, Max, Min, Or, PrimExpr, Select, cast, const
 from ...tir import Buffer, Stmt
 from ..expr import Call
+from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo
 from .faces import ravel, unravel
 from .families import reduced_info
@@ -168,7 +169,7 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
         found = te.compute(dims, first, "place")
         return te.compute(dims, lambda *i: found(*i) + cast(places, start(there(*i))), "in_all")
 
-    def lower(builder: Any, call: Call) -> Expr:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
         (x,) = call.args
         short = call.op.short  # type: ignore[attr-defined]
         axes = axes_of(call.attrs["axis"], x.struct_info.ndim)  # type: ignore[attr-defined]

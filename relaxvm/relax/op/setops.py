@@ -13,6 +13,7 @@ import numpy as np
 from ...ir import PrimExpr, const
 from ...ir import Var as TirVar
 from ..expr import Call, ExternFunc, PrimValue
+from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_pure_packed
 from .infer import axis_of, dims_product, tensor
@@ -23,20 +24,20 @@ _BY_DATA = missing("where elements go depends on data")
 
 
 def _call_library(
-    builder: Any, name: str, args: tuple[Any, ...], wanted: StructInfo, loose: StructInfo
+    builder: LowerBuilder, name: str, args: tuple[Any, ...], wanted: StructInfo, loose: StructInfo
 ) -> Expr:
     """What the library function `name` gives, of `loose` struct info, bound to `wanted` with its
     fresh symbols.
     """
     values = [a if isinstance(a, Expr) else PrimValue(const(int(a), "int64")) for a in args]
     made = call_pure_packed(ExternFunc(f"vm.library.{name}"), *values, sinfo_args=loose)
-    return builder.match_cast(builder.emit(made), wanted)  # type: ignore[no-any-return]
+    return builder.match_cast(builder.emit(made), wanted)
 
 
 # -- nonzero --------------------------------------------------------------------------------------
 
 
-def _lower_nonzero(builder: Any, call: Call) -> Expr:
+def _lower_nonzero(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
     ndim = max(x.struct_info.ndim, 1)  # type: ignore[attr-defined]
     wanted = TensorStructInfo((ndim, TirVar("nonzeros", "int64")), "int64")
@@ -108,7 +109,7 @@ def _same(a: Any, b: Any, nan_is_one: bool) -> bool:
     return bool(np.all(a == b)) or (nan_is_one and a != a and b != b)
 
 
-def _lower_unique(builder: Any, call: Call) -> Expr:
+def _lower_unique(builder: LowerBuilder, call: Call) -> Expr:
     x, attrs = call.args[0], call.attrs
     info: Any = x.struct_info
     axis = attrs["axis"]

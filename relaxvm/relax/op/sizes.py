@@ -25,6 +25,7 @@ from ...ir import Var as TirVar
 from .. import shape_facts
 from ..derive import erase_to_well_defined, plain_text, prove_dims, struct_info_lca
 from ..expr import PrimValue, Tuple, Var
+from ..rules import LowerBuilder
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -89,7 +90,7 @@ def most(a: PrimExpr, b: PrimExpr, analyzer: Analyzer) -> PrimExpr:
 class _Program:
     """The program that checks what inference leaves in doubt."""
 
-    def __init__(self, builder: Any, operands: Mapping[str, Expr]) -> None:
+    def __init__(self, builder: LowerBuilder, operands: Mapping[str, Expr]) -> None:
         self.builder = builder
         self.operands = operands
         self.pairs: list[tuple[PrimExpr, PrimExpr]] = []
@@ -114,7 +115,7 @@ _PROGRAM: ContextVar[_Program | None] = ContextVar("program", default=None)
 
 
 @contextmanager
-def checks(builder: Any, operands: Mapping[str, Expr]) -> Iterator[None]:
+def checks(builder: LowerBuilder, operands: Mapping[str, Expr]) -> Iterator[None]:
     """While it is open, what rules want of sizes is made sure of by the program that `builder`
     writes, if it is not proved.
 

@@ -14,6 +14,7 @@ import numpy as np
 from ...base import DataType, StructInfoError
 from ...ir import IntImm, Min, PrimExpr, const
 from ..expr import Call, ExternFunc, PrimValue, Tuple, TupleGetItem
+from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_dps_packed
 from .faces import axis_layout
@@ -83,7 +84,7 @@ def _sort_numpy(x: Any, *, axis: int = -1, descending: bool = False) -> Any:
     return np.flip(made, axis).copy() if descending else made
 
 
-def _sort_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _sort_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, axis = call.args[0], call.attrs["axis"]
     order = ops.argsort(x, axis=axis, descending=call.attrs["descending"], dtype="int64")
     return (ops.scatter_elements(ops.zeros_like(x), order, gy, axis=axis),)
@@ -154,7 +155,7 @@ def _topk_size(size: PrimExpr, k: int) -> PrimExpr:
 _PARTS = {"values": 1, "indices": 2, "both": 3}
 
 
-def _topk_grad(ops: Any, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
+def _topk_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, attrs = call.args[0], dict(call.attrs)
     if attrs["ret_type"] == "indices":
         return (None,)
@@ -214,7 +215,7 @@ def _searchsorted_numpy(
     return made
 
 
-def _lower_searchsorted(builder: Any, call: Call) -> Expr:
+def _lower_searchsorted(builder: LowerBuilder, call: Call) -> Expr:
     keys, values = call.args
     return _packed(call, "searchsorted", keys, values, call.attrs["right"])
 
