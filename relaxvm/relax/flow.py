@@ -49,10 +49,23 @@ def operands(value: Node) -> Sequence[Node]:
     return () if of is None else of(value)
 
 
-def leaves(value: Node) -> Iterator[Node]:
+def leaves(value: Node) -> list[Node]:
     """The leaves that are read when `value` is evaluated, in order: the operands of its operands,
     down to those that have none. For a leaf, itself.
     """
+    of = _OPERANDS.get(type(value))
+    if of is None:
+        return [value]
+    found: list[Node] = []
+    for each in of(value):
+        if type(each) in _OPERANDS:
+            found += _deep_leaves(each)
+        else:
+            found.append(each)
+    return found
+
+
+def _deep_leaves(value: Node) -> Iterator[Node]:
     waiting = [iter((value,))]
     while waiting:
         for each in waiting[-1]:
@@ -69,19 +82,10 @@ def vars_in(value: Node) -> list[Var]:
     """The variables a value reads when it is evaluated, as often as it does; those of an `If`'s
     branches excluded. Of a function all that stand in it.
     """
-    of = _OPERANDS.get(type(value))
-    if of is not None:
-        found: list[Var] = []
-        for each in of(value):
-            if isinstance(each, Var):
-                found.append(each)
-            elif type(each) in _OPERANDS:
-                found += [leaf for leaf in leaves(each) if isinstance(leaf, Var)]
-        return found
-    if isinstance(value, Var):
-        return [value]
-    # What a function captures is among them; its own variables do no harm.
-    return [n for n in walk(value) if isinstance(n, Var)] if isinstance(value, Function) else []
+    if type(value) is Function:
+        # What it captures is among them; its own variables do no harm.
+        return [n for n in walk(value) if isinstance(n, Var)]
+    return [leaf for leaf in leaves(value) if isinstance(leaf, Var)]
 
 
 def is_symbolic(value: Node) -> bool:
@@ -134,31 +138,37 @@ class Kind(enum.Enum):
 
 
 BIND, OPEN, ENTER, RESULT, CLOSE = Kind
+BINDS = (BIND, CLOSE)
+"""Where a variable is bound."""
 
 
 class Scope:
     """A sequence of bindings: a function's body, or a branch of an `If`.
 
     owner  the binding of the `If` or inner function; None for the function that is read
+    ends   its events that bind a variable, and its result: where something may be let go
     """
 
-    __slots__ = ("depth", "owner")
+    __slots__ = ("depth", "ends", "owner")
 
     def __init__(self, depth: int, owner: Binding | None) -> None:
         self.depth = depth
         self.owner = owner
+        self.ends: list[int] = []
 
 
 class Event(NamedTuple):
     """One step of a function laid out in a row.
 
     node   see `Kind`; None where a body begins
+    value  what is evaluated here: a binding's value, or a result; else None
     block  the block in which the binding `node` stands
     """
 
     kind: Kind
     scope: Scope
     node: Any
+    value: Any
     block: BindingBlock | None
 
     @property
@@ -166,18 +176,9 @@ class Event(NamedTuple):
         """The binding of the `If` or inner function in whose body this is, or None."""
         return self.scope.owner
 
-    @property
-    def value(self) -> Any:
-        """What is evaluated here: a binding's value, or a result; else None."""
-        if self.kind is RESULT:
-            return self.node
-        return self.node.value if self.kind in (BIND, OPEN) else None
-
     def reads(self) -> list[Var]:
         """The variables that are read here."""
-        if self.kind is RESULT:
-            return vars_in(self.node)
-        return vars_in(self.node.value) if self.kind in (BIND, OPEN) else []
+        return [] if self.value is None else vars_in(self.value)
 
 
 def events(fn: Function, inner: bool = False) -> list[Event]:
@@ -195,15 +196,18 @@ def _read(seq: SeqExpr, scope: Scope, row: list[Event], opened: tuple[type, ...]
         for b in block.bindings:
             value = b.value
             if type(value) not in opened:
-                row.append(Event(BIND, scope, b, block))
+                scope.ends.append(len(row))
+                row.append(Event(BIND, scope, b, value, block))
                 continue
-            row.append(Event(OPEN, scope, b, block))
+            row.append(Event(OPEN, scope, b, value, block))
             for body in bodies(value):
                 within = Scope(scope.depth + 1, b)
-                row.append(Event(ENTER, within, None, None))
+                row.append(Event(ENTER, within, None, None, None))
                 yield _read(body, within, row, opened)
-            row.append(Event(CLOSE, scope, b, block))
-    row.append(Event(RESULT, scope, seq.body, None))
+            scope.ends.append(len(row))
+            row.append(Event(CLOSE, scope, b, None, block))
+    scope.ends.append(len(row))
+    row.append(Event(RESULT, scope, seq.body, seq.body, None))
 
 
 def bodies(value: Node) -> tuple[SeqExpr, ...]:
@@ -217,7 +221,7 @@ def bindings_of(fn: Function) -> Iterator[Binding]:
     """Every binding of `fn` in order, those of branches and inner functions before the one that
     they stand in.
     """
-    return (e.node for e in events(fn, inner=True) if e.kind in (BIND, CLOSE))
+    return (e.node for e in events(fn, inner=True) if e.kind in BINDS)
 
 
 def releases(row: Sequence[Event], last_use: Mapping[Var, int]) -> dict[int, list[Var]]:
@@ -227,19 +231,12 @@ def releases(row: Sequence[Event], last_use: Mapping[Var, int]) -> dict[int, lis
               matter before the end of that `If`.
     Parameters are bound nowhere and not among the answers.
     """
-    home: dict[Var, Scope] = {}
-    ends: dict[Scope, list[int]] = {}
-    for position, e in enumerate(row):
-        if e.kind in (BIND, CLOSE):
-            home[e.node.var] = e.scope
-            ends.setdefault(e.scope, []).append(position)
-        elif e.kind is RESULT:
-            ends.setdefault(e.scope, []).append(position)
+    home = {e.node.var: e.scope for e in row if e.kind in BINDS}
     released: dict[int, list[Var]] = {}
     for var, position in last_use.items():
         if var in home:
-            places = ends[home[var]]
-            released.setdefault(places[bisect_left(places, position)], []).append(var)
+            ends = home[var].ends
+            released.setdefault(ends[bisect_left(ends, position)], []).append(var)
     return released
 
 

@@ -67,7 +67,7 @@ def find_tail_calls(events: Sequence[Event], names: Collection[str]) -> dict[int
     waiting: dict[Scope, tuple[Var, _Kills]] = {}
     branches: dict[Any, _Kills | bool] = {}
     for position in range(len(events) - 1, -1, -1):
-        kind, scope, node, _ = events[position]
+        kind, scope, node, *_ = events[position]
         if kind is RESULT:
             kills: Any = None if scope.owner is None else branches.get(scope.owner, False)
             if kills is not False and isinstance(node, Var):

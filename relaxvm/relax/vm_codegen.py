@@ -35,7 +35,7 @@ from .expr import (
     TupleGetItem,
     Var,
 )
-from .flow import BIND, CLOSE, ENTER, OPEN, RESULT, Event, Scope, events, releases, vars_in
+from .flow import BIND, BINDS, CLOSE, ENTER, OPEN, RESULT, Event, Scope, events, releases, vars_in
 from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo, TupleStructInfo
 from .tail_calls import find_tail_calls, ordered_moves, tail_circles
 from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
@@ -169,7 +169,7 @@ class _FunctionCodegen:
         self.last_work = 0
         for position, e in enumerate(self.events):
             value = e.value
-            if e.kind in (BIND, CLOSE):
+            if e.kind in BINDS:
                 scope_of[e.node.var] = e.scope
                 if isinstance(value, Var):
                     root[e.node.var] = root.get(value, value)

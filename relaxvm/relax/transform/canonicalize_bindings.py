@@ -34,7 +34,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..flow import BIND, CLOSE, ENTER, RESULT, Uses, events
+from ..flow import BIND, BINDS, CLOSE, ENTER, RESULT, Uses, events
 from ..rewriter import Dropper, SameVars
 from ..struct_info import Expr, TupleStructInfo
 from ..substitute import substitute_graph
@@ -191,7 +191,7 @@ def _local_variables(fn: Function) -> Function:
     for e in events(fn, inner=True):
         if e.kind is RESULT:
             read(e.reads(), None)
-        elif e.kind in (BIND, CLOSE):
+        elif e.kind in BINDS:
             read(uses.of(e.node), e.block)
             if isinstance(e.block, DataflowBlock) and type(e.node.var) is Var:
                 block_of[e.node.var] = e.block

@@ -27,7 +27,7 @@ from ..expr import (
     TupleGetItem,
     Var,
 )
-from ..flow import BIND, CLOSE, ENTER, RESULT, events, vars_in
+from ..flow import BINDS, ENTER, RESULT, events, vars_in
 from ..rewriter import Dropper, SameVars
 from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
 from ..substitute import substitute_graph
@@ -56,7 +56,7 @@ def EliminateCommonSubexpr(
             seen.enter(isinstance(e.owner.value, Function))
         elif e.kind is RESULT and e.owner is not None:
             seen.leave()
-        elif e.kind in (BIND, CLOSE):
+        elif e.kind in BINDS:
             same.bound(b.var, e.block)
             key = seen.key(b)
             if key is None:

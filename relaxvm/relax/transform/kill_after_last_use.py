@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from ...ir import IRModule, PassContext
 from ...ir.transform import function_pass
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
-from ..flow import BIND, CLOSE, RESULT, events, releases, vars_in
+from ..flow import BINDS, RESULT, events, releases, vars_in
 from ..rewriter import BindingRewriter
 from ..struct_info import PrimStructInfo, ShapeStructInfo
 from .lowered_ops import (
@@ -56,7 +56,7 @@ def _kills(fn: Function) -> dict[Var, list[Binding]]:
     bound: dict[Var, Binding] = {}
     gone: set[Var] = set()
     for e in row:
-        if e.kind in (BIND, CLOSE):
+        if e.kind in BINDS:
             b = e.node
             bound[b.var] = b
             if isinstance(b.value, Var):

@@ -24,7 +24,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..flow import BIND, CLOSE, RESULT, Uses, events
+from ..flow import BINDS, RESULT, Uses, events
 from ..rewriter import Dropper
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .private_functions import Site, private_calls
@@ -81,7 +81,7 @@ class _Items:
         uses = Uses()
         for e in events(fn, inner=True):
             node = e.node
-            if e.kind in (BIND, CLOSE):
+            if e.kind in BINDS:
                 value = node.value
                 if type(node) is VarBinding and type(value) is TupleGetItem:
                     if isinstance(value.tuple_value, Var):

@@ -25,7 +25,7 @@ from ..derive import (
     tir_vars_in_struct_info,
 )
 from ..expr import Call, Function, Var
-from ..flow import BIND, CLOSE, RESULT, Uses, events
+from ..flow import BINDS, RESULT, Uses, events
 from ..rewriter import Dropper
 from ..struct_info import (
     Expr,
@@ -96,7 +96,7 @@ def _unused(mod: IRModule, calls: dict[str, list[Site]]) -> set[_Place]:
         for e in events(fn, inner=True):
             if e.kind is RESULT:
                 read(e.reads())
-            elif e.kind in (BIND, CLOSE):
+            elif e.kind in BINDS:
                 rest = uses.of(e.node)
                 value = e.node.value
                 callee = _callee(value, calls)

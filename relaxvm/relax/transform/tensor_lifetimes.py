@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...ir import GlobalVar, IRModule, Op
 from ...tir import PrimFunc
 from ..expr import Call, ExternFunc, Function, Var
-from ..flow import BIND, CLOSE, RESULT, Event, Scope, releases
+from ..flow import BIND, BINDS, RESULT, Event, Scope, releases
 from ..struct_info import Expr
 from .lowered_ops import (
     ALLOC_TENSOR,
@@ -84,7 +84,7 @@ class Lifetimes:
         self.shared: set[Var] = set()
         tensors = []
         for e in row:
-            if e.kind in (BIND, CLOSE):
+            if e.kind in BINDS:
                 self.scope_of[e.node.var] = e.scope
                 if is_op(e.node.value, ALLOC_TENSOR):
                     tensors.append(e.node.var)

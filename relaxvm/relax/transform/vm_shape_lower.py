@@ -524,18 +524,23 @@ def _callee(value: Any) -> str:
     return value.op.name_hint if isinstance(value.op, Var) else value.op.name
 
 
+_SCALARS = (ShapeExpr, PrimValue)
+
+
 def _appearances(fn: Function) -> dict[PrimVar, int]:
     """How often each symbol is written in parameters, match_casts, declared results, shapes and
     scalars.
     """
     roots: list[Any] = [p.struct_info for p in fn.params]
     for e in events(fn):
-        if e.kind is BIND and isinstance(e.node, MatchCast):
-            roots.append(e.node.struct_info)
-        if e.kind is BIND and _is_only_declared(e.value):
-            roots.append(e.node.var.struct_info)
-        if e.value is not None:
-            roots += [n for n in leaves(e.value) if isinstance(n, (ShapeExpr, PrimValue))]
+        if e.value is None:
+            continue
+        if e.kind is BIND:
+            if isinstance(e.node, MatchCast):
+                roots.append(e.node.struct_info)
+            if _is_only_declared(e.value):
+                roots.append(e.node.var.struct_info)
+        roots += [n for n in leaves(e.value) if type(n) in _SCALARS]
     counts: dict[PrimVar, int] = {}
     for root in roots:
         for dim in _written_in(root):
