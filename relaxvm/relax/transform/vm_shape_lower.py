@@ -184,7 +184,7 @@ class _Lowering(RememberingRewriter):
             fields = tuple([self.operand(f, out) for f in value.fields])
             same = all(a is c for a, c in zip(fields, value.fields))
             return value if same else value.replace(fields=fields)
-        if _is_constant(value) or not isinstance(value, (ShapeExpr, PrimValue)):
+        if not isinstance(value, (ShapeExpr, PrimValue)) or _is_constant(value):
             return value
         key = value if isinstance(value, ShapeExpr) else value.value
         found = self.made.get(key)
