@@ -12,17 +12,22 @@ N = TypeVar("N", bound=Node)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def walk(root: Node, without: tuple[type[Node], ...] = ()) -> Iterator[Node]:
+def walk(
+    root: Node,
+    without: tuple[type[Node], ...] = (),
+    into: Callable[[Any], Iterable[Node]] | None = None,
+) -> Iterator[Node]:
     """Every node reachable from `root`, parents first, each shared node once.
 
     without  nodes below `root` of these classes are left out, and what is below them
+    into     gives what to enter below a node, where that is not all its children
     """
     seen = {id(root)}
     stack = [root]
     while stack:
         n = stack.pop()
         yield n
-        below = n._children_()
+        below = n._children_() if into is None else tuple(into(n))
         if below:
             for child in reversed(below):
                 if id(child) not in seen:

@@ -54,12 +54,12 @@ from .expr import (
     MatchCast,
     SeqExpr,
     Tuple,
-    TupleGetItem,
     Var,
     VarBinding,
     as_relax,
     joined_branches,
 )
+from .flow import leaves
 from .kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from .normal_form import Normalizer, Scope, is_flat, names_in
 from .op import call_tir
@@ -555,9 +555,7 @@ class BlockBuilder:
 
     def _check_visible(self, frame: _Frame, value: Expr) -> None:
         """Refuse dataflow variables of a block that has ended."""
-        stack: list[Any] = [value]
-        while stack:
-            each = stack.pop()
+        for each in leaves(value):
             if isinstance(each, DataflowVar):
                 if not any(id(each) in s.block.defined for s in frame.normal.scopes):
                     raise BuilderError(
@@ -567,15 +565,6 @@ class BlockBuilder:
                     )
             elif isinstance(each, Var):
                 frame.unseen = frame.unseen or id(each) not in frame.var_of
-            elif isinstance(each, Call):
-                stack.extend(each.args)
-                stack.append(each.op)
-            elif isinstance(each, Tuple):
-                stack.extend(each.fields)
-            elif isinstance(each, TupleGetItem):
-                stack.append(each.tuple_value)
-            elif isinstance(each, If):
-                stack.append(each.cond)
 
     def match_cast(
         self, value: Any, struct_info: StructInfo, name_hint: str = "", span: Span = UNKNOWN

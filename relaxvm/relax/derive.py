@@ -306,20 +306,18 @@ class _Binding:
         """Bind the symbols standing alone in `param` to what `arg` has in their place; the first
         place wins.
         """
-        stack = [(param, arg)]
-        while stack:
-            mine, given = stack.pop()
-            if isinstance(mine, TupleStructInfo) and isinstance(given, TupleStructInfo):
-                stack.extend(reversed(list(zip(mine.fields, given.fields))))
-            elif isinstance(mine, PrimStructInfo) and isinstance(given, PrimStructInfo):
-                if mine.value is not None and given.value is not None:
-                    self._bind(mine.value, given.value)
-            else:
-                dims = known_dims(mine)
-                values = given.dims if isinstance(given, TensorStructInfo) else known_dims(given)
-                if dims is not None and values is not None and len(dims) == len(values):
-                    for dim, value in zip(dims, values):
-                        self._bind(dim, value)
+        if isinstance(param, TupleStructInfo) and isinstance(arg, TupleStructInfo):
+            for mine, given in zip(param.fields, arg.fields):
+                self.unify(mine, given)
+        elif isinstance(param, PrimStructInfo) and isinstance(arg, PrimStructInfo):
+            if param.value is not None and arg.value is not None:
+                self._bind(param.value, arg.value)
+        else:
+            dims = known_dims(param)
+            values = arg.dims if isinstance(arg, TensorStructInfo) else known_dims(arg)
+            if dims is not None and values is not None and len(dims) == len(values):
+                for dim, value in zip(dims, values):
+                    self._bind(dim, value)
 
     def _bind(self, symbol: PrimExpr, value: PrimExpr) -> None:
         if isinstance(symbol, TirVar) and symbol.dtype is value.dtype:

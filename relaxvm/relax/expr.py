@@ -41,7 +41,7 @@ from ..base import (
 from ..base import (
     dtype as as_dtype,
 )
-from ..ir import CALL_MAKERS, BaseFunc, Map, Node, Op, PrimExpr, as_expr, node, register_leaf
+from ..ir import CALL_MAKERS, BaseFunc, Map, Node, Op, PrimExpr, as_expr, node, register_leaf, walk
 from ..ir import GlobalVar as GlobalVar
 from ..ir import Var as TirVar
 from ..ir import const as prim_const
@@ -669,18 +669,18 @@ def const(value: Any, dtype: str | TensorStructInfo | None = None) -> Constant:
 
 
 _LEAVES = (Var, Constant, PrimValue, StringImm, DataTypeImm, ShapeExpr, ExternFunc, GlobalVar, Op)
+_LEAVES_AND_TUPLES = (*_LEAVES, Tuple)
 
 
 def is_leaf(expr: Any) -> bool:
     """Whether `expr` may stand as an argument in normal form (a `Tuple` may if its fields may)."""
-    stack = [expr]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Tuple):
-            stack.extend(each.fields)
-        elif not isinstance(each, _LEAVES):
-            return False
-    return True
+    if type(expr) is not Tuple:
+        return isinstance(expr, _LEAVES)
+    return all(isinstance(n, _LEAVES_AND_TUPLES) for n in walk(expr, into=_fields))
+
+
+def _fields(value: Any) -> tuple[Any, ...]:
+    return value.fields if type(value) is Tuple else ()
 
 
 def extern(name: str, struct_info: StructInfo | None = None) -> ExternFunc:

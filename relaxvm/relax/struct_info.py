@@ -14,7 +14,7 @@ identical.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..base import DataType, Deferred, StructInfoError, TIRError
@@ -32,6 +32,7 @@ from ..ir import (
     derived,
     node,
     structural_equal,
+    walk,
 )
 from .operators import Operators
 
@@ -329,13 +330,15 @@ def _nesting(parts: tuple[StructInfo, ...], what: str) -> int:
     return depth
 
 
-def parts(info: StructInfo) -> Iterator[StructInfo]:
-    """What a value of `info` holds, through tuples in tuples: no tuple is among them."""
-    if isinstance(info, TupleStructInfo):
-        for field in info.fields:
-            yield from parts(field)
-    else:
-        yield info
+def parts(info: StructInfo) -> Iterable[StructInfo]:
+    """What a value of `info` holds, through tuples in tuples, each once: no tuple is among it."""
+    if not isinstance(info, TupleStructInfo):
+        return (info,)
+    return (n for n in walk(info, into=_fields) if not isinstance(n, TupleStructInfo))  # type: ignore[misc]
+
+
+def _fields(info: StructInfo) -> tuple[StructInfo, ...]:
+    return info.fields if isinstance(info, TupleStructInfo) else ()
 
 
 def _want_struct_info(value: Any, what: str) -> None:

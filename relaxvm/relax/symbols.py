@@ -23,6 +23,7 @@ from .struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    parts,
 )
 
 
@@ -107,15 +108,9 @@ def tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
     The symbols that a signature (`FuncStructInfo`) binds in its own parameters do not count.
     """
     found: list[TirVar] = []
-    stack: list[Node] = [sinfo]
-    while stack:
-        each = stack.pop()
+    for each in parts(sinfo):
         if isinstance(each, FuncStructInfo):
             found.extend(_free_in_signature(each))
-        elif isinstance(each, TupleStructInfo):
-            stack.extend(reversed(each.fields))
-        elif isinstance(each, IntImm):
-            continue
         elif isinstance(each, (StructInfo, Expr, PrimExpr)):
             found.extend(n for n in walk(each) if isinstance(n, TirVar))
     return _unique(found)
@@ -123,8 +118,8 @@ def tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
 
 def _free_in_signature(info: FuncStructInfo) -> list[TirVar]:
     bound = {id(v) for p in info.params or () for v in definable_tir_vars_in_struct_info(p)}
-    parts = (*(info.params or ()), info.ret)
-    return [v for part in parts for v in tir_vars_in_struct_info(part) if id(v) not in bound]
+    mentioned = (*(info.params or ()), info.ret)
+    return [v for each in mentioned for v in tir_vars_in_struct_info(each) if id(v) not in bound]
 
 
 symbolic_vars = tir_vars_in_struct_info
@@ -135,12 +130,8 @@ def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
     scalar value.
     """
     found: list[TirVar] = []
-    stack: list[StructInfo] = [sinfo]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, TupleStructInfo):
-            stack.extend(reversed(each.fields))
-        elif isinstance(each, PrimStructInfo):
+    for each in parts(sinfo):
+        if isinstance(each, PrimStructInfo):
             if isinstance(each.value, TirVar):
                 found.append(each.value)
         else:

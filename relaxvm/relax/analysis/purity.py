@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import GlobalVar, IRModule
+from ...ir import GlobalVar, IRModule, walk
 from ...tir import PrimFunc
 from ...tir.analysis import is_pure_function
 from ..expr import Call, Function
@@ -34,15 +34,11 @@ def contains_impure_call(expr: Expr, own_name: Any = None, mod: IRModule | None 
     Functions defined inside count only where they are called.
     """
     own = getattr(own_name, "name_hint", own_name)
-    stack: list[Any] = [expr.body if isinstance(expr, Function) else expr]
-    seen: set[int] = set()
-    while stack:
-        n = stack.pop()
-        if id(n) in seen or isinstance(n, Function):
-            continue
-        seen.add(id(n))
-        if isinstance(n, Call) and not is_pure_call(n, mod):
-            if own is None or getattr(n.op, "name_hint", None) != own:
-                return True
-        stack.extend(n._children_())
-    return False
+    inside = expr.body if isinstance(expr, Function) else expr
+    return any(
+        isinstance(n, Call)
+        and not is_pure_call(n, mod)
+        and (own is None or getattr(n.op, "name_hint", None) != own)
+        for n in walk(inside, (Function,))
+        if not isinstance(n, Function)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir import GlobalVar, IntImm, Node, PrimExpr, post_order, walk
@@ -20,18 +20,13 @@ def post_order_visit(expr: Expr, fvisit: Callable[[Expr], Any]) -> None:
             fvisit(n)  # type: ignore[arg-type]
 
 
-def _unique(items: Iterator[Any]) -> list[Any]:
+def _unique(items: Iterable[Any]) -> list[Any]:
     return list({id(item): item for item in items}.values())
-
-
-def _in_order(expr: Node) -> Iterator[Node]:
-    """Nodes in the order they are met when reading, bindings' values before their variables."""
-    return post_order(expr)
 
 
 def all_vars(expr: Expr) -> list[Var]:
     """Every variable that occurs in `expr`, bound or used, in order of first appearance."""
-    return _unique(n for n in _in_order(expr) if isinstance(n, Var))
+    return _unique(n for n in post_order(expr) if isinstance(n, Var))
 
 
 def bound_vars(expr: Expr) -> list[Var]:
@@ -51,28 +46,17 @@ def used_vars(expr: Expr) -> list[Var]:
     """The variables read in `expr`: as values, and as shapes in struct info. Binding a variable is
     no use of it.
     """
-    found: dict[int, Var] = {}
-    seen: set[int] = set()
-    stack: list[Node] = [expr]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, Var):
-            found[id(n)] = n
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        if isinstance(n, Binding):
-            stack.append(n.var.struct_info)
-            if isinstance(n, MatchCast):
-                stack.append(n.struct_info)
-            stack.append(n.value)
-        elif isinstance(n, Function):
-            stack.append(n.ret_struct_info)
-            stack.append(n.body)
-            stack.extend(p.struct_info for p in reversed(n.params))
-        else:
-            stack.extend(reversed(n._children_()))
-    return list(found.values())
+    return [n for n in walk(expr, into=_read_in) if isinstance(n, Var)]
+
+
+def _read_in(n: Node) -> Sequence[Node]:
+    """What `n` reads; the variables that it binds are not among it, but their struct info is."""
+    if isinstance(n, Binding):
+        cast = (n.struct_info,) if isinstance(n, MatchCast) else ()
+        return (n.value, *cast, n.var.struct_info)
+    if isinstance(n, Function):
+        return (*(p.struct_info for p in n.params), n.body, n.ret_struct_info)
+    return n._children_()
 
 
 def free_vars(expr: Expr) -> list[Var]:
@@ -121,30 +105,21 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
 def free_symbolic_vars(func: Expr) -> list[TirVar]:
     """The symbols that `func` uses but does not bind."""
     bound = {id(v) for v in defined_symbolic_vars(func)}
-    found: dict[int, TirVar] = {}
-    seen: set[int] = set()
-    stack: list[Node] = [func]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen or isinstance(n, GlobalVar):
-            continue
-        seen.add(id(n))
+    found: list[TirVar] = []
+
+    def below(n: Node) -> Sequence[Node]:
+        if isinstance(n, (FuncStructInfo, GlobalVar)):
+            return ()
+        # Attributes may bind symbols of their own, as an index map does.
+        for name in n._defs_:
+            own = getattr(n, name)
+            bound.update(id(v) for v in (own if isinstance(own, tuple) else (own,)))
+        return n._children_()
+
+    for n in walk(func, into=below):
         if isinstance(n, FuncStructInfo):
             # Its own symbols are bound by each call.
-            found.update((id(v), v) for v in tir_vars_in_struct_info(n) if id(v) not in bound)
+            found.extend(tir_vars_in_struct_info(n))
         elif isinstance(n, TirVar):
-            if id(n) not in bound:
-                found[id(n)] = n
-        else:
-            # Attributes may bind symbols of their own, as an index map does.
-            for name in n._defs_:
-                own = getattr(n, name)
-                many = own if isinstance(own, tuple) else (own,)
-                bound.update(id(v) for v in many if isinstance(v, TirVar))
-            stack.extend(reversed(n._children_()))
-    return list(found.values())
-
-
-def struct_info_vars(info: StructInfo) -> list[Var]:
-    """The variables that `info` names as shapes."""
-    return _unique(n for n in walk(info) if isinstance(n, Var))
+            found.append(n)
+    return _unique(v for v in found if id(v) not in bound)

@@ -45,12 +45,12 @@ from ..expr import (
     MatchCast,
     PrimValue,
     SeqExpr,
-    Tuple,
     TupleGetItem,
     Var,
     VarBinding,
     is_leaf,
 )
+from ..flow import leaves, struct_info_vars
 from ..kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from ..normal_form import is_flat
 from ..steps import Steps, run_steps
@@ -63,7 +63,6 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .purity import is_pure_call
-from .vars import struct_info_vars
 
 
 def well_formed(mod: IRModule | Function, check_struct_info: bool = True) -> bool:
@@ -449,14 +448,10 @@ class _Checker:
     # -- leaves -----------------------------------------------------------------------------------
 
     def leaf(self, value: Any) -> None:
-        stack = [value]
-        while stack:
-            each = stack.pop()
+        for each in leaves(value):
             rule = _LEAF_RULES.get(type(each))
             if rule is not None:
                 rule(self, each)
-            elif isinstance(each, Tuple):
-                stack.extend(each.fields)
 
     def use_var(self, var: Var) -> None:
         if id(var) in self.visible:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ...base import reachable
 from ...ir import IRModule, walk
 from ...ir import Op as BaseOp
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
+from ..flow import leaves
 from ..op.record import Op
 from .purity import is_pure_call
 
@@ -34,23 +36,17 @@ def maybe_written_vars(fn: Function, mod: IRModule | None = None) -> set[Var]:
 
     Calls of packed functions that are declared pure, and of pure functions, write nothing.
     """
-    todo: list[Var] = []
+    first: list[Var] = []
     linked: dict[Var, list[Var]] = {}
     for n in walk(fn):
         if not isinstance(n, Binding):
             continue
         if isinstance(n.value, Call):
-            todo += _vars(_written_args(n.value, mod))
+            first += _vars(_written_args(n.value, mod))
         for other in _vars(_may_be(n.value)):
             linked.setdefault(n.var, []).append(other)
             linked.setdefault(other, []).append(n.var)
-    written: set[Var] = set()
-    while todo:
-        var = todo.pop()
-        if var not in written:
-            written.add(var)
-            todo += linked.get(var, ())
-    return written
+    return set(reachable(first, lambda var: linked.get(var, ())))
 
 
 def _written_args(call: Call, mod: IRModule | None) -> Iterable[Any]:
@@ -90,12 +86,4 @@ def _may_be(value: Any) -> Iterable[Any]:
 
 
 def _vars(values: Iterable[Any]) -> list[Var]:
-    found: list[Var] = []
-    todo = list(values)
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Var):
-            found.append(each)
-        elif isinstance(each, Tuple):
-            todo.extend(each.fields)
-    return found
+    return [v for value in values for v in leaves(value) if isinstance(v, Var)]

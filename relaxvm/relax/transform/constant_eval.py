@@ -48,7 +48,9 @@ from ..expr import (
     TupleGetItem,
     Var,
     VarBinding,
+    is_leaf,
 )
+from ..flow import is_symbolic, leaves
 from ..op.meaning import evaluate, to_storage
 from ..op.record import Op
 from ..struct_info import (
@@ -59,6 +61,7 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
+    parts,
 )
 from .legalize_ops import LegalizeOps
 from .lowered_ops import CALL_TIR
@@ -210,23 +213,15 @@ def is_constant(value: Any) -> bool:
     """Whether `value` is a leaf whose value is known: an array, a number, a shape, a text, or a
     tuple of such.
     """
-    todo = [value]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Tuple):
-            todo.extend(each.fields)
-        elif isinstance(each, PrimValue):
-            if not hasattr(each.value, "value") or not isinstance(each.value.value, (int, float)):
-                return False
-        elif isinstance(each, ShapeExpr):
-            if not all(isinstance(d, IntImm) for d in each.values):
-                return False
-        elif isinstance(each, Constant):
-            if getattr(each.struct_info, "vdevice", None) is not None:
-                return False
-        elif not isinstance(each, (StringImm, DataTypeImm)):
-            return False
-    return True
+    return is_leaf(value) and all(map(_is_known, leaves(value)))
+
+
+def _is_known(leaf: Any) -> bool:
+    if isinstance(leaf, Constant):
+        return getattr(leaf.struct_info, "vdevice", None) is None
+    if isinstance(leaf, (PrimValue, ShapeExpr)):
+        return not is_symbolic(leaf)
+    return isinstance(leaf, (StringImm, DataTypeImm))
 
 
 def _resolved(value: Any, known: dict[Var, Expr]) -> Any:
@@ -250,18 +245,13 @@ def _resolved_leaf(value: Any, known: dict[Var, Expr]) -> Any:
 # -- sizes and dtypes -----------------------------------------------------------------------------
 
 
-def _leaves(values: Iterable[Any]) -> Iterable[Any]:
-    todo = list(values)
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Tuple):
-            todo.extend(each.fields)
-        else:
-            yield each
-
-
 def _bytes_of(values: Iterable[Any]) -> int:
-    return sum(int(v.data.numpy().nbytes) for v in _leaves(values) if isinstance(v, Constant))
+    return sum(
+        int(v.data.numpy().nbytes)
+        for value in values
+        for v in leaves(value)
+        if isinstance(v, Constant)
+    )
 
 
 def _constant_bytes(value: Expr) -> int:
@@ -287,15 +277,13 @@ def _dims(info: Any) -> tuple[int, ...]:
 
 
 def _has_floats(call: Call) -> bool:
-    todo: list[StructInfo] = [call.struct_info, *(v.struct_info for v in _leaves(call.args))]
-    while todo:
-        info = todo.pop()
-        if isinstance(info, TupleStructInfo):
-            todo.extend(info.fields)
-        elif isinstance(info, (TensorStructInfo, PrimStructInfo)):
-            if not (info.dtype.is_int or info.dtype.is_bool):
-                return True
-    return False
+    infos = (call.struct_info, *(v.struct_info for a in call.args for v in leaves(a)))
+    return any(
+        not (part.dtype.is_int or part.dtype.is_bool)
+        for info in infos
+        for part in parts(info)
+        if isinstance(part, (TensorStructInfo, PrimStructInfo))
+    )
 
 
 def _is_move(call: Call) -> bool:

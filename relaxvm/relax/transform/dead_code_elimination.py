@@ -7,9 +7,10 @@ return gv                                  return gv
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...base import reachable
 from ...ir import GlobalVar, IRModule, Node, PassContext, walk
 from ...ir.transform import module_pass
 from ..analysis.usage import remove_all_unused
@@ -36,20 +37,18 @@ def DeadCodeElimination(
         gv.name_hint for gv, fn in functions.items() if fn.get_attr("global_symbol") is not None
     )
     # A module without any public function is a library in the making: nothing in it is unreachable.
-    reached = _reached(functions, entries) if entries else {gv.name_hint for gv in functions}
+    reached = _reached(functions, entries or {gv.name_hint for gv in functions})
     kept = {gv: fn for gv, fn in functions.items() if gv.name_hint in reached}
     if len(kept) == len(mod) and all(mod[gv] is fn for gv, fn in kept.items()):
         return mod
     return mod.clone(functions=kept)
 
 
-def _reached(functions: dict[GlobalVar, Any], entries: set[str]) -> set[str]:
+def _reached(functions: dict[GlobalVar, Any], entries: set[str]) -> dict[str, None]:
     by_name: dict[str, Node] = {gv.name_hint: fn for gv, fn in functions.items()}
-    reached = set(entries)
-    todo = list(entries)
-    while todo:
-        for n in walk(by_name[todo.pop()]):
-            if isinstance(n, GlobalVar) and n.name_hint in by_name and n.name_hint not in reached:
-                reached.add(n.name_hint)
-                todo.append(n.name_hint)
-    return reached
+
+    def mentioned(name: str) -> Iterator[str]:
+        names = (n.name_hint for n in walk(by_name[name]) if isinstance(n, GlobalVar))
+        return (name for name in names if name in by_name)
+
+    return reachable(entries, mentioned)

@@ -29,7 +29,7 @@ from ..expr import (
 )
 from ..flow import BINDS, ENTER, RESULT, events, vars_in
 from ..rewriter import Dropper, SameVars
-from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, TupleStructInfo
+from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, parts
 from ..substitute import substitute_graph
 from .value_keys import ValueKeys
 
@@ -152,11 +152,4 @@ def _is_plain(info: StructInfo) -> bool:
     """Whether values of `info` are known by what they hold: not objects with a state, nor
     functions.
     """
-    todo = [info]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, TupleStructInfo):
-            todo.extend(each.fields)
-        elif isinstance(each, (ObjectStructInfo, FuncStructInfo)):
-            return False
-    return True
+    return not any(isinstance(p, (ObjectStructInfo, FuncStructInfo)) for p in parts(info))

@@ -19,7 +19,7 @@ from ...ir import GlobalVar, IRModule, PassContext, walk
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
 from ..analysis.recursion import detect_recursion
-from ..analysis.vars import all_global_vars, struct_info_vars
+from ..analysis.vars import all_global_vars
 from ..derive import (
     bind_symbols,
     definable_tir_vars_in_struct_info,
@@ -41,6 +41,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import struct_info_vars
 from ..normal_form import join_plain_blocks
 from ..steps import Steps, run_steps
 from ..struct_info import Expr, StructInfo

@@ -16,12 +16,11 @@ those around it: where it only calls them, it takes what they capture instead of
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply
-from ...ir import IRModule, Op, PassContext, substitute, walk
+from ...ir import IRModule, Node, Op, PassContext, substitute, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
@@ -30,14 +29,12 @@ from ..expr import (
     Call,
     Function,
     GlobalVar,
-    If,
     MatchCast,
-    SeqExpr,
     Tuple,
     Var,
     VarBinding,
 )
-from ..flow import vars_in
+from ..flow import events, vars_in
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
 from .lowered_ops import OBJECT
@@ -48,17 +45,16 @@ _MAKE_CLOSURE = Op.get("relax.make_closure")
 @module_pass(opt_level=0)
 def LambdaLift(mod: IRModule, ctx: PassContext) -> IRModule:
     """Lift inner functions into the module."""
-    todo = deque(
+    todo = [
         (gv, fn, dict[Var, _Known]())
         for gv, fn in mod.items()
         if isinstance(fn, Function) and _has_inner(fn)
-    )
+    ]
     if not todo:
         return mod
     made = mod.clone()
     names = NameSupply(lambda: [gv.name_hint for gv in mod])
-    while todo:
-        gv, fn, known = todo.popleft()
+    for gv, fn, known in todo:  # grows while it is read
         lifter = _Lifter(gv, made, names, known)
         made[gv] = lifter.rewrite(fn)
         todo.extend(lifter.lifted)
@@ -182,23 +178,11 @@ def _bind_closure(var: Var, known: _Known) -> list[Binding]:
 def _used_as_value(fn: Function) -> set[Var]:
     """Variables read anywhere but as the callee of a call, in `fn` and the functions inside it."""
     used: set[Var] = set()
-    stack: list[Any] = [fn.body]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, SeqExpr):
-            for block in each.blocks:
-                for b in block.bindings:
-                    stack.append(b.value)
-            stack.append(each.body)
-        elif isinstance(each, Call):
-            used.update(v for a in each.args for v in vars_in(a))
-        elif isinstance(each, If):
-            used.update(vars_in(each.cond))
-            stack.extend((each.true_branch, each.false_branch))
-        elif isinstance(each, Function):
-            stack.append(each.body)
-        else:
-            used.update(vars_in(each))
+    for e in events(fn, inner=True):
+        if isinstance(e.value, Call):
+            used.update(v for a in e.value.args for v in vars_in(a))
+        elif not isinstance(e.value, Function):
+            used.update(e.reads())
     return used
 
 
@@ -238,20 +222,15 @@ def _mentioned(root: Expr) -> Iterator[Any]:
     """The functions, bindings, variables and symbols below `root`, parents first; not the symbols
     that a signature binds itself.
     """
-    seen = {id(root)}
-    stack: list[Any] = [root]
-    while stack:
-        n = stack.pop()
+    for n in walk(root, into=_below):
         if isinstance(n, FuncStructInfo):
             yield from tir_vars_in_struct_info(n)
-            continue
-        if isinstance(n, (Function, Binding, Var, PrimVar)):
+        elif isinstance(n, (Function, Binding, Var, PrimVar)):
             yield n
-        if not isinstance(n, (Op, GlobalVar)):
-            for child in reversed(n._children_()):
-                if id(child) not in seen:
-                    seen.add(id(child))
-                    stack.append(child)
+
+
+def _below(n: Node) -> Sequence[Node]:
+    return () if isinstance(n, (Op, GlobalVar, FuncStructInfo)) else n._children_()
 
 
 def _definable(info: Any) -> list[Any]:

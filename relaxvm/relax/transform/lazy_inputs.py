@@ -101,8 +101,8 @@ def _getting(fn: Function, num_input: int | None) -> Function:
         """What must stand before `n`."""
         needed: set[int] = set()
         todo = [n]
-        while todo:
-            for each in walk(todo.pop()):
+        for root in todo:  # grows while it is read
+            for each in walk(root):
                 k = source.get(each) if isinstance(each, (Var, TirVar)) else None
                 if k in waiting:
                     waiting.discard(k)

@@ -28,11 +28,11 @@ from ..expr import (
     If,
     SeqExpr,
     Tuple,
-    TupleGetItem,
     Var,
     VarBinding,
 )
 from ..expr_functor import PyExprMutator
+from ..flow import vars_in
 from ..op import Op
 from ..struct_info import (
     Expr,
@@ -143,18 +143,16 @@ class _Facts:
 
     def result(self, value: Expr, info: StructInfo) -> None:
         """Take over the devices in what a function is declared to give."""
-        stack = [(value, info)]
-        while stack:
-            value, info = stack.pop()
-            while isinstance(value, SeqExpr):
-                value = value.body
-            if isinstance(info, TensorStructInfo) and isinstance(value, Var) and has_place(info):
-                self.places.setdefault(value, info.vdevice)  # type: ignore[arg-type]
-            elif isinstance(info, TupleStructInfo):
-                while isinstance(value, Var) and value in self.bound:
-                    value = self.bound[value]
-                if isinstance(value, Tuple):
-                    stack.extend(reversed(list(zip(value.fields, info.fields))))
+        while isinstance(value, SeqExpr):
+            value = value.body
+        if isinstance(info, TensorStructInfo) and isinstance(value, Var) and has_place(info):
+            self.places.setdefault(value, info.vdevice)  # type: ignore[arg-type]
+        elif isinstance(info, TupleStructInfo):
+            while isinstance(value, Var) and value in self.bound:
+                value = self.bound[value]
+            if isinstance(value, Tuple):
+                for field, field_info in zip(value.fields, info.fields):
+                    self.result(field, field_info)
 
     def spread(self, places: dict[Var, VDevice]) -> None:
         """Take over `places`, and what is together with them."""
@@ -179,18 +177,12 @@ def _operands(value: Expr) -> Iterator[Var]:
 
 def _tensors(values: Iterable[Expr]) -> Iterator[Var]:
     """The variables of arrays, or of what may hold some, among `values` and their results."""
-    todo = list(values)[::-1]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, Var):
-            if not isinstance(each.struct_info, (ShapeStructInfo, PrimStructInfo, FuncStructInfo)):
-                yield each
-        elif isinstance(each, SeqExpr):
-            todo.append(each.body)
-        elif isinstance(each, TupleGetItem):
-            todo.append(each.tuple_value)
-        elif isinstance(each, Tuple):
-            todo.extend(each.fields[::-1])
+    for value in values:
+        while isinstance(value, SeqExpr):
+            value = value.body
+        for v in vars_in(value):
+            if not isinstance(v.struct_info, (ShapeStructInfo, PrimStructInfo, FuncStructInfo)):
+                yield v
 
 
 class _Placing(PyExprMutator):

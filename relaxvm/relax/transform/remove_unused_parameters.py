@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base import reachable
 from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
 from ..analysis.vars import free_symbolic_vars
@@ -106,13 +107,7 @@ def _unused(mod: IRModule, calls: dict[str, list[Site]]) -> set[_Place]:
                             handed.setdefault((callee, i), []).append(param[arg])
                             rest.remove(arg)
                 read(rest)
-    used: set[_Place] = set()
-    while todo:
-        place = todo.pop()
-        if place not in used:
-            used.add(place)
-            todo.extend(handed.get(place, ()))
-    return set(param.values()) - used
+    return set(param.values()) - reachable(todo, lambda place: handed.get(place, ())).keys()
 
 
 def _callee(value: Any, calls: dict[str, list[Site]]) -> str | None:
