@@ -10,8 +10,9 @@ Nothing here recurses as deep as a function nests.
 from __future__ import annotations
 
 import enum
+import functools
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..ir import FloatImm, IntImm, Node, walk
@@ -39,6 +40,7 @@ _OPERANDS: dict[type, Callable[[Any], Sequence[Node]]] = {
     TupleGetItem: lambda item: (item.tuple_value,),
     If: lambda value: (value.cond,),
 }
+_WITH_BODIES = (Function, SeqExpr, If)
 
 
 def operands(value: Node) -> Sequence[Node]:
@@ -69,7 +71,7 @@ def _deep_leaves(value: Node) -> Iterator[Node]:
     waiting = [iter((value,))]
     while waiting:
         for each in waiting[-1]:
-            of = _OPERANDS.get(type(each))
+            of = None if type(each) is If else _OPERANDS.get(type(each))
             if of is not None:
                 waiting.append(iter(of(each)))
                 break
@@ -80,12 +82,18 @@ def _deep_leaves(value: Node) -> Iterator[Node]:
 
 def vars_in(value: Node) -> list[Var]:
     """The variables a value reads when it is evaluated, as often as it does; those of an `If`'s
-    branches excluded. Of a function all that stand in it.
+    branches excluded.
+
+    Of a function, and of what stands where normal form has leaves, all variables count.
     """
-    if type(value) is Function:
-        # What it captures is among them; its own variables do no harm.
-        return [n for n in walk(value) if isinstance(n, Var)]
-    return [leaf for leaf in leaves(value) if isinstance(leaf, Var)]
+    found: list[Var] = []
+    for leaf in leaves(value):
+        if isinstance(leaf, Var):
+            found.append(leaf)
+        elif type(leaf) in _WITH_BODIES:
+            # What a function captures is among them; its own variables do no harm.
+            found += [n for n in walk(leaf) if isinstance(n, Var)]
+    return found
 
 
 def is_symbolic(value: Node) -> bool:
@@ -181,6 +189,10 @@ class Event(NamedTuple):
         return [] if self.value is None else vars_in(self.value)
 
 
+# Without parsing arguments: there is one for each binding, in every pass.
+_event = functools.partial(tuple.__new__, Event)
+
+
 def events(fn: Function, inner: bool = False) -> list[Event]:
     """The events of `fn` in order.
 
@@ -197,17 +209,17 @@ def _read(seq: SeqExpr, scope: Scope, row: list[Event], opened: tuple[type, ...]
             value = b.value
             if type(value) not in opened:
                 scope.ends.append(len(row))
-                row.append(Event(BIND, scope, b, value, block))
+                row.append(_event((BIND, scope, b, value, block)))
                 continue
-            row.append(Event(OPEN, scope, b, value, block))
+            row.append(_event((OPEN, scope, b, value, block)))
             for body in bodies(value):
                 within = Scope(scope.depth + 1, b)
-                row.append(Event(ENTER, within, None, None, None))
+                row.append(_event((ENTER, within, None, None, None)))
                 yield _read(body, within, row, opened)
             scope.ends.append(len(row))
-            row.append(Event(CLOSE, scope, b, None, block))
+            row.append(_event((CLOSE, scope, b, None, block)))
     scope.ends.append(len(row))
-    row.append(Event(RESULT, scope, seq.body, seq.body, None))
+    row.append(_event((RESULT, scope, seq.body, seq.body, None)))
 
 
 def bodies(value: Node) -> tuple[SeqExpr, ...]:
@@ -259,16 +271,20 @@ class Uses:
     def of(self, b: Binding) -> list[Var]:
         """What `b` itself reads; what stands inside an If or a Function is not entered."""
         value = b.value
-        found = [] if isinstance(value, Function) else vars_in(value)
-        infos: Iterable[StructInfo] = (b.var.struct_info,)
-        if isinstance(b, MatchCast):
-            infos = (*infos, b.struct_info)
         if isinstance(value, Function):
-            infos = (*infos, value.ret_struct_info, *(p.struct_info for p in value.params))
+            found: list[Var] = []
+            for info in (value.ret_struct_info, *(p.struct_info for p in value.params)):
+                found += self.of_info(info)
+        else:
+            found = vars_in(value)
+        found += self.of_info(b.var.struct_info)
+        if isinstance(b, MatchCast):
+            found += self.of_info(b.struct_info)
         elif isinstance(value, Call):
-            infos = (*infos, *value.sinfo_args, value.struct_info)
-        for info in infos:
-            found += self.of_info(info)
+            for info in value.sinfo_args:
+                found += self.of_info(info)
+            if value.struct_info is not b.var.struct_info:
+                found += self.of_info(value.struct_info)
         return found
 
 

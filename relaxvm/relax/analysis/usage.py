@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ...base import reachable
 from ...ir import GlobalVar, IRModule, Node, walk
@@ -18,10 +18,8 @@ from ..expr import (
     MatchCast,
     SeqExpr,
     Var,
-    is_leaf,
 )
-from ..flow import BINDS, Event, Uses, bodies, events, operands
-from ..normal_form import is_flat
+from ..flow import BINDS, Event, Uses, bodies, events, vars_in
 from ..struct_info import Expr, StructInfo
 from .purity import is_pure_call
 from .vars import used_vars
@@ -74,20 +72,18 @@ def _live(
                 inside.setdefault(around.var, []).append(within.var)
             within = None if around is None or isinstance(around.value, Function) else around
 
-    def needed(var: Var) -> Iterator[Var]:
+    def needed(var: Var) -> list[Var]:
         b = bindings[var]
-        read = [*uses.of(b), *inside.get(var, ()), *([owner[var].var] if var in owner else ())]
-        if not is_flat(b.value):
-            # Results of its bodies; out of normal form, everything in it counts.
-            plain = all(
-                is_leaf(n) for n in (*operands(b.value), *(s.body for s in bodies(b.value)))
-            )
-            results = [s.body for s in bodies(b.value)] if plain else [b.value]
-            read += [n for each in results for n in walk(each) if isinstance(n, Var)]
-        return (v for v in read if v in bindings)
+        read = uses.of(b)
+        if var in inside:
+            read += inside[var]
+        if var in owner:
+            read.append(owner[var].var)
+        for body in bodies(b.value):
+            read += vars_in(body.body)
+        return [v for v in read if v in bindings]
 
-    returned = (n for n in walk(fn.body.body) if isinstance(n, Var))
-    first = [*returned, *uses.of_info(fn.ret_struct_info)]
+    first = [*vars_in(fn.body.body), *uses.of_info(fn.ret_struct_info)]
     first += [v for v in anchored if v not in owner]
     return set(reachable([v for v in first if v in bindings], needed))
 

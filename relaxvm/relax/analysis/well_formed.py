@@ -448,7 +448,7 @@ class _Checker:
     # -- leaves -----------------------------------------------------------------------------------
 
     def leaf(self, value: Any) -> None:
-        for each in leaves(value):
+        for each in (value,) if type(value) in _LEAF_RULES else leaves(value):
             rule = _LEAF_RULES.get(type(each))
             if rule is not None:
                 rule(self, each)

@@ -152,4 +152,5 @@ def _is_plain(info: StructInfo) -> bool:
     """Whether values of `info` are known by what they hold: not objects with a state, nor
     functions.
     """
-    return not any(isinstance(p, (ObjectStructInfo, FuncStructInfo)) for p in parts(info))
+    kinds = list(map(type, parts(info)))
+    return ObjectStructInfo not in kinds and FuncStructInfo not in kinds
