@@ -105,7 +105,10 @@ def storage_size(size: object) -> int:
 def alloc_storage_of(
     size: object, device_index: object = 0, dtype: object = None, scope: object = "global"
 ) -> Callable[[Account | None], Storage]:
-    """See `alloc_storage`; the constants are checked here."""
+    """`size` bytes (an int, or a shape whose sizes are multiplied).
+
+    Raises LimitError if there are not so many.
+    """
     size_bytes = storage_size(size)
     integer(device_index, "alloc_storage: device index")
     if type(scope) is not str:
@@ -130,20 +133,6 @@ def alloc_storage_of(
     return alloc
 
 
-def alloc_storage(
-    account: Account | None,
-    size: object,
-    device_index: object = 0,
-    dtype: object = None,
-    scope: object = "global",
-) -> Storage:
-    """`size` bytes (an int, or a shape whose sizes are multiplied).
-
-    Raises LimitError if there are not so many.
-    """
-    return alloc_storage_of(size, device_index, dtype, scope)(account)
-
-
 def _checked_shape(shape: object, what: str) -> tuple[int, ...]:
     if not isinstance(shape, tuple):
         raise VMTypeError(f"{what}: wanted a shape, got {got(shape)}")
@@ -158,7 +147,7 @@ def _checked_shape(shape: object, what: str) -> tuple[int, ...]:
 
 
 def alloc_tensor_of(offset: object, shape: object, dtype: object) -> Callable[[Storage], NDArray]:
-    """See `alloc_tensor`; the constants are checked here."""
+    """See `alloc_shaped_tensor_of`; the shape is constant."""
     place = alloc_shaped_tensor_of(offset, dtype)
     extents = tuple(_checked_shape(shape, "alloc_tensor"))
 
@@ -174,7 +163,7 @@ def alloc_tensor_of(offset: object, shape: object, dtype: object) -> Callable[[S
 def alloc_shaped_tensor_of(
     offset: object, dtype: object
 ) -> Callable[[Storage, tuple[int, ...]], NDArray]:
-    """See `alloc_tensor`, of a shape known only later."""
+    """A tensor in `storage`, `offset` bytes from its start. Raises VMValueError where none fits."""
     start = integer(offset, "alloc_tensor: offset")
     made = _array_dtype(dtype, "alloc_tensor")
     storage_dtype = to_numpy_dtype(made)
@@ -202,11 +191,6 @@ def alloc_shaped_tensor_of(
     return alloc
 
 
-def alloc_tensor(storage: Storage, offset: object, shape: Any, dtype: object) -> NDArray:
-    """A tensor in `storage`, `offset` bytes from its start. Raises VMValueError where none fits."""
-    return alloc_shaped_tensor_of(offset, dtype)(storage, shape)
-
-
 def kill_object(value: object) -> None:
     """Forget a register (the linker does it; as a function there is nothing to do)."""
 
@@ -230,7 +214,7 @@ def _tensor(value: object, what: str) -> NDArray:
 
 
 def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
-    """See `reshape`; the shape is checked here."""
+    """The same elements in another shape, in the same memory (a copy if the tensor has gaps)."""
     extents = tuple(_checked_shape(shape, "reshape"))
     numel = 1
     for extent in extents:
@@ -247,11 +231,6 @@ def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
         return wrap_unchecked(array.reshape(extents), tensor.dtype, tensor.device)
 
     return reshape_one
-
-
-def reshape(tensor: NDArray, shape: object) -> NDArray:
-    """The same elements in another shape, in the same memory (a copy if the tensor has gaps)."""
-    return reshape_to(shape)(tensor)
 
 
 def shape_of(tensor: NDArray) -> ShapeTuple:
@@ -284,7 +263,9 @@ def tensor_item(tensor: NDArray) -> Any:
 
 
 def view_of(shape: object, dtype: object, offset: object) -> Callable[[NDArray], NDArray]:
-    """See `view`; the constants are checked here."""
+    """The memory of a tensor from byte `offset` on as a tensor of another shape and dtype; a copy
+    if the tensor has gaps. Raises VMValueError where it does not fit.
+    """
     made = _array_dtype(dtype, "view")
     storage_dtype = to_numpy_dtype(made)
     extents = tuple(_checked_shape(shape, "view"))
@@ -310,13 +291,6 @@ def view_of(shape: object, dtype: object, offset: object) -> Callable[[NDArray],
         return wrap_unchecked(raw.view(storage_dtype).reshape(extents), made, tensor.device)
 
     return view_one
-
-
-def view(tensor: NDArray, shape: object, dtype: object, offset: object) -> NDArray:
-    """The memory of a tensor from byte `offset` on as a tensor of another shape and dtype; a copy
-    if the tensor has gaps. Raises VMValueError where it does not fit.
-    """
-    return view_of(shape, dtype, offset)(tensor)
 
 
 def _array_dtype(dtype: object, what: str) -> DataType:
@@ -557,58 +531,52 @@ class Builtin(NamedTuple):
         return None if self.repeated else len(self.fixed)
 
 
+def _bound(
+    bind: Callable[..., Callable[..., Any]],
+    args: str,
+    dynamic: int = 1,
+    account: bool = False,
+    **effects: bool,
+) -> Builtin:
+    """A row whose function is `bind` of the constants, called with what stands before them."""
+    first = dynamic + account
+
+    def function(*values: Any) -> Any:
+        return bind(*values[first:])(*values[:first])
+
+    function.__name__ = bind.__name__.removesuffix("_of")
+    function.__doc__ = bind.__doc__
+    return Builtin(function, args, bind=bind, dynamic=dynamic, account=account, **effects)
+
+
 _ARGUMENT_KINDS = frozenset({"any", "imm", "text", "dtype", "dtype?", "info", "dim"})
 _heap, _check = shape_heap, check
 TABLE: dict[str, Builtin] = {
     f"vm.builtin.{name}": entry
     for name, entry in {
         # memory
-        "alloc_storage": Builtin(
-            alloc_storage, "any any= any= text=", bind=alloc_storage_of, account=True
-        ),
-        "alloc_tensor": Builtin(
-            alloc_tensor, "any any any dtype", aliases=True, bind=alloc_tensor_of, dynamic=1
-        ),
+        "alloc_storage": _bound(alloc_storage_of, "any any= any= text=", account=True, dynamic=0),
+        "alloc_tensor": _bound(alloc_tensor_of, "any any any dtype", aliases=True),
         "kill_object": Builtin(kill_object, "any"),
         "null_value": Builtin(null_value, "", pure=True),
         "move": Builtin(move, "any", pure=True, aliases=True),
         # symbolic shapes
-        "alloc_shape_heap": Builtin(_heap.alloc, "imm", bind=_heap.alloc_of),
-        "match_shape": Builtin(
-            _heap.match_shape, "any any text (imm imm)*", bind=_heap.match_shape_of, dynamic=2
-        ),
-        "match_prim_value": Builtin(
-            _heap.match_prim, "any any text imm imm", bind=_heap.match_prim_of, dynamic=2
-        ),
-        "make_shape": Builtin(
-            _heap.make_shape, "any (imm imm)*", pure=True, bind=_heap.make_shape_of, dynamic=1
-        ),
-        "make_prim_value": Builtin(
-            _heap.make_prim, "any imm imm", pure=True, bind=_heap.make_prim_of, dynamic=1
-        ),
-        "shape_expr": Builtin(_heap.shape_expr, "any imm dim", bind=_heap.shape_expr_of, dynamic=1),
+        "alloc_shape_heap": _bound(_heap.alloc_of, "imm", dynamic=0),
+        "match_shape": _bound(_heap.match_shape_of, "any any text (imm imm)*", dynamic=2),
+        "match_prim_value": _bound(_heap.match_prim_of, "any any text imm imm", dynamic=2),
+        "make_shape": _bound(_heap.make_shape_of, "any (imm imm)*", pure=True),
+        "make_prim_value": _bound(_heap.make_prim_of, "any imm imm", pure=True),
+        "shape_expr": _bound(_heap.shape_expr_of, "any imm dim"),
         # checks
-        "check_tensor_info": Builtin(
-            _check.tensor_info, "any imm dtype? text", bind=_check.tensor_info_of, dynamic=1
-        ),
-        "check_shape_info": Builtin(
-            _check.shape_info, "any imm text", bind=_check.shape_info_of, dynamic=1
-        ),
-        "check_prim_value_info": Builtin(
-            _check.prim_info, "any dtype text", bind=_check.prim_info_of, dynamic=1
-        ),
-        "check_tuple_info": Builtin(
-            _check.tuple_info, "any imm text", bind=_check.tuple_info_of, dynamic=1
-        ),
-        "check_func_info": Builtin(
-            _check.func_info, "any text", bind=_check.func_info_of, dynamic=1
-        ),
-        "check_result": Builtin(
-            _check.result, "any info text any=", aliases=True, bind=_check.result_of, dynamic=1
-        ),
+        "check_tensor_info": _bound(_check.tensor_info_of, "any imm dtype? text"),
+        "check_shape_info": _bound(_check.shape_info_of, "any imm text"),
+        "check_prim_value_info": _bound(_check.prim_info_of, "any dtype text"),
+        "check_tuple_info": _bound(_check.tuple_info_of, "any imm text"),
+        "check_func_info": _bound(_check.func_info_of, "any text"),
+        "check_result": _bound(_check.result_of, "any info text any=", aliases=True),
         # tensors and shapes
-        "reshape": Builtin(reshape, "any any", pure=True, aliases=True, bind=reshape_to, dynamic=1),
-        "view": Builtin(view, "any any any any", pure=True, aliases=True, bind=view_of, dynamic=1),
+        "reshape": _bound(reshape_to, "any any", pure=True, aliases=True),
+        "view": _bound(view_of, "any any any any", pure=True, aliases=True),
         "tensor_item": Builtin(tensor_item, "any", pure=True),
         "shape_of": Builtin(shape_of, "any", pure=True),
         "tensor_to_shape": Builtin(tensor_to_shape, "any", pure=True),
@@ -692,7 +660,7 @@ def _alloc_elements(
     """Storage of `size` elements of `dtype`: so TVM's function counts, unlike programs here."""
     extents = size if isinstance(size, tuple) else (size,)
     element = DataType(dtype)
-    return alloc_storage(None, (*extents, element.itemsize), device_index, element, scope)
+    return alloc_storage_of((*extents, element.itemsize), device_index, element, scope)(None)
 
 
 register_func("vm.builtin.alloc_storage", _alloc_elements, override=True)

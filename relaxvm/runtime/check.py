@@ -61,7 +61,9 @@ def as_condition(value: Any, what: str = "if") -> bool:
 
 
 def tensor_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
-    """See `tensor_info`."""
+    """Raise VMTypeError unless `value` is a tensor of `ndim` axes (-1: any) and `dtype` (None:
+    any).
+    """
     wanted = DataType(dtype) if type(dtype) is DataType and dtype.kind != "void" else None
     axes, where = int(ndim), str(context)
 
@@ -76,15 +78,8 @@ def tensor_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
     return check
 
 
-def tensor_info(value: Any, ndim: Any, dtype: Any, context: Any) -> None:
-    """Raise VMTypeError unless `value` is a tensor of `ndim` axes (-1: any) and `dtype` (None:
-    any).
-    """
-    tensor_info_of(ndim, dtype, context)(value)
-
-
 def shape_info_of(ndim: Any, context: Any) -> _Check:
-    """See `shape_info`."""
+    """Raise VMTypeError unless `value` is a shape of `ndim` sizes (-1: any)."""
     length, where = int(ndim), str(context)
 
     def check(value: Any) -> None:
@@ -96,13 +91,8 @@ def shape_info_of(ndim: Any, context: Any) -> _Check:
     return check
 
 
-def shape_info(value: Any, ndim: Any, context: Any) -> None:
-    """Raise VMTypeError unless `value` is a shape of `ndim` sizes (-1: any)."""
-    shape_info_of(ndim, context)(value)
-
-
 def prim_info_of(dtype: Any, context: Any) -> _Check:
-    """See `prim_info`."""
+    """Raise VMTypeError unless `value` is a number of `dtype`, VMValueError if out of range."""
     wanted, where = DataType(dtype), str(context)
 
     def check(value: Any) -> None:
@@ -122,13 +112,8 @@ def prim_info_of(dtype: Any, context: Any) -> _Check:
     return check
 
 
-def prim_info(value: Any, dtype: Any, context: Any) -> None:
-    """Raise VMTypeError unless `value` is a number of `dtype`, VMValueError if out of range."""
-    prim_info_of(dtype, context)(value)
-
-
 def tuple_info_of(count: Any, context: Any) -> _Check:
-    """See `tuple_info`."""
+    """Raise VMTypeError unless `value` is a tuple of `count` elements."""
     wanted, where = int(count), str(context)
 
     def check(value: Any) -> None:
@@ -140,13 +125,8 @@ def tuple_info_of(count: Any, context: Any) -> _Check:
     return check
 
 
-def tuple_info(value: Any, count: Any, context: Any) -> None:
-    """Raise VMTypeError unless `value` is a tuple of `count` elements."""
-    tuple_info_of(count, context)(value)
-
-
 def func_info_of(context: Any) -> _Check:
-    """See `func_info`."""
+    """Raise VMTypeError unless `value` can be called."""
     where = str(context)
 
     def check(value: Any) -> None:
@@ -156,13 +136,12 @@ def func_info_of(context: Any) -> _Check:
     return check
 
 
-def func_info(value: Any, context: Any) -> None:
-    """Raise VMTypeError unless `value` can be called."""
-    func_info_of(context)(value)
-
-
 def result_of(info: Any, context: Any, heap: Any = None) -> _Check:
-    """See `result`."""
+    """`value`, if it fits `info`; raises VMTypeError or VMValueError otherwise.
+
+    Dimensions may use slots of `heap` (``$0``); a lone symbol that has no value there stands for
+    any size, the same wherever it appears.
+    """
     if not isinstance(info, INFO_TYPES):
         raise VMTypeError(f"check_result: wanted a struct info, got {got(info)}")
     where = str(context)
@@ -172,15 +151,6 @@ def result_of(info: Any, context: Any, heap: Any = None) -> _Check:
         return value
 
     return check
-
-
-def result(value: Any, info: Any, context: Any, heap: Any = None) -> Any:
-    """`value`, if it fits `info`; raises VMTypeError or VMValueError otherwise.
-
-    Dimensions may use slots of `heap` (``$0``); a lone symbol that has no value there stands for
-    any size, the same wherever it appears.
-    """
-    return result_of(info, context, heap)(value)
 
 
 def _match(info: Info, value: Any, where: str, symbols: dict[str, int], heap: Any) -> None:

@@ -65,15 +65,10 @@ class ShapeHeap:
 
 
 def alloc_of(size: object) -> Callable[[], ShapeHeap]:
-    """See `alloc`; the size is checked here."""
+    """An empty heap of `size` slots."""
     if type(size) is not int or not 0 <= size <= _MAX_SLOTS:
         raise VMValueError(f"alloc_shape_heap: wanted 0 to {_MAX_SLOTS} slots, got {size}")
     return lambda: ShapeHeap(size)
-
-
-def alloc(size: object) -> ShapeHeap:
-    """An empty heap of `size` slots."""
-    return alloc_of(size)()
 
 
 def _values(heap: object, what: str) -> list[int | None]:
@@ -95,7 +90,7 @@ def _pairs(flat: tuple[Any, ...], codes: type[IntEnum], what: str) -> tuple[tupl
 
 
 def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], None]:
-    """See `match_shape`; the pairs are checked here."""
+    """Compare the sizes of a tensor or shape with constants or slots, or store them into slots."""
     pairs = _pairs(flat, MatchCode, "match_shape")
     where, count = str(context), len(pairs)
     steps = tuple([(*pair, origin_of(where, axis)) for axis, pair in enumerate(pairs)])
@@ -138,11 +133,6 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
             ) from None
 
     return match
-
-
-def match_shape(value: Any, heap: ShapeHeap, context: object, *flat: Any) -> None:
-    """Compare the sizes of a tensor or shape with constants or slots, or store them into slots."""
-    match_shape_of(context, *flat)(value, heap)
 
 
 def _negative_size(where: str, shape: Any, size: Any) -> NoReturn:
@@ -189,7 +179,7 @@ def _load(heap: ShapeHeap, slot: int, what: str) -> int:
 
 
 def match_prim_of(context: object, code: Any, wanted: Any) -> Callable[[Any, ShapeHeap], None]:
-    """See `match_prim`; the code is checked here."""
+    """Compare an int with a constant or a slot, or store it into a slot."""
     _pairs((code, wanted), MatchCode, "match_prim_value")
     if code == _NOT_NEGATIVE:
         raise VMValueError("match_prim_value: a scalar may be negative")
@@ -216,13 +206,8 @@ def match_prim_of(context: object, code: Any, wanted: Any) -> Callable[[Any, Sha
     return match
 
 
-def match_prim(value: Any, heap: ShapeHeap, context: object, code: Any, wanted: Any) -> None:
-    """Compare an int with a constant or a slot, or store it into a slot."""
-    match_prim_of(context, code, wanted)(value, heap)
-
-
 def make_shape_of(*flat: Any) -> Callable[[ShapeHeap], ShapeTuple]:
-    """See `make_shape`; the pairs are checked here."""
+    """A shape of constants and slots."""
     pairs = _pairs(flat, MakeCode, "make_shape")
 
     def make(heap: ShapeHeap) -> ShapeTuple:
@@ -240,26 +225,16 @@ def make_shape_of(*flat: Any) -> Callable[[ShapeHeap], ShapeTuple]:
     return make
 
 
-def make_shape(heap: ShapeHeap, *flat: Any) -> ShapeTuple:
-    """A shape of constants and slots."""
-    return make_shape_of(*flat)(heap)
-
-
 def make_prim_of(code: Any, value: Any) -> Callable[[ShapeHeap], int]:
-    """See `make_prim`; the code is checked here."""
+    """A constant or the value of a slot."""
     _pairs((code, value), MakeCode, "make_prim_value")
     if code == MakeCode.USE_IMM:
         return lambda heap: value
     return lambda heap: _load(heap, value, "make_prim_value")
 
 
-def make_prim(heap: ShapeHeap, code: Any, value: Any) -> int:
-    """A constant or the value of a slot."""
-    return make_prim_of(code, value)(heap)
-
-
 def shape_expr_of(slot: Any, program: Any) -> Callable[[ShapeHeap], None]:
-    """See `shape_expr`; the program has been checked when the constant was made."""
+    """Evaluate a postfix program, whose symbols ``$0`` are slots, into a slot."""
     if type(program) is not DimProgram:
         raise VMTypeError(f"shape_expr: wanted a dimension program, got {got(program)}")
     if type(slot) is not int or not 0 <= slot < _MAX_SLOTS:
@@ -272,8 +247,3 @@ def shape_expr_of(slot: Any, program: Any) -> Callable[[ShapeHeap], None]:
         _store(heap, slot, int(value) if type(value) is bool else value, program)
 
     return compute
-
-
-def shape_expr(heap: ShapeHeap, slot: Any, program: Any) -> None:
-    """Evaluate a postfix program, whose symbols ``$0`` are slots, into a slot."""
-    shape_expr_of(slot, program)(heap)
