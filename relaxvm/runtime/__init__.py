@@ -30,11 +30,15 @@ from .builtin import VMAssertionError as VMAssertionError
 from .builtin import VMClosure as VMClosure
 from .builtin import register_builtin as register_builtin
 from .builtin import rows_replaced as rows_replaced
+from .compiled_code import INTERPRETER as INTERPRETER
+from .compiled_code import NATIVE as NATIVE
+from .compiled_code import PYTHON as PYTHON
 from .compiled_code import CompiledCode as CompiledCode
 from .compiled_code import CompiledInfo as CompiledInfo
 from .compiled_frame import FrameLayout as FrameLayout
 from .compiled_frame import layout_plain as layout_plain
 from .compiled_state import ORIGIN_STEP as ORIGIN_STEP
+from .compiled_state import Described as Described
 from .constants import DimProgram as DimProgram
 from .cpu_budget import usable_cores as usable_cores
 from .device import Device as Device

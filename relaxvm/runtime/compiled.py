@@ -18,7 +18,7 @@ import numpy as np
 from ..base import DataType, LoadError, to_numpy_dtype
 from .builtin import VMClosure
 from .check import as_condition
-from .compiled_code import MODES, CompiledCode, CompiledInfo
+from .compiled_code import INTERPRETER, MODES, CompiledCode, CompiledInfo
 from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
 from .compiled_state import rebuild
 from .device import cpu
@@ -100,10 +100,12 @@ class CompiledFunction:
         linked = self._linked
         found = []
         for pc, instruction in enumerate(linked.program.instructions(linked.info)):
-            mode, reason = (2, self.reason) if self._info is None else self._info.steps[pc]
+            mode, reason = (
+                (INTERPRETER, self.reason) if self._info is None else self._info.steps[pc]
+            )
             text = " ".join(instruction_text(linked.program, instruction).split())
             if self.call is None:
-                mode, reason = 2, self.reason
+                mode, reason = INTERPRETER, self.reason
             found.append((pc, text, MODES[mode], reason))
         return found
 
@@ -188,13 +190,42 @@ class CompiledProgram:
     def _fill(self, num_threads: int) -> None:
         deepest = min(self._max_depth, _INT64_MAX)
         settings = {"careful": 0, "max_depth": deepest, "threads": num_threads}
+        helpers: dict[str, Callable[..., Any]] = {
+            "adopt": adopt,
+            "alloc": self._alloc,
+            "condition": as_condition,
+            "drop": self._drop,
+            "finish": self._finish,
+            "frame": self._frame,
+            "grow": self._grow,
+            "interpret": self._interpret,
+            "invoke": self._invoke,
+            "leave": self._leave,
+            "note": self._note,
+            "own": self._own,
+        }
+        fillers: dict[str, Callable[[str], int]] = {
+            "free": lambda rest: 0,
+            "py": function_address,
+            "np": numpy_address,
+            "type": lambda rest: id(_TYPES[rest]),
+            "obj": lambda rest: id(_OBJECTS[rest]),
+            "dtype": lambda rest: self._kept(DataType(rest)),
+            "descr": lambda rest: self._kept(to_numpy_dtype(DataType(rest))),
+            "arg": lambda rest: self._kept(self._operand(rest)),
+            "data": self._data,
+            "op": self._callee,
+            "linked": lambda rest: self._kept(self._linked[int(rest)]),
+            "call": lambda rest: self._kept(helpers[rest]),
+            "slow": lambda rest: self._kept(self._slow_calls[self._linked[int(rest)].name]),
+        }
         for i, name in enumerate(self._code.words):
             if name in settings:
                 self._words[i] = settings[name]
                 continue
             kind, _, rest = name.partition(":")
             try:
-                self._words[i] = _FILLERS[kind](self, rest)
+                self._words[i] = fillers[kind](rest)
             except (LookupError, AttributeError, TypeError, ValueError) as error:
                 raise LoadError(
                     f"compiled functions: {name} means nothing here ({type(error).__name__}: "
@@ -352,27 +383,3 @@ class CompiledProgram:
     @staticmethod
     def _finish(value: Any, out: Any, linked: LinkedFunction) -> Any:
         return Destination(linked.info, out).write(value)
-
-    def _helper(self, name: str) -> int:
-        found: Any = {"adopt": adopt, "condition": as_condition}.get(name)
-        return self._kept(found or getattr(self, f"_{name}"))
-
-    def _slow(self, rest: str) -> int:
-        return self._kept(self._slow_calls[self._linked[int(rest)].name])
-
-
-_FILLERS: dict[str, Callable[[CompiledProgram, str], int]] = {
-    "free": lambda program, rest: 0,
-    "py": lambda program, rest: function_address(rest),
-    "np": lambda program, rest: numpy_address(rest),
-    "type": lambda program, rest: id(_TYPES[rest]),
-    "obj": lambda program, rest: id(_OBJECTS[rest]),
-    "dtype": lambda program, rest: program._kept(DataType(rest)),
-    "descr": lambda program, rest: program._kept(to_numpy_dtype(DataType(rest))),
-    "arg": lambda program, rest: program._kept(program._operand(rest)),
-    "data": CompiledProgram._data,
-    "op": CompiledProgram._callee,
-    "linked": lambda program, rest: program._kept(program._linked[int(rest)]),
-    "call": CompiledProgram._helper,
-    "slow": CompiledProgram._slow,
-}

@@ -22,6 +22,7 @@ from ..base import VerifyError
 from .plain import Plain
 
 MODES = ("native", "python", "interpreter")
+NATIVE, PYTHON, INTERPRETER = range(len(MODES))
 _MAX_WORDS = 1 << 20
 _MAX_SITES = 1 << 20
 _WORD = re.compile(r"[A-Za-z]+(_[a-z]+)?(:[A-Za-z0-9_]+){0,3}")

@@ -1,21 +1,14 @@
 """The register file of a compiled function that leaves for the interpreter.
 
 Where it leaves, the function has written the live registers to a row of 64-bit words. The site says
-how each is rebuilt: a tuple whose first item is the kind, with numbers of words in it.
-
-    o word                           an object                  n          None
-    i size  b word  f word           int, bool, float           s sizes    a shape
-    t dtype sizes data holder        a tensor over memory       m size data holder scope   a storage
-    h size word                      the shape heap; the word is the address of two words per
-                                     slot: its value, and -1 for none or 128 times the instruction
-                                     that wrote it, plus the axis it came from plus 1
-
-A size is an int or ("w", word); a holder is ("o", word) or ("a", instruction), an arena.
+how each is rebuilt: a tuple whose first item is the kind (`Described`), with numbers of words in
+it.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,6 +29,35 @@ ORIGIN_STEP = 128
 _UINT8 = np.dtype("uint8")
 
 
+class Described:
+    """The kinds of descriptions, and what follows them.
+
+    A size is an int or (WORD, word); a holder is (OBJECT, word) or (ARENA, instruction).
+    """
+
+    OBJECT = "o"
+    """word"""
+    NONE = "n"
+    INT = "i"
+    """size"""
+    BOOL = "b"
+    """word"""
+    FLOAT = "f"
+    """word"""
+    SHAPE = "s"
+    """sizes"""
+    TENSOR = "t"
+    """dtype, sizes, word of its data, holder"""
+    STORAGE = "m"
+    """size, word of its memory, holder, scope"""
+    HEAP = "h"
+    """Slots, and the word that holds the address of two words per slot: its value, and -1 for none
+    or ORIGIN_STEP times the instruction that wrote it, plus the axis it came from plus 1.
+    """
+    WORD = "w"
+    ARENA = "a"
+
+
 def rebuild(
     linked: LinkedFunction, frame: NativeFrame | None, described: Any, words: int
 ) -> list[Any]:
@@ -52,10 +74,10 @@ class _Reader:
     def __init__(self, linked: LinkedFunction, frame: NativeFrame | None, words: int) -> None:
         self._linked = linked
         self._frame = frame
-        self._words = words
+        self.words = words
 
     def word(self, number: int) -> int:
-        return int(peek(self._words + 8 * number, ctypes.c_int64))
+        return int(peek(self.words + 8 * number, ctypes.c_int64))
 
     def size(self, described: Any) -> int:
         return described if type(described) is int else self.word(described[1])
@@ -64,46 +86,29 @@ class _Reader:
         return ctypes.cast(self.word(number), ctypes.py_object).value
 
     def value(self, described: Any) -> Any:
-        kind = described[0]
-        if kind == "o":
-            return self.object(described[1])
-        if kind == "n":
-            return None
-        if kind == "i":
-            return self.size(described[1])
-        if kind == "b":
-            return bool(self.word(described[1]))
-        if kind == "f":
-            return peek(self._words + 8 * described[1], ctypes.c_double)
-        if kind == "s":
-            return ShapeTuple([self.size(d) for d in described[1]])
-        if kind == "t":
-            return self._tensor(*described[1:])
-        if kind == "m":
-            return self._storage(*described[1:])
-        return self._heap(*described[1:])
+        return _READERS[described[0]](self, *described[1:])
 
-    def _tensor(self, name: str, sizes: Any, data: int, holder: Any) -> Any:
+    def tensor(self, name: str, sizes: Any, data: int, holder: Any) -> Any:
         dtype, shape = DataType(name), tuple([self.size(d) for d in sizes])
         array = array_over(self.word(data), shape, to_numpy_dtype(dtype), self._holder(holder))
         return wrap_unchecked(array, dtype)
 
     def _holder(self, described: Any) -> Any:
-        if described[0] == "o":
+        if described[0] == Described.OBJECT:
             return self.object(described[1])
         assert self._frame is not None
         return self._frame.arena(described[1]).raw
 
-    def _storage(self, size: Any, data: int, holder: Any, scope: str) -> Storage:
+    def storage(self, size: Any, data: int, holder: Any, scope: str) -> Storage:
         size_bytes, address = self.size(size), self.word(data)
-        if holder[0] == "a":
+        if holder[0] == Described.ARENA:
             assert self._frame is not None
             arena = self._frame.arena(holder[1])
             return Storage(arena.raw, arena.start, size_bytes, scope)
         raw = array_over(address, (size_bytes,), _UINT8, self.object(holder[1]))
         return Storage(raw, 0, size_bytes, scope)
 
-    def _heap(self, size: int, memory: int) -> ShapeHeap:
+    def heap(self, size: int, memory: int) -> ShapeHeap:
         made = ShapeHeap(size)
         words = (ctypes.c_int64 * (2 * size)).from_address(self.word(memory))
         for slot in range(size):
@@ -120,3 +125,16 @@ class _Reader:
         if type(said) is DimProgram:
             return said
         return origin_of(str(said), place - 1 if place else None)
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    Described.OBJECT: _Reader.object,
+    Described.NONE: lambda reader: None,
+    Described.INT: _Reader.size,
+    Described.BOOL: lambda reader, word: bool(reader.word(word)),
+    Described.FLOAT: lambda reader, word: peek(reader.words + 8 * word, ctypes.c_double),
+    Described.SHAPE: lambda reader, sizes: ShapeTuple([reader.size(d) for d in sizes]),
+    Described.TENSOR: _Reader.tensor,
+    Described.STORAGE: _Reader.storage,
+    Described.HEAP: _Reader.heap,
+}

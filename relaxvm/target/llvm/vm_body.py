@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
 from ...runtime import (
+    INTERPRETER,
     FrameLayout,
     NDArray,
     ResolvedFunction,
@@ -24,7 +25,7 @@ from ...runtime import (
 from ...runtime import pyabi as abi
 from ...runtime.frame import escapes
 from ...runtime.ops import OpKind
-from .vm_exits import INTERPRETER, Exits, Leaves, Untranslatable
+from .vm_exits import Exits, Leaves, Untranslatable
 from .vm_flow import flow_of
 from .vm_values import (
     Boolean,

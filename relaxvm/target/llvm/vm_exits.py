@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...runtime import FrameLayout
+from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout
 from .vm_emit import Emitter
 from .vm_flow import Flow
 from .vm_values import (
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from .vm_program import Unit
 
 
-NATIVE, PYTHON, INTERPRETER = range(3)
 MAX_SPILLED = 400_000
 
 
@@ -184,35 +183,41 @@ class Exits(Emitter):
             return len(words) - 1
 
         def sized(value: Size) -> Any:
-            return value if isinstance(value, int) else ("w", word("i64", value))
+            return value if isinstance(value, int) else (Described.WORD, word("i64", value))
 
         def holder(arena: int, place: Place | None) -> tuple[Any, ...]:
             if arena >= 0:
-                return ("a", arena)
+                return (Described.ARENA, arena)
             assert place is not None
-            return ("o", word("ptr", self.load(place)))
+            return (Described.OBJECT, word("ptr", self.load(place)))
 
         if value.box is not None:
-            return ("o", word("ptr", self.load(value.box)))
+            return (Described.OBJECT, word("ptr", self.load(value.box)))
         if isinstance(value, Nothing):
-            return ("n",)
+            return (Described.NONE,)
         if isinstance(value, Integer):
-            return ("i", sized(value.value))
+            return (Described.INT, sized(value.value))
         if isinstance(value, Boolean):
-            return ("b", word("i64", self.text.op(f"zext i1 {value.value} to i64")))
+            return (Described.BOOL, word("i64", self.text.op(f"zext i1 {value.value} to i64")))
         if isinstance(value, Real):
-            return ("f", word("double", value.value))
+            return (Described.FLOAT, word("double", value.value))
         if isinstance(value, Shape):
-            return ("s", tuple(map(sized, value.dims)))
+            return (Described.SHAPE, tuple(map(sized, value.dims)))
         if isinstance(value, Tensor):
             dims = tuple(map(sized, value.dims))
             data = word("ptr", self.load(value.data))
-            return ("t", str.__str__(value.dtype), dims, data, holder(value.arena, value.holder))
+            return (
+                Described.TENSOR,
+                str.__str__(value.dtype),
+                dims,
+                data,
+                holder(value.arena, value.holder),
+            )
         if isinstance(value, Memory):
             size, data = sized(value.size), word("ptr", self.load(value.base))
-            return ("m", size, data, holder(value.arena, value.holder), value.scope)
+            return (Described.STORAGE, size, data, holder(value.arena, value.holder), value.scope)
         assert isinstance(value, Heap)
-        return ("h", value.size, word("ptr", value.memory))
+        return (Described.HEAP, value.size, word("ptr", value.memory))
 
     def fail_if_null(self, pointer: str) -> None:
         """Go to the error path where `pointer` is null: an error is set."""

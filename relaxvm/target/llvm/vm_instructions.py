@@ -4,11 +4,10 @@ function that the interpreter would call, else by leaving for the interpreter.
 
 from __future__ import annotations
 
-from ...runtime import TensorInfo
+from ...runtime import INTERPRETER, PYTHON, TensorInfo
 from ...runtime.ops import OpKind
 from .vm_body import Body
 from .vm_builtins import NATIVE_BUILTINS, condition
-from .vm_exits import INTERPRETER, PYTHON
 from .vm_kernels import call_kernel
 from .vm_values import Heap, Memory, Obj, Tensor, TupleOf, Value
 

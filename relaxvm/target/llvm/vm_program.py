@@ -11,6 +11,7 @@ from typing import Any
 
 from ...base import CodegenError
 from ...runtime import (
+    INTERPRETER,
     CompiledCode,
     CompiledInfo,
     NDArray,
@@ -23,7 +24,7 @@ from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
 from .vm_entry import emit_entry, result_in_place
-from .vm_exits import INTERPRETER, Untranslatable
+from .vm_exits import Untranslatable
 from .vm_instructions import emit_instruction
 from .vm_support import Words, declare_support
 from .vm_values import Region
