@@ -26,6 +26,7 @@ from .modular import ModularSet as ModularSet
 from .number import Number as Number
 from .number import number_of as number_of
 from .tree import conjuncts as conjuncts
+from .tree import summands as summands
 
 if typing.TYPE_CHECKING:
     from . import int_set as int_set

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..base import InternalError, VerifyError
 from .node import Node
 
 N = TypeVar("N", bound=Node)
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -36,22 +37,60 @@ def walk(
                         stack.append(child)
 
 
-def post_order(root: Node) -> Iterator[Node]:
-    """Every node reachable from `root`, children first, each shared node once."""
+def post_order(root: Node, below: Callable[[Any], Sequence[Any]] | None = None) -> Iterator[Any]:
+    """Every node reachable from `root`, children first, each shared node once.
+
+    below  the nodes to be entered from a node; default: its children
+    """
     seen: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(root, False)]
+    stack: list[tuple[Any, bool]] = [(root, False)]
     while stack:
         n, ready = stack.pop()
         if ready:
             yield n
         elif id(n) not in seen:
             seen.add(id(n))
-            below = n._children_()
-            if below:
+            inner = n._children_() if below is None else below(n)
+            if inner:
                 stack.append((n, True))
-                stack.extend([(child, False) for child in reversed(below)])
+                stack.extend([(child, False) for child in reversed(inner)])
             else:
                 yield n
+
+
+def descend(
+    root: T, below: Callable[[T], Sequence[T]], once: Callable[[T], Hashable] | None = None
+) -> Iterator[T]:
+    """`root` and what is below it, parents first, left to right, shared ones each time. These may
+    be nodes, or nodes together with what is known where they stand.
+
+    below  what is to be entered; asked after the one above has been handed out
+    once   a key: only the first with each key is handed out and entered
+    """
+    seen: set[Hashable] = set()
+    stack = [root]
+    while stack:
+        item = stack.pop()
+        if once is not None:
+            key = once(item)
+            if key in seen:
+                continue
+            seen.add(key)
+        yield item
+        stack.extend(reversed(below(item)))
+
+
+def enter_leave(root: T, below: Callable[[T], Sequence[T]]) -> Iterator[tuple[T, bool]]:
+    """As `descend`, with each handed out twice: (it, True) before and (it, False) after what is
+    below it.
+    """
+    stack = [(root, True)]
+    while stack:
+        item, entering = stack.pop()
+        yield item, entering
+        if entering:
+            stack.append((item, False))
+            stack.extend([(each, True) for each in reversed(below(item))])
 
 
 def transform(

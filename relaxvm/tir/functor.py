@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from ..base import TIRError
-from ..ir import Let, PrimExpr, Range, node_types
+from ..ir import Let, PrimExpr, Range, descend, node_types
 from ..ir.walk import transform
 from .stmt import (
     Allocate,
@@ -140,15 +140,13 @@ class PyStmtExprVisitor(_Functor):
 
     def _default(self, n: Any) -> None:
         """Visit what is below `n`."""
-        stack = [_below(n)]
-        while stack:
-            child = next(stack[-1], None)
-            if child is None:
-                stack.pop()
-            elif self._sees(type(child)):
+
+        def is_seen(child: Any) -> bool:
+            return child is not n and self._sees(type(child))
+
+        for child in descend(n, lambda child: () if is_seen(child) else tuple(_below(child))):
+            if is_seen(child):
                 self._visit(child)
-            else:
-                stack.append(_below(child))
 
 
 class PyStmtExprMutator(_Functor):

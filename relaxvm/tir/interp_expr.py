@@ -10,7 +10,7 @@ work nor stack grows with how it is written.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,8 @@ from ..ir import (
     StringImm,
     Var,
     bound_failure,
+    descend,
+    post_order,
     why_no_dot,
 )
 from .interp_scalar import (
@@ -253,16 +255,15 @@ class _Expression:
             return piece.run, piece.depth
         steps: list[Run] = []
         depth = piece.depth
-        stack: list[tuple[PrimExpr, bool]] = [(n, False) for n in reversed(piece.ahead)]
-        while stack:
-            n, ready = stack.pop()
-            if ready:
+
+        def ahead(n: PrimExpr) -> list[PrimExpr]:
+            return [m for m in self.deep[id(n)].ahead if id(m) not in done]
+
+        for first in piece.ahead:
+            for n in post_order(first, ahead) if id(first) not in done else ():
+                done.add(id(n))
                 steps.append(self.pieces[id(n)].run)
                 depth = max(depth, self.deep[id(n)].depth + 1)
-            elif id(n) not in done:
-                done.add(id(n))
-                stack.append((n, True))
-                stack.extend((m, False) for m in reversed(self.deep[id(n)].ahead))
         final = piece.run
 
         def in_steps(env: Frame) -> Any:
@@ -314,14 +315,12 @@ class _Expression:
         if n.dtype.lanes > 1:
             meaning: Any = operator.and_ if is_and else operator.or_
             return self._strict([n.a, n.b], lambda a, b: _lift2(meaning, a, b, n.dtype.lanes))
-        terms: list[PrimExpr] = []
-        stack = [n.b, n.a]
-        while stack:
-            each = stack.pop()
-            if id(each) in self.inner and type(each) is type(n):
-                stack.extend((each.b, each.a))
-            else:
-                terms.append(each)
+
+        def joined(each: Any) -> Sequence[Any]:
+            inside = each is n or (id(each) in self.inner and type(each) is type(n))
+            return (each.a, each.b) if inside else ()
+
+        terms = [each for each in descend(n, joined) if not joined(each)]
         first = self.pieces[id(terms[0])]
         rest = [self._region(t, first.ahead) for t in terms[1:]]
         runs = [first.run] + [run for run, _ in rest]
@@ -675,18 +674,7 @@ def _operands(n: Any) -> list[PrimExpr]:
 
 def _evaluated(root: PrimExpr) -> list[Any]:
     """Every expression that evaluating `root` may evaluate, operands first, shared ones once."""
-    order: list[PrimExpr] = []
-    seen: set[int] = set()
-    stack: list[tuple[PrimExpr, bool]] = [(root, False)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            order.append(n)
-        elif id(n) not in seen:
-            seen.add(id(n))
-            stack.append((n, True))
-            stack.extend((child, False) for child in reversed(_operands(n)))
-    return order
+    return list(post_order(root, _operands))
 
 
 # C's names of functions that mean the same here. (C's `round` does not: it rounds ties away from

@@ -29,7 +29,7 @@ from __future__ import annotations
 import enum
 import importlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_floats
@@ -724,6 +724,19 @@ def seq(*stmts: Any) -> Stmt:
     if not flat:
         return Evaluate(const(0))
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
+
+
+def statements_below(s: Stmt) -> Sequence[Stmt]:
+    """The statements directly in `s`, in the order in which they run."""
+    if type(s) is SeqStmt:
+        return s.seq
+    if type(s) is Block:
+        return [s.body] if s.init is None else [s.init, s.body]
+    if type(s) is BlockRealize:
+        return [s.block]
+    if type(s) is For:
+        return [s.body]
+    return [c for c in s._children_() if isinstance(c, Stmt)]
 
 
 def is_no_op(stmt: Any) -> bool:

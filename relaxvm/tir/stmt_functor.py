@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import TIRError
-from ..ir import Node, PrimExpr, Var, as_expr, post_order
+from ..ir import Node, PrimExpr, Var, as_expr, children, descend, post_order
 from ..ir import substitute as substitute_nodes
 from ..ir.walk import transform
 from .stmt import PrimFunc, SeqStmt, Stmt
@@ -23,15 +23,8 @@ def pre_order_visit(stmt: Node, fvisit: Callable[[Any], Any]) -> None:
 
     Where it returns False, the node's children are not entered.
     """
-    seen: set[int] = set()
-    stack = [stmt]
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        if fvisit(n) is not False:
-            stack.extend(reversed(n._children_()))
+    for _ in descend(stmt, lambda n: () if fvisit(n) is False else children(n), once=id):
+        pass
 
 
 def substitute(node: Any, vmap: Mapping[Any, Any]) -> Any:
@@ -83,12 +76,5 @@ def renew_defs(func: PrimFunc) -> PrimFunc:
 
 def stmt_list(stmt: Stmt) -> list[Stmt]:
     """The statements that run one after the other in `stmt`; itself if there is one."""
-    out: list[Stmt] = []
-    stack = [stmt]
-    while stack:
-        each = stack.pop()
-        if isinstance(each, SeqStmt):
-            stack.extend(reversed(each.seq))
-        else:
-            out.append(each)
-    return out
+    inside = descend(stmt, lambda each: each.seq if isinstance(each, SeqStmt) else ())
+    return [each for each in inside if not isinstance(each, SeqStmt)]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ...ir import Call, Var, walk
 from ..stmt import BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
-from .scope import operands, post_order_expr
+from .scope import post_order_expr
 
 
 class _Scope(NamedTuple):
@@ -89,12 +89,7 @@ def _outside_reduction(s: BlockRealize, scope: _Scope) -> _Scope | None:
     bound: set[int] = set()
     for axis, value in zip(s.block.iter_vars, s.iter_values):
         if axis.is_reduce:
-            stack: list[Any] = [value]
-            while stack:
-                n = stack.pop()
-                if isinstance(n, Var):
-                    bound.add(id(n))
-                stack.extend(operands(n))
+            bound.update(id(n) for n in post_order_expr(value) if isinstance(n, Var))
     outer: _Scope | None = None
     each: _Scope | None = scope
     while each is not None:

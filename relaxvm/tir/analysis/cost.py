@@ -5,6 +5,7 @@ compute.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from ...arith import Analyzer
@@ -21,12 +22,13 @@ from ...ir import (
     PrimExpr,
     Range,
     Select,
+    descend,
+    enter_leave,
     walk,
 )
 from ..stmt import (
     Allocate,
     BlockRealize,
-    Buffer,
     BufferLoad,
     BufferStore,
     For,
@@ -34,6 +36,7 @@ from ..stmt import (
     PrimFunc,
     Stmt,
     While,
+    statements_below,
 )
 from .buffer_access import buffer_accesses
 from .scope import operands
@@ -55,26 +58,11 @@ def calculate_allocated_bytes(obj: Any) -> dict[str, Any]:
 def _peak_bytes(obj: PrimFunc) -> dict[str, int]:
     alive: dict[str, int] = {}
     peak: dict[str, int] = {}
-    stack: list[tuple[str, Any]] = [("enter", obj.body)]
-    while stack:
-        what, item = stack.pop()
-        if what == "free":
-            scope, size = item
-            alive[scope] -= size
-            continue
-        made = _allocations(item)
-        for scope, size in made:
-            alive[scope] = alive.get(scope, 0) + size
+    for s, entering in enter_leave(obj.body, statements_below):
+        for scope, size in _allocations(s):
+            alive[scope] = alive.get(scope, 0) + (size if entering else -size)
             peak[scope] = max(peak.get(scope, 0), alive[scope])
-            stack.append(("free", (scope, size)))
-        stack.extend(("enter", child) for child in reversed(_below(item)))
     return peak
-
-
-def _below(s: Any) -> list[Stmt]:
-    if isinstance(s, BlockRealize):
-        return [b for b in (s.block.init, s.block.body) if b is not None]
-    return [c for c in s._children_() if isinstance(c, Stmt)]
 
 
 def _allocations(s: Any) -> list[tuple[str, int]]:
@@ -140,19 +128,18 @@ def estimate_tir_flops(obj: Any, *, guards: bool = False) -> float:
     root: Any = obj.body if isinstance(obj, PrimFunc) else obj
     analyzer = Analyzer(wrap=False)
     done: dict[int, float] = {}
-    stack: list[tuple[Any, bool]] = [(root, False)]
-    while stack:
-        s, ready = stack.pop()
-        if ready:
+
+    def below(s: Stmt) -> Sequence[Stmt]:
+        if id(s) in done:
+            return ()
+        # The first value of a reduction is not counted.
+        return (s.block.body,) if isinstance(s, BlockRealize) else statements_below(s)
+
+    for s, entering in enter_leave(root, below):
+        if not entering:
             done[id(s)] = _statement_flops(s, done, analyzer, guards)
-        elif id(s) not in done:
-            if isinstance(s, For):
-                analyzer.bind(
-                    s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True
-                )
-            stack.append((s, True))
-            body = [s.block.body] if isinstance(s, BlockRealize) else _below(s)
-            stack.extend((child, False) for child in body)
+        elif isinstance(s, For):
+            analyzer.bind(s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True)
     return done[id(root)]
 
 
@@ -170,7 +157,7 @@ def _statement_flops(s: Any, done: dict[int, float], analyzer: Analyzer, guards:
     value = getattr(s, "value", None)
     if isinstance(value, PrimExpr):
         own += _expr_flops(value, guards)
-    return own + sum(done[id(c)] for c in _below(s))
+    return own + sum(done[id(c)] for c in statements_below(s))
 
 
 def _times(s: For, analyzer: Analyzer) -> float:
@@ -187,20 +174,21 @@ def _times(s: For, analyzer: Analyzer) -> float:
 
 def _expr_flops(root: PrimExpr, guards: bool, floats_only: bool = False) -> float:
     count = 0.0
-    seen: set[tuple[int, bool]] = set()
-    stack: list[tuple[Any, bool]] = [(root, floats_only)]
-    while stack:
-        n, floats_only = stack.pop()
-        if (id(n), floats_only) in seen or isinstance(n, (BufferLoad, Buffer)):
-            continue
-        seen.add((id(n), floats_only))
+
+    def below(at: tuple[Any, bool]) -> list[tuple[Any, bool]]:
+        n, floats_only = at
+        if isinstance(n, BufferLoad):
+            return []
+        floats_only = floats_only or (not guards and isinstance(n, (CompareExpr, Not)))
+        return [(e, floats_only) for e in operands(n)]
+
+    start: tuple[Any, bool] = (root, floats_only)
+    for n, only in descend(start, below, once=lambda at: (id(at[0]), at[1])):
         compares = isinstance(n, (CompareExpr, Not))
-        floats_only = floats_only or (compares and not guards)
         pure = type(n) is Call and isinstance(n.op, Intrinsic) and n.op.effect == "pure"
         if compares or isinstance(n, (ArithmeticExpr, Select)) or pure:
             of = n.a if compares else n
             fused = pure and n.op.name in ("tir.fma", "tir.muladd")
-            if of.dtype.is_float or not floats_only:
+            if of.dtype.is_float or not (only or (compares and not guards)):
                 count += n.dtype.lanes * (2 if fused else 1)
-        stack.extend((e, floats_only) for e in operands(n))
     return count

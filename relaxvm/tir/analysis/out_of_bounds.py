@@ -6,7 +6,20 @@ from typing import Any, NamedTuple
 
 from ...arith import Analyzer
 from ...base import VerifyError
-from ...ir import INTRINSICS, Add, Call, Cast, FloorDiv, IntImm, IRModule, Mul, PrimExpr, Sub, Var
+from ...ir import (
+    INTRINSICS,
+    Add,
+    Call,
+    Cast,
+    FloorDiv,
+    IntImm,
+    IRModule,
+    Mul,
+    PrimExpr,
+    Sub,
+    Var,
+    descend,
+)
 from ...ir.transform import prim_func_pass
 from ..stmt import BlockRealize, Buffer, BufferLoad, BufferStore, For, IfThenElse, PrimFunc
 from .intervals import Interval, interval_of
@@ -121,14 +134,12 @@ class _Finder(ScopeWalker):
                 self.found.append(OutOfBounds(buffer, axis, index, low, high, here))
 
 
-def _is_exact(index: PrimExpr) -> bool:
+def _is_exact(index: Any) -> bool:
     """Whether the bounds of `index` are reached: each variable stands once, in sums and constant
     multiples.
     """
     count: dict[int, int] = {}
-    stack: list[Any] = [index]
-    while stack:
-        n = stack.pop()
+    for n in descend(index, operands):
         if isinstance(n, Var):
             count[id(n)] = count.get(id(n), 0) + 1
             if count[id(n)] > 1:
@@ -136,7 +147,6 @@ def _is_exact(index: PrimExpr) -> bool:
         elif type(n) in (Add, Sub, Cast, FloorDiv, Mul):
             if type(n) in (FloorDiv, Mul) and not isinstance(n.b, IntImm):
                 return False
-            stack.extend(operands(n))
         elif not isinstance(n, IntImm):
             return False
     return True

@@ -4,11 +4,10 @@ are built on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ...base import UNKNOWN, Span
-from ...ir import Let, Node, PrimExpr, Var
+from ...ir import Let, Node, PrimExpr, Var, post_order
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -28,6 +27,7 @@ from ..stmt import (
     SeqStmt,
     Stmt,
     While,
+    statements_below,
 )
 
 
@@ -76,18 +76,7 @@ def operands(n: Any) -> list[Any]:
 
 def post_order_expr(root: Any) -> list[Any]:
     """The expressions of `root`, operands first, each shared one once."""
-    order: list[Any] = []
-    seen: set[int] = set()
-    stack = [(root, False)]
-    while stack:
-        n, ready = stack.pop()
-        if ready:
-            order.append(n)
-        elif id(n) not in seen:
-            seen.add(id(n))
-            stack.append((n, True))
-            stack.extend((child, False) for child in reversed(operands(n)))
-    return order
+    return list(post_order(root, operands))
 
 
 class ScopeWalker:
@@ -335,24 +324,9 @@ class ScopeWalker:
 def shared_size(root: Stmt) -> int:
     """How many statements `root` means, when one that stands in several places counts each time."""
     size: dict[int, int] = {}
-    stack: list[tuple[Stmt, bool]] = [(root, False)]
-    while stack:
-        s, ready = stack.pop()
-        if id(s) in size and not ready:
-            continue
-        below = list(_statements(s))
-        if ready:
-            size[id(s)] = 1 + sum(size[id(c)] for c in below)
-        else:
-            stack.append((s, True))
-            stack.extend((c, False) for c in below if id(c) not in size)
+    for s in post_order(root, statements_below):
+        size[id(s)] = 1 + sum(size[id(c)] for c in statements_below(s))
     return size[id(root)]
-
-
-def _statements(s: Any) -> Iterable[Stmt]:
-    if type(s) is BlockRealize:
-        return [c for c in (s.block.init, s.block.body) if c is not None]
-    return [c for c in s._children_() if isinstance(c, Stmt)]
 
 
 _VISITS: dict[type, Any] = {

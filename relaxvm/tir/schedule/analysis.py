@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ...arith import Analyzer, IterMapper, number_of
 from ...base import ScheduleError
-from ...ir import IntImm, PrimExpr, Var, as_expr, cast, const
+from ...ir import IntImm, PrimExpr, Var, as_expr, cast, children, const, descend
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .bindings import loop_uses
 from .boxes import iters_of
@@ -233,16 +233,10 @@ def _operands(block: Block) -> tuple[list[Any], BufferStore] | None:
     body: Stmt = block.body
     if not isinstance(body, BufferStore):
         return None
-    loads: list[Any] = [body]
-    stack: list[Any] = [body.value]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, BufferLoad):
-            if n.buffer.data is not body.buffer.data:
-                loads.append(n)
-            continue
-        stack.extend(reversed(n._children_()))
-    return loads, body
+    outermost: Any = descend(body.value, lambda n: () if isinstance(n, BufferLoad) else children(n))
+    own = body.buffer.data
+    loads = [n for n in outermost if isinstance(n, BufferLoad) and n.buffer.data is not own]
+    return [body, *loads], body
 
 
 def _uses(accesses: Sequence[Any], axis: Var) -> tuple[bool, ...]:
@@ -251,18 +245,17 @@ def _uses(accesses: Sequence[Any], axis: Var) -> tuple[bool, ...]:
 
 def _same_value(mine: BufferStore, theirs: BufferStore) -> bool:
     """Whether two stores compute the same of their loads, whatever these are indexed by."""
-    stack: list[tuple[Any, Any]] = [(mine.value, theirs.value)]
-    while stack:
-        a, b = stack.pop()
-        if isinstance(a, BufferLoad) and isinstance(b, BufferLoad):
-            own = a.buffer.data is mine.buffer.data, b.buffer.data is theirs.buffer.data
-            if a.dtype is not b.dtype or own[0] is not own[1]:
+
+    def below(pair: tuple[Any, Any]) -> list[tuple[Any, Any]]:
+        return [] if isinstance(pair[0], BufferLoad) else list(zip(*map(children, pair)))
+
+    start: tuple[Any, Any] = (mine.value, theirs.value)
+    for a, b in descend(start, below):
+        if type(a) is not type(b) or a.dtype is not b.dtype:
+            return False
+        if isinstance(a, BufferLoad):
+            if (a.buffer.data is mine.buffer.data) is not (b.buffer.data is theirs.buffer.data):
                 return False
-            continue
-        below = a._children_(), b._children_()
-        if type(a) is not type(b) or a.dtype is not b.dtype or len(below[0]) != len(below[1]):
+        elif len(children(a)) != len(children(b)) or (not children(a) and a is not b):
             return False
-        if not below[0] and a is not b:
-            return False
-        stack.extend(zip(*below))
     return True

@@ -9,13 +9,16 @@ from ...ir import (
     Call,
     Cast,
     IntImm,
+    Node,
     PointerType,
     PrimExpr,
     PrimType,
     Range,
     Var,
     cast,
+    children,
     const,
+    descend,
     substitute,
     walk,
 )
@@ -130,13 +133,11 @@ def _often(block: Block, axes: dict[Var, IterVar], threshold: int) -> list[PrimE
     """The expressions of axes that occur more than `threshold` times, the largest ones."""
     count: dict[int, int] = {}
     by_id: dict[int, PrimExpr] = {}
-    stack: list[Any] = [block.body]
-    while stack:
-        n = stack.pop()
+    body: Node = block.body
+    for n in descend(body, children):
         if isinstance(n, PrimExpr) and not isinstance(n, (Var, IntImm, Cast)) and _of_axes(n, axes):
             count[id(n)] = count.get(id(n), 0) + 1
             by_id[id(n)] = n
-        stack.extend(reversed(n._children_()))
     chosen = {k for k, times in count.items() if times > threshold}
     inner = {id(m) for k in chosen for m in walk(by_id[k]) if m is not by_id[k] and id(m) in chosen}
     found = [by_id[k] for k in chosen - inner if by_id[k].dtype is not DataType("bool")]

@@ -6,10 +6,10 @@ loop, it has written itself before. Then iterations may run in any order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...arith import IterMapper, number_of
-from ...ir import IntImm, Node, Var, const, walk
+from ...ir import IntImm, Node, Var, const, descend, walk
 from ..stmt import (
     Block,
     BlockRealize,
@@ -21,11 +21,12 @@ from ..stmt import (
     SeqStmt,
     Stmt,
     is_no_op,
+    statements_below,
 )
 from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
 from .boxes import Access, Box, region_while
 from .facts import Facts, facts_of
-from .state import State, loads_of, refuse, statements_below
+from .state import State, loads_of, refuse
 
 
 def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
@@ -42,9 +43,7 @@ def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
     check_steady_bounds(state, root)
-    stack = [root]
-    while stack:
-        s = stack.pop()
+    for s in _outside_blocks(root):
         if type(s) in (BlockRealize, Block) and s is not root:
             continue
         below = statements_below(s)
@@ -53,17 +52,22 @@ def check_no_bare_statements(state: State, root: Stmt) -> None:
             refuse(f"a {kind} stands outside of the blocks here; put it into a block", root)
         if type(s) not in (For, SeqStmt, Block, BlockRealize) and below:
             refuse(f"a {type(s).__name__} stands outside of the blocks here", root)
-        stack.extend(below)
+
+
+def _outside_blocks(root: Stmt) -> Iterator[Stmt]:
+    """`root` and the statements under it; other blocks are not entered."""
+    return descend(
+        root,
+        lambda s: () if type(s) in (BlockRealize, Block) and s is not root else statements_below(s),
+    )
 
 
 def check_steady_bounds(state: State, root: Stmt) -> None:
     """Refuse where how long a loop under `root` runs, or which iterations of a block are run, is
     read from what is written under it.
     """
-    stack = [root]
     bounds: list[tuple[str, Stmt, BufferLoad]] = []
-    while stack:
-        s = stack.pop()
+    for s in _outside_blocks(root):
         if type(s) is For and s is not root:
             what = f"the range of loop {s.loop_var.name}"
             bounds += [(what, s, n) for e in (s.min, s.extent) for n in loads_of(e)]
@@ -71,8 +75,6 @@ def check_steady_bounds(state: State, root: Stmt) -> None:
             what = f"which iterations of block {s.block.name_hint} are run"
             parts = [e for e in (*s.iter_values, s.predicate) if not isinstance(e, (Var, IntImm))]
             bounds += [(what, s.block, n) for e in parts for n in loads_of(e)]
-        if type(s) not in (BlockRealize, Block) or s is root:
-            stack.extend(statements_below(s))
     if not bounds:
         return
     written = {

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ...arith import IterMapper, number_of
 from ...base import TIRError
-from ...ir import Call, IntImm, Let, PrimExpr, Var, const, walk
+from ...ir import Call, IntImm, Let, PrimExpr, Var, children, const, descend, walk
 from ..analysis import get_block_access_region
 from ..stmt import (
     Allocate,
@@ -27,16 +27,16 @@ from ..stmt import (
     BufferLoad,
     BufferRegion,
     BufferStore,
-    Evaluate,
     For,
     IfThenElse,
     LetStmt,
     SeqStmt,
     Stmt,
+    statements_below,
 )
 from .boxes import Access, mapper_of, region_while
 from .reducer import match_reducer
-from .state import State, statements_below
+from .state import State
 
 
 class Facts(NamedTuple):
@@ -143,9 +143,11 @@ class _Reader:
     # -- accesses ----------------------------------------------------------------------------------
 
     def _stores(self, root: Stmt) -> None:
-        stack: list[tuple[Stmt, bool]] = [(root, False)]
-        while stack:
-            s, guarded = stack.pop()
+        def below(at: tuple[Stmt, bool]) -> list[tuple[Stmt, bool]]:
+            s, guarded = at
+            return [(c, guarded or isinstance(s, IfThenElse)) for c in statements_below(s)]
+
+        for s, guarded in descend((root, False), below):
             if isinstance(s, BufferStore):
                 self._add(self.writes, Access(s.buffer, _point(s.indices)))
                 self.guarded = self.guarded or guarded
@@ -155,29 +157,22 @@ class _Reader:
                     self.strange = "it stores vectors"
             elif isinstance(s, (IfThenElse, LetStmt)):
                 self._loads(s.condition if isinstance(s, IfThenElse) else s.value)
-            inner = guarded or isinstance(s, IfThenElse)
-            stack.extend((c, inner) for c in reversed(statements_below(s)))
 
     def _loads(self, e: PrimExpr) -> None:
-        stack: list[Any] = [e]
-        while stack:
-            n = stack.pop()
-            kind = type(n)
-            if kind is BufferLoad:
+        inside: Any = descend(e, lambda n: n.indices if isinstance(n, BufferLoad) else children(n))
+        for n in inside:
+            if isinstance(n, BufferLoad):
                 self._add(self.reads, Access(n.buffer, _point(n.indices)))
                 if any(i.dtype.lanes != 1 for i in n.indices):
                     self.strange = "it loads vectors"
-                stack.extend(reversed(n.indices))
-                continue
-            if kind is Let:
+            elif isinstance(n, Let):
                 self.strange = "it has a let inside an expression"
-            elif kind is Call:
+            elif isinstance(n, Call):
                 # The order of checks says only which of several failures is the one to be told.
                 if getattr(n.op, "effect", "pure") not in ("pure", "read", "check"):
                     name = getattr(n.op, "name", n.op)
                     self.strange = f"it calls {name}, which has side effects"
                 self.pointers.update(c for c in n.args if isinstance(c, Var))
-            stack.extend(reversed(n._children_()))
 
     @staticmethod
     def _add(table: dict[Any, Access], access: Access) -> None:
@@ -191,16 +186,11 @@ class _Reader:
         if self.block.match_buffers:
             return False
         found: list[tuple[BlockRealize, list[For]]] = []
-        stack: list[tuple[Stmt, tuple[For, ...]]] = [(p, ()) for p in reversed(parts)]
-        while stack:
-            s, loops = stack.pop()
+        whole: _Nest = (SeqStmt(tuple(parts)), ())
+        for s, loops in descend(whole, _in_loops):
             if isinstance(s, BlockRealize):
                 found.append((s, list(loops)))
-            elif isinstance(s, For):
-                stack.append((s.body, (*loops, s)))
-            elif isinstance(s, SeqStmt):
-                stack.extend((c, loops) for c in reversed(s.seq))
-            else:
+            elif not isinstance(s, (For, SeqStmt)):
                 return False
         inside = {b.data for b in self.block.alloc_buffers}
         reads: list[Access] = []
@@ -296,15 +286,9 @@ class _Reader:
     def _filled(self, buffer: Buffer) -> bool:
         """Whether the buffer is written by way of one view, of which every element is written."""
         views = [m.buffer for m in self.block.match_buffers if m.source.buffer.data is buffer.data]
-        stores: list[tuple[BufferStore, list[For]]] = []
-        stack: list[tuple[Stmt, list[For]]] = [(self.block.body, [])]
-        while stack:
-            s, loops = stack.pop()
-            if isinstance(s, BufferStore):
-                stores.append((s, loops))
-            elif isinstance(s, (For, SeqStmt)):
-                inner = [*loops, s] if isinstance(s, For) else loops
-                stack.extend((c, inner) for c in statements_below(s))
+        body: _Nest = (self.block.body, ())
+        inside = descend(body, _in_loops)
+        stores = [(s, list(loops)) for s, loops in inside if isinstance(s, BufferStore)]
         if len(views) != 1 or any(s.buffer.data is buffer.data for s, _ in stores):
             return False
         whole = BlockRealize(tuple(a.var for a in self.block.iter_vars), const(True), self.block)
@@ -433,39 +417,35 @@ def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     )
 
 
+_Nest = tuple[Stmt, tuple[For, ...]]
+
+
+def _in_loops(at: _Nest) -> list[_Nest]:
+    """The statements directly in a loop or a sequence, each with the loops around it."""
+    s, loops = at
+    if isinstance(s, For):
+        return [(s.body, (*loops, s))]
+    return [(c, loops) for c in s.seq] if isinstance(s, SeqStmt) else []
+
+
 def _is_simple(root: Stmt) -> bool:
-    stack = [root]
-    while stack:
-        s = stack.pop()
-        if type(s) not in _SIMPLE:
-            return False
-        stack.extend(statements_below(s))
-    return True
+    return all(type(s) in _SIMPLE for s in descend(root, statements_below))
 
 
 def _has_guard(block: Block) -> bool:
-    stack: list[Stmt] = [block.body]
-    while stack:
-        s = stack.pop()
-        if isinstance(s, (IfThenElse, AssertStmt)):
-            return True
-        if isinstance(s, BlockRealize) and not getattr(s.predicate, "value", 0):
-            return True
-        if isinstance(s, Evaluate) and isinstance(s.value, Call):
-            continue
-        stack.extend(statements_below(s))
-    return False
+    return any(
+        isinstance(s, (IfThenElse, AssertStmt))
+        or (isinstance(s, BlockRealize) and not getattr(s.predicate, "value", 0))
+        for s in descend(block.body, statements_below)
+    )
 
 
 def _is_commutative(block: Block) -> bool:
-    inner = [block]
     found = False
-    while inner:
-        b = inner.pop()
-        nested = [n for n in walk(b.body) if isinstance(n, Block)]
-        if nested:
-            inner.extend(nested)
-        elif any(a.is_reduce for a in b.iter_vars):
+    for b in (block, *walk(block.body)):
+        if not isinstance(b, Block) or any(isinstance(n, Block) for n in walk(b.body)):
+            continue
+        if any(a.is_reduce for a in b.iter_vars):
             found = True
             reducer = match_reducer(b)
             if reducer is None or not reducer.commutative:

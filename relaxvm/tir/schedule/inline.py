@@ -358,16 +358,11 @@ def _only_producer(state: State, block: Block) -> tuple[Block, Buffer]:
 
 
 def _load_indices(block: Block, store: BufferStore, buffer: Buffer) -> Any:
-    seen: list[Any] = []
-    stack: list[Any] = [store.value, *store.indices]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, BufferLoad) and n.buffer.data is buffer.data:
-            seen.append(n)
-        stack.extend(n._children_())
-    if len({id(n) for n in seen}) != 1:
+    loads = {n for e in (store.value, *store.indices) for n in loads_of(e)}
+    seen = [n.indices for n in loads if n.buffer.data is buffer.data]
+    if len(seen) != 1:
         refuse(f"block {block.name_hint} reads {buffer.name} at several places", block)
-    return seen[0].indices
+    return seen[0]
 
 
 def _check_moves_up(state: State, block: Block, producer: Block) -> None:

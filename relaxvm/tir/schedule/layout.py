@@ -23,6 +23,7 @@ from ..stmt import (
     ForKind,
     IterVar,
     Stmt,
+    statements_below,
 )
 from .bindings import predicate_is_domain, runs_everywhere
 from .dependence import check_no_bare_statements, domain_box
@@ -32,7 +33,7 @@ from .marks import BUFFER, buffer_of, with_parameter
 from .places import insert_before
 from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from .regions import only_plain_accesses, owner_of, users_of, with_regions
-from .state import State, free_variables, paired_blocks, refuse, statements_below
+from .state import State, free_variables, paired_blocks, refuse
 
 
 class _IndexMapKind(Kind):

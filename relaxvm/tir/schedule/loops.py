@@ -21,11 +21,22 @@ from ...ir import (
     binary,
     cast,
     const,
+    descend,
     walk,
 )
 from ..copies import fresh_copy
 from ..op import ceildiv
-from ..stmt import Block, BlockRealize, For, ForKind, IfThenElse, SeqStmt, Stmt, seq
+from ..stmt import (
+    Block,
+    BlockRealize,
+    For,
+    ForKind,
+    IfThenElse,
+    SeqStmt,
+    Stmt,
+    seq,
+    statements_below,
+)
 from .boxes import iters_of
 from .dependence import check_reorder
 from .primitive import BLOCK, BLOCK_OR_LOOP, EXPR, LOOP, list_of, primitive
@@ -35,7 +46,6 @@ from .state import (
     loads_of,
     rebuilt_outside_blocks,
     refuse,
-    statements_below,
     substitute_loops,
 )
 
@@ -220,15 +230,8 @@ def _check_bounds_stay(f: For) -> None:
 
 def inner_loops(root: Stmt) -> list[For]:
     """The loops below `root`, blocks not entered."""
-    out: list[For] = []
-    stack = [root]
-    while stack:
-        s = stack.pop()
-        if type(s) is For:
-            out.append(s)
-        if type(s) is not Block:
-            stack.extend(reversed(statements_below(s)))
-    return out
+    inside = descend(root, lambda s: () if type(s) is Block else statements_below(s))
+    return [s for s in inside if type(s) is For]
 
 
 def binary_add(a: PrimExpr, b: PrimExpr) -> PrimExpr:

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...arith import number_of
 from ...base import DataType
-from ...ir import ArithmeticExpr, IntImm, PrimExpr, Range, Var, cast, substitute
+from ...ir import ArithmeticExpr, IntImm, PrimExpr, Range, Var, cast, children, descend, substitute
+from ...ir.walk import transform
 from ..stmt import (
     Block,
     BlockRealize,
@@ -19,7 +20,7 @@ from ..stmt import (
     SeqStmt,
     Stmt,
 )
-from .state import State, free_variables, refuse
+from .state import State, free_variables, loads_of, refuse
 
 
 class Match:
@@ -117,13 +118,17 @@ class Match:
             assert isinstance(b, BufferStore)
             self._access(a.buffer, a.indices, b.buffer, b.indices)
             self._values(a.value, b.value)
-            own = [n for n in _loads(b.value) if n.buffer.data is b.buffer.data]
+            own = [n for n in loads_of(b.value) if n.buffer.data is b.buffer.data]
             self.updates = self.updates or bool(own)
 
     def _values(self, mine: Any, theirs: Any) -> None:
-        stack = [(mine, theirs)]
-        while stack:
-            a, b = stack.pop()
+        def below(pair: tuple[Any, Any]) -> list[tuple[Any, Any]]:
+            a, b = pair
+            same = a is self.variables.get(b, b) if isinstance(b, Var) else a is b
+            loads = isinstance(a, BufferLoad) and isinstance(b, BufferLoad)
+            return [] if same or loads else list(zip(children(a), children(b)))
+
+        for a, b in descend((mine, theirs), below):
             if isinstance(a, BufferLoad) and isinstance(b, BufferLoad):
                 self._access(a.buffer, a.indices, b.buffer, b.indices)
                 continue
@@ -141,7 +146,6 @@ class Match:
                 if kind == "leaf" and f != "span"
             ):
                 self._differ(a, b)
-            stack.extend(zip(below_a, below_b))
 
     def _access(self, mine: Buffer, indices: Any, theirs: Buffer, their_indices: Any) -> None:
         if mine.dtype is not theirs.dtype:
@@ -172,19 +176,14 @@ class Match:
 
     def _index(self, theirs: PrimExpr, dtype: DataType) -> PrimExpr:
         """An index of the desc over my loops, of `dtype`."""
-        made: dict[int, PrimExpr] = {}
-        stack: list[tuple[Any, bool]] = [(theirs, False)]
-        while stack:
-            e, ready = stack.pop()
-            if isinstance(e, ArithmeticExpr) and not ready:
-                stack += [(e, True), (e.b, False), (e.a, False)]
-            elif isinstance(e, ArithmeticExpr):
-                made[id(e)] = e._map_children_(lambda c: made[id(c)])
-            elif isinstance(e, Var) and e in self.positions:
-                made[id(e)] = cast(dtype, self.positions[e])
-            else:
-                made[id(e)] = cast(dtype, substitute(e, self.variables))
-        return made[id(theirs)]
+
+        def mine(e: Any) -> PrimExpr | None:
+            if isinstance(e, ArithmeticExpr):
+                return None
+            place = self.positions.get(e) if isinstance(e, Var) else None
+            return cast(dtype, substitute(e, self.variables) if place is None else place)
+
+        return transform(theirs, None, pre=mine)
 
     def regions(self) -> dict[Buffer, BufferRegion]:
         """The region of the block's buffer that stands for each buffer of the specification."""
@@ -209,14 +208,3 @@ def _unit(s: For) -> Stmt:
 
 def _list(extents: Any) -> str:
     return " x ".join(str(e) for e in extents) or "no iterations"
-
-
-def _loads(e: Any) -> list[BufferLoad]:
-    found: list[BufferLoad] = []
-    stack = [e]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, BufferLoad):
-            found.append(n)
-        stack.extend(n._children_())
-    return found

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..stmt import BlockRealize, For, ForKind
-from .state import State, statements_below
+from ...ir import descend
+from ..stmt import BlockRealize, For, ForKind, Stmt, statements_below
+from .state import State
 
 _LONGEST = 40
 
@@ -15,18 +16,16 @@ def picture(state: State, sites: Sequence[Any]) -> str:
     """The nest of the function, one line per loop and block, with arrows at `sites`."""
     marked = {id(s) for s in sites}
     lines: list[str] = []
-    stack: list[tuple[Any, int]] = [(state.fn.body, 0)]
-    while stack:
-        s, depth = stack.pop()
+
+    def below(at: tuple[Stmt, int]) -> list[tuple[Stmt, int]]:
+        s, depth = at
+        return [(c, depth + (_line(s) is not None)) for c in statements_below(s)]
+
+    for s, depth in descend((state.fn.body, 0), below):
         text = _line(s)
         if text is not None:
             hit = id(s) in marked or (isinstance(s, BlockRealize) and id(s.block) in marked)
             lines.append(("> " if hit else "  ") + "  " * depth + text)
-            depth += 1
-        below = statements_below(s)
-        if type(s) is BlockRealize:
-            below = statements_below(s.block)
-        stack.extend((c, depth) for c in reversed(below))
     if len(lines) > _LONGEST:
         keep = [k for k, line in enumerate(lines) if line.startswith("> ")]
         first = max(0, (keep[0] if keep else 0) - _LONGEST // 2)

@@ -32,7 +32,7 @@ from .places import add_allocation, insert_after, insert_before, top_child
 from .primitive import BLOCK, list_of, primitive
 from .reducer import match_reducer
 from .regions import with_regions
-from .state import State, free_variables, refuse
+from .state import State, addends, free_variables, refuse
 
 
 class Factor(NamedTuple):
@@ -61,17 +61,8 @@ class Factor(NamedTuple):
 
 
 def _steps_by_one(index: PrimExpr, axis: Var) -> bool:
-    parts = [index]
-    alone = 0
-    while parts:
-        e = parts.pop()
-        if isinstance(e, Add):
-            parts += [e.a, e.b]
-        elif e is axis:
-            alone += 1
-        elif axis in free_variables(e):
-            return False
-    return alone == 1
+    moving = [e for e in addends(index) if axis in free_variables(e)]
+    return len(moving) == 1 and moving[0] is axis
 
 
 def factors_of(block: Block) -> tuple[Factor, Factor] | None:

@@ -33,10 +33,12 @@ from ...ir import (
     Select,
     Var,
     const,
+    descend,
     substitute,
+    walk,
 )
 from ..op import max_value, min_value
-from ..stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, Stmt
+from ..stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, statements_below
 
 
 class Reducer(NamedTuple):
@@ -79,17 +81,12 @@ def match_reducer(block: Block) -> Reducer | None:
     """The reduction that the body of `block` is a step of, or None if it is none of those known."""
     lets: dict[Var, PrimExpr] = {}
     stores: list[BufferStore] = []
-    stack: list[Stmt] = [block.body]
-    while stack:
-        s = stack.pop()
-        if isinstance(s, SeqStmt):
-            stack.extend(reversed(s.seq))
-        elif isinstance(s, LetStmt):
+    for s in descend(block.body, statements_below):
+        if isinstance(s, LetStmt):
             lets[s.var] = s.value
-            stack.append(s.body)
         elif isinstance(s, BufferStore):
             stores.append(s)
-        else:
+        elif not isinstance(s, SeqStmt):
             return None
     if len(stores) == 1 and not lets:
         return _single(stores[0])
@@ -100,13 +97,7 @@ def match_reducer(block: Block) -> Reducer | None:
 
 
 def _reads(e: Any, buffer: Buffer) -> bool:
-    stack = [e]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, BufferLoad) and n.buffer.data is buffer.data:
-            return True
-        stack.extend(n._children_())
-    return False
+    return any(isinstance(n, BufferLoad) and n.buffer.data is buffer.data for n in walk(e))
 
 
 def _single(store: BufferStore) -> Reducer | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...ir import Node, PrimExpr, Range, Var, const, walk
+from ...ir import Node, PrimExpr, Range, Var, const, descend, walk
 from ...ir.walk import transform
 from ..analysis import get_block_access_region
 from ..stmt import (
@@ -19,10 +19,11 @@ from ..stmt import (
     MatchBufferRegion,
     SeqStmt,
     Stmt,
+    statements_below,
 )
 from .boxes import Access
 from .facts import Facts, facts_of
-from .state import State, loads_of, refuse, statements_below
+from .state import State, loads_of, refuse
 
 
 def point_region(buffer: Buffer, indices: Iterable[PrimExpr]) -> BufferRegion:
@@ -196,13 +197,13 @@ def only_plain_accesses(
 
 def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) -> None:
     """Refuse where a statement outside of blocks writes one of the memories `data`."""
-    stack: list[Stmt] = [state.fn.body]
-    while stack:
-        s = stack.pop()
+    around = descend(
+        state.fn.body,
+        lambda s: statements_below(s) if type(s) is not Block or state.child_realizes(s) else (),
+    )
+    for s in around:
         if type(s) is BufferStore and s.buffer.data in data:
             refuse(f"{what}: {s.buffer.name} is written outside of blocks", block)
-        if type(s) is not Block or state.child_realizes(s):
-            stack.extend(statements_below(s))
 
 
 def _check_outside(s: Stmt, buffer: Buffer, what: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ...arith import Analyzer
 from ...base import UNKNOWN, DTypeError, RelaxvmError, ScheduleError, TIRError
-from ...ir import INT32, GlobalVar, IntImm, IRModule, PrimExpr, Var, as_expr, substitute
+from ...ir import INT32, GlobalVar, IntImm, IRModule, PrimExpr, Var, as_expr, descend, substitute
 from ..analysis import verify_well_formed
 from ..stmt import FORMULA, Block, PrimFunc
 from . import (
@@ -375,13 +375,10 @@ class Schedule:
         name = given.get("func_name")
         if name is not None:
             return self._known(name)
-        stack = list(given.values())
-        while stack:
-            value = stack.pop(0)
+        every: Any = list(given.values())
+        for value in descend(every, lambda v: v if isinstance(v, (list, tuple)) else ()):
             if isinstance(value, (BlockRV, LoopRV)) and value in self._table:
                 return self._table[value][0]
-            if isinstance(value, (list, tuple)):
-                stack.extend(value)
         return self._function()
 
     def _rendered(

@@ -7,13 +7,25 @@ Blocks are known by identity; `moved` says what became of those that were rebuil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NoReturn
 
 from ...arith import Analyzer
 from ...base import ScheduleError, submodules
-from ...ir import IntImm, Node, PrimExpr, Range, Var, const, substitute
+from ...ir import (
+    Add,
+    Node,
+    PrimExpr,
+    Range,
+    Var,
+    const,
+    descend,
+    enter_leave,
+    post_order,
+    substitute,
+    walk,
+)
 from ..copies import fresh_copy
 from ..stmt import (
     Block,
@@ -24,6 +36,7 @@ from ..stmt import (
     SeqStmt,
     Stmt,
     seq,
+    statements_below,
 )
 from ..transform.rewriter import bind_sizes
 
@@ -63,6 +76,10 @@ class Path:
             yield path
             path = path.parent
 
+    def inside(self) -> list[Path]:
+        """The places of the statements directly in this one."""
+        return [Path(s, self) for s in statements_below(self.stmt)]
+
     def within(self, stmt: Stmt) -> bool:
         """Whether `stmt` is around this place, or here."""
         return any(p.stmt is stmt for p in self)
@@ -75,19 +92,6 @@ class Path:
                 return previous
             previous = p.stmt
         raise KeyError("the statement is not around this place")
-
-
-def statements_below(s: Stmt) -> list[Stmt]:
-    """The statements directly in `s`, in the order in which they run."""
-    if type(s) is SeqStmt:
-        return list(s.seq)
-    if type(s) is Block:
-        return [s.body] if s.init is None else [s.init, s.body]
-    if type(s) is BlockRealize:
-        return [s.block]
-    if type(s) is For:
-        return [s.body]
-    return [c for c in s._children_() if isinstance(c, Stmt)]
 
 
 class State:
@@ -142,14 +146,11 @@ class State:
         if self._index is None:
             found: dict[int, Path] = {}
             loops: dict[Var, Path] = {}
-            stack = [Path(self.fn.body, None)]
-            while stack:
-                path = stack.pop()
+            for path in descend(Path(self.fn.body, None), Path.inside):
                 s = path.stmt
                 found[id(s)] = path
                 if type(s) is For:
                     loops[s.loop_var] = path
-                stack.extend(Path(c, path) for c in reversed(statements_below(s)))
             self._index, self._loops = found, loops
         return self._index
 
@@ -182,28 +183,13 @@ class State:
 
     def blocks(self, root: Stmt | None = None) -> list[Block]:
         """The blocks below `root` (the whole function by default; itself not), in program order."""
-        out: list[Block] = []
-        stack = [self.fn.body if root is None else root]
-        while stack:
-            s = stack.pop()
-            if type(s) is Block and s is not root:
-                out.append(s)
-            stack.extend(reversed(statements_below(s)))
-        return out
+        inside = descend(self.fn.body if root is None else root, statements_below)
+        return [s for s in inside if type(s) is Block and s is not root]
 
     def child_realizes(self, root: Stmt) -> list[BlockRealize]:
         """The blocks directly in `root`: those with no other block between."""
-        out: list[BlockRealize] = []
-        stack = [root.body] if type(root) is Block else [root]
-        if type(root) is Block and root.init is not None:
-            stack.append(root.init)
-        while stack:
-            s = stack.pop()
-            if type(s) is BlockRealize:
-                out.append(s)
-            else:
-                stack.extend(reversed(statements_below(s)))
-        return out
+        inside = descend(root, lambda s: () if type(s) is BlockRealize else statements_below(s))
+        return [s for s in inside if type(s) is BlockRealize]
 
     def realize(self, block: Block) -> BlockRealize:
         """The statement that runs `block`."""
@@ -311,13 +297,7 @@ def rebuilt(
     """`root` rewritten from the inside out, and the blocks that became others."""
     pairs: list[tuple[Block, Block]] = []
     done: dict[int, Stmt] = {}
-    stack: list[tuple[Stmt, bool]] = [(root, False)]
-    while stack:
-        s, ready = stack.pop()
-        if not ready:
-            stack.append((s, True))
-            stack.extend((c, False) for c in statements_below(s))
-            continue
+    for s in post_order(root, statements_below):
         made = s
         if type(s) is SeqStmt:
             parts = [done[id(c)] for c in s.seq]
@@ -384,14 +364,9 @@ def rebuilt_outside_blocks(
 ) -> Stmt:
     """As `rebuilt`, but of blocks only what `block` says becomes of them: they are not entered."""
     done: dict[int, Stmt] = {}
-    stack: list[tuple[Stmt, bool]] = [(root, False)]
-    while stack:
-        s, ready = stack.pop()
+    for s in post_order(root, lambda s: () if type(s) is Block else statements_below(s)):
         if type(s) is Block:
             done[id(s)] = block(s)
-        elif not ready:
-            stack.append((s, True))
-            stack.extend((c, False) for c in statements_below(s))
         else:
             made = s
             if any(done[id(c)] is not c for c in statements_below(s)):
@@ -403,16 +378,16 @@ def rebuilt_outside_blocks(
 
 def paired_blocks(before: Stmt, after: Stmt) -> list[tuple[Block, Block]]:
     """The blocks of two statements of the same structure, side by side."""
-    pairs: list[tuple[Block, Block]] = []
-    stack = [(before, after)]
-    while stack:
-        a, b = stack.pop()
-        if a is b:
-            continue
-        if type(a) is Block and type(b) is Block:
-            pairs.append((a, b))
-        stack.extend(zip(statements_below(a), statements_below(b)))
-    return pairs
+
+    def below(pair: tuple[Stmt, Stmt]) -> list[tuple[Stmt, Stmt]]:
+        a, b = pair
+        return [] if a is b else list(zip(statements_below(a), statements_below(b)))
+
+    return [
+        (a, b)
+        for a, b in descend((before, after), below)
+        if a is not b and isinstance(a, Block) and isinstance(b, Block)
+    ]
 
 
 # -- the beginning ---------------------------------------------------------------------------------
@@ -454,7 +429,7 @@ def _each_once(fn: PrimFunc) -> PrimFunc:
     return fn if body is fn.body else fn.replace(body=body)
 
 
-def _with_children(s: Stmt, old: list[Stmt], made: list[Stmt]) -> Stmt:
+def _with_children(s: Stmt, old: Sequence[Stmt], made: Sequence[Stmt]) -> Stmt:
     new = {id(a): b for a, b in zip(old, made)}
     return s._map_children_(lambda c: new.get(id(c), c))
 
@@ -462,14 +437,10 @@ def _with_children(s: Stmt, old: list[Stmt], made: list[Stmt]) -> Stmt:
 def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
     """As `rebuilt`, but a shared statement is treated once for each place."""
     results: list[Stmt] = []
-    stack: list[tuple[Stmt, bool]] = [(root, False)]
-    while stack:
-        s, ready = stack.pop()
-        below = statements_below(s)
-        if not ready:
-            stack.append((s, True))
-            stack.extend((c, False) for c in reversed(below))
+    for s, entering in enter_leave(root, statements_below):
+        if entering:
             continue
+        below = statements_below(s)
         made = s
         if below:
             parts = results[len(results) - len(below) :]
@@ -486,24 +457,15 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
 
 def free_variables(e: Any) -> set[Var]:
     """The variables in an expression."""
-    found: set[Var] = set()
-    stack = [e]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, Var):
-            found.add(n)
-        elif type(n) is not IntImm:
-            stack.extend(n._children_())
-    return found
+    return {n for n in walk(e) if isinstance(n, Var)}
 
 
 def loads_of(e: Node) -> list[BufferLoad]:
     """The loads in an expression."""
-    found: list[BufferLoad] = []
-    stack: list[Node] = [e]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, BufferLoad):
-            found.append(n)
-        stack.extend(n._children_())
-    return found
+    return [n for n in walk(e) if isinstance(n, BufferLoad)]
+
+
+def addends(e: PrimExpr) -> list[PrimExpr]:
+    """What a sum adds up; differences are not looked into."""
+    inside = descend(e, lambda n: (n.a, n.b) if isinstance(n, Add) else ())
+    return [n for n in inside if not isinstance(n, Add)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base import ScheduleError, TIRError
+from ...ir import descend
 from .index_map import IndexMap, size_name
 from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
 
@@ -150,17 +151,17 @@ def _parsed_row(row: Any) -> tuple[Primitive, dict[str, Any], list[str]]:
 
 def _check_depth(data: Any) -> None:
     """Refuse what is nested so deeply that no schedule can have made it."""
-    stack = [(data, 0)]
-    while stack:
-        value, depth = stack.pop()
-        if depth > _MOST_DEPTH:
-            raise ScheduleError(
-                f"not the JSON form of a trace: nested more than {_MOST_DEPTH} deep"
-            )
-        if isinstance(value, (list, tuple)):
-            stack.extend((v, depth + 1) for v in value)
-        elif isinstance(value, dict):
-            stack.extend((v, depth + 1) for v in value.values())
+
+    def below(at: tuple[Any, int]) -> list[tuple[Any, int]]:
+        value, depth = at
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, (list, tuple)):
+            return []
+        return [(v, depth + 1) for v in value]
+
+    if any(depth > _MOST_DEPTH for _, depth in descend((data, 0), below)):
+        raise ScheduleError(f"not the JSON form of a trace: nested more than {_MOST_DEPTH} deep")
 
 
 _MOST_DEPTH = 64

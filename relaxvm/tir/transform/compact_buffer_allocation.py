@@ -18,10 +18,10 @@ the box has one element vanish.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, conjuncts
+from ...arith import Analyzer, conjuncts, summands
 from ...ir import (
     INTRINSICS,
     LT,
@@ -39,7 +39,9 @@ from ...ir import (
     Var,
     binary,
     cast,
+    children,
     const,
+    descend,
     substitute,
     walk,
 )
@@ -94,6 +96,10 @@ class _Scope:
         self.node, self.outer = node, outer
         self.depth: int = 0 if outer is None else outer.depth + 1
 
+    def inside(self) -> list[_Scope]:
+        """Those of the statements directly in this one."""
+        return [_Scope(s, self) for s in children(self.node) if isinstance(s, Stmt)]
+
     def loops_until(self, stop: Stmt | None) -> list[For]:
         """The loops around, innermost first, up to (without) the statement `stop`."""
         found: list[For] = []
@@ -120,11 +126,8 @@ class _Accesses:
         self.of: dict[Buffer, list[_Access]] = {}
         self._owned: dict[Var, Buffer] = {}
         self._strange: set[Buffer] = set()
-        stack: list[tuple[Stmt, _Scope | None]] = [(fn.body, None)]
-        while stack:
-            s, outer = stack.pop()
-            scope = _Scope(s, outer)
-            stack.extend((c, scope) for c in reversed(s._children_()) if isinstance(c, Stmt))
+        for scope in descend(_Scope(fn.body, None), _Scope.inside):
+            s = scope.node
             if isinstance(s, Block):
                 for b in s.alloc_buffers:
                     if _is_plain(b):
@@ -146,24 +149,11 @@ class _Accesses:
             del self.of[b]
 
     def _record(self, root: Any, scope: _Scope) -> None:
-        stack = [root]
-        seen: set[int] = set()
-        while stack:
-            n = stack.pop()
-            if id(n) in seen:
-                continue
-            seen.add(id(n))
+        for n in descend(root, _used_by, once=id):
             if isinstance(n, BufferLoad):
                 self._add(n.buffer, n.indices, scope, False)
-                stack.extend(n.indices)
             elif isinstance(n, Var) and n in self._owned:
                 self._strange.add(self._owned[n])
-            elif isinstance(n, Buffer):
-                stack.append(n.data)
-            elif isinstance(n, Call) and n.op is INTRINSICS["address_of"]:
-                stack.extend(a.buffer if isinstance(a, BufferLoad) else a for a in n.args)
-            else:
-                stack.extend(n._children_())
 
     def _add(
         self, buffer: Buffer, indices: tuple[PrimExpr, ...], scope: _Scope, is_store: bool
@@ -175,6 +165,17 @@ class _Accesses:
             self._strange.add(self._owned[buffer.data])
         else:
             self.of[buffer].append(_Access(indices, scope, is_store))
+
+
+def _used_by(n: Any) -> Sequence[Any]:
+    """What an expression uses: of a load its indices, of an address the buffer."""
+    if isinstance(n, BufferLoad):
+        return n.indices
+    if isinstance(n, Buffer):
+        return (n.data,)
+    if isinstance(n, Call) and n.op is INTRINSICS["address_of"]:
+        return [a.buffer if isinstance(a, BufferLoad) else a for a in n.args]
+    return children(n)
 
 
 def _is_run(index: PrimExpr) -> bool:
@@ -456,13 +457,7 @@ def _mixed_radix(
     """
     low: PrimExpr = const(0, dtype)
     terms: list[tuple[Var, int]] = []
-    stack: list[tuple[PrimExpr, int]] = [(index, 1)]
-    while stack:
-        e, sign = stack.pop()
-        if isinstance(e, Add) or (isinstance(e, Sub) and not _mentions(e.b, extents)):
-            stack.append((e.a, sign))
-            stack.append((e.b, sign if isinstance(e, Add) else -sign))
-            continue
+    for e, sign in reversed([*summands(index)]):
         if not _mentions(e, extents):
             low = binary(Add if sign > 0 else Sub, low, cast(dtype, e))
             continue

@@ -20,6 +20,7 @@ from ...ir import (
     IntImm,
     IRModule,
     Mul,
+    Node,
     PassContext,
     PrimExpr,
     Ramp,
@@ -149,7 +150,7 @@ class _Flatten(ScopedRewriter):
         self.fn = fn
         self.flat: dict[Buffer, Buffer] = {}
         self._strides: dict[Buffer, tuple[PrimExpr, ...]] = {}
-        self._widened: dict[int, tuple[PrimExpr, PrimExpr]] = {}
+        self._widened: dict[int, tuple[Node, Node]] = {}
 
     def on_function(self, fn: PrimFunc) -> PrimFunc:
         body = self.run(fn.body)
@@ -246,21 +247,14 @@ class _Flatten(ScopedRewriter):
         """
         if index.dtype is _INT64:
             return index
-        done = self._widened
-        stack: list[tuple[PrimExpr, bool]] = [(index, False)]
-        while stack:
-            e, ready = stack.pop()
-            if id(e) in done:
-                continue
-            inside = type(e) in _ARITHMETIC and (ready or self._cannot_wrap(e))
-            if not inside:
-                done[id(e)] = (e, cast(_INT64, e))
-            elif not ready:
-                stack += [(e, True), (e.b, False), (e.a, False)]  # type: ignore[attr-defined]
-            else:
-                a, b = done[id(e.a)][1], done[id(e.b)][1]  # type: ignore[attr-defined]
-                done[id(e)] = (e, binary(type(e), a, b))  # type: ignore[arg-type]
-        return done[id(index)][1]
+
+        def outside(e: Any) -> PrimExpr | None:
+            inside = type(e) in _ARITHMETIC and self._cannot_wrap(e)
+            return None if inside else cast(_INT64, e)
+
+        return transform(
+            index, lambda e: binary(type(e), e.a, e.b), pre=outside, memo=self._widened
+        )
 
     def _cannot_wrap(self, e: Any) -> bool:
         if not e.dtype.is_int or e.dtype.lanes != 1:

@@ -391,12 +391,9 @@ def _is_exact(e: PrimExpr) -> bool:
 
 def _assumed(condition: PrimExpr) -> Fact | None:
     """The fact in ``c or d or buffer[indices] == value``."""
-    stack, others, facts = [condition], [], []
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Or):
-            stack += [e.a, e.b]
-        elif isinstance(e, EQ) and isinstance(e.a, BufferLoad) and _is_exact(e.b):
+    others, facts = [], []
+    for e in conjuncts(condition, Or):
+        if isinstance(e, EQ) and isinstance(e.a, BufferLoad) and _is_exact(e.b):
             facts.append(Fact(e.a.buffer, e.a.indices, e.b, None))
         else:
             others.append(e)

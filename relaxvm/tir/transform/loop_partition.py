@@ -17,10 +17,10 @@ also where the limit is known only when the kernel runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, conjuncts
+from ...arith import Analyzer, conjuncts, summands
 from ...ir import (
     GE,
     GT,
@@ -40,10 +40,11 @@ from ...ir import (
     binary,
     cast,
     const,
+    descend,
     walk,
 )
 from ...ir.transform import prim_func_pass, register_config
-from ..analysis.intervals import interval_of
+from ..analysis.intervals import Known, interval_of
 from ..copies import fresh_copy
 from ..stmt import (
     Allocate,
@@ -56,6 +57,7 @@ from ..stmt import (
     SeqStmt,
     Stmt,
     seq,
+    statements_below,
 )
 from .rewriter import ScopedRewriter, Steps, StmtRewriter
 
@@ -159,21 +161,14 @@ def _is_constant(e: PrimExpr, value: int) -> bool:
 
 def _is_idle(body: Stmt, conditions: Mapping[PrimExpr, Any]) -> bool:
     """Whether nothing happens where all the conditions fail."""
-    stack: list[Any] = [body]
-    while stack:
-        s = stack.pop()
-        if isinstance(s, IfThenElse):
-            if all(c not in conditions for c in conjuncts(s.condition)):
-                stack.append(s.then_case)
-            if s.else_case is not None:
-                stack.append(s.else_case)
-        elif isinstance(s, SeqStmt):
-            stack += s.seq
-        elif isinstance(s, (For, Allocate, DeclBuffer)):
-            stack.append(s.body)
-        else:
-            return False
-    return True
+
+    def below(s: Stmt) -> Sequence[Stmt]:
+        if isinstance(s, IfThenElse) and any(c in conditions for c in conjuncts(s.condition)):
+            return () if s.else_case is None else (s.else_case,)
+        return statements_below(s)
+
+    passes = (IfThenElse, SeqStmt, For, Allocate, DeclBuffer)
+    return all(isinstance(s, passes) for s in descend(body, below))
 
 
 class _Reach(NamedTuple):
@@ -190,30 +185,29 @@ class _Reach(NamedTuple):
 def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
     """The conditions on `loop` in its body, and how far they hold."""
     found: dict[PrimExpr, _Reach] = {}
-    stack: list[tuple[Any, dict[Any, Any]]] = [(loop.body, {})]
-    while stack:
-        s, known = stack.pop()
+
+    def below(at: tuple[Stmt, Known]) -> list[tuple[Stmt, Known]]:
+        s, known = at
         if isinstance(s, For):
             low = interval_of(s.min, known, analyzer)
             high = interval_of(s.min + s.extent - 1, known, analyzer)
             if any(v is loop.loop_var for e in (s.min, s.extent) for v in walk(e)):
                 low = None
             inner = None if low is None or high is None else (low[0], high[1])
-            stack.append((s.body, {**known, s.loop_var: inner}))
-        elif isinstance(s, IfThenElse):
+            known = {**known, s.loop_var: inner}
+        return [(c, known) for c in statements_below(s)]
+
+    start: tuple[Stmt, Known] = (loop.body, {})
+    for s, known in descend(start, below):
+        if isinstance(s, IfThenElse):
             for each in conjuncts(s.condition):
                 reach = _reach(each, loop.loop_var, known, analyzer)
                 if reach is not None:
                     found[each] = reach
-            stack += [(c, known) for c in (s.then_case, s.else_case) if c is not None]
-        elif isinstance(s, SeqStmt):
-            stack += [(c, known) for c in s.seq]
-        else:
-            stack += [(c, known) for c in s._children_() if isinstance(c, Stmt)]
     return found
 
 
-def _reach(condition: Any, var: Var, known: dict[Any, Any], analyzer: Analyzer) -> _Reach | None:
+def _reach(condition: Any, var: Var, known: Known, analyzer: Analyzer) -> _Reach | None:
     """How far the condition holds; None if that is not known, or it is no bound on `var`."""
     kind = type(condition)
     if kind not in (LT, LE, GT, GE) or not condition.a.dtype.is_int:
@@ -242,12 +236,8 @@ def linear_in(e: PrimExpr, var: Var) -> tuple[int, PrimExpr] | None:
     """(c, rest) with e = c * var + rest, or None."""
     factor = 0
     rest: PrimExpr = const(0, e.dtype)
-    stack: list[tuple[Any, int]] = [(e, 1)]
-    while stack:
-        n, sign = stack.pop()
-        if isinstance(n, (Add, Sub)):
-            stack += [(n.a, sign), (n.b, sign if isinstance(n, Add) else -sign)]
-        elif not any(v is var for v in walk(n)):
+    for n, sign in reversed([*summands(e)]):
+        if not any(v is var for v in walk(n)):
             rest = binary(Add if sign > 0 else Sub, rest, n)
         elif _is_var(n, var):
             factor += sign

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import TIRError
-from ...ir import IRModule, PassContext, Var, const, walk
+from ...ir import IRModule, PassContext, Var, children, const, descend, walk
 from ...ir.transform import prim_func_pass
 from ..stmt import (
     Block,
@@ -27,6 +27,7 @@ from ..stmt import (
     PrimFunc,
     Stmt,
     While,
+    statements_below,
 )
 from .rewriter import MAX_STATEMENTS, Steps, StmtRewriter
 
@@ -59,31 +60,30 @@ def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
     owners: dict[Any, tuple[Buffer, Block]] = {}
     lowest: dict[Any, _Path] = {}
     shared: set[int] = set()
-    stack: list[tuple[Stmt, _Path | None]] = [(fn.body, None)]
     seen: set[int] = set()
-    visits = 0
-    while stack:
-        n, path = stack.pop()
-        visits += 1
+
+    def placed(n: Stmt, around: _Path | None) -> tuple[Stmt, _Path | None]:
+        return n, _Path(n, around) if isinstance(n, (Block, For, While)) else around
+
+    def below(at: tuple[Stmt, _Path | None]) -> list[tuple[Stmt, _Path | None]]:
+        return [placed(s, at[1]) for s in statements_below(at[0])]
+
+    for visits, (n, path) in enumerate(descend(placed(fn.body, None), below)):
+        if visits > MAX_STATEMENTS:
+            raise TIRError("PlanAndUpdateBufferAllocationLocation: the function is too large")
         if id(n) in seen:
             shared.add(id(n))
         seen.add(id(n))
-        if isinstance(n, (Block, For, While)):
-            path = _Path(n, path)
         skip: set[int] = set()
         if isinstance(n, Block):
             owners.update({buffer.data: (buffer, n) for buffer in n.alloc_buffers})
             skip = {id(b) for b in n.alloc_buffers}
-        for child in n._children_():
-            if isinstance(child, Stmt):
-                stack.append((child, path))
-            elif id(child) not in skip and path is not None:
+        for child in children(n):
+            if not isinstance(child, Stmt) and id(child) not in skip and path is not None:
                 for used in walk(child):
                     if isinstance(used, Var) and used.dtype.is_handle:
                         former = lowest.get(used)
                         lowest[used] = path if former is None else _common(former, path)
-        if visits + len(stack) > MAX_STATEMENTS:
-            raise TIRError("PlanAndUpdateBufferAllocationLocation: the function is too large")
     moves: dict[int, list[Buffer]] = {}
     for data, (buffer, owner) in owners.items():
         place = lowest.get(data)

@@ -41,11 +41,11 @@ from ...ir import (
     PrimExpr,
     Ramp,
     Select,
-    SizeVar,
     Sub,
     Var,
     binary,
     cast,
+    children,
     const,
     post_order,
     substitute,
@@ -263,20 +263,19 @@ class _Lanes(StmtRewriter):
     def expr(self, e: PrimExpr) -> PrimExpr:
         """The expression for all lanes at once; a scalar stays one if it is the same in each."""
         done = self._memo
-        stack: list[tuple[Any, bool]] = [(e, False)]
-        while stack:
-            n, ready = stack.pop()
+
+        def below(n: PrimExpr) -> list[PrimExpr]:
+            if id(n) in done or isinstance(n, Let):
+                return []
+            return [c for c in children(n) if isinstance(c, PrimExpr)]
+
+        for n in post_order(e, below):
             if id(n) in done:
                 continue
-            if ready:
-                done[id(n)] = (n, self._rebuild(n))
-            elif isinstance(n, (Var, SizeVar)):
+            if isinstance(n, Var):
                 done[id(n)] = (n, self.env.get(id(n), n))
-            elif isinstance(n, Let):
-                done[id(n)] = (n, self._let(n))
             else:
-                stack.append((n, True))
-                stack.extend((c, False) for c in n._children_() if isinstance(c, PrimExpr))
+                done[id(n)] = (n, self._let(n) if isinstance(n, Let) else self._rebuild(n))
         return done[id(e)][1]
 
     def _rebuild(self, n: Any) -> PrimExpr:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ....base import DataType
-from ....ir import IntImm, Map, Var, const, walk
+from ....ir import IntImm, Map, Var, const, descend, walk
 from ...copies import fresh_copy
 from ...stmt import Block, BlockRealize, Buffer, Evaluate, PrimFunc, SeqStmt, Stmt, seq
 
@@ -104,12 +104,7 @@ def _alone(
     position: int,
 ) -> ConstantBlocks:
     """The nests that compute the buffer of `data`, as a function."""
-    wanted, todo = {data}, [data]
-    while todo:
-        for d in early[todo.pop()].reads:
-            if d in early and d not in wanted:
-                wanted.add(d)
-                todo.append(d)
+    wanted = set(descend(data, lambda d: [r for r in early[d].reads if r in early], once=id))
     nests = [early[d] for d in early if d in wanted]
     inputs = sorted({given[d] for c in nests for d in c.reads if d in given})
     buffers = [*(fn.buffer_map[fn.params[k]] for k in inputs), owned[data]]

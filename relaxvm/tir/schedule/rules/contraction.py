@@ -27,11 +27,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ....base import CpuModel
-from ....ir import Add, Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var, walk
+from ....ir import Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var, walk
 from ...stmt import Block, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
 from ..reducer import match_reducer
 from ..schedule import Schedule
+from ..state import addends
 from .constants import ConstantLayout
 from .panels import Operand, constant_panels, pack_panels
 from .queries import extent_of, iterations, loops_inside, loops_of
@@ -117,17 +118,9 @@ def _is_unit(indices: tuple[PrimExpr, ...], vector: Var) -> bool:
     """Whether `vector` stands alone, or in a sum, in the last index, and nowhere else."""
     if vector in variables_of(indices[:-1]):
         return False
-    parts = [indices[-1]]
-    alone = 0
-    while parts:
-        e = parts.pop()
-        if isinstance(e, Add):
-            parts += [e.a, e.b]
-        elif e is vector:
-            alone += 1
-        elif isinstance(e, Call) or vector in variables_of((e,)):
-            return False
-    return alone == 1
+    parts = addends(indices[-1])
+    moving = [e for e in parts if isinstance(e, Call) or vector in variables_of((e,))]
+    return len(moving) == 1 and moving[0] is vector
 
 
 def panel_of(indices: tuple[PrimExpr, ...], vector: Var) -> int | None:

@@ -18,10 +18,20 @@ from typing import Any
 import numpy as np
 
 from ....base import UNKNOWN, CpuModel, ScheduleError, TIRError
-from ....ir import IntImm, IRModule, PassContext, walk
+from ....ir import IntImm, IRModule, PassContext, descend, walk
 from ....ir.transform import module_pass, prim_func_pass
 from ...analysis import estimate_tir_flops
-from ...stmt import FORMULA, REASSOCIATE, Block, BufferStore, For, ForKind, PrimFunc, Stmt
+from ...stmt import (
+    FORMULA,
+    REASSOCIATE,
+    Block,
+    BufferStore,
+    For,
+    ForKind,
+    PrimFunc,
+    Stmt,
+    statements_below,
+)
 from ...transform import with_index_dtype
 from ..intrin import OWN_RULES
 from ..regions import users_of
@@ -334,15 +344,16 @@ def _is_much(nest: For) -> bool:
 
 def _steps(nest: For) -> float:
     """How often stores run, symbols taken for typical."""
-    total = 0.0
-    stack: list[tuple[Any, float]] = [(nest, 1.0)]
-    while stack:
-        s, times = stack.pop()
+
+    def below(at: tuple[Stmt, float]) -> list[tuple[Stmt, float]]:
+        s, times = at
         if isinstance(s, For):
             times *= s.extent.value if isinstance(s.extent, IntImm) else TYPICAL_SIZE
-        total += times * isinstance(s, BufferStore)
-        stack.extend((c, times) for c in s._children_() if isinstance(c, Stmt))
-    return total
+        return [(c, times) for c in statements_below(s)]
+
+    start: tuple[Stmt, float] = (nest, 1.0)
+    inside = descend(start, below)
+    return sum(times for s, times in inside if isinstance(s, BufferStore))
 
 
 def _flops(nest: For) -> float:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....ir import LE, IntImm, Or, PrimExpr, Var, walk
-from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt
+from ....arith import conjuncts
+from ....ir import LE, IntImm, Or, PrimExpr, Var, descend, walk
+from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt, statements_below
+from ...transform.rewriter import constant
 from ..state import free_variables
 from .queries import reduces
 
@@ -72,33 +74,26 @@ def _sum_of_nothing(nest: Stmt, sums: list[Block]) -> frozenset[Var] | None:
 
 def _empty_extents(predicate: PrimExpr) -> list[PrimExpr]:
     """[a, b] of `a <= 0 or b <= 0`; [] of anything else."""
-    found: list[PrimExpr] = []
-    stack = [predicate]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Or):
-            stack += [e.b, e.a]
-        elif isinstance(e, LE) and isinstance(e.b, IntImm) and e.b.value == 0:
-            found.append(e.a)
-        else:
-            return []
-    return found
+    parts = conjuncts(predicate, Or)
+    extents = [e.a for e in parts if isinstance(e, LE) and constant(e.b) == 0]
+    return extents if len(extents) == len(parts) else []
 
 
 def is_filled(fn: PrimFunc, symbols: frozenset[Var]) -> bool:
     """Whether what sums over axes of the extents `symbols` are written to gets its first value,
     and goes on to its readers, in loops that run whatever the symbols are.
     """
-    inside: list[tuple[Block, bool]] = []
-    stack: list[tuple[Stmt, bool]] = [(fn.body, False)]
-    while stack:
-        s, depends = stack.pop()
+
+    def below(at: tuple[Stmt, bool]) -> list[tuple[Stmt, bool]]:
+        s, depends = at
         if isinstance(s, For):
             depends = depends or _mentions((s.min, s.extent), symbols)
         elif isinstance(s, BlockRealize):
             depends = depends or _mentions((s.predicate,), symbols)
-            inside.append((s.block, depends))
-        stack.extend((c, depends) for c in s._children_() if isinstance(c, Stmt))
+        return [(c, depends) for c in statements_below(s)]
+
+    found = descend((fn.body, False), below)
+    inside = [(s, depends) for s, depends in found if isinstance(s, Block)]
     sums = [b for b, depends in inside if depends and reduces(b)]
     if any(b.init is not None for b in sums):
         return False

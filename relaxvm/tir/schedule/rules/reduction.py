@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....base import CpuModel
-from ....ir import Add, IntImm, Mul, PrimExpr, Var, walk
+from ....ir import IntImm, Mul, Node, PrimExpr, Var, children, descend, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
+from ..state import addends
 from .queries import extent_of, loops_of
 
 # A partial result is of about this many elements: so few that rounding errors stay small, so many
@@ -105,12 +106,8 @@ def memory_order(load: BufferLoad, block: Block) -> dict[Var, int]:
 
 def _step(index: PrimExpr, var: Var) -> int:
     """The constant factor of `var` in a sum; 1 if there is none to be seen."""
-    stack = [index]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, Add):
-            stack += [e.a, e.b]
-        elif isinstance(e, Mul) and e.a is var and isinstance(e.b, IntImm):
+    for e in addends(index):
+        if isinstance(e, Mul) and e.a is var and isinstance(e.b, IntImm):
             return e.b.value
     return 1
 
@@ -153,17 +150,14 @@ def run_length(sch: Schedule, block: Block, loops: dict[Var, Any], axes: Sequenc
 
 def _outside_accesses(block: Block) -> set[Any]:
     """The variables that the block uses in other ways than as indices."""
-    found: set[Any] = set()
-    stack: list[Any] = [block.body]
-    while stack:
-        n = stack.pop()
+
+    def below(n: Node) -> Sequence[Node]:
         if isinstance(n, BufferStore):
-            stack.append(n.value)
-        elif isinstance(n, Var):
-            found.add(n)
-        elif not isinstance(n, BufferLoad):
-            stack.extend(n._children_())
-    return found
+            return (n.value,)
+        return () if isinstance(n, BufferLoad) else children(n)
+
+    body: Node = block.body
+    return {n for n in descend(body, below) if isinstance(n, Var)}
 
 
 def _are_neighbours(
@@ -273,8 +267,7 @@ def _across_rows(
     room = max(1, cpu.l1_bytes * 8 // bits // 4)
     tile: list[Any] = []
     hints: list[Any] = []
-    while tail:
-        v = tail.pop()
+    for v in reversed(tail):
         extent = extent_of(sch, loops[v])
         if extent is not None and extent <= room:
             tile.insert(0, loops[v])
