@@ -77,7 +77,9 @@ def descend(
                 continue
             seen.add(key)
         yield item
-        stack.extend(reversed(below(item)))
+        inner = below(item)
+        if inner:
+            stack.extend(reversed(inner))
 
 
 def enter_leave(root: T, below: Callable[[T], Sequence[T]]) -> Iterator[tuple[T, bool]]:

@@ -15,6 +15,7 @@ from ...arith import Analyzer
 from ...base import ScheduleError, submodules
 from ...ir import (
     Add,
+    IntImm,
     Node,
     PrimExpr,
     Range,
@@ -75,10 +76,6 @@ class Path:
         while path is not None:
             yield path
             path = path.parent
-
-    def inside(self) -> list[Path]:
-        """The places of the statements directly in this one."""
-        return [Path(s, self) for s in statements_below(self.stmt)]
 
     def within(self, stmt: Stmt) -> bool:
         """Whether `stmt` is around this place, or here."""
@@ -146,11 +143,14 @@ class State:
         if self._index is None:
             found: dict[int, Path] = {}
             loops: dict[Var, Path] = {}
-            for path in descend(Path(self.fn.body, None), Path.inside):
+            paths = [Path(self.fn.body, None)]
+            for path in paths:  # which grows meanwhile
                 s = path.stmt
                 found[id(s)] = path
                 if type(s) is For:
                     loops[s.loop_var] = path
+                for each in statements_below(s):
+                    paths.append(Path(each, path))
             self._index, self._loops = found, loops
         return self._index
 
@@ -457,7 +457,7 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
 
 def free_variables(e: Any) -> set[Var]:
     """The variables in an expression."""
-    return {n for n in walk(e) if isinstance(n, Var)}
+    return set() if type(e) is IntImm else {n for n in walk(e) if isinstance(n, Var)}
 
 
 def loads_of(e: Node) -> list[BufferLoad]:
