@@ -17,8 +17,10 @@ Symbols are strings; `SIZES` says what they are at run time (a case may say othe
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
+import pathlib
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,6 +47,20 @@ BITS = (*INTS, "bool")
 ALL = (*NUMBERS, "bool")
 
 SIZES = {"n": 3, "m": 2, "k": 5, "one": 1, "zero": 0}
+
+
+OF_ALL = [f"test_relax_op_{name}" for name in ("table", "sweep", "constraints")]
+FAMILIES = sorted(
+    p.stem for p in pathlib.Path(__file__).parent.glob("test_relax_op_*.py") if p.stem not in OF_ALL
+)
+
+
+def cases_of(family: str) -> list[Case]:
+    """The cases of a test file; none if it needs a library that is not here."""
+    try:
+        return list(getattr(importlib.import_module(family), "CASES", ()))
+    except pytest.skip.Exception:
+        return []
 
 
 class T:

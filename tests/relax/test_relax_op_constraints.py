@@ -7,35 +7,34 @@ The same call on symbols must stop the program, by an error of ours, before it c
 from __future__ import annotations
 
 import copy
-import importlib
-import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from op_table import Case, Instance, Sh, Sym, T, _build, _flat, _to_argument, module_of
+from op_table import (
+    FAMILIES,
+    Case,
+    Instance,
+    Sh,
+    Sym,
+    T,
+    _build,
+    _flat,
+    _to_argument,
+    cases_of,
+    module_of,
+)
 from relax_vm_helpers import build_interpreted
 
 from relaxvm.base import RelaxvmError, StructInfoError
-
-HERE = pathlib.Path(__file__).parent
-FAMILIES = sorted(
-    p.stem
-    for p in HERE.glob("test_relax_op_*.py")
-    if p.stem not in ("test_relax_op_constraints", "test_relax_op_sweep")
-)
 
 
 def table() -> dict[str, list[Case]]:
     """The quick cases whose tensors are all there is to their sizes, by operator."""
     found: dict[str, list[Case]] = {}
     for family in FAMILIES:
-        try:
-            cases = getattr(importlib.import_module(family), "CASES", ())
-        except pytest.skip.Exception:  # it needs a library that is not here
-            continue
-        for case in cases:
+        for case in cases_of(family):
             arguments = [*_flat(case.args), *_flat(case.attrs.values())]
             if isinstance(case, Case) and not case.slow:
                 if not any(isinstance(a, (Sh, Sym)) for a in arguments):

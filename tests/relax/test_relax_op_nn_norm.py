@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from op_table import Case, T, check, check_errors, check_gradients
+from relax_vm_helpers import build_interpreted
 
-from relaxvm import relax
+from relaxvm import relax, tir
+from relaxvm.base import VMError
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import DecomposeOpsForInference, DecomposeOpsForTraining
@@ -173,6 +175,20 @@ def test_decomposed_batch_norm_computes_the_same(training):
     vm = VirtualMachine(relax.build(simpler, target="llvm"), cpu())
     for got, w in zip(vm["main"](*map(array, arrays)), want):
         np.testing.assert_allclose(got.numpy(), w, rtol=1e-5, atol=1e-6)
+
+
+def test_a_decomposed_norm_takes_no_vector_of_one_element_for_all_channels():
+    builder = relax.BlockBuilder()
+    x, *vectors = var("x", 2, tir.Var("c", "int64")), *(var(n, 4) for n in "gbmv")
+    with builder.function("main", [x, *vectors]):
+        with builder.dataflow():
+            out = builder.emit_output(nn.batch_norm(x, *vectors, axis=1, training=False))
+        builder.emit_func_output(out)
+    vm = build_interpreted(DecomposeOpsForInference()(builder.get()))
+    ones = [np.ones(4, "float32") for _ in range(4)]
+    assert vm["main"](np.ones((2, 4), "float32"), *ones)[0].shape == (2, 4)
+    with pytest.raises(VMError, match="wanted"):
+        vm["main"](np.ones((2, 1), "float32"), *ones)
 
 
 def test_layer_norm_is_decomposed_for_training_only():

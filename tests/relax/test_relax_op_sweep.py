@@ -9,13 +9,12 @@ raises one.
 from __future__ import annotations
 
 import copy
-import importlib
-import pathlib
 
 import numpy as np
 import pytest
 from op_table import (
     ALL,
+    FAMILIES,
     Case,
     Instance,
     Sh,
@@ -25,6 +24,7 @@ from op_table import (
     _differences,
     _flat,
     _to_argument,
+    cases_of,
     module_of,
     thinned,
 )
@@ -32,10 +32,6 @@ from op_table import (
 from relaxvm import relax
 from relaxvm.base import RelaxvmError, StructInfoError
 
-HERE = pathlib.Path(__file__).parent
-FAMILIES = sorted(
-    p.stem for p in HERE.glob("test_relax_op_*.py") if p.stem != "test_relax_op_sweep"
-)
 BATCH = 40
 # Operators whose meaning needs more than the arrays: numpy has no bfloat16, and a stride of an
 # empty array is what its maker chose.
@@ -50,12 +46,7 @@ NEEDS_SIZES = (
 
 
 def table():
-    return [
-        c
-        for f in FAMILIES
-        for c in getattr(importlib.import_module(f), "CASES", ())
-        if isinstance(c, Case) and not c.slow
-    ]
+    return [c for f in FAMILIES for c in cases_of(f) if isinstance(c, Case) and not c.slow]
 
 
 def other_dtypes(case):

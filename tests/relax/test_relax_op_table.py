@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import pathlib
 
 import numpy as np
 import pytest
-from op_table import Case, Instance, Sym, T, check, check_errors, check_gradients, module_of
+from op_table import (
+    FAMILIES,
+    Case,
+    Instance,
+    Sym,
+    T,
+    cases_of,
+    check,
+    check_errors,
+    check_gradients,
+    module_of,
+)
 
 from relaxvm import relax
 from relaxvm.base import StructInfoError
@@ -24,14 +34,7 @@ from relaxvm.relax.op.names import ops
 from relaxvm.script import from_source
 
 HERE = pathlib.Path(__file__).parent
-FAMILIES = sorted(
-    p.stem for p in HERE.glob("test_relax_op_*.py") if p.stem != "test_relax_op_table"
-)
 RULES = ("numpy", "lower", "grad", "layout")
-
-
-def cases_of(family):
-    return list(getattr(importlib.import_module(family), "CASES", ()))
 
 
 def names(found):

@@ -26,7 +26,7 @@ from .broadcast import unbroadcast
 from .infer import FLOAT, INTEGER, same_dtype, tensor
 from .lower import call_te
 from .nn.window import simple
-from .record import missing, op
+from .record import face_of, missing, op
 from .sizes import ONE, is_one, want_equal
 from .statistical import te_max, wide_dtype
 
@@ -570,6 +570,7 @@ def attention_bias(
     return made
 
 
+@face_of(_attention)
 def attention(
     query: Expr,
     key: Expr,
@@ -592,10 +593,6 @@ def attention(
     if bias is None:
         return _attention(query, key, value, **options)
     return attention_bias(query, key, value, bias, **options)
-
-
-attention.op = _attention.op  # type: ignore[attr-defined]
-object.__setattr__(attention.op, "function", attention)  # type: ignore[attr-defined]
 
 
 @op(

@@ -238,9 +238,10 @@ class Op(BaseOp):
 
     def checked(self, builder: LowerBuilder, call: Call) -> Call:
         """`call`, with what its rule wants of sizes checked by the program that `builder` writes,
-        where that is not proved, and with what its struct info is then.
+        where that is not proved, and with what its struct info is then; as it is if a size of an
+        argument has no name.
         """
-        if self.takes_unknown:
+        if self.takes_unknown or not all(is_known(a.struct_info) for a in call.args):
             return call
         names = [p.name for p in self.params if p.form is not None]
         with checks(builder, dict(zip(names, call.args))):

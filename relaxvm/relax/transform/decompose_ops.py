@@ -89,5 +89,8 @@ class _Decomposer(PyExprMutator):
                 raise
         if made is None or made is call:
             return call
+        # Simpler operators broadcast where this one may not.
+        self.builder_.legalising = call
+        call.op.checked(self.builder_, call)  # type: ignore[attr-defined]
         self.changed = True
         return made  # type: ignore[no-any-return]
