@@ -50,7 +50,7 @@ from ..expr import (
 )
 from ..rules import LowerBuilder
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
-from .sizes import checks, infer_unknown, is_known
+from .sizes import checks, infer_unknown, is_known_value
 
 P = ParamSpec("P")
 
@@ -208,17 +208,19 @@ class Op(BaseOp):
             raise StructInfoError(
                 f"{self.short}: wanted {wanted} arguments, got {len(args)}{where(span)}"
             )
-        keywords = dict(attrs)
+        keywords = dict(attrs) if attrs else {}
         if self.takes_sinfo or sinfo_args:
             keywords["sinfo_args"] = sinfo_args
         try:
             if self.takes_unknown:
                 return self.rule(*args, **keywords)
             for arg in args:
-                info = arg.struct_info
-                if type(info) is not TensorStructInfo or type(info.shape) is not ShapeExpr:
-                    if not is_known(info):
-                        return infer_unknown(functools.partial(self.rule, **keywords), args)
+                if type(arg) is not Var or type(arg.struct_info) is not TensorStructInfo:
+                    known = is_known_value(arg)
+                else:
+                    known = type(arg.struct_info.shape) is ShapeExpr or is_known_value(arg)
+                if not known:
+                    return infer_unknown(functools.partial(self.rule, **keywords), args)
             return self.rule(*args, **keywords)
         except (StructInfoError, TIRError, DTypeError) as error:
             # Numbers that no dtype holds are refused by the scalar language and by dtypes.
@@ -241,7 +243,7 @@ class Op(BaseOp):
         where that is not proved, and with what its struct info is then; as it is if a size of an
         argument has no name.
         """
-        if self.takes_unknown or not all(is_known(a.struct_info) for a in call.args):
+        if self.takes_unknown or not all(map(is_known_value, call.args)):
             return call
         names = [p.name for p in self.params if p.form is not None]
         with checks(builder, dict(zip(names, call.args))):

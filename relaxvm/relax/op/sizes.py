@@ -24,7 +24,7 @@ from ...ir import IntImm, Max, Min, Not, PrimExpr, Select, const, walk
 from ...ir import Var as TirVar
 from .. import shape_facts
 from ..derive import erase_to_well_defined, plain_text, prove_dims, struct_info_lca
-from ..expr import PrimValue, Tuple, Var
+from ..expr import Constant, DataTypeImm, ExternFunc, GlobalVar, PrimValue, StringImm, Tuple, Var
 from ..rules import LowerBuilder
 from ..struct_info import (
     Expr,
@@ -285,6 +285,20 @@ def is_known(info: StructInfo | None) -> bool:
     return kind is not TupleStructInfo or all(map(is_known, info.fields))  # type: ignore[union-attr]
 
 
+_CONSTANTS = frozenset(
+    {ShapeExpr, PrimValue, Constant, StringImm, DataTypeImm, GlobalVar, ExternFunc}
+)
+
+
+def is_known_value(value: Any) -> bool:
+    """Whether all sizes and scalars of an argument of a call are known."""
+    if type(value) in _CONSTANTS:
+        return True
+    if type(value) is Tuple and Tuple not in map(type, value.fields):
+        return all(map(is_known_value, value.fields))
+    return is_known(value.struct_info)
+
+
 def with_symbols(info: StructInfo, rank: Callable[[], int] | None = None) -> StructInfo:
     """`info` with symbols for dimensions and values that are not known.
 
@@ -374,13 +388,12 @@ class _StandIns:
         self.symbols: set[TirVar] = set()
 
     def argument(self, arg: Any) -> Any:
-        info = getattr(arg, "struct_info", None)
-        if is_known(info):
+        if is_known_value(arg):
             return arg
         if isinstance(arg, Tuple):
             return Tuple(tuple(map(self.argument, arg.fields)))
         if arg not in self.made:
-            self.made[arg] = self.stand_in(arg, info)
+            self.made[arg] = self.stand_in(arg, arg.struct_info)
         return self.made[arg]
 
     def stand_in(self, arg: Any, info: StructInfo) -> Expr:
