@@ -93,3 +93,8 @@ def test_mistakes():
             (lambda: R.size(s), "x: wanted a tensor"),
         ]
     )
+
+
+def test_a_number_of_a_tensor_of_unknown_rank_is_unknown():
+    x = relax.Var("x", relax.TensorStructInfo(None, "float32"))
+    assert R.inspect.tensor_ndim(x).struct_info.value is None

@@ -113,7 +113,10 @@ CASES = [
         R.layout_transform, T("n", 6), index_map=lambda i, j: (i, j // 4, j % 4), pad_value=7,
         dtypes=("float64",),
     ),
-    Case(R.layout_transform, T("n"), index_map=lambda i: (i // 4, i % 4), dtypes=ONE),
+    Case(
+        R.layout_transform, T("n"), index_map=lambda i: (i // 4, i % 4), dtypes=ONE,
+        sizes={"n": 8},
+    ),
     Case(R.layout_transform, T(0, 2), index_map=lambda *i: i[::-1], dtypes=ONE),
 ]  # fmt: skip
 

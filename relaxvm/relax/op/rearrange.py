@@ -461,6 +461,8 @@ def _as_map(given: dict[str, Any]) -> None:
 
 def _layout_numpy(x: Any, *, index_map: IndexMap, pad_value: Any = None, **separators: Any) -> Any:
     shape = [int(evaluate_expr(d)) for d in index_map.map_shape(x.shape)]
+    if pad_value is None and np.prod(shape) != x.size:
+        raise VMValueError(f"layout_transform: pad_value: nothing fills {shape} from {x.shape}")
     made = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
     for at in np.ndindex(x.shape):
         values = dict(zip(index_map.initial_indices, at))
@@ -517,7 +519,7 @@ def layout_transform(
     """`x` with the element at `i` moved to ``index_map(i)``, as in ``lambda n, c: (n, c // 4, c %
     4)``.
 
-    pad_value  what stands in places that nothing is moved to; needed if there certainly are any
+    pad_value  what stands in places that nothing is moved to; needed if there are any
     axis_separators, input_axis_separators  kept for passes that map axes to memory
     """
     info = tensor(x, "x")

@@ -340,7 +340,7 @@ def infer_unknown(rule: Callable[..., StructInfo], args: Sequence[Any]) -> Struc
                 errors.append(error)
                 continue
             answer = info if answer is None else struct_info_lca(answer, info)
-            if not count or _says_no_rank(answer):
+            if not count or _says_nothing_of_ranks(answer):
                 return answer
         if answer is not None:
             return answer
@@ -369,9 +369,11 @@ def _ranks(count: int, least: int) -> Iterator[tuple[int, ...]]:
             yield (*[r] * k, other, *[r] * (count - k - 1))
 
 
-def _says_no_rank(info: StructInfo) -> bool:
+def _says_nothing_of_ranks(info: StructInfo) -> bool:
     if isinstance(info, TupleStructInfo):
-        return all(map(_says_no_rank, info.fields))
+        return all(map(_says_nothing_of_ranks, info.fields))
+    if isinstance(info, PrimStructInfo):
+        return info.value is None
     return not isinstance(info, (TensorStructInfo, ShapeStructInfo)) or info.ndim == -1
 
 
