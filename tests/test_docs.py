@@ -15,6 +15,7 @@ PAGES = [
     "docs/add_a_pass.md",
     "docs/add_a_schedule_rule.md",
     "docs/add_a_target.md",
+    "docs/add_an_operator.md",
     "docs/frontend_nn.md",
     "docs/graph_language.md",
     "docs/schedules.md",

@@ -276,8 +276,9 @@ def _offers(name: Any) -> bool:
     """Whether `name` is an operator or a family of operators."""
     found = vars(op).get(name)
     if isinstance(found, ModuleType):
-        return found.__name__.startswith(_FAMILY) and name in _OPERATORS
-    return name in _OPERATORS and (hasattr(found, "op") or name in _WRITTEN_WITH_OTHERS)
+        # A family that somebody added has no file.
+        return found.__name__.startswith(_FAMILY) and (name in _OPERATORS or not found.__spec__)
+    return hasattr(found, "op") or (name in _OPERATORS and name in _WRITTEN_WITH_OTHERS)
 
 
 _absent = submodules(__name__)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import enum
 import functools
 import inspect
+import sys
 import traceback
 import types
 import typing
@@ -463,6 +464,8 @@ def op(
     """
 
     def make(rule: Callable[P, StructInfo]) -> Operator[P]:
+        ours = rule.__module__.startswith(f"{_ROOM}.")
+        place = None if ours else _place_of(name)
         record = Op(
             f"relax.{name}",
             rule,
@@ -501,9 +504,35 @@ def op(
                 raise StructInfoError(f"{record.short}: span: got {type(span).__name__}, no Span")
             return Call(record, tuple(values), attrs, tuple(declared), None, span)
 
-        return _as_face(build, record)
+        face = _as_face(build, record)
+        if place is not None:
+            setattr(place, name.rpartition(".")[2], face)
+        return face
 
     return make
+
+
+_ROOM = __name__.rpartition(".")[0]
+
+
+def _place_of(name: str) -> types.ModuleType:
+    """Where somebody's own operator goes, so that text finds it as ``R.name``: `relax.op`, or a
+    family there. Raises StructInfoError where something else stands.
+    """
+    family, _, last = name.rpartition(".")
+    room = sys.modules[_ROOM]
+    place = vars(room).get(family) if family else room
+    if place is None and family.isidentifier():
+        place = types.ModuleType(f"{_ROOM}.{family}", "Operators of somebody's own.")
+        place.__path__ = []
+        setattr(room, family, place)
+    there = getattr(place, last, None)
+    if not hasattr(place, "__path__") or not (there is None or hasattr(there, "op")):
+        raise StructInfoError(
+            f"operator {name}: relax.op.{name} is something else; wanted a free name, or one in a "
+            "family (demo.name)"
+        )
+    return typing.cast("types.ModuleType", place)
 
 
 def face_of(build: Operator[...]) -> Callable[[Callable[P, Call]], Operator[P]]:
