@@ -59,7 +59,7 @@ from .expr import (
     as_relax,
     joined_branches,
 )
-from .flow import leaves
+from .flow import leaves, name_of
 from .kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from .normal_form import Normalizer, Scope, is_flat, names_in
 from .op import call_tir
@@ -514,7 +514,7 @@ class BlockBuilder:
         branches = value.true_branch, value.false_branch
         if value.struct_info is not joined_branches(*branches):
             return value  # its struct info was given
-        return value.replace(struct_info=joined_branches(*branches, self.is_bound_symbol))  # type: ignore[no-any-return]
+        return value.replace(struct_info=joined_branches(*branches, self.is_bound_symbol))
 
     def _leaf(self, frame: _Frame, expr: Any) -> Expr:
         leaf = frame.normal.leaf(as_relax(expr))
@@ -530,7 +530,7 @@ class BlockBuilder:
         if not isinstance(fn, PrimFunc):
             return call
         info = loop_result(getattr(fn.ret_type, "dtype", None))
-        return call.replace(struct_info=info)  # type: ignore[no-any-return]
+        return call.replace(struct_info=info)
 
     def _check_kernel(self, call: Call) -> None:
         """Check a call_tir of a loop function that is in the module already against its buffers."""
@@ -548,7 +548,7 @@ class BlockBuilder:
         if not is_pure_call(call, self._mod):
             span = call.span if call.span is not UNKNOWN else _line_of_caller(4)
             raise BuilderError(
-                f"function {frame.name}: {_name_of_callee(call)} may have effects, which a "
+                f"function {frame.name}: {name_of(call.op)} may have effects, which a "
                 "dataflow block does not allow; use call_pure_packed if it has none, or call it "
                 f"outside the block, in a function made with pure=False{where(span)}"
             )
@@ -729,12 +729,6 @@ def _set_params(frame: _Frame, params: Any) -> None:
     frame.params = (*(frame.params or ()), *items)
 
 
-def _name_of_callee(call: Call) -> str:
-    op: Any = call.op
-    names = (getattr(op, key, None) for key in ("global_symbol", "name", "name_hint"))
-    return next((str(name) for name in names if name), "a function")
-
-
 def _refuse_unbound(name: str, fn: Function) -> None:
     """Raise BuilderError for a variable that a function uses and nothing in it binds."""
     for var in free_vars(fn):
@@ -756,10 +750,10 @@ def _is_declaration(fn: BaseFunc) -> bool:
 
 
 def _name_of(func: Callable[..., Any]) -> str:
-    name = getattr(func, "__name__", None) or getattr(
-        getattr(func, "func", None), "__name__", "te_func"
-    )
-    return "te_func" if isinstance(func, types.LambdaType) and name == "<lambda>" else name
+    own = getattr(func, "__name__", None)
+    name = own or getattr(getattr(func, "func", None), "__name__", None)
+    is_lambda = isinstance(func, types.LambdaType) and name == "<lambda>"
+    return "te_func" if name is None or is_lambda else str(name)
 
 
 def _likeness(func: BaseFunc) -> Any:

@@ -170,9 +170,15 @@ def is_base_of(base: StructInfo, derived: StructInfo) -> bool:
 # -- devices --------------------------------------------------------------------------------------
 
 
+def place_of(info: StructInfo) -> VDevice | None:
+    """The device that `info` says; None for what is no tensor, or on no certain one."""
+    device = info.vdevice if isinstance(info, TensorStructInfo) else None
+    return None if device is None or device.target is None else device
+
+
 def has_place(info: TensorStructInfo) -> bool:
     """Whether `info` says a device."""
-    return info.vdevice is not None and info.vdevice.target is not None
+    return place_of(info) is not None
 
 
 def common_vdevice(
@@ -186,16 +192,17 @@ def common_vdevice(
     first: VDevice | None = None
     whose = ""
     for i, info in enumerate(infos):
-        if not isinstance(info, TensorStructInfo) or not has_place(info):
+        device = place_of(info)
+        if device is None:
             continue
         if first is None:
-            first, whose = info.vdevice, names[i] if names is not None else ""
-        elif info.vdevice is not first:
+            first, whose = device, names[i] if names is not None else ""
+        elif device is not first:
             if names is None:
                 return None
             raise StructInfoError(
                 f"the devices differ: {whose} is on {first.script()}, {names[i]} on "
-                f"{info.vdevice.script()}; bring one to the other by R.to_vdevice"
+                f"{device.script()}; bring one to the other by R.to_vdevice"
             )
     return first
 

@@ -341,6 +341,7 @@ class Binding(Node):
     __slots__ = ()
     var: Var
     value: Expr
+    span: Span
 
 
 @node

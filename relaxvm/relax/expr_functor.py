@@ -290,7 +290,7 @@ class PyExprMutator(ExprFunctor):
         new = self.visit_var_def(param)
         if new is not param:
             self.set_var_remap(param, new)
-        return new  # type: ignore[no-any-return]
+        return new
 
     def visit_seq_expr_(self, seq: SeqExpr) -> Expr:
         """The blocks go into the current scope; what is returned is the value."""
@@ -298,13 +298,13 @@ class PyExprMutator(ExprFunctor):
 
     def _body(self, expr: Any) -> Expr:
         if not isinstance(expr, SeqExpr):
-            return self.visit_expr(expr)  # type: ignore[no-any-return]
+            return self.visit_expr(expr)
         for block in expr.blocks:
             made = self.visit_binding_block(block)
             # None: a method of the subclass has emitted what it wanted.
             if made is not None:
                 self.builder_._add_block(made)
-        return self.visit_expr(expr.body)  # type: ignore[no-any-return]
+        return self.visit_expr(expr.body)
 
     def visit_binding_block_(self, block: BindingBlock) -> BindingBlock:
         self.builder_._begin_binding_block()
@@ -339,7 +339,7 @@ class PyExprMutator(ExprFunctor):
             var = self.with_struct_info(var, info)
         if var is not old:
             self.set_var_remap(old, var)
-        return var  # type: ignore[no-any-return]
+        return var
 
     def _all(self, exprs: tuple[Any, ...]) -> tuple[Any, ...]:
         made = tuple(self.visit_expr(e) for e in exprs)

@@ -96,6 +96,12 @@ def vars_in(value: Node) -> list[Var]:
     return found
 
 
+def name_of(callee: Node) -> str:
+    """What messages call an operator or a function."""
+    names = (getattr(callee, key, None) for key in ("global_symbol", "name", "name_hint"))
+    return next((str(name) for name in names if name), "a function")
+
+
 def is_symbolic(value: Node) -> bool:
     """Whether a shape or scalar that `value` reads is no constant."""
     return any(

@@ -61,16 +61,14 @@ def _is_leaf(value: Any) -> bool:
     return type(value) in _LEAF_TYPES or is_leaf(value)
 
 
-def is_flat(value: Expr) -> bool:
+def is_flat(value: Expr | GlobalVar) -> bool:
     """Whether `value` may stand at the right of a binding and has nothing inside that could be out
     of normal form.
     """
-    kind = type(value)
-    if kind is Call:
-        return all(map(_is_leaf, value.args)) and _is_leaf(value.op)  # type: ignore[attr-defined]
-    if kind is TupleGetItem:
-        held = value.tuple_value  # type: ignore[attr-defined]
-        return type(held) in _LEAF_TYPES
+    if isinstance(value, Call):
+        return all(map(_is_leaf, value.args)) and _is_leaf(value.op)
+    if isinstance(value, TupleGetItem):
+        return type(value.tuple_value) in _LEAF_TYPES
     return _is_leaf(value)
 
 
@@ -204,11 +202,11 @@ class Normalizer:
 
     def function(self, fn: Function) -> Function:
         """`fn` in normal form; the same object if it is."""
-        return self._run(self._function(fn))  # type: ignore[no-any-return]
+        return self._run(self._function(fn))
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
         """`seq` in normal form; the same object if it is."""
-        return self._run(self._seq(seq))  # type: ignore[no-any-return]
+        return self._run(self._seq(seq))
 
     def bind(
         self, value: Expr, hint: str = "", *, as_output: bool = False, span: Span = UNKNOWN

@@ -183,7 +183,7 @@ class LeafRewriter(RememberingRewriter):
         return value
 
     def operand(self, value: Expr, out: list[Binding]) -> Expr:
-        return map_leaves(value, lambda leaf: self.leaf(leaf, out))  # type: ignore[no-any-return]
+        return map_leaves(value, lambda leaf: self.leaf(leaf, out))
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         if isinstance(b.value, (ShapeExpr, PrimValue, If, Function)):

@@ -55,7 +55,7 @@ def require_equal(builder: LowerBuilder, pairs: Sequence[tuple[PrimExpr, PrimExp
         if same is None and not _are_known_equal(known, a, b):
             doubtful.append((a, b))
         if same is False:
-            call = builder.legalising
+            call: Any = builder.legalising
             of = f"{call.op.short}: " if call is not None else ""
             raise StructInfoError(
                 f"{of}sizes that must be equal never are: {plain_text(a)} and {plain_text(b)}"

@@ -223,7 +223,7 @@ def _lookup(given: Any) -> Callable[[Any], Any]:
     if given is None:
         return lambda key: None
     if callable(given):
-        return given  # type: ignore[no-any-return]
+        return given
     by_id = {id(k): v for k, v in given.items()}
     return lambda key: by_id.get(id(key))
 

@@ -8,7 +8,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..base import StructInfoError
 from ..ir import StringImm as PrimString
@@ -110,7 +110,7 @@ def _converting(func: F, conversions: dict[str, Callable[[Any], Any]]) -> F:
                 bound.arguments[name] = convert(value)
         return func(*bound.args, **bound.kwargs)
 
-    return converted  # type: ignore[return-value]
+    return cast(F, converted)
 
 
 args_converter = _ArgsConverter()

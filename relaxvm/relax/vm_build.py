@@ -17,8 +17,9 @@ from ..target import Target, compile_kernels, compile_program
 from ..tir import PrimFunc
 from ..tir.analysis import called_functions
 from .analysis import all_global_vars
+from .derive import place_of
 from .expr import Function, Var, const
-from .struct_info import StructInfo, TensorStructInfo, parts
+from .struct_info import StructInfo, parts
 from .transform import BindParams
 from .vm_codegen import emit_functions
 
@@ -103,8 +104,8 @@ def check_devices(mod: IRModule) -> None:
                 places.setdefault(id(n.struct_info), (n.struct_info, n.name_hint))
         for info, what in places.values():
             for part in parts(info):
-                device = part.vdevice if isinstance(part, TensorStructInfo) else None
-                if device is None or device.target is None or device_name(device.kind)[0] == "cpu":
+                device = place_of(part)
+                if device is None or device_name(device.kind)[0] == "cpu":
                     continue
                 raise CodegenError(
                     f"{gv.name_hint}: {what} is on {device.script()}, but code is made for CPUs "

@@ -303,7 +303,8 @@ class _FunctionCodegen:
         """A call of this function, or of one that comes back to it, of which it returns the
         value.
         """
-        target = self.entries[call.op.name_hint]  # type: ignore[attr-defined]
+        assert isinstance(call.op, GlobalVar)
+        target = self.entries[call.op.name_hint]
         given = [(to.value, self._object(a)) for to, a in zip(target.params, call.args)]
         for register, source in ordered_moves(given, self.registers.fresh):
             self.b.emit_call("vm.builtin.move", [source], dst=self.b.r(register))

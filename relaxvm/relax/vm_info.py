@@ -236,7 +236,8 @@ def _dims(dims: Any, name_of: Callable[[Var], str]) -> tuple[Dim, ...] | None:
     if dims is None or len(dims) > _MAX_AXES:
         return None
     made = [_dim_or_none(d, name_of) for d in dims]
-    return None if any(d is None for d in made) else tuple(made)  # type: ignore[arg-type]
+    known = tuple(d for d in made if d is not None)
+    return known if len(known) == len(made) else None
 
 
 def _dim_or_none(expr: PrimExpr, name_of: Callable[[Var], str]) -> Dim | None:

@@ -75,7 +75,9 @@ def _for_block(block: Block, known: dict[Buffer, IndexMap]) -> dict[Block | Buff
     if written is None or None in written or not _in_order(written, axes):
         return {}
     own = _carried_over(written, known[output], axes)
-    if own is None or not own.is_bijective([axis.dom.extent for axis in block.iter_vars]):
+    if own is None or not own.is_bijective(
+        [axis.dom.extent for axis in block.iter_vars if axis.dom is not None]
+    ):
         return {}
     found: dict[Block | Buffer, IndexMap] = {block: own, output: known[output]}
     for region in block.reads:
@@ -99,7 +101,7 @@ def _layouts(block: Block) -> dict[Buffer, _Layout | None]:
     ranges = {
         axis.var: (axis.dom.min, axis.dom.extent)
         for axis in block.iter_vars
-        if axis.iter_type == "spatial"
+        if axis.iter_type == "spatial" and axis.dom is not None
     }
     mapper = IterMapper(ranges)
     layouts: dict[Buffer, _Layout | None] = {}
@@ -120,11 +122,11 @@ def _layout_of(
 ) -> _Layout | None:
     layout: list[Var | None] = []
     for index in indices:
-        axes = {n for n in walk(index) if n in spatial}
+        axes = {n for n in walk(index) if isinstance(n, Var) and n in spatial}
         total = mapper.sum_of(index) if axes else None
-        if len(axes) > 1 or (axes and (total is None or set(_sources(total)) != axes)):
+        if len(axes) > 1 or (axes and (total is None or {*_sources(total)} != axes)):
             return None
-        layout.append(axes.pop() if axes else None)  # type: ignore[arg-type]
+        layout.append(axes.pop() if axes else None)
     return tuple(layout)
 
 

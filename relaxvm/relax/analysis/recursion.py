@@ -13,14 +13,14 @@ def detect_recursion(mod: IRModule) -> list[list[GlobalVar]]:
 
     A function that calls itself is a group of one; others are in no group.
     """
-    names = [gv.name_hint for gv, fn in mod.items() if isinstance(fn, Function)]
-    place = {name: i for i, name in enumerate(names)}
+    graphs = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
+    place = {name: i for i, name in enumerate(graphs)}
     calls = {
-        name: [gv.name_hint for gv in all_global_vars(mod[name]) if gv.name_hint in place]  # type: ignore[arg-type]
-        for name in names
+        name: [gv.name_hint for gv in all_global_vars(fn) if gv.name_hint in place]
+        for name, fn in graphs.items()
     }
     groups = []
-    for group in components(names, calls):
+    for group in components(graphs, calls):
         if len(group) > 1 or group[0] in calls[group[0]]:
             groups.append([mod.get_global_var(n) for n in sorted(group, key=place.__getitem__)])
     return sorted(groups, key=lambda g: place[g[0].name_hint])

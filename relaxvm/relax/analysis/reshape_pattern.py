@@ -18,19 +18,26 @@ def has_reshape_pattern(func: PrimFunc) -> bool:
     False where that is not proved.
     """
     buffers = [func.buffer_map[p] for p in func.params if p in func.buffer_map]
-    block = _only_block(func.body)
-    if len(buffers) != 2 or block is None:
+    found = _only_block(func.body)
+    if len(buffers) != 2 or found is None:
         return False
     source, target = buffers
-    store = block.body
+    block, store = found
     load = store.value
     if not isinstance(load, BufferLoad) or (load.buffer, store.buffer) != (source, target):
         return False
     if not prove_equal(_numel(source.shape), _numel(target.shape)):
         return False
-    axes = {axis.var: axis.dom for axis in block.iter_vars}
-    sides = (target, store.indices), (source, load.indices)
-    return any(_whole(*a, axes) and _in_step(a, b, axes) for a, b in (sides, sides[::-1]))
+    axes = _domains(block)
+    written: _Side = (target, store.indices)
+    read: _Side = (source, load.indices)
+    return any(
+        _whole(*a, axes) and _in_step(a, b, axes) for a, b in ((written, read), (read, written))
+    )
+
+
+def _domains(block: Block) -> dict[Var, Range]:
+    return {axis.var: axis.dom for axis in block.iter_vars if axis.dom is not None}
 
 
 def _in_step(a: _Side, b: _Side, axes: dict[Var, Range]) -> bool:
@@ -43,7 +50,8 @@ def _in_step(a: _Side, b: _Side, axes: dict[Var, Range]) -> bool:
     # The place is one number, and the axes are its digits.
     buffer, indices = a
     dtype = indices[0].dtype if indices else "int64"
-    place = rest = Var("place", dtype)
+    place = Var("place", dtype)
+    rest: PrimExpr = place
     analyzer.bind(place, Range.from_min_extent(0, cast(dtype, _numel(buffer.shape))))
     digits: dict[Var, PrimExpr] = {}
     for i, extent in reversed(list(zip(indices, buffer.shape))):
@@ -53,8 +61,8 @@ def _in_step(a: _Side, b: _Side, axes: dict[Var, Range]) -> bool:
     return analyzer.can_prove_equal(analyzer.simplify(substitute(_flat(*b), digits)), place)
 
 
-def _only_block(body: object) -> Block | None:
-    """The block around the one store, if the loops around it meet all of its domain."""
+def _only_block(body: object) -> tuple[Block, BufferStore] | None:
+    """The block around the one store, and that, if the loops around it meet all of its domain."""
     loops: dict[Var, Range] = {}
     while True:
         if isinstance(body, For):
@@ -65,11 +73,11 @@ def _only_block(body: object) -> Block | None:
             if block.init is not None or block.alloc_buffers or block.match_buffers:
                 return None
             if isinstance(block.body, BufferStore):
-                doms = [axis.dom for axis in block.iter_vars]
+                doms = _domains(block).values()
                 once = detect_iter_map(body.iter_values, loops, check_level="injective")
                 all_of_it = prove_equal(_product(loops.values()), _product(doms))
                 whole = all_of_it and not once.errors and _is(body.predicate, 1)
-                return block if whole else None
+                return (block, block.body) if whole else None
             body = block.body
         else:
             return None
@@ -80,9 +88,10 @@ def _whole(buffer: Buffer, indices: Sequence[PrimExpr], axes: dict[Var, Range]) 
     used = [i for i in indices if isinstance(i, Var)]
     return len(set(used)) == len(used) and all(
         (
-            i in axes
-            and _is(axes[i].min, 0)  # type: ignore[index]
-            and prove_equal(axes[i].extent, extent)  # type: ignore[index]
+            isinstance(i, Var)
+            and i in axes
+            and _is(axes[i].min, 0)
+            and prove_equal(axes[i].extent, extent)
         )
         or (_is(i, 0) and _is(extent, 1))
         for i, extent in zip(indices, buffer.shape)

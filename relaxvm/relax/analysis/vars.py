@@ -13,11 +13,11 @@ from ..struct_info import Expr, FuncStructInfo, StructInfo
 from ..symbols import known_dims
 
 
-def post_order_visit(expr: Expr, fvisit: Callable[[Expr], Any]) -> None:
+def post_order_visit(expr: Expr, fvisit: Callable[[Expr | GlobalVar], Any]) -> None:
     """Call `fvisit` on every expression below `expr`, operands first, each shared one once."""
     for n in post_order(expr):
         if isinstance(n, (Expr, GlobalVar)):
-            fvisit(n)  # type: ignore[arg-type]
+            fvisit(n)
 
 
 def _unique(items: Iterable[Any]) -> list[Any]:
@@ -42,7 +42,7 @@ def bound_vars(expr: Expr) -> list[Var]:
     return _unique(found())
 
 
-def used_vars(expr: Expr) -> list[Var]:
+def used_vars(expr: Node) -> list[Var]:
     """The variables read in `expr`: as values, and as shapes in struct info. Binding a variable is
     no use of it.
     """
@@ -65,7 +65,7 @@ def free_vars(expr: Expr) -> list[Var]:
     return [v for v in used_vars(expr) if id(v) not in bound]
 
 
-def all_global_vars(expr: Expr) -> list[GlobalVar]:
+def all_global_vars(expr: Node) -> list[GlobalVar]:
     """The functions of the module that `expr` mentions, in order of first appearance."""
     # Types and scalars, which are most of the nodes, hold none.
     return _unique(n for n in walk(expr, (StructInfo, PrimExpr)) if isinstance(n, GlobalVar))

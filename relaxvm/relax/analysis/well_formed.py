@@ -50,7 +50,7 @@ from ..expr import (
     VarBinding,
     is_leaf,
 )
-from ..flow import leaves, struct_info_vars
+from ..flow import leaves, name_of, struct_info_vars
 from ..kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from ..normal_form import is_flat
 from ..steps import Steps, run_steps
@@ -185,7 +185,7 @@ class _Checker:
         yield self.seq(fn.body)
         if outer:
             self.at = "its result"
-        self.span = fn.body.body.span if hasattr(fn.body.body, "span") else fn.span  # type: ignore[attr-defined]
+        self.span = fn.body.body.span if hasattr(fn.body.body, "span") else fn.span
         self.result(fn)
         self.leave(outer_log)
         self.pure_region, self.in_dataflow, self.force_pure = saved
@@ -276,7 +276,7 @@ class _Checker:
     def binding(self, binding: Binding) -> Steps:
         var, value = binding.var, binding.value
         self.at = f"variable {getattr(var, 'name_hint', '?')}"
-        self.span = binding.span or UNKNOWN  # type: ignore[attr-defined]
+        self.span = binding.span or UNKNOWN
         if self.span is UNKNOWN:
             self.span = getattr(value, "span", UNKNOWN)
         if not isinstance(var, Var):
@@ -401,13 +401,11 @@ class _Checker:
         if not (self.in_dataflow or (self.pure_region and not self.force_pure)):
             return
         if not is_pure_call(call, self.mod):
-            name = getattr(call.op, "global_symbol", None) or getattr(call.op, "name", None)
-            name = name or getattr(call.op, "name_hint", "a function")
             place = "a dataflow block" if self.in_dataflow else f"the pure function {self.name}"
             raise self.error(
-                f"{name} may have effects and is called in {place}; use call_pure_packed if "
-                "it has none, "
-                "or declare the function pure=False and call it outside dataflow blocks"
+                f"{name_of(call.op)} may have effects and is called in {place}; use "
+                "call_pure_packed if it has none, or declare the function pure=False and call it "
+                "outside dataflow blocks"
             )
 
     def check_call(self, call: Call, callee: Any) -> None:

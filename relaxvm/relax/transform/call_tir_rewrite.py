@@ -14,7 +14,6 @@ with plain ones, since its calls now have effects.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from ...arith import Analyzer
 from ...base import VerifyError
@@ -35,6 +34,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..flow import name_of
 from ..rewriter import RememberingRewriter
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .lowered_ops import (
@@ -48,7 +48,7 @@ from .lowered_ops import (
     builtin,
     discard,
 )
-from .to_non_dataflow import ToNonDataflow
+from .to_non_dataflow import without_dataflow
 
 
 @function_pass(opt_level=0)
@@ -56,11 +56,9 @@ def CallTIRRewrite(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     """Make the outputs of kernel calls explicit: allocate them, then pass them as last
     arguments.
     """
-    made = _Rewriter().rewrite(fn)
-    if made is fn:
-        return fn
-    plain: Function = ToNonDataflow.run(IRModule({"main": made}), ctx)["main"]
-    return plain
+    rewritten = _Rewriter().rewrite(fn)
+    # Its calls have effects now.
+    return fn if rewritten is fn else without_dataflow(rewritten)
 
 
 class _Rewriter(RememberingRewriter):
@@ -112,12 +110,12 @@ class _Rewriter(RememberingRewriter):
         """Append checks that no size of the results is negative, where that is not certain."""
         info = call.sinfo_args[0]
         for each in info.fields if isinstance(info, TupleStructInfo) else (info,):
-            dims = each.dims if isinstance(each, TensorStructInfo) else None
-            doubtful = [self._is_doubtful(d) for d in dims or ()]
+            dims = (each.dims or ()) if isinstance(each, TensorStructInfo) else ()
+            doubtful = [self._is_doubtful(d) for d in dims]
             if not any(doubtful):
                 continue
             place = source_place(call.span)
-            text = f"{_callee_name(call)} gives {var.name_hint}: {each}{place}"
+            text = f"{name_of(call.args[0])} gives {var.name_hint}: {each}{place}"
             codes = [MatchCode.ASSERT_NOT_NEGATIVE if d else MatchCode.NO_OP for d in doubtful]
             pairs = [PrimValue(n) for code in codes for n in (int(code), 0)]
             args = (ShapeExpr(dims), PrimValue(0), StringImm(text), *pairs)
@@ -160,7 +158,7 @@ def _lower_call(var: Var, call: Call, out: list[Binding]) -> Expr:
             continue
         if not isinstance(each, TensorStructInfo) or each.shape is None or each.dtype.bits == 0:
             raise VerifyError(
-                f"{var.name_hint} = {call.op.name}(...): result {position} must be a tensor of "
+                f"{var.name_hint} = {name_of(call.op)}(...): result {position} must be a tensor of "
                 f"known shape and dtype to be allocated, got {each!r}; say both in out_sinfo"
             )
         target = Var("alloc", each, call.span)
@@ -177,11 +175,6 @@ def _lower_call(var: Var, call: Call, out: list[Binding]) -> Expr:
         made = Call(callee, args, struct_info=VOID, span=call.span)
     out.append(discard(made, call.span))
     return Tuple(results) if isinstance(info, TupleStructInfo) else results[0]
-
-
-def _callee_name(call: Call) -> str:
-    callee: Any = call.args[0]
-    return getattr(callee, "name_hint", None) or str(getattr(callee, "global_symbol", "a function"))
 
 
 def _fields(args: Expr) -> tuple[Expr, ...]:

@@ -116,7 +116,7 @@ def _bindings(fn: Function) -> Function:
             continue
         b = e.node
         value = _simpler(b, tuples)
-        if _is_renaming(b, value):
+        if isinstance(value, Var) and _is_renaming(b, value):
             same.merge(value, b.var, e.block)
             changes[id(b.var)] = None
             if value in tuples:
@@ -132,9 +132,9 @@ def _bindings(fn: Function) -> Function:
     return substitute_graph(Dropper(changes).rewrite(fn), same.mapping())
 
 
-def _is_renaming(b: Binding, value: Expr) -> bool:
+def _is_renaming(b: Binding, value: Var) -> bool:
     """Whether `b` gives a new name to the variable `value`, of which it says nothing new."""
-    if not isinstance(value, Var) or value.struct_info is not b.var.struct_info:
+    if value.struct_info is not b.var.struct_info:
         return False
     return not isinstance(b, MatchCast) or b.struct_info is value.struct_info
 

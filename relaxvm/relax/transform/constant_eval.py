@@ -185,19 +185,21 @@ class ConstantEvaluator:
 
     def _kernel_call(self, call: Call, mod: IRModule, allowed: int) -> Expr | None:
         fn = mod.get(call.args[0])
-        args = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
+        args: Any = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
         info = call.sinfo_args[0]
-        outputs = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        declared = info.fields if isinstance(info, TupleStructInfo) else (info,)
+        outputs = [o for o in declared if isinstance(o, TensorStructInfo)]
         size = _result_bytes(info)
         if not isinstance(fn, PrimFunc) or size is None or size > allowed:
             return None
-        scalars = [int(d.value) for d in call.args[2].values] if len(call.args) > 2 else []  # type: ignore[attr-defined]
-        if any(type(o) is not TensorStructInfo for o in outputs):
+        tir_vars: Any = call.args[2:]
+        scalars = [int(d.value) for shape in tir_vars for d in shape.values]
+        if len(outputs) != len(declared):
             return None
         try:
-            inputs = [a.data if isinstance(a, Constant) else int(a.value.value) for a in args]  # type: ignore[attr-defined]
+            inputs = [a.data if isinstance(a, Constant) else int(a.value.value) for a in args]
             shapes = [tuple(a.shape) if isinstance(a, NDArray) else a for a in inputs]
-            results = [empty(_dims(o), o.dtype) for o in outputs]  # type: ignore[attr-defined]
+            results = [empty(_dims(o), o.dtype) for o in outputs]
             given = [*shapes, *(r.shape for r in results), *scalars]
             if not _may_run(fn, given):
                 return None
@@ -261,15 +263,16 @@ def _constant_bytes(value: Expr) -> int:
 def _result_bytes(info: StructInfo) -> int | None:
     """The bytes of a value of `info`; None if they are not known, or it is none of ours."""
     if isinstance(info, TupleStructInfo):
-        sizes = [_result_bytes(f) for f in info.fields]
-        return None if None in sizes else sum(sizes)  # type: ignore[arg-type]
+        sizes = [size for f in info.fields if (size := _result_bytes(f)) is not None]
+        return sum(sizes) if len(sizes) == len(info.fields) else None
     if isinstance(info, (ShapeStructInfo, PrimStructInfo)):
         return 0
     if not isinstance(info, TensorStructInfo) or info.vdevice is not None:
         return 1 << 62
-    if info.dims is None or not all(isinstance(d, IntImm) for d in info.dims):
+    dims = [d.value for d in info.dims or () if isinstance(d, IntImm)]
+    if info.dims is None or len(dims) != len(info.dims):
         return None
-    return math.prod(d.value for d in info.dims) * ((info.dtype.bits + 7) // 8)
+    return math.prod(dims) * ((info.dtype.bits + 7) // 8)
 
 
 def _dims(info: Any) -> tuple[int, ...]:
@@ -277,7 +280,7 @@ def _dims(info: Any) -> tuple[int, ...]:
 
 
 def _has_floats(call: Call) -> bool:
-    infos = (call.struct_info, *(v.struct_info for a in call.args for v in leaves(a)))
+    infos = (call.struct_info, *(a.struct_info for a in call.args))
     return any(
         not (part.dtype.is_int or part.dtype.is_bool)
         for info in infos
@@ -294,8 +297,9 @@ def _is_move(call: Call) -> bool:
 def _as_constant(value: Any, info: StructInfo) -> Expr | None:
     """What a meaning gave, as a constant expression."""
     if isinstance(info, TupleStructInfo):
-        fields = [_as_constant(v, f) for v, f in zip(value, info.fields)]
-        return None if None in fields else Tuple(fields)
+        known = (_as_constant(v, f) for v, f in zip(value, info.fields))
+        fields = [field for field in known if field is not None]
+        return Tuple(fields) if len(fields) == len(info.fields) else None
     if isinstance(info, ShapeStructInfo):
         return ShapeExpr(tuple(int(d) for d in value))
     if isinstance(info, TensorStructInfo) and info.dtype != "void":

@@ -18,6 +18,7 @@ from ...ir import IRModule, PassContext, walk
 from ...ir.transform import module_pass
 from ..expr import Call, Function
 from ..expr_functor import PyExprMutator
+from ..flow import name_of
 from ..op.record import Op
 from ..struct_info import Expr
 
@@ -77,15 +78,16 @@ class _Decomposer(PyExprMutator):
         self.changed = False
 
     def visit_call_(self, call: Call) -> Expr:
-        call = super().visit_call_(call)  # type: ignore[assignment]
+        visited = super().visit_call_(call)
+        assert isinstance(visited, Call)
+        call = visited
         rule = _rule(call)
         made = None
         if rule is not None:
             try:
                 made = rule(self.builder_, call, self.training)
             except Exception as error:
-                name = call.op.name  # type: ignore[attr-defined]
-                add_note(error, f"while decomposing {name} at {call.span}")
+                add_note(error, f"while decomposing {name_of(call.op)} at {call.span}")
                 raise
         if made is None or made is call:
             return call
@@ -93,4 +95,4 @@ class _Decomposer(PyExprMutator):
         self.builder_.legalising = call
         call.op.checked(self.builder_, call)  # type: ignore[attr-defined]
         self.changed = True
-        return made  # type: ignore[no-any-return]
+        return made

@@ -20,7 +20,7 @@ from ..expr import Binding, Function, Tuple, TupleGetItem, Var, VarBinding
 from ..normal_form import names_in
 from ..rewriter import Dropper
 from ..struct_info import Expr, StructInfo, TupleStructInfo
-from .private_functions import Site, private_calls
+from .private_functions import Site, function_of, private_calls
 from .signature import replace_functions
 
 _MAX_FIELDS = 256
@@ -32,7 +32,7 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
     expanded: dict[str, set[int]] = {}
     calls = private_calls(mod)
     for name, sites in calls.items():
-        fn: Any = mod[name]
+        fn = function_of(mod, name)
         places = {
             i
             for i, p in enumerate(fn.params)
@@ -47,7 +47,7 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
     changes: dict[str, dict[int, Any]] = {}
     for name, places in expanded.items():
         for site in calls[name]:
-            made = _rewritten(site, mod[name].params, places)  # type: ignore[attr-defined]
+            made = _rewritten(site, function_of(mod, name).params, places)
             changes.setdefault(site.caller, {})[id(site.binding.var)] = made
     changed = {}
     for gv, each in mod.items():
@@ -55,7 +55,7 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
             changed[gv] = _expanded(
                 each, expanded.get(gv.name_hint, set()), changes.get(gv.name_hint, {})
             )
-    return replace_functions(mod, changed)  # type: ignore[arg-type]
+    return replace_functions(mod, changed)
 
 
 def _count(info: StructInfo) -> int:

@@ -46,7 +46,7 @@ from ..normal_form import join_plain_blocks
 from ..steps import Steps, run_steps
 from ..struct_info import Expr, StructInfo
 from ..substitute import substitute_graph
-from .private_functions import is_private
+from .private_functions import function_of, is_private
 
 _MAX_BINDINGS = 100_000
 """No more bindings than this are inlined in a module: calls of calls of calls can double them each
@@ -64,11 +64,11 @@ def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
     }
     if not inlined:
         return mod
-    done: dict[str, Any] = {}
+    done: dict[str, Function] = {}
     bodies: dict[str, _Body] = {}
     total = [0]
     for name in _callees_first(mod):
-        fn = _Inliner(bodies, total).function(mod[name])  # type: ignore[arg-type]
+        fn = _Inliner(bodies, total).function(function_of(mod, name))
         done[name] = fn
         if name in inlined:
             bodies[name] = _Body(fn)
@@ -228,7 +228,11 @@ class _Inliner:
                     current.append(b.replace(value=value.replace(body=body)))
                 else:
                     found = self.body_of(value)
-                    if found is None or not self.may_inline(found, flow):
+                    if (
+                        found is None
+                        or not isinstance(value, Call)
+                        or not self.may_inline(found, flow)
+                    ):
                         current.append(b)
                         continue
                     opened = self.opened(value, found)
@@ -326,7 +330,8 @@ def _in_order(checks: list[MatchCast], known: set[TirVar]) -> list[MatchCast] | 
     own = {s for c in checks for s in definable_tir_vars_in_struct_info(c.struct_info)}
     unbound = own - known
     while left:
-        ready, later = [], []
+        ready: list[MatchCast] = []
+        later: list[MatchCast] = []
         for c in left:
             mine = set(definable_tir_vars_in_struct_info(c.struct_info))
             needed = set(tir_vars_in_struct_info(c.struct_info)) - mine

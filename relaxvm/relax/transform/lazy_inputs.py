@@ -70,7 +70,7 @@ def _each_entry(mod: IRModule, make: Callable[[Function, int | None], Function])
     for gv, fn in mod.items():
         if isinstance(fn, Function) and gv not in called and fn.get_attr("global_symbol"):
             changed[gv] = make(fn, _num_input(fn, gv.name_hint))
-    return replace_functions(mod, changed)  # type: ignore[arg-type]
+    return replace_functions(mod, changed)
 
 
 def _num_input(fn: Function, name: str) -> int | None:

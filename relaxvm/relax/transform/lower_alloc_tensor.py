@@ -7,6 +7,7 @@ after:   storage = R.memory.alloc_storage(R.shape([n * 16]), R.prim_value(0), â€
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ...arith import Analyzer
@@ -60,23 +61,20 @@ def size_bytes(call: Call, var: Var) -> PrimExpr:
             f"{var.name_hint} = R.builtin.alloc_tensor(...): the size must be known as expressions "
             f"over symbols, got {info!r}; bind them first with R.match_cast"
         )
-    numel: PrimExpr = IntImm("int64", 1)
-    for dim in dims:
-        numel = numel * dim
-    if isinstance(numel, IntImm):
-        if not all(isinstance(dim, IntImm) for dim in dims):
-            # A product of symbols is a constant only where one dimension is 0.
-            return numel
-        total = dtype.value.itemsize
-        for dim in dims:
-            total *= int(dim)  # type: ignore[arg-type]
+    sizes = [dim.value for dim in dims if isinstance(dim, IntImm)]
+    if len(sizes) == len(dims):
+        total = dtype.value.itemsize * math.prod(sizes)
         if total > _MAX_BYTES:
             raise VerifyError(
                 f"{var.name_hint} = R.builtin.alloc_tensor(...): {total} bytes are more than any "
                 f"machine has"
             )
         return IntImm("int64", total)
-    return numel * dtype.value.itemsize
+    numel: PrimExpr = IntImm("int64", 1)
+    for dim in dims:
+        numel = numel * dim
+    # A product of symbols is a constant only where one dimension is 0.
+    return numel if isinstance(numel, IntImm) else numel * dtype.value.itemsize
 
 
 _MAX_BYTES = 1 << 62

@@ -54,7 +54,8 @@ def builtin(name: str, args: Any, info: StructInfo = OBJECT, span: Span = UNKNOW
 
 
 def alloc_tensor(info: TensorStructInfo, span: Span = UNKNOWN) -> Call:
-    """``R.builtin.alloc_tensor(shape, dtype, device, "global")``"""
+    """``R.builtin.alloc_tensor(shape, dtype, device, "global")``; the shape is known."""
+    assert info.shape is not None
     device = info.vdevice.vdevice_id if info.vdevice is not None else 0
     scope = info.vdevice.memory_scope if info.vdevice is not None else "global"
     args = (info.shape, DataTypeImm(info.dtype), PrimValue(device), StringImm(scope))

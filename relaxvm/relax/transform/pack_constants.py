@@ -123,6 +123,6 @@ def _kernel_calls(mod: IRModule) -> dict[GlobalVar, list[Call]]:
         gv: found
         for gv, found in calls.items()
         if gv not in otherwise
-        and isinstance(fn := mod.functions.get(gv), PrimFunc)
-        and all(len(c.args) == len(fn.params) for c in found)
+        and isinstance(callee := mod.functions.get(gv), PrimFunc)
+        and all(len(c.args) == len(callee.params) for c in found)
     }

@@ -19,6 +19,13 @@ class Site(NamedTuple):
     call: Call
 
 
+def function_of(mod: IRModule, name: str) -> Function:
+    """The graph function `name` of `mod`."""
+    fn = mod[name]
+    assert isinstance(fn, Function)
+    return fn
+
+
 def is_private(fn: Any) -> bool:
     """Whether `fn` is a graph function that only functions of its module can call."""
     if not isinstance(fn, Function) or fn.get_attr("global_symbol") is not None:
@@ -53,11 +60,11 @@ def private_calls(mod: IRModule) -> dict[str, list[Site]]:
     return {
         name: sites
         for name, sites in found.items()
-        if name not in escaped and sites and _fits(mod[name], sites)
+        if name not in escaped and sites and _fits(function_of(mod, name), sites)
     }
 
 
-def _fits(fn: Any, sites: list[Site]) -> bool:
+def _fits(fn: Function, sites: list[Site]) -> bool:
     return all(len(site.call.args) == len(fn.params) for site in sites)
 
 

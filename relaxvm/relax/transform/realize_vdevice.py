@@ -19,7 +19,7 @@ from ...ir.transform import module_pass
 from ...ir.walk import transform
 from ...runtime import device_name
 from .. import op as ops
-from ..derive import has_place, placed_as, where
+from ..derive import has_place, place_of, placed_as, where
 from ..expr import (
     Binding,
     Call,
@@ -119,9 +119,9 @@ class _Facts:
 
     def annotated(self, variables: Iterable[Var]) -> None:
         for v in variables:
-            info = v.struct_info
-            if isinstance(info, TensorStructInfo) and has_place(info):
-                self.places[v] = info.vdevice  # type: ignore[assignment]
+            device = place_of(v.struct_info)
+            if device is not None:
+                self.places[v] = device
 
     def hint(self, call: Call) -> VDevice:
         """The declared device that a hint means."""
@@ -145,8 +145,9 @@ class _Facts:
         """Take over the devices in what a function is declared to give."""
         while isinstance(value, SeqExpr):
             value = value.body
-        if isinstance(info, TensorStructInfo) and isinstance(value, Var) and has_place(info):
-            self.places.setdefault(value, info.vdevice)  # type: ignore[arg-type]
+        device = place_of(info)
+        if isinstance(value, Var) and device is not None:
+            self.places.setdefault(value, device)
         elif isinstance(info, TupleStructInfo):
             while isinstance(value, Var) and value in self.bound:
                 value = self.bound[value]
@@ -197,7 +198,7 @@ class _Placing(PyExprMutator):
         if made is fn:
             return fn
         ret = placed_as(fn.ret_struct_info, made.body.struct_info)
-        return made.replace(ret_struct_info=ret)  # type: ignore[no-any-return]
+        return made.replace(ret_struct_info=ret)
 
     def visit_call_(self, call: Call) -> Expr:
         made = super().visit_call_(call)
@@ -205,13 +206,13 @@ class _Placing(PyExprMutator):
             return made
         (arg,), device = made.args, self.facts.hint(call)
         if getattr(arg.struct_info, "vdevice", None) is device:
-            return arg  # type: ignore[no-any-return]
+            return arg
         return ops.to_vdevice(arg, device, span=call.span)  # type: ignore[call-arg]
 
     def visit_var_def_(self, var: Var) -> Var:
-        return var.replace(struct_info=self.placed(var, var.struct_info))  # type: ignore[no-any-return]
+        return var.replace(struct_info=self.placed(var, var.struct_info))
 
-    visit_dataflow_var_def_ = visit_var_def_  # type: ignore[assignment]
+    visit_dataflow_var_def_ = visit_var_def_
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         old, value = binding.var, self.visit_expr(binding.value)
@@ -233,4 +234,4 @@ class _Placing(PyExprMutator):
         device = self.facts.places.get(var)
         if device is None or not isinstance(info, TensorStructInfo) or has_place(info):
             return info
-        return info.replace(vdevice=device)  # type: ignore[no-any-return]
+        return info.replace(vdevice=device)

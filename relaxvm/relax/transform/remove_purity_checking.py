@@ -42,7 +42,7 @@ def RemovePurityChecking(fn: Function, mod: IRModule, ctx: PassContext) -> Funct
 def _forced(fn: Function) -> Function | None:
     if not fn.is_pure or fn.get_attr("relax.force_pure"):
         return None
-    return fn.with_attr("relax.force_pure", True)  # type: ignore[no-any-return]
+    return fn.with_attr("relax.force_pure", True)
 
 
 def _unwrapped(call: Call) -> Call | None:

@@ -27,7 +27,7 @@ from ..expr import (
 from ..flow import BINDS, RESULT, Uses, events
 from ..rewriter import Dropper
 from ..struct_info import Expr, StructInfo, TupleStructInfo
-from .private_functions import Site, private_calls
+from .private_functions import Site, function_of, private_calls
 from .signature import replace_functions
 
 
@@ -43,10 +43,10 @@ def RemoveUnusedOutputs(mod: IRModule, ctx: PassContext) -> IRModule:
     for name, sites in calls.items():
         count = len(_ret(mod, name).fields)
         read = [items.read(site) for site in sites]
-        if None not in read:
-            wanted = sorted(set().union(*read))  # type: ignore[arg-type]
-            if len(wanted) < count:
-                kept[name] = wanted
+        known = [fields for fields in read if fields is not None]
+        wanted = sorted(set[int]().union(*known))
+        if len(known) == len(read) and len(wanted) < count:
+            kept[name] = wanted
     if not kept:
         return mod
     changes: dict[str, dict[int, Any]] = {}
@@ -56,16 +56,14 @@ def RemoveUnusedOutputs(mod: IRModule, ctx: PassContext) -> IRModule:
     changed = {}
     for gv, fn in mod.items():
         name = gv.name_hint
-        if name in changes:
-            fn = Dropper(changes[name]).rewrite(fn)  # type: ignore[arg-type]
-        if name in kept:
-            fn = _returning(fn, kept[name])  # type: ignore[arg-type]
-        changed[gv] = fn
+        if isinstance(fn, Function):
+            fn = Dropper(changes.get(name, {})).rewrite(fn)
+            changed[gv] = _returning(fn, kept[name]) if name in kept else fn
     return replace_functions(mod, changed)
 
 
 def _ret(mod: IRModule, name: str) -> Any:
-    return mod[name].ret_struct_info  # type: ignore[attr-defined]
+    return function_of(mod, name).ret_struct_info
 
 
 class _Items:
@@ -75,7 +73,7 @@ class _Items:
         self.items: dict[Var, list[Binding]] = {}
         self.escaped: set[Var] = set()
         for name in callers:
-            self.collect(mod[name])  # type: ignore[arg-type]
+            self.collect(function_of(mod, name))
 
     def collect(self, fn: Function) -> None:
         uses = Uses()
@@ -103,7 +101,7 @@ class _Items:
 
 def _kept_info(info: StructInfo, wanted: list[int]) -> StructInfo:
     fields = info.fields  # type: ignore[attr-defined]
-    return fields[wanted[0]] if len(wanted) == 1 else TupleStructInfo([fields[i] for i in wanted])  # type: ignore[no-any-return]
+    return fields[wanted[0]] if len(wanted) == 1 else TupleStructInfo([fields[i] for i in wanted])
 
 
 def _rewritten(site: Site, wanted: list[int], items: _Items) -> dict[int, Any]:

@@ -35,7 +35,7 @@ from ..struct_info import (
     ShapeStructInfo,
     StructInfo,
 )
-from .private_functions import Site, private_calls
+from .private_functions import Site, function_of, private_calls
 from .signature import replace_functions
 
 _Place = tuple[str, int]
@@ -50,7 +50,7 @@ def RemoveUnusedParameters(mod: IRModule, ctx: PassContext) -> IRModule:
     unused = _unused(mod, calls)
     plans: dict[str, _Plan] = {}
     for name, sites in calls.items():
-        fn: Any = mod[name]
+        fn = function_of(mod, name)
         places = {i for i in range(len(fn.params)) if (name, i) in unused}
         plan = _plan(fn, places, sites) if places else None
         if plan is not None:
@@ -70,7 +70,7 @@ def RemoveUnusedParameters(mod: IRModule, ctx: PassContext) -> IRModule:
             made = Dropper(changes.get(gv.name_hint, {})).rewrite(each)
             plan = plans.get(gv.name_hint)
             changed[gv] = made if plan is None else made.replace(params=plan.params)
-    return replace_functions(mod, changed)  # type: ignore[arg-type]
+    return replace_functions(mod, changed)
 
 
 # -- who reads what -------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def _unused(mod: IRModule, calls: dict[str, list[Site]]) -> set[_Place]:
     """The parameters that are read nowhere but as arguments for such parameters."""
     param: dict[Var, _Place] = {}
     for name in calls:
-        for i, p in enumerate(mod[name].params):  # type: ignore[attr-defined]
+        for i, p in enumerate(function_of(mod, name).params):
             param[p] = (name, i)
     handed: dict[_Place, list[_Place]] = {}
     todo: list[_Place] = []
@@ -89,7 +89,7 @@ def _unused(mod: IRModule, calls: dict[str, list[Site]]) -> set[_Place]:
         todo.extend(param[v] for v in variables if v in param)
 
     for name in calls:
-        fn: Any = mod[name]
+        fn = function_of(mod, name)
         uses = Uses()
         read(uses.of_info(fn.ret_struct_info))
         for p in fn.params:
@@ -120,14 +120,14 @@ def _settle(mod: IRModule, calls: dict[str, list[Site]], plans: dict[str, _Plan]
     dropped: dict[Var, str] = {}
     for name, plan in plans.items():
         for i in plan.dropped:
-            dropped[mod[name].params[i]] = name  # type: ignore[attr-defined]
+            dropped[function_of(mod, name).params[i]] = name
     wrong: set[str] = set()
     for name, sites in calls.items():
         goes = plans[name].dropped if name in plans else frozenset[int]()
         for site in sites:
             for i, arg in enumerate(site.call.args):
                 if i not in goes and arg in dropped:
-                    wrong.add(dropped[arg])  # type: ignore[index]
+                    wrong.add(dropped[arg])
     for name in wrong:
         del plans[name]
     return bool(wrong)

@@ -22,6 +22,11 @@ def ToNonDataflow(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     """Replace dataflow blocks and variables by plain ones; afterwards order and effects may matter
     everywhere.
     """
+    return without_dataflow(fn)
+
+
+def without_dataflow(fn: Function) -> Function:
+    """`fn` with plain blocks and variables only."""
     if not any(isinstance(n, (DataflowBlock, DataflowVar)) for n in walk(fn)):
         return fn
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base import CodegenError, VerifyError
+from ...base import dtype as as_dtype
 from ...ir import IRModule, Op, PassContext, const
 from ...ir.transform import function_pass
 from ..derive import prove_dims, where
@@ -50,7 +51,7 @@ def VMBuiltinLower(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     return _Rewriter().rewrite(fn)
 
 
-_BYTE = DataTypeImm("uint8")
+_BYTE = DataTypeImm(as_dtype("uint8"))
 
 LowerRuntimeBuiltin = VMBuiltinLower
 """TVM's newer name."""
@@ -141,10 +142,11 @@ def _call_tir_dyn(call: Call) -> Call:
 
 def _view(call: Call) -> Call:
     """A view of all elements, of the same dtype, is a reshape."""
-    data, shape, dtype, offset = (*call.args, *[None] * (4 - len(call.args)))
+    data = call.args[0]
+    shape, dtype, offset = [*call.args[1:], None, None, None][:3]
     if shape is None:
         return builtin("move", (data,))
-    have: Any = data.struct_info  # type: ignore[union-attr]
+    have: Any = data.struct_info
     made: Any = call.struct_info
     if dtype is None and have.dtype != "void":
         dtype = DataTypeImm(have.dtype)

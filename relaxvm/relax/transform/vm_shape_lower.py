@@ -42,7 +42,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..flow import BIND, events, is_symbolic, leaves
+from ..flow import BIND, events, is_symbolic, leaves, name_of
 from ..rewriter import RememberingRewriter
 from ..struct_info import (
     Expr,
@@ -158,9 +158,9 @@ class _Lowering(RememberingRewriter):
             return [*out, b.replace(value=made)]
         if isinstance(value, Call):
             args = tuple([self.operand(a, out) for a in value.args])
-            if _is_size_check(value):
-                text = f"{self.name}: {value.args[2].value}"  # type: ignore[attr-defined]
-                args = (*args[:2], self._context(text), *args[3:])
+            checked = _size_check(value)
+            if checked is not None:
+                args = (*args[:2], self._context(f"{self.name}: {checked.value}"), *args[3:])
             if any(a is not c for a, c in zip(args, value.args)):
                 # An operator's result may now be described by the variable that holds its shape.
                 info = None if isinstance(value.op, Op) else value.struct_info
@@ -171,9 +171,9 @@ class _Lowering(RememberingRewriter):
             out.append(b.replace(value=value))
         elif out:
             out.append(b)
-        if _is_only_declared(value) and b.var.struct_info is not VOID:
+        if isinstance(value, Call) and _is_only_declared(value) and b.var.struct_info is not VOID:
             checks: list[Binding] = []
-            text = f"{self.name}: result of {_callee(value)}: {self._text(b.var.struct_info)}"
+            text = f"{self.name}: result of {name_of(value.op)}: {self._text(b.var.struct_info)}"
             self._check([(b.var, b.var.struct_info, text, OBJECT)], checks, define=False)
             if checks:
                 return [*(out or (b,)), *checks]
@@ -443,13 +443,15 @@ class _Lowering(RememberingRewriter):
         out.append(discard(builtin(name, (m.value, heap, self._context(m.text), *pairs), VOID)))
 
 
-def _is_size_check(call: Call) -> bool:
-    """Whether it is a check by CallTIRRewrite, which does not know the function's name."""
+def _size_check(call: Call) -> StringImm | None:
+    """What a check by CallTIRRewrite, which does not know the function's name, says; None for
+    another call.
+    """
     args = call.args
     known = getattr(call.op, "global_symbol", "") == "vm.builtin.match_shape"
-    if not known or len(args) < 3:
-        return False
-    return isinstance(args[0], ShapeExpr) and isinstance(args[2], StringImm)
+    if not known or len(args) < 3 or not isinstance(args[0], ShapeExpr):
+        return None
+    return args[2] if isinstance(args[2], StringImm) else None
 
 
 class _Match:
@@ -516,12 +518,6 @@ _DECLARED = {
     "relax.call_pure_packed",
     "relax.call_inplace_packed",
 }
-
-
-def _callee(value: Any) -> str:
-    if isinstance(value.op, ExternFunc):
-        return value.op.global_symbol
-    return value.op.name_hint if isinstance(value.op, Var) else value.op.name
 
 
 _SCALARS = (ShapeExpr, PrimValue)

@@ -101,7 +101,7 @@ class _Rules:
             return None
         rule = self.custom.get(op.name, op.lower)
         if callable(rule):
-            return rule  # type: ignore[no-any-return]
+            return rule
         if isinstance(rule, Missing):
             return None
         self.warn(op.name, "it has no legalisation")
@@ -141,18 +141,22 @@ class _Legalizer(PyExprMutator):
             self.builder_.update_func(gv, new)
 
     def visit_call_(self, call: Call) -> Expr:
-        call = super().visit_call_(call)  # type: ignore[assignment]
+        visited = super().visit_call_(call)
+        assert isinstance(visited, Call)
+        call = visited
         rule = self.rules.of(call)
         if rule is None:
             return call
         ready = call if _takes_unknown(rule) else self.with_known_arguments(call)
-        name = call.op.name  # type: ignore[attr-defined]
+        op = call.op
+        assert isinstance(op, Op)
+        name = op.name
         if ready is None:
             self.rules.warn(name, "the rank or dtype of an argument is not known")
             return call
         self.builder_.legalising = call
         try:
-            ready = call.op.checked(self.builder_, ready)  # type: ignore[attr-defined]
+            ready = op.checked(self.builder_, ready)
             made = rule(self.builder_, ready)
         except Exception as error:
             add_note(error, f"while legalising {name} at {call.span}")
@@ -162,7 +166,7 @@ class _Legalizer(PyExprMutator):
         made = _checked_result(as_relax(made), ready, name)
         self.changed = True
         self.used.add(name)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def with_known_arguments(self, call: Call) -> Call | None:
         """`call` on arguments of known shape: unknown dimensions get symbols. None if rank or dtype
