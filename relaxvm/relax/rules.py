@@ -1,4 +1,5 @@
-"""What the rules of an operator are given: other operators (`Ops`), and a builder (`LowerBuilder`).
+"""What the rules of an operator are given: other operators (`Ops`), a builder (`LowerBuilder`), and
+a call, of which `operator_name` tells the name.
 
 Families of operators do not import one another, and a builder stands above them.
 """
@@ -9,12 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..base import Span
-from ..ir import BaseFunc, GlobalVar
+from ..ir import BaseFunc, GlobalVar, Op
 from .expr import Call
 from .struct_info import Expr, StructInfo
 
 if TYPE_CHECKING:
     from .shape_facts import ShapeFacts
+
+
+def operator_name(call: Call) -> str:
+    """The name of the operator that is called, without ``relax.``."""
+    assert isinstance(call.op, Op)
+    return call.op.name.removeprefix("relax.")
 
 
 class Ops(Protocol):

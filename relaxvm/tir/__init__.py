@@ -101,6 +101,12 @@ from .stmt_functor import substitute as substitute
 from .stmt_writer import StmtWriter as StmtWriter
 from .stmt_writer import Suite as Suite
 
+if typing.TYPE_CHECKING:
+    from .layouts import BijectiveLayout as BijectiveLayout
+    from .layouts import Layout as Layout
+    from .layouts import bijective_layout as bijective_layout
+    from .layouts import layout as layout
+
 # Rooms inside this one that are large, or build on the rest of it: `transform`, `schedule`.
 _submodule = _submodules(
     __name__,

@@ -20,10 +20,10 @@ from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
 from ..derive import prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
-from ..rules import LowerBuilder, Ops
+from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import Expr, PrimStructInfo, ShapeExpr, StructInfo, TensorStructInfo
 from .broadcast import unbroadcast
-from .infer import FLOAT, INTEGER, same_dtype, tensor
+from .infer import FLOAT, INTEGER, same_dtype, tensor, tensor_of
 from .lower import call_te
 from .nn.window import simple
 from .record import face_of, missing, op
@@ -373,16 +373,17 @@ def _attention_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]
 
 def _var_len_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
     _known_dims(call, 4)
-    seen = _seen_in_sequences(ops, *call.args[:2], *_starts(call), call.attrs)
+    query, key = call.args[:2]
+    seen = _seen_in_sequences(ops, query, key, *_starts(call), call.attrs)
     made = _gradients(ops, call.args[:3], call.attrs["scale"], seen, gy)
     return *made, *(None for _ in call.args[3:])
 
 
 def _known_dims(call: Call, count: int) -> list[Any]:
     """The dimensions of the first `count` arguments."""
-    found: list[Any] = [x.struct_info.dims for x in call.args[:count]]  # type: ignore[attr-defined]
+    found: list[Any] = [tensor_of(x).dims for x in call.args[:count]]
     if any(d is None for d in found):
-        name = call.op.short  # type: ignore[attr-defined]
+        name = operator_name(call)
         raise StructInfoError(f"the gradient of {name} needs known shapes; match_cast them first")
     return found
 
@@ -420,7 +421,7 @@ def _gradients(ops: Ops, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     share = ops.sum(ops.multiply(weights, of_weights), axis=-1, keepdims=True)
     of_scores = ops.multiply(weights, ops.subtract(of_weights, share))
     products = ops.multiply(of_scores, factor)
-    made = [
+    made: list[Any] = [
         ops.einsum((products, k), subscripts="bhij,bjhd->bihd"),
         ops.einsum((products, q), subscripts="bhij,bihd->bjhd"),
         ops.einsum((weights, g), subscripts="bhij,bihd->bjhd"),

@@ -181,4 +181,4 @@ def hint_on_device(
         kind, index = device_name(dst_vdevice)
     except VMError as error:
         raise StructInfoError(f"hint_on_device: {error}") from None
-    return _hint_on_device(data, f"{kind}:{index}", memory_scope, span=span)  # type: ignore[call-arg]
+    return _hint_on_device.op.build(data, f"{kind}:{index}", memory_scope, span=span)

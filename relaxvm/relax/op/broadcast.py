@@ -17,7 +17,7 @@ from ...te import Tensor, broadcast_value, compute
 from ..derive import common_vdevice, prove_dims, where
 from ..expr import Call, Constant, PrimValue, as_relax
 from ..expr import const as constant
-from ..rules import Lower, LowerBuilder, Ops
+from ..rules import Lower, LowerBuilder, Ops, operator_name
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -25,11 +25,11 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .infer import ANY, check_kind, same_dtype, tensor
+from .infer import ANY, check_kind, same_dtype, tensor, tensor_of
 from .lower import call_te, scalar_constant
 from .meaning import convert, value_dtype
 from .record import Operator, face_of
-from .sizes import broadcast_dims
+from .sizes import KnownTensor, broadcast_dims
 
 # -- inference -------------------------------------------------------------------------------------
 
@@ -80,8 +80,15 @@ def mixed_info(
     return _broadcast(infos, names, first if gives is None else gives)
 
 
+def operand_dtype(x: Expr) -> DataType:
+    """The dtype of an operand, a tensor or a scalar value."""
+    info = x.struct_info
+    assert isinstance(info, (TensorStructInfo, PrimStructInfo))
+    return info.dtype
+
+
 def _broadcast(infos: Sequence[Any], names: Sequence[str], dtype: DataType) -> StructInfo:
-    arrays = [(i, n) for i, n in zip(infos, names) if isinstance(i, TensorStructInfo)]
+    arrays = [(i, n) for i, n in zip(infos, names) if isinstance(i, KnownTensor)]
     if not arrays:
         return PrimStructInfo(dtype)
     vdevice = common_vdevice(infos, names)
@@ -231,7 +238,8 @@ def broadcast_lower(scalar: Callable[..., PrimExpr], mixes: bool = False) -> Low
         if isinstance(info, PrimStructInfo):
             made = _mixed(scalar, info.dtype) if mixed else scalar
             return PrimValue(made(*(_prim(a) for a in operands)))
-        return call_te(builder, call, te_function, ShapeExpr(info.dims), *operands, **mixed)  # type: ignore[attr-defined]
+        dims = ShapeExpr(tensor_of(call).dims)
+        return call_te(builder, call, te_function, dims, *operands, **mixed)
 
     return lower
 
@@ -240,11 +248,11 @@ def _warn_of_mixed(call: Call) -> dict[str, str]:
     """The dtype of the result as an argument for `te_function` if the operands have two dtypes,
     with a warning; else nothing.
     """
-    first, second = (a.struct_info.dtype for a in call.args)  # type: ignore[attr-defined]
+    first, second = map(operand_dtype, call.args)
     if first is second:
         return {}
     gives: Any = call.struct_info
-    name = call.op.short  # type: ignore[attr-defined]
+    name = operator_name(call)
     warnings.warn(
         f"{name}: x1 is {first} and x2 is {second}: they are computed in "
         f"{_common(first, second)} and give {gives.dtype}; astype one of them{where(call.span)}",

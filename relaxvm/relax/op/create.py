@@ -47,8 +47,10 @@ from .infer import (
     array_dtype,
     check_kind,
     dtype_of,
+    scalar_of,
     shape_argument,
     tensor,
+    tensor_of,
 )
 from .lower import call_te, scalar_constant, te_lower
 from .meaning import convert, value_dtype
@@ -143,7 +145,7 @@ def _scalar(value: Any, dtype: Any, op_name: str) -> Any:
 
 @face_of(_full)
 def full(shape: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) -> Call:
-    return _full(shape, _scalar(fill_value, dtype, "full"), dtype, span=span)  # type: ignore[call-arg]
+    return _full.op.build(shape, _scalar(fill_value, dtype, "full"), dtype, span=span)
 
 
 def _like_info(x: Expr, dtype: DataType | None, name: str = "x") -> TensorStructInfo:
@@ -187,7 +189,7 @@ def _dtype_of(x: Any) -> DataType:
 def full_like(x: Any, fill_value: Any, dtype: Any = None, span: Span = UNKNOWN) -> Call:
     own = getattr(getattr(x, "struct_info", None), "dtype", "void")
     known = dtype if dtype is not None else own if own != "void" else "float64"
-    return _full_like(x, _scalar(fill_value, known, "full_like"), dtype, span=span)  # type: ignore[call-arg]
+    return _full_like.op.build(x, _scalar(fill_value, known, "full_like"), dtype, span=span)
 
 
 def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[..., Call]]:
@@ -197,7 +199,7 @@ def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[.
         info: Any = call.struct_info
         shape = call.args[0]
         if isinstance(shape.struct_info, TensorStructInfo):
-            shape = ShapeExpr(shape.struct_info.dims)  # type: ignore[arg-type]
+            shape = ShapeExpr(tensor_of(shape).dims)
         return call_te(builder, call, _te_full, shape, const(value, info.dtype), dtype=info.dtype)
 
     def of_shape(shape: Shape, dtype: DataType) -> StructInfo:
@@ -248,18 +250,20 @@ def _length(start: PrimExpr, end: PrimExpr, step: PrimExpr) -> PrimExpr | None:
     """How many numbers arange gives; None if a float among the bounds is no constant."""
     parts = (start, end, step)
     if any(p.dtype.is_float for p in parts):
-        if not all(isinstance(p, (IntImm, FloatImm)) for p in parts):
+        numbers = [p.value for p in parts if isinstance(p, (IntImm, FloatImm))]
+        if len(numbers) < 3:
             return None
-        low, high, width = (float(p.value) for p in parts)  # type: ignore[attr-defined]
+        low, high, width = map(float, numbers)
         count = (high - low) / width
         if not math.isfinite(count):
             raise StructInfoError(
                 f"wanted finite bounds, got start {low}, end {high}, step {width}"
             )
         return _counted(math.ceil(count))
-    if all(isinstance(p, IntImm) for p in parts):
+    constants = [p.value for p in parts if isinstance(p, IntImm)]
+    if len(constants) == 3:
         # In Python's integers: the distance of two int64 may not be one.
-        begin, stop, stride = (p.value for p in parts)  # type: ignore[attr-defined]
+        begin, stop, stride = constants
         return _counted(-((begin - stop) // stride))
     first, last, by = (cast("int64", p) for p in parts)
     if isinstance(first, IntImm) and first.value == 0 and isinstance(by, IntImm) and by.value == 1:
@@ -309,7 +313,7 @@ def _te_arange(
 
 
 def _lower_arange(builder: LowerBuilder, call: Call) -> Expr:
-    values = [p.struct_info.value for p in call.args]  # type: ignore[attr-defined]
+    values = map(scalar_of, call.args)
     info: Any = call.struct_info
     return call_te(
         builder, call, _te_arange, ShapeExpr(info.dims), *values, dtype=call.attrs["dtype"]
@@ -324,15 +328,16 @@ def _arange(start: Prim, end: Prim, step: Prim, dtype: DataType) -> StructInfo:
                       float32 otherwise.
     Counting from 0 by 1 to a symbol, the symbol is the length; it must not be negative.
     """
-    infos = [_prim(p, n) for p, n in ((start, "start"), (end, "end"), (step, "step"))]
+    for p, n in ((start, "start"), (end, "end"), (step, "step")):
+        _prim(p, n)
     check_kind(array_dtype(dtype), "dtype", NUMBER)
-    by = infos[2].value
+    values = [scalar_of(p) for p in (start, end, step)]
+    by = values[2]
     if isinstance(by, (IntImm, FloatImm)) and (by.value == 0 or by.value != by.value):
         raise StructInfoError(f"step: wanted a number that is not 0, got {by.value}")
     if by.dtype.is_int and not isinstance(by, IntImm):
         want_true(Not(by.equal(const(0, by.dtype))), "step: wanted a number that is not 0")
-    values = [i.value for i in infos]
-    count = _length(*values)  # type: ignore[arg-type]
+    count = _length(*values)
     if count is None:
         raise StructInfoError(
             "wanted constants as floating start, end and step: they decide the length"
@@ -371,7 +376,7 @@ def arange(
     given = [_number(v) for v in (start, end, step)]
     if dtype is None:
         dtype = "float32" if any(map(_is_float, given)) else "int64"
-    return _arange(*given, dtype, span=span)  # type: ignore[call-arg]
+    return _arange.op.build(*given, dtype, span=span)
 
 
 def _is_float(value: Any) -> bool:
@@ -406,7 +411,7 @@ def _te_eye(shape: Any, k: PrimExpr, dtype: DataType) -> Tensor:
 
 def _lower_eye(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
-    k = call.args[-1].struct_info.value  # type: ignore[attr-defined]
+    k = scalar_of(call.args[-1])
     return call_te(builder, call, _te_eye, ShapeExpr(info.dims), k, dtype=info.dtype)
 
 
@@ -427,14 +432,12 @@ def _eye(n: Prim, m: Prim, k: Prim, dtype: DataType) -> StructInfo:
 
 @face_of(_eye)
 def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = "float32", span: Span = UNKNOWN) -> Call:
-    return _eye(n, n if m is None else m, k, dtype, span=span)  # type: ignore[call-arg]
+    return _eye.op.build(n, n if m is None else m, k, dtype, span=span)
 
 
 @op(
     "eye_like",
-    numpy=lambda x, k, *, dtype: np.eye(
-        *np.shape(x), int(k), dtype=np.asarray(x).dtype if dtype is None else value_dtype(dtype)
-    ),
+    numpy=lambda x, k, *, dtype: _eye_meaning(x.shape[0], x.shape[1], k, dtype=dtype or x.dtype),
     lower=_lower_eye,
     grad=_FILLS,
     layout=_FILLS,
@@ -524,7 +527,7 @@ def _te_hamming(
 
 def _lower_hamming(builder: LowerBuilder, call: Call) -> Expr:
     info: Any = call.struct_info
-    values = [a.struct_info.value for a in call.args[1:]]  # type: ignore[attr-defined]
+    values = map(scalar_of, call.args[1:])
     return call_te(builder, call, _te_hamming, ShapeExpr(info.dims), *values, dtype=info.dtype)
 
 
@@ -559,4 +562,4 @@ def hamming_window(
     if isinstance(periodic, (bool, int)):
         periodic = PrimValue(const(bool(periodic), "bool"))
     given = (window_size, periodic, _number(alpha), _number(beta))
-    return _hamming_window(*given, dtype, span=span)  # type: ignore[call-arg]
+    return _hamming_window.op.build(*given, dtype, span=span)

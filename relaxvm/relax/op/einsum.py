@@ -18,14 +18,15 @@ from ... import te
 from ...base import StructInfoError
 from ...ir import PrimExpr, cast, const
 from ..derive import common_vdevice, prove_dims
-from ..expr import Call, Tuple, TupleGetItem
+from ..expr import Call, Tuple
 from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import NUMBER, same_dtype, tensors
+from .infer import NUMBER, same_dtype, tensor_of, tensors
 from .linalg import accumulator, np_accumulate
 from .lower import call_te
+from .manipulate import tuple_fields
 from .record import missing, op
-from .sizes import is_one, want_equal
+from .sizes import is_known, is_one, want_equal
 
 Label = str | int
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -125,13 +126,8 @@ def _einsum_numpy(operands: Sequence[Any], *, subscripts: str) -> Any:
 
 
 def _einsum_lower(builder: LowerBuilder, call: Call) -> Expr:
-    (given,) = call.args
-    fields = (
-        given.fields
-        if isinstance(given, Tuple)
-        else tuple(TupleGetItem(given, i) for i in range(len(given.struct_info.fields)))  # type: ignore[attr-defined]
-    )
-    ranks = [f.struct_info.ndim for f in fields]  # type: ignore[attr-defined]
+    fields = tuple_fields(call.args[0])
+    ranks = [tensor_of(f).ndim for f in fields]
     labels, result = parse(str(call.attrs["subscripts"]), ranks)
     return call_te(builder, call, _einsum_te, list(fields), labels=labels, result=result)
 
@@ -172,7 +168,7 @@ def _contract(
     def value(*index: PrimExpr) -> PrimExpr:
         at: dict[Label, PrimExpr] = dict(zip(keep, index))
         at.update({label: axis.var for label, axis in over.items()})
-        product: PrimExpr | None = None
+        product: Any = None
         for x, term in pair:
             own = [
                 const(0, at[label].dtype) if is_one(dim) else at[label]
@@ -181,7 +177,7 @@ def _contract(
             factor = cast(wide, x(*own))
             product = factor if product is None else product * factor
         if not over:
-            return product  # type: ignore[return-value]
+            return product
         return te.sum(product, axis=list(over.values()))
 
     return te.compute(tuple(dims[label] for label in keep), value, "einsum")
@@ -220,8 +216,9 @@ def _einsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
         operands.append(ops.ones_like(x))
         subscripts.append(own)
         g = ops.einsum(tuple(operands), subscripts=f"{','.join(subscripts)}->{own}")
-        same = g.struct_info.dims is not None and info.dims is not None
-        if not (same and all(prove_dims(a, b) for a, b in zip(g.struct_info.dims, info.dims))):
+        have = tensor_of(g)
+        same = is_known(have) and is_known(info)
+        if not (same and all(prove_dims(a, b) for a, b in zip(have.dims, info.dims))):
             g = ops.collapse_sum_to(g, info.shape if info.shape is not None else ops.shape_of(x))
         made.append(g)
     return (Tuple(tuple(made)),)

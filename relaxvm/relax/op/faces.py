@@ -24,7 +24,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .families import Layouts
-from .infer import dims_product
+from .infer import dims_product, tensor_of
 from .record import Operator, P, attribute_value, face_of, plain_value
 from .sizes import ZERO, simplified
 
@@ -81,21 +81,21 @@ def as_scalars(values: Any) -> Any:
     return Tuple(tuple(v if isinstance(v, Expr) else PrimValue(v) for v in values))
 
 
-def scalars(x: Expr, name: str) -> list[PrimExpr | None]:
-    """The int64 values of an argument that is a tuple of scalars or a shape; None for each that is
-    not known.
-    """
+def scalars(x: Expr, name: str) -> list[PrimExpr]:
+    """The int64 values of an argument that is a tuple of scalars or a shape."""
     info = x.struct_info
     if isinstance(info, ShapeStructInfo) and info.values is not None:
         return list(info.values)
     if not isinstance(info, TupleStructInfo):
         raise StructInfoError(f"{name}: wanted a tuple of integers, got {info}")
-    made: list[PrimExpr | None] = []
+    values = []
     for i, field in enumerate(info.fields):
         if not isinstance(field, PrimStructInfo) or not field.dtype.is_int:
             raise StructInfoError(f"{name}: field {i}: wanted an integer, got {field}")
-        made.append(None if field.value is None else cast("int64", field.value))
-    return made
+        if field.value is None:
+            raise StructInfoError(f"{name}: field {i}: wanted an integer that is known")
+        values.append(cast("int64", field.value))
+    return values
 
 
 def is_zero(e: PrimExpr) -> bool:
@@ -182,7 +182,7 @@ def numbered(ops: Ops, x: Expr) -> tuple[Expr, PrimExpr]:
 
 def at_axis(x: Any, axis: int) -> int:
     """`axis` of the tensor `x`, counted from the front; as it is if the rank is not known."""
-    ndim = x.struct_info.ndim if isinstance(x, Expr) else x.ndim
+    ndim = tensor_of(x).ndim if isinstance(x, Expr) else x.ndim
     return axis + ndim if axis < 0 and ndim >= 0 else axis
 
 

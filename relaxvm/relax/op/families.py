@@ -26,6 +26,7 @@ from .broadcast import (
     match_scalars,
     mixed_info,
     mixed_numpy,
+    operand_dtype,
     unbroadcast,
 )
 from .infer import FLOAT, NUMBER, axes_of, tensor
@@ -131,16 +132,14 @@ def broadcast_binary(
 
     rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
     rule.__doc__ = meaning
-    of_both = grad
+    of_both: Any = grad
 
     def grad_rule(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
         x1, x2 = call.args
-        g1, g2 = of_both(ops, x1, x2, y, gy)  # type: ignore[operator]
-        mixed = x1.struct_info.dtype is not x2.struct_info.dtype  # type: ignore[attr-defined]
-        g1, g2 = (
-            None if mixed and x.struct_info.dtype == "bool" else g  # type: ignore[attr-defined]
-            for x, g in ((x1, g1), (x2, g2))
-        )
+        g1, g2 = of_both(ops, x1, x2, y, gy)
+        first, second = (operand_dtype(x) for x in call.args)
+        if first is not second:
+            g1, g2 = None if first == "bool" else g1, None if second == "bool" else g2
         return unbroadcast(ops, g1, x1), unbroadcast(ops, g2, x2)
 
     made = op(

@@ -53,7 +53,7 @@ from .faces import (
     scalars,
     unravel,
 )
-from .infer import INTEGER, axes_of, axis_of, check_kind, dims_product, tensor
+from .infer import INTEGER, axes_of, axis_of, check_kind, dims_product, scalar_of, tensor, tensor_of
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, for_each, load
 from .lower import call_te
@@ -131,7 +131,7 @@ def _take_numpy(x: Any, indices: Any, *, axis: int | None = None, mode: str = "f
 def _lower_take(builder: LowerBuilder, call: Call) -> Expr:
     x, indices = call.args
     mode = call.attrs["mode"]
-    ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
+    ndim = tensor_of(x).ndim
     axis = call.attrs["axis"]
     at = None if axis is None else axis_of(axis, ndim)
 
@@ -210,7 +210,7 @@ def _take_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
             flat, ops.shape_of(x) if info.dims is None else ShapeExpr(info.dims)
         ), None
     at = axis_of(axis, info.ndim)
-    many = indices.struct_info.ndim
+    many = tensor_of(indices).ndim
     # The axis to the front, where index_put works; and the same for the gradient.
     to_front = (at, *(k for k in range(info.ndim) if k != at))
     rest = [k for k in range(info.ndim - 1 + many) if not at <= k < at + many]
@@ -231,7 +231,7 @@ def _bounded_take(ops: Ops, call: Call, indices: Any, gy: Expr) -> tuple[Any, Ex
     if mode == "wrap":
         return ops.floor_mod(wide, PrimValue(size)), gy
     if mode == "nan":
-        many = indices.struct_info.ndim
+        many = tensor_of(indices).ndim
         at = 0 if axis is None else axis_of(axis, info.ndim)
         last = 0 if axis is None else info.ndim - at - 1
         there = ops.logical_and(ops.greater_equal(wide, 0), ops.less(wide, PrimValue(size)))
@@ -261,13 +261,14 @@ def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") ->
         raise StructInfoError(f"mode: wanted one of {', '.join(_MODES)}, got {mode!r}")
     if mode == "nan" and info.dtype != "void" and not info.dtype.is_float:
         raise StructInfoError(f'mode: "nan" is for floats, x is {info.dtype}')
+    around: tuple[Sequence[PrimExpr], Sequence[PrimExpr]] = (), ()
     if axis is None:
-        size, around = dims_product(info.dims), ((), ())
+        size = dims_product(info.dims)
     else:
         at = axis_of(axis, info.ndim)
         size, around = info.dims[at], (info.dims[:at], info.dims[at + 1 :])
     if isinstance(where, PrimStructInfo) and mode == "fast":
-        index = cast("int64", where.value)
+        index = cast("int64", scalar_of(indices))
         text = "indices: {index} is out of bounds for size {size}"
         want_true(inside(from_end(index, size), size), text, index=index, size=size)
     return TensorStructInfo([*around[0], *own, *around[1]], info.dtype, info.vdevice)
@@ -318,7 +319,7 @@ def _counted(v: PrimExpr, size: PrimExpr, analyzer: Any) -> PrimExpr:
 
 
 def _slice_parts(call: Call) -> tuple[tuple[int, ...], list[tuple[Any, Any, Any]]]:
-    """The axes of a strided_slice, and begin, end and stride of each (None where not known)."""
+    """The axes of a strided_slice, and begin, end and stride of each."""
     x: Any = call.args[0].struct_info
     axes = _axes(call.args[1], x.ndim)
     begin, end = scalars(call.args[2], "begin"), scalars(call.args[3], "end")
@@ -371,8 +372,8 @@ def _slice_numpy(
 
 
 def _lower_slice(builder: LowerBuilder, call: Call) -> Expr:
-    x, info = call.args[0], call.struct_info
-    own: Any = x.struct_info.dims  # type: ignore[attr-defined]
+    x = call.args[0]
+    own = tensor_of(x).dims
     axes, parts = _slice_parts(call)
     starts = [
         slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])[0]
@@ -393,7 +394,7 @@ def _lower_slice(builder: LowerBuilder, call: Call) -> Expr:
         call,
         compute,
         x,
-        ShapeExpr(info.dims),  # type: ignore[attr-defined]
+        ShapeExpr(tensor_of(call).dims),
         starts,
         [step for _, _, step in parts],
     )
@@ -516,7 +517,7 @@ def _dynamic_numpy(x: Any, begin: Any, end: Any, strides: Any) -> Any:
 def _lower_dynamic(builder: LowerBuilder, call: Call) -> Expr:
     """The elements of the tensors become symbols, and the slice an ordinary one."""
     x = call.args[0]
-    ndim: int = x.struct_info.ndim  # type: ignore[attr-defined]
+    ndim = tensor_of(x).ndim
     shifted = []
     for k, name in enumerate(("b", "e", "s")):
         # Clipped, so that no arithmetic on them overflows; no axis is that long.
@@ -574,8 +575,8 @@ def _index_tensor_numpy(data: Any, indices: Any) -> Any:
 
 def _lower_index_tensor(builder: LowerBuilder, call: Call) -> Expr:
     data, fields = call.args[0], tuple_fields(call.args[1])
-    dims: Any = call.struct_info.dims  # type: ignore[attr-defined]
-    lead = dims[: len(dims) - (data.struct_info.ndim - len(fields))]  # type: ignore[attr-defined]
+    dims = tensor_of(call).dims
+    lead = dims[: len(dims) - (tensor_of(data).ndim - len(fields))]
 
     def compute(data: te.Tensor, indices: list[te.Tensor], dims: list[PrimExpr]) -> te.Tensor:
         count = len(dims)
@@ -653,7 +654,7 @@ def _gather_elements_numpy(data: Any, indices: Any, *, axis: int = 0) -> Any:
 
 def _lower_gather_elements(builder: LowerBuilder, call: Call) -> Expr:
     data, indices = call.args
-    at = call.attrs["axis"] % data.struct_info.ndim  # type: ignore[attr-defined]
+    at = call.attrs["axis"] % tensor_of(data).ndim
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
@@ -719,7 +720,7 @@ def index_depth(info: KnownTensor, name: str) -> int:
 def _lower_gather_nd(builder: LowerBuilder, call: Call) -> Expr:
     data, indices = call.args
     batch: int = call.attrs["batch_dims"]
-    depth: int = indices.struct_info.dims[-1].value  # type: ignore[attr-defined]
+    depth = index_depth(tensor_of(indices), "indices")
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         many = indices.ndim - 1

@@ -7,7 +7,7 @@ source line.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ...base import FLOAT8_TYPES, DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, const
@@ -15,6 +15,7 @@ from ..derive import prove_dims
 from ..expr import Call
 from ..struct_info import (
     Expr,
+    PrimStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     TensorStructInfo,
@@ -52,7 +53,7 @@ def tensor(
     check_kind(info.dtype, name, takes)
     if ndim is not None and info.ndim not in (-1, ndim):
         raise StructInfoError(f"{name}: wanted {ndim} dimensions, got {info.ndim}")
-    return info  # type: ignore[return-value]
+    return cast(KnownTensor, info)
 
 
 def check_kind(dtype: DataType, name: str, takes: Collection[str]) -> None:
@@ -93,7 +94,7 @@ def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[KnownTenso
             raise StructInfoError(f"{name}: field {i}: wanted a tensor, got {field}")
         check_kind(field.dtype, f"{name}: field {i}", takes)
         made.append(field)
-    return made  # type: ignore[return-value]
+    return cast(list[KnownTensor], made)
 
 
 def same_dtype(infos: Sequence[Any], names: Sequence[str]) -> DataType:
@@ -173,9 +174,26 @@ def shape_argument(shape: Expr, name: str = "shape") -> ShapeExpr:
             as_dims(shape.values)
         return shape
     info = shape.struct_info
-    if not isinstance(info, ShapeStructInfo):
+    if not isinstance(info, ShapeStructInfo) or info.values is None:
         raise StructInfoError(f"{name}: wanted a shape, got {info}")
     return ShapeExpr(info.values)
+
+
+def tensor_of(x: Expr) -> KnownTensor:
+    """The struct info of an argument that inference took for a tensor. Legalisation knows rank and
+    dimensions; for a gradient some may be missing.
+    """
+    info = x.struct_info
+    assert isinstance(info, KnownTensor)
+    return info
+
+
+def scalar_of(x: Expr) -> PrimExpr:
+    """The value of a scalar argument that is known."""
+    info = x.struct_info
+    assert isinstance(info, PrimStructInfo)
+    assert info.value is not None
+    return info.value
 
 
 def result_sizes(call: Call) -> tuple[PrimExpr, ...]:

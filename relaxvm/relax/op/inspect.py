@@ -81,11 +81,13 @@ def _inspector(
         args = (call.args[0], what, *call.args[1:])
         return ops.call_pure_packed(ExternFunc(PROPERTY), *args, sinfo_args=info)
 
-    lower.takes_unknown = True  # type: ignore[attr-defined]
     chosen = rule_of_axis if of_axis else rule
     chosen.__name__ = chosen.__qualname__ = name
     chosen.__doc__ = meaning
-    made = op(f"inspect.{name}", numpy=numpy, lower=lower, grad=_NO_GRADIENT, layout=_NO_GRADIENT)
+    rules: dict[str, Any] = {"numpy": numpy, "lower": lower}
+    made = op(
+        f"inspect.{name}", grad=_NO_GRADIENT, layout=_NO_GRADIENT, takes_unknown=True, **rules
+    )
     return made(chosen)
 
 

@@ -17,14 +17,14 @@ from ...base import dtype as as_dtype
 from ...ir import IntImm, PrimExpr, Select, cast, const
 from ..derive import common_vdevice, prove_dims
 from ..expr import Call
-from ..rules import LowerBuilder, Ops
+from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import (
     Expr,
     ShapeExpr,
     StructInfo,
     TensorStructInfo,
 )
-from .infer import NUMBER, dtype_of, same_dtype, tensor
+from .infer import NUMBER, dtype_of, same_dtype, tensor, tensor_of
 from .lower import call_te, te_lower
 from .meaning import value_dtype
 from .names import ops
@@ -104,19 +104,19 @@ def _matmul_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
 
 
 def _known_ranks(call: Call) -> list[int]:
-    ranks: list[int] = [x.struct_info.ndim for x in call.args]  # type: ignore[attr-defined]
+    ranks: list[int] = [tensor_of(x).ndim for x in call.args]
     if -1 in ranks:
-        short = call.op.short  # type: ignore[attr-defined]
+        short = operator_name(call)
         raise StructInfoError(f"{short}: its gradient needs operands of known rank")
     return ranks
 
 
 def _dtype_of(x: Expr) -> str:
-    return str(x.struct_info.dtype)  # type: ignore[attr-defined]
+    return str(tensor_of(x).dtype)
 
 
 def _swapped(ops: Ops, x: Expr) -> Expr:
-    ndim = x.struct_info.ndim  # type: ignore[attr-defined]
+    ndim = tensor_of(x).ndim
     order = [*range(ndim - 2), ndim - 1, ndim - 2]
     return ops.permute_dims(x, axes=order)
 
@@ -261,7 +261,7 @@ def _dot_numpy(x1: Any, x2: Any) -> Any:
 
 def _dot_lower(builder: LowerBuilder, call: Call) -> Expr:
     x1, x2 = call.args
-    if 0 in (x.struct_info.ndim for x in call.args):  # type: ignore[attr-defined]
+    if 0 in (tensor_of(x).ndim for x in call.args):
         return ops.multiply(x1, x2)
     return call_te(builder, call, _dot_te, x1, x2)
 

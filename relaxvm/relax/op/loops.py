@@ -30,7 +30,7 @@ from ...tir import (
 )
 from ..emit_te import call_te_inputs
 from ..expr import Call, PrimValue, Tuple, TupleGetItem, Var
-from ..rules import LowerBuilder
+from ..rules import LowerBuilder, operator_name
 from ..shape_facts import require_equal as require_equal
 from ..struct_info import (
     Expr,
@@ -115,7 +115,7 @@ def call_loops(
         Map(dict(zip(handles, buffers))),
         Map({"tir.noalias": True}),
     )
-    short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
+    short = operator_name(call).rpartition(".")[2]
     gv = builder.add_func(func, name or short)
     return call_tir(gv, inputs.exprs, info, list(loose.values()) or None, span=call.span)
 
@@ -185,7 +185,7 @@ def call_checked(
         realize: Any = func.body
         block = realize.block
         func = func.replace(body=realize.replace(block=block.replace(body=seq(guard, block.body))))
-    short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
+    short = operator_name(call).rpartition(".")[2]
     gv = builder.add_func(func, short)
     info = call.struct_info
     if isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype != "void":

@@ -20,7 +20,7 @@ from ...ir import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
 from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
-from ..rules import Lower, LowerBuilder
+from ..rules import Lower, LowerBuilder, operator_name
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
 
@@ -36,7 +36,6 @@ def te_lower(
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         return call_te(builder, call, fn, *call.args, te_name=name, **dict(call.attrs))
 
-    lower.te = fn  # type: ignore[attr-defined]
     return lower
 
 
@@ -64,7 +63,7 @@ def call_te(
         inputs = [*(a for a in _laid_flat(args) if _is_tensor(a)), *scalars]
     else:
         prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)
-        short = call.op.short.rpartition(".")[2]  # type: ignore[attr-defined]
+        short = operator_name(call).rpartition(".")[2]
         gv = builder.add_func(prim_func, te_name or short)
         if key is not None:
             # With the arguments: the identities in the key are theirs as long as they live.

@@ -34,6 +34,7 @@ from .infer import (
     shape_argument,
     shaped,
     tensor,
+    tensor_of,
 )
 from .infer import tensors as tensor_fields
 from .lower import call_te, te_lower
@@ -65,7 +66,7 @@ def _lower_to(compute: Any) -> Any:
     """The legalisation by ``compute(x, dimensions of the result)``."""
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
-        dims = ShapeExpr(call.struct_info.dims)  # type: ignore[attr-defined]
+        dims = ShapeExpr(tensor_of(call).dims)
         return call_te(builder, call, compute, call.args[0], dims)
 
     return lower
@@ -210,7 +211,7 @@ def _te_squeeze(x: te.Tensor, axis: Any) -> te.Tensor:
 
 def _lower_squeeze(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
-    axes = _squeezed(call.attrs["axis"], x.struct_info.dims)  # type: ignore[attr-defined]
+    axes = _squeezed(call.attrs["axis"], tensor_of(x).dims)
     return call_te(builder, call, _te_squeeze, x, axis=axes)
 
 
@@ -262,7 +263,7 @@ def _te_permute_dims(x: te.Tensor, axes: Any) -> te.Tensor:
 
 
 def _permute_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    ndim = call.struct_info.ndim  # type: ignore[attr-defined]
+    ndim = tensor_of(call).ndim
     if ndim == -1:
         if call.attrs["axes"] is None:
             return (ops.permute_dims(gy),)
@@ -328,13 +329,15 @@ def _te_concat(tensors: list[te.Tensor], axis: int) -> te.Tensor:
 def tuple_fields(x: Expr) -> list[Expr]:
     if isinstance(x, Tuple):
         return list(x.fields)
-    return [TupleGetItem(x, i) for i in range(len(x.struct_info.fields))]  # type: ignore[attr-defined]
+    info = x.struct_info
+    assert isinstance(info, TupleStructInfo)
+    return [TupleGetItem(x, i) for i in range(len(info.fields))]
 
 
 def _lower_joined(compute: Any, extra: int) -> Any:
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         fields = tuple_fields(call.args[0])
-        ndim: int = fields[0].struct_info.ndim  # type: ignore[attr-defined]
+        ndim = tensor_of(fields[0]).ndim
         axis = axis_of(call.attrs["axis"] or 0, ndim, extra=extra)
         return call_te(builder, call, compute, fields, axis=axis)
 

@@ -24,12 +24,7 @@ from ..expr import Call
 from ..rules import Lower, LowerBuilder
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import bounded, from_end, inside, ravel
-from .infer import (
-    FLOAT,
-    INTEGER,
-    shape_argument,
-    tensor,
-)
+from .infer import FLOAT, INTEGER, shape_argument, tensor, tensor_of
 from .loops import assert_that, call_loops, for_each, load, store
 from .record import Prim, Shape, missing, op
 from .sizes import ONE, ZERO, want_equal
@@ -367,7 +362,7 @@ def _multinomial_numpy(
 
 
 def _lower_multinomial(builder: LowerBuilder, call: Call) -> Expr:
-    dtype = call.args[0].struct_info.dtype  # type: ignore[attr-defined]
+    dtype = tensor_of(call.args[0]).dtype
     wide = DataType("float32") if dtype.bits == 16 else dtype
 
     def fill(prob: Buffer, samples: Buffer, *rows: Buffer, out: list[Buffer], scratch: Any) -> Stmt:

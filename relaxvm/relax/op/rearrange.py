@@ -4,7 +4,6 @@ one_hot, layout_transform.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -27,15 +26,7 @@ from ..struct_info import (
 from .broadcast import check_number
 from .faces import axis_layout, numbered, prepared, ravel, reshaped_to, unravel
 from .index_map import IndexMap
-from .infer import (
-    INTEGER,
-    axes_of,
-    axis_of,
-    dims_product,
-    same_dtype,
-    shaped,
-    tensor,
-)
+from .infer import INTEGER, axes_of, axis_of, dims_product, same_dtype, shaped, tensor, tensor_of
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, call_loops, for_each, load, store
 from .lower import call_te, te_lower
@@ -65,7 +56,8 @@ def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, times, axis = call.args[0], call.attrs["repeats"], call.attrs["axis"]
     dims = _known(data)
     if axis is None:
-        split, kept = [dims_product(dims), times], [dims_product(dims), 1]
+        split: list[Any] = [dims_product(dims), times]
+        kept: list[Any] = [dims_product(dims), 1]
     else:
         at = axis % len(dims)
         split = [*dims[: at + 1], times, *dims[at + 1 :]]
@@ -125,8 +117,8 @@ def _tile_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     dims = _known(data)
     times = _times(call.attrs["repeats"], len(dims))
     own = [ONE] * (len(times) - len(dims)) + list(dims)
-    split = list(itertools.chain.from_iterable(zip(times, own)))
-    kept = list(itertools.chain.from_iterable((1, d) for d in own))
+    split: list[Any] = [each for pair in zip(times, own) for each in pair]
+    kept: list[Any] = [each for d in own for each in (1, d)]
     summed = ops.collapse_sum_to(ops.reshape(gy, ShapeExpr(split)), ShapeExpr(kept))
     return (reshaped_to(ops, summed, data),)
 
@@ -259,7 +251,7 @@ def _reverse_numpy(data: Any, seq_lengths: Any, *, seq_axis: int = 1, batch_axis
 
 def _lower_reverse(builder: LowerBuilder, call: Call) -> Expr:
     data, lengths = call.args
-    ndim = data.struct_info.ndim  # type: ignore[attr-defined]
+    ndim = tensor_of(data).ndim
     along, batch = call.attrs["seq_axis"] % ndim, call.attrs["batch_axis"] % ndim
 
     def compute(data: te.Tensor, lengths: te.Tensor) -> te.Tensor:
@@ -342,7 +334,8 @@ def _lower_meshgrid(builder: LowerBuilder, call: Call) -> Expr:
 
 
 def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, ...]:
-    return tuple(np.meshgrid(*tensors, indexing=indexing or "ij"))
+    order: Any = indexing or "ij"
+    return tuple(np.meshgrid(*tensors, indexing=order))
 
 
 def _meshgrid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:

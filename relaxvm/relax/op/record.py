@@ -130,11 +130,14 @@ class Op(BaseOp):
     layout   layout rule; or `missing(why)`
     decompose  (builder, call, training) -> Expr in simpler operators, None to keep it; or None
     pure     whether a call has no effect but its result
+    build    (*args, span=..., **attrs) -> Call, of arguments as users write them
+    function what users call; it may prepare the arguments for `build`
     takes_unknown  whether the rule itself says what follows where sizes and ranks are not known
     """
 
     __slots__ = (
         "_arity",
+        "build",
         "decompose",
         "function",
         "grad",
@@ -159,6 +162,7 @@ class Op(BaseOp):
     pure: bool
     takes_sinfo: bool
     takes_unknown: bool
+    build: Callable[..., Call]
     function: Operator[...]
     _arity: tuple[int, int | None]
 
@@ -504,6 +508,7 @@ def op(
                 raise StructInfoError(f"{record.short}: span: got {type(span).__name__}, no Span")
             return Call(record, tuple(values), attrs, tuple(declared), None, span)
 
+        record.build = build
         face = _as_face(build, record)
         if place is not None:
             setattr(place, name.rpartition(".")[2], face)

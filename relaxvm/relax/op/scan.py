@@ -16,7 +16,7 @@ from ...tir import Buffer, Stmt, seq
 from ..expr import Call
 from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import ANY, NUMBER, axis_of, dims_product, tensor
+from .infer import ANY, NUMBER, axis_of, dims_product, tensor, tensor_of
 from .linalg import accumulator
 from .loops import call_loops, for_each, load, store
 from .meaning import convert, value_dtype
@@ -52,7 +52,7 @@ def _lower(combine: Callable[[PrimExpr, PrimExpr], PrimExpr], start: int) -> Cal
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         (x,) = call.args
         info: Any = x.struct_info
-        dtype: DataType = call.struct_info.dtype  # type: ignore[attr-defined]
+        dtype = tensor_of(call).dtype
         wide = accumulator([info.dtype], dtype) if dtype.is_float else dtype
         axis = call.attrs["axis"]
         exclusive = call.attrs["exclusive"]
@@ -109,10 +109,10 @@ def _cumsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     g = ops.flip(gy, axis=along)
     g = ops.cumsum(g, axis=along, exclusive=call.attrs["exclusive"])
     g = ops.flip(g, axis=along)
-    info = x.struct_info
+    info = tensor_of(x)
     if axis is None:
         g = ops.reshape(g, info.shape if info.shape is not None else ops.shape_of(x))
-    if g.struct_info.dtype is not info.dtype:
+    if tensor_of(g).dtype is not info.dtype:
         g = ops.astype(g, info.dtype)
     return (g,)
 
@@ -122,14 +122,14 @@ def _cumprod_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     axis, info = call.attrs["axis"], x.struct_info
     g: Any = gy
     flat = ops.flatten(x) if axis is None else x
-    if g.struct_info.dtype is not info.dtype:
+    if tensor_of(g).dtype is not info.dtype:
         flat = ops.astype(flat, g.struct_info.dtype)
     made = ops.grad.cumprod_backward(
         g, flat, axis=0 if axis is None else axis, exclusive=call.attrs["exclusive"]
     )
     if axis is None:
         made = ops.reshape(made, info.shape if info.shape is not None else ops.shape_of(x))
-    if g.struct_info.dtype is not info.dtype:
+    if tensor_of(g).dtype is not info.dtype:
         made = ops.astype(made, info.dtype)
     return (made,)
 

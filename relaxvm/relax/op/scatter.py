@@ -40,7 +40,7 @@ from .index import (
     slice_bounds,
     want_beside,
 )
-from .infer import INTEGER, NUMBER, axis_of, check_kind, same_dtype, tensor
+from .infer import INTEGER, NUMBER, axis_of, check_kind, same_dtype, scalar_of, tensor, tensor_of
 from .infer import tensors as tensor_fields
 from .loops import call_loops, for_each, load, store
 from .lower import call_te
@@ -148,8 +148,10 @@ def _combined_grad(
     if reduction == "mul":
         # Of each place the product of what is not 0, and how many zeros there are.
         zeros = ops.equal(data, 0.0), ops.equal(updates, 0.0)
-        product = scatter(*(ops.where(z, 1.0, v) for z, v in zip(zeros, values)), "mul")
-        count = scatter(*(ops.astype(z, dtype) for z in zeros), "add")
+        factors = [ops.where(z, 1.0, v) for z, v in zip(zeros, values)]
+        counts = [ops.astype(z, dtype) for z in zeros]
+        product = scatter(factors[0], factors[1], "mul")
+        count = scatter(counts[0], counts[1], "add")
         return (
             ops.multiply(gy, _others(ops, data, zeros[0], product, count)),
             ops.multiply(
@@ -184,7 +186,7 @@ def _scatter_elements_numpy(
 
 def _lower_scatter_elements(builder: LowerBuilder, call: Call) -> Expr:
     data, indices, updates = call.args
-    own: Any = data.struct_info.dims  # type: ignore[attr-defined]
+    own = tensor_of(data).dims
     at, reduction = call.attrs["axis"] % len(own), call.attrs["reduction"]
 
     def fill(
@@ -272,7 +274,7 @@ def _scatter_nd_numpy(data: Any, indices: Any, updates: Any, *, reduction: str =
 
 def _lower_scatter_nd(builder: LowerBuilder, call: Call) -> Expr:
     data, indices, updates = call.args
-    depth: int = indices.struct_info.dims[-1].value  # type: ignore[attr-defined]
+    depth = index_depth(tensor_of(indices), "indices")
     reduction = call.attrs["reduction"]
 
     def fill(data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer]) -> Stmt:
@@ -342,8 +344,8 @@ def _index_put_numpy(data: Any, indices: Any, values: Any, *, accumulate: bool =
 
 def _lower_index_put(builder: LowerBuilder, call: Call) -> Expr:
     data, fields, values = call.args[0], tuple_fields(call.args[1]), call.args[2]
-    own, new = (a.struct_info.dims for a in (data, values))  # type: ignore[attr-defined]
-    shapes = [f.struct_info.dims for f in fields]  # type: ignore[attr-defined]
+    own, new = (tensor_of(a).dims for a in (data, values))
+    shapes = [tensor_of(f).dims for f in fields]
     lead = shape_facts.broadcast_dims(builder, shapes, "index_put")
     target = (*lead, *own[len(fields) :])
     reduction = "add" if call.attrs["accumulate"] else "update"
@@ -447,8 +449,8 @@ def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr]:
     """Axis, where the slice starts, and its step."""
     info: Any = call.args[0].struct_info
     at = axis_of(call.attrs["axis"], info.ndim)
-    start, end = (cast("int64", a.struct_info.value) for a in call.args[2:4])  # type: ignore[attr-defined]
-    step = cast("int64", call.args[4].struct_info.value) if len(call.args) > 4 else ONE  # type: ignore[attr-defined]
+    start, end = (cast("int64", scalar_of(a)) for a in call.args[2:4])
+    step = cast("int64", scalar_of(call.args[4])) if len(call.args) > 4 else ONE
     return at, slice_bounds(info.dims[at], start, end, step, False)[0], step
 
 
@@ -513,6 +515,7 @@ def slice_scatter(
     if not isinstance(place[2], IntImm) or place[2].value < 1:
         raise StructInfoError(f"step: wanted a positive constant, got {place[2]}")
     wanted = list(info.dims)
-    wanted[at] = slice_bounds(wanted[at], *place, False)[1]  # type: ignore[call-arg]
+    first, last, by = place
+    wanted[at] = slice_bounds(wanted[at], first, last, by, False)[1]
     want_same(new.dims, wanted, "src: dimension {k}: wanted {b}, got {a}")
     return info if dtype is info.dtype else info.replace(dtype=dtype)

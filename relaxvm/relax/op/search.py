@@ -13,11 +13,11 @@ from ...base import DataType, StructInfoError, VMValueError
 from ...ir import IntImm, Max, Min, Or, PrimExpr, Select, cast, const
 from ...tir import Buffer, Stmt
 from ..expr import Call
-from ..rules import LowerBuilder
+from ..rules import LowerBuilder, operator_name
 from ..struct_info import Expr, StructInfo
-from .faces import ravel, unravel
+from .faces import is_zero, ravel, unravel
 from .families import reduced_info
-from .infer import ANY, axes_of, axis_of, dims_product, tensor
+from .infer import ANY, axes_of, axis_of, dims_product, tensor, tensor_of
 from .loops import assert_that, call_checked
 from .lower import elementwise
 from .record import missing, op
@@ -171,8 +171,8 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         (x,) = call.args
-        short = call.op.short  # type: ignore[attr-defined]
-        axes = axes_of(call.attrs["axis"], x.struct_info.ndim)  # type: ignore[attr-defined]
+        short = operator_name(call)
+        axes = axes_of(call.attrs["axis"], tensor_of(x).ndim)
 
         def check(source: Buffer) -> Stmt | None:
             count = dims_product([source.shape[a] for a in axes])
@@ -191,7 +191,7 @@ def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     if axis is not None:
         axis_of(axis, info.ndim)
     for a in axes_of(axis, info.ndim):
-        if isinstance(info.dims[a], IntImm) and info.dims[a].value == 0:  # type: ignore[attr-defined]
+        if is_zero(info.dims[a]):
             raise StructInfoError(f"x: axis {a} is empty: {_NOTHING}")
     return reduced_info(info, axis, keepdims, DataType("int64"))
 

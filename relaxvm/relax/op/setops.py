@@ -16,7 +16,7 @@ from ..expr import Call, ExternFunc, PrimValue
 from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_pure_packed
-from .infer import axis_of, dims_product, tensor
+from .infer import axis_of, dims_product, tensor, tensor_of
 from .record import missing, op
 from .sizes import simplified
 
@@ -39,7 +39,7 @@ def _call_library(
 
 def _lower_nonzero(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
-    ndim = max(x.struct_info.ndim, 1)  # type: ignore[attr-defined]
+    ndim = max(tensor_of(x).ndim, 1)
     wanted = TensorStructInfo((ndim, TirVar("nonzeros", "int64")), "int64")
     return _call_library(builder, "nonzero", (x,), wanted, TensorStructInfo(None, "int64", None, 2))
 

@@ -25,7 +25,7 @@ from ...ir import Var as TirVar
 from .. import shape_facts
 from ..derive import erase_to_well_defined, plain_text, prove_dims, struct_info_lca
 from ..expr import Constant, DataTypeImm, ExternFunc, GlobalVar, PrimValue, StringImm, Tuple, Var
-from ..rules import LowerBuilder
+from ..rules import LowerBuilder, operator_name
 from ..struct_info import (
     Expr,
     PrimStructInfo,
@@ -99,14 +99,16 @@ class _Program:
         self, shapes: Sequence[Sequence[PrimExpr]], names: Sequence[str]
     ) -> tuple[PrimExpr, ...]:
         shown = " and ".join(self.shown(n, s) for n, s in zip(names, shapes))
-        what = f"{self.builder.legalising.op.short} of {shown}"
+        call = self.builder.legalising
+        what = f"{operator_name(call)} of {shown}" if call is not None else shown
         return shape_facts.broadcast_dims(self.builder, shapes, what)
 
     def shown(self, name: str, dims: Sequence[PrimExpr]) -> str:
         """An operand and its shape: ``x (n, 4)``."""
         operand = self.operands.get(name)
         if operand is not None:
-            dims = operand.struct_info.dims  # type: ignore[attr-defined]
+            info = operand.struct_info
+            dims = info.dims or dims if isinstance(info, TensorStructInfo) else dims
             name = operand.name_hint if isinstance(operand, Var) else name
         return f"{name} ({', '.join(map(plain_text, dims))})"
 
@@ -275,14 +277,13 @@ _RANKS = 8
 
 def is_known(info: StructInfo | None) -> bool:
     """Whether `info` says all sizes and values of what it describes."""
-    kind = type(info)
-    if kind is TensorStructInfo:
-        return info.dims is not None  # type: ignore[union-attr]
-    if kind is ShapeStructInfo:
-        return info.values is not None  # type: ignore[union-attr]
-    if kind is PrimStructInfo:
-        return info.value is not None  # type: ignore[union-attr]
-    return kind is not TupleStructInfo or all(map(is_known, info.fields))  # type: ignore[union-attr]
+    if isinstance(info, TensorStructInfo):
+        return info.dims is not None
+    if isinstance(info, ShapeStructInfo):
+        return info.values is not None
+    if isinstance(info, PrimStructInfo):
+        return info.value is not None
+    return not isinstance(info, TupleStructInfo) or all(map(is_known, info.fields))
 
 
 _CONSTANTS = frozenset(
@@ -401,29 +402,32 @@ class _StandIns:
     def stand_in(self, arg: Any, info: StructInfo) -> Expr:
         known = with_symbols(info, lambda: next(self.ranks))
         self.note(info, known)
-        if isinstance(known, ShapeStructInfo):
+        if isinstance(known, ShapeStructInfo) and known.values is not None:
             shape = ShapeExpr(known.values)
             if isinstance(arg, Var):
                 self.originals[shape] = arg
             return shape
-        if isinstance(known, PrimStructInfo):
+        if isinstance(known, PrimStructInfo) and known.value is not None:
             return PrimValue(known.value)
         return Var(getattr(arg, "name_hint", "x"), known)
 
     def note(self, info: StructInfo, known: StructInfo) -> None:
         if info is known:
             return
-        if isinstance(info, TupleStructInfo):
-            for field, stand_in in zip(info.fields, known.fields):  # type: ignore[attr-defined]
+        if isinstance(info, TupleStructInfo) and isinstance(known, TupleStructInfo):
+            for field, stand_in in zip(info.fields, known.fields):
                 self.note(field, stand_in)
         elif isinstance(known, PrimStructInfo):
-            self.symbols.add(known.value)  # type: ignore[arg-type]
+            self.remember((known.value,))
         elif isinstance(known, ShapeStructInfo):
-            self.symbols.update(known.values)  # type: ignore[arg-type]
-        else:
-            self.symbols.update(known.dims)  # type: ignore[attr-defined]
-            if info.shape is not None:  # type: ignore[attr-defined]
-                self.originals[known.shape] = info.shape  # type: ignore[attr-defined]
+            self.remember(known.values or ())
+        elif isinstance(known, TensorStructInfo) and isinstance(info, TensorStructInfo):
+            self.remember(known.dims or ())
+            if info.shape is not None and known.shape is not None:
+                self.originals[known.shape] = info.shape
+
+    def remember(self, values: Sequence[PrimExpr | None]) -> None:
+        self.symbols.update(v for v in values if isinstance(v, TirVar))
 
     def erased(self, info: StructInfo) -> StructInfo:
         """`info` without the symbols; the shape of an argument is the variable that held it."""

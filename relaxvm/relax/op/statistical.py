@@ -17,9 +17,9 @@ import numpy as np
 from ... import te, tir
 from ...base import DataType, StructInfoError
 from ...ir import And, IntImm, Max, Min, Or, PrimExpr, Select, cast, const
-from ..expr import Call
+from ..expr import Call, TupleGetItem
 from ..expr import const as constant
-from ..rules import LowerBuilder, Ops
+from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .families import reduce, reduced_info, te_reduce
 from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
@@ -223,7 +223,7 @@ def restored(ops: Ops, call: Call, g: Expr) -> Expr:
     """`g`, of the shape of the reduction `call`, with its reduced axes back as axes of size 1."""
     info: Any = call.args[0].struct_info
     if info.ndim == -1:
-        raise StructInfoError(f"{call.op.short}: its gradient needs a tensor of known rank")  # type: ignore[attr-defined]
+        raise StructInfoError(f"{operator_name(call)}: its gradient needs a tensor of known rank")
     if call.attrs["keepdims"]:
         return g
     axes = sorted(axes_of(call.attrs["axis"], info.ndim))
@@ -489,7 +489,7 @@ def _median_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     """All of it to the elements equal to the median, in equal shares."""
     axis = call.attrs["axis"]
     several = _has_index(axis)
-    value, g = (y[0], gy[0]) if several else (y, gy)  # type: ignore[index]
+    value, g = (TupleGetItem(e, 0) if several else e for e in (y, gy))
     x: Any = call.args[0]
     chosen = ops.astype(ops.equal(x, restored(ops, call, value)), x.struct_info.dtype)
     among = ops.sum(chosen, axis=axis, keepdims=True)

@@ -187,4 +187,4 @@ def clip(x: Any, min: Any, max: Any, span: Span = UNKNOWN) -> Call:
         x = as_relax(x)
     except RelaxvmError as error:
         raise StructInfoError(f"clip: argument x: {error}") from None
-    return _clip(x, _bound(min, x, "min"), _bound(max, x, "max"), span=span)  # type: ignore[call-arg]
+    return _clip.op.build(x, _bound(min, x, "min"), _bound(max, x, "max"), span=span)

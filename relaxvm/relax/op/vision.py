@@ -28,7 +28,7 @@ from ..struct_info import (
 )
 from .call import call_dps_packed, call_pure_packed
 from .faces import prepared
-from .infer import FLOAT, NUMBER, check_kind, same_dtype, shaped, tensor
+from .infer import FLOAT, NUMBER, check_kind, same_dtype, shaped, tensor, tensor_of
 from .lower import te_lower
 from .names import ops as all_ops
 from .nn.layout import Layout, layout_of
@@ -99,7 +99,7 @@ def _all_class_lower(builder: LowerBuilder, call: Call) -> Expr:
             call.struct_info,
         )
     kept = _run(builder, call, 0)
-    count = kept.struct_info.dims[0]  # type: ignore[attr-defined]
+    count = tensor_of(kept).dims[0]
     return Tuple((kept, builder.emit(all_ops.full((1,), PrimValue(count), dtype="int64"))))
 
 

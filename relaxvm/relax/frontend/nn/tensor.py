@@ -91,7 +91,8 @@ def apply(name: str, *args: Any, hint: str | None = None, **attrs: Any) -> Any:
     short = hint or name.rpartition(".")[2]
     like = next((a for a in args if isinstance(a, Tensor)), None)
     given = [operand(a, like, short) for a in args]
-    return wrap_nested(Op.get(f"relax.{name}").function(*given, **attrs), short)  # type: ignore[attr-defined]
+    record: Any = Op.get(f"relax.{name}")
+    return wrap_nested(record.function(*given, **attrs), short)
 
 
 def symbol_of(name: str, symbols: dict[str, TirVar]) -> TirVar:

@@ -9,9 +9,9 @@ import numpy as np
 
 from .... import te
 from ....base import UNKNOWN, Span, StructInfoError
-from ....ir import Map
+from ....ir import GlobalVar, Map
 from ....tir import interpret
-from ...expr import Call, Tuple, TupleGetItem
+from ...expr import Call, ExternFunc, Tuple, TupleGetItem
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo, TupleStructInfo
 from ..call import as_arguments, as_out_sinfo, as_shape, call_tir, check_kernel_call, output_info
@@ -105,7 +105,8 @@ def te_gradient(
 
 def _call_tir_lower(builder: LowerBuilder, call: Call) -> Expr:
     func, args, *rest = call.args
-    return call_tir(func, args, call.struct_info, rest[0] if rest else None, span=call.span)  # type: ignore[arg-type]
+    assert isinstance(func, (GlobalVar, ExternFunc))
+    return call_tir(func, args, call.struct_info, rest[0] if rest else None, span=call.span)
 
 
 def _call_tir_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:

@@ -24,6 +24,7 @@ from ..infer import FLOAT, INTEGER, check_kind, tensor
 from ..meaning import in_wider
 from ..names import ops as all_ops
 from ..record import Prim, face_of, missing, op
+from ..sizes import is_known
 from ..statistical import wide_dtype
 
 
@@ -96,7 +97,7 @@ def _with_seed(builder: LowerBuilder, call: Call, training: bool) -> Expr | None
     """For inference identity; for training what the seed says."""
     if not training:
         return _identity(builder, call)
-    return None if call.args[0].struct_info.dims is None else _drop(builder, call)  # type: ignore[attr-defined]
+    return None if not is_known(call.args[0].struct_info) else _drop(builder, call)
 
 
 def _seeded_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
@@ -134,5 +135,5 @@ def dropout_seeded(data: Expr, seed: Prim, rate: float = 0.5) -> StructInfo:
 @face_of(_dropout)
 def dropout(data: Any, rate: float = 0.5, seed: Any = None, span: Span = UNKNOWN) -> Call:
     if seed is None:
-        return _dropout(data, rate, span=span)  # type: ignore[call-arg]
-    return dropout_seeded(data, seed, rate, span=span)  # type: ignore[call-arg]
+        return _dropout.op.build(data, rate, span=span)
+    return dropout_seeded.op.build(data, seed, rate, span=span)

@@ -99,7 +99,8 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
         return data
     if pad_mode == "constant" or empty:
         return np.pad(data, widths, constant_values=filled)
-    return np.pad(data, widths, mode=_MODES[pad_mode])  # type: ignore[call-overload]
+    mode: Any = _MODES[pad_mode]
+    return np.pad(data, widths, mode=mode)
 
 
 def _pad_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:

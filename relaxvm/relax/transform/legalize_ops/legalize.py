@@ -147,7 +147,7 @@ class _Legalizer(PyExprMutator):
         rule = self.rules.of(call)
         if rule is None:
             return call
-        ready = call if _takes_unknown(rule) else self.with_known_arguments(call)
+        ready = call if _takes_unknown(call) else self.with_known_arguments(call)
         op = call.op
         assert isinstance(op, Op)
         name = op.name
@@ -219,9 +219,9 @@ def why_not_legal(call: Call) -> str | None:
     return None
 
 
-def _takes_unknown(rule: Lower) -> bool:
-    """Whether a rule says that it works on arguments of which nothing is known."""
-    return bool(getattr(rule, "takes_unknown", False))
+def _takes_unknown(call: Call) -> bool:
+    """Whether the operator works on arguments of which nothing is known."""
+    return isinstance(call.op, Op) and call.op.takes_unknown
 
 
 def _is_known_kind(info: StructInfo) -> bool:
