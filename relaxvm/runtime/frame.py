@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..base import VMError
+from ..base import VMError, reachable
 from .builtin import Storage, alloc_storage_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
@@ -274,18 +274,11 @@ def escapes(ops: Sequence[Op], num_inputs: int) -> tuple[set[int], set[int], set
         elif op.aliases:
             sources.setdefault(op.dst, []).extend(op.args)
     carried = [place for param in range(num_inputs) for place in sources.get(param, ())]
-    return _reach(returned, sources), _reach(shown, sources), _reach(carried, sources)
 
+    def reach(places: list[int]) -> set[int]:
+        return set(reachable(places, lambda place: sources.get(place, ())))
 
-def _reach(seeds: list[int], sources: dict[int, list[int]]) -> set[int]:
-    seen = set(seeds)
-    waiting = list(seen)
-    while waiting:
-        for place in sources.get(waiting.pop(), ()):
-            if place not in seen:
-                seen.add(place)
-                waiting.append(place)
-    return seen
+    return reach(returned), reach(shown), reach(carried)
 
 
 def _affordable(

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base import LimitError, VMTypeError, VMValueError
+from ..base import LimitError, VMTypeError, VMValueError, callees_first
 from .dims import is_symbol
 from .formula import Formula, Peak
 from .limits import Limits
@@ -179,24 +179,16 @@ def plan_memory(program: Program) -> MemoryPlan:
 
 
 def _callees_first(program: Program) -> list[FunctionInfo]:
-    """The functions in an order in which callees come before callers; recursive ones left out."""
+    """The functions in an order in which callees come before callers; recursive ones, and
+    what calls those, left out.
+    """
     by_name = {info.name: info for info in program.vm_functions}
     calls = {info.name: program.called_functions(info) for info in program.vm_functions}
-    waiting = {name: len(callees) for name, callees in calls.items()}
-    callers: dict[str, list[str]] = {name: [] for name in by_name}
-    for name, callees in calls.items():
-        for callee in callees:
-            callers[callee].append(name)
-    ready = [name for name, count in waiting.items() if count == 0]
-    order = []
-    while ready:
-        name = ready.pop()
-        order.append(by_name[name])
-        for caller in callers[name]:
-            waiting[caller] -= 1
-            if waiting[caller] == 0:
-                ready.append(caller)
-    return order
+    order: dict[str, FunctionInfo] = {}
+    for name in callees_first(calls, calls):
+        if calls[name] <= order.keys():
+            order[name] = by_name[name]
+    return list(order.values())
 
 
 def _entry_symbols(info: FunctionInfo) -> list[str]:

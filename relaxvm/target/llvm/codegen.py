@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base import CodegenError, DataType, add_note, callees_first
+from ...base import CodegenError, DataType, add_note, callees_first, reachable
 from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, walk
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
@@ -186,19 +186,9 @@ class Generator(ModuleText):
     def transitive_failures(self, function: _Function) -> list[int]:
         """The numbers of the assertions that may fail in it or in what it calls."""
         found: set[int] = set()
-        for each in self.reachable(function):
-            found |= each.failures
+        for gv in reachable([function.gv], lambda gv: self.functions[gv].callees):
+            found |= self.functions[gv].failures
         return sorted(found)
-
-    def reachable(self, function: _Function) -> list[_Function]:
-        seen = {function.gv: function}
-        stack = [function]
-        while stack:
-            for gv in stack.pop().callees:
-                if gv not in seen:
-                    seen[gv] = self.functions[gv]
-                    stack.append(seen[gv])
-        return list(seen.values())
 
 
 def callee_symbols(generator: Generator, node: Call) -> set[Var]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...arith import Analyzer
 from ...base import CodegenError, TIRError, VerifyError
-from ...ir import IntImm, IRModule, Max, PrimExpr, Var, walk
+from ...ir import IntImm, IRModule, Max, PrimExpr, Var, post_order, walk
 from ...runtime.dims import Dim, dim_from_plain, dim_to_plain
 from ...tir import BlockRealize, For, PrimFunc, Stmt
 from ...tir.analysis import estimate_tir_flops
@@ -79,16 +79,9 @@ def _count(body: Stmt, signature: Signature) -> Dim | None:
 
 def _statement(root: Stmt, signature: Signature) -> PrimExpr | None:
     done: dict[int, PrimExpr | None] = {}
-    stack: list[tuple[Any, bool]] = [(root, False)]
-    while stack:
-        s, ready = stack.pop()
-        if id(s) in done:
-            continue
-        children = [c for c in _below(s) if isinstance(c, Stmt)]
-        if not ready:
-            stack.append((s, True))
-            stack.extend((c, False) for c in children)
-            continue
+    for s in post_order(root, _below):
+        assert isinstance(s, Stmt)
+        children = _below(s)
         if isinstance(s, For):
             extent = _extent(s, signature)
             inner = done[id(s.body)]
@@ -100,10 +93,9 @@ def _statement(root: Stmt, signature: Signature) -> PrimExpr | None:
     return done[id(root)]
 
 
-def _below(s: Any) -> list[Any]:
-    if isinstance(s, BlockRealize):
-        return [b for b in (s.block.init, s.block.body) if b is not None]
-    return list(s._children_())
+def _below(s: Any) -> list[Stmt]:
+    inner = (s.block.init, s.block.body) if isinstance(s, BlockRealize) else s._children_()
+    return [each for each in inner if isinstance(each, Stmt)]
 
 
 def _straight(s: Stmt) -> PrimExpr:

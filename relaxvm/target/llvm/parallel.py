@@ -26,6 +26,7 @@ from ...ir import (
     PrimExpr,
     Ramp,
     Var,
+    post_order,
     walk,
 )
 from ...runtime import GRAIN
@@ -116,14 +117,9 @@ def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
     """
     done: dict[int, PrimExpr] = {}
     symbolic = 0
-    stack: list[tuple[Any, bool]] = [(body, False)]
-    while stack:
-        s, ready = stack.pop()
-        children = [c for c in s._children_() if isinstance(c, Stmt)]
-        if not ready and children:
-            stack.append((s, True))
-            stack.extend((c, False) for c in children)
-            continue
+    for s in post_order(body, _statements_in):
+        assert isinstance(s, Stmt)
+        children = _statements_in(s)
         if not children:
             done[id(s)] = _constant(_leaf_work(s))
             continue
@@ -146,6 +142,10 @@ def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
                 total = Max(extent.astype("int64"), _constant(0)) * total
         done[id(s)] = total
     return done[id(body)]
+
+
+def _statements_in(s: Any) -> list[Stmt]:
+    return [child for child in s._children_() if isinstance(child, Stmt)]
 
 
 def _constant(value: int) -> IntImm:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, walk
+from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, post_order, walk
 from ...tir import NONTEMPORAL, BufferStore, For, ForKind
 
 if TYPE_CHECKING:
@@ -91,21 +91,14 @@ def fence(g: KernelEmitter) -> None:
 
 def multiple_of(e: PrimExpr) -> int:
     """A number that divides an integer expression whatever its variables are; 0 divides only 0."""
-    made: list[int] = []
-    stack: list[tuple[PrimExpr, bool]] = [(e, False)]
-    while stack:
-        n, ready = stack.pop()
-        if isinstance(n, IntImm):
-            made.append(abs(n.value))
-        elif isinstance(n, (Add, Sub, Mul)):
-            if not ready:
-                stack += [(n, True), (n.a, False), (n.b, False)]
-                continue
-            a, b = made.pop(), made.pop()
-            made.append(a * b if isinstance(n, Mul) else math.gcd(a, b))
+    divisors: dict[int, int] = {}
+    for n in post_order(e, lambda n: (n.a, n.b) if isinstance(n, (Add, Sub, Mul)) else ()):
+        if isinstance(n, (Add, Sub, Mul)):
+            a, b = divisors[id(n.a)], divisors[id(n.b)]
+            divisors[id(n)] = a * b if isinstance(n, Mul) else math.gcd(a, b)
         else:
-            made.append(1)
-    return made[0]
+            divisors[id(n)] = abs(n.value) if isinstance(n, IntImm) else 1
+    return divisors[id(e)]
 
 
 _MOST_TERMS = 64

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 OUT_BYTES = 40
 """data, size in bytes, owner, the object to return, its sizes."""
-SELF_CONTEXT = 0
-"""The context's address in the record that is `self`."""
 MAX_FIELDS = 64
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...base import CodegenError
+from ...base import CodegenError, reachable
 from ...runtime import (
     INTERPRETER,
     CompiledCode,
@@ -80,13 +80,7 @@ class Unit:
         """Whether calling `start` may lead to a call of `target`."""
         found = self._reach.get(start)
         if found is None:
-            found = set()
-            waiting = list(self._called[start])
-            while waiting:
-                each = waiting.pop()
-                if each not in found:
-                    found.add(each)
-                    waiting.extend(self._called[each])
+            found = set(reachable(self._called[start], self._called.__getitem__))
             self._reach[start] = found
         return target in found
 
