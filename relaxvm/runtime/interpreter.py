@@ -231,8 +231,7 @@ def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
 def too_deep(callee: LinkedFunction, max_depth: int) -> LimitError:
     return LimitError(
         f"calling {callee.name}: more than max_depth={max_depth} VM functions are inside each "
-        "other; "
-        "is a recursion without end? Else give the VirtualMachine a larger max_depth"
+        "other; is a recursion without end? Else give the VirtualMachine a larger max_depth"
     )
 
 

@@ -243,8 +243,7 @@ class VirtualMachine:
         if len(args) != free:
             raise VMTypeError(
                 f"invoke_closure: {fn.info.signature()} with {len(closure.captured)} captured "
-                "takes "
-                f"{free} arguments, got {len(args)}"
+                f"takes {free} arguments, got {len(args)}"
             )
         given = [as_value(value, f"{fn.name}: argument {i}") for i, value in enumerate(args)]
         given += closure.captured

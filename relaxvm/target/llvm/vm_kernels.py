@@ -39,7 +39,7 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
         tensor = body.tensor(i, param.dtype, len(param.buffer.shape))
         assert tensor is not None
         tensors[i] = tensor
-    lowered = _shapes(body, g, signature, tensors)
+    _shapes(body, g, signature, tensors)
     for i, tensor in tensors.items():
         if "w" in params[i].access and not tensor.writeable:
             _check_writeable(body, tensor)
@@ -62,7 +62,6 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
     inner = function.failures
     if inner:
         _check_code(body, code, inner, len(info.failures) - len(inner))
-    del lowered
 
 
 def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
@@ -113,12 +112,9 @@ def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any, value: Any) -> N
         g.wide[param.var] = number
 
 
-def _shapes(
-    body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tensor]
-) -> list[PrimExpr]:
-    """Bind the symbols, check the sizes that follow from them. Gives what has to stay alive."""
+def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tensor]) -> None:
+    """Bind the symbols, check the sizes that follow from them."""
     pending: list[tuple[Size, PrimExpr]] = []
-    kept: list[PrimExpr] = []
     for i, tensor in tensors.items():
         for e, size in zip(signature.params[i].buffer.shape, tensor.dims):
             if isinstance(e, IntImm):
@@ -136,11 +132,9 @@ def _shapes(
                 body.guard(body.text.op(f"icmp ne i64 {size}, {g.wide[e]}"))
             continue
         lowered = lower_intrinsics(e)
-        kept.append(lowered)
         wanted = g.widened(lowered, g.evaluate(lowered))
         if wanted != str(size):
             body.guard(body.text.op(f"icmp ne i64 {size}, {wanted}"))
-    return kept
 
 
 def _bind(body: Body, g: ExprEmitter, signature: Any, symbol: Var, size: Size) -> None:
