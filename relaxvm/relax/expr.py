@@ -154,7 +154,7 @@ class PrimValue(Expr):
         return as_expr(value), span
 
     @property
-    def struct_info(self) -> PrimStructInfo:  # type: ignore[override]
+    def struct_info(self) -> PrimStructInfo:
         """Prim(value)"""
         return PrimStructInfo(value=self.value)
 
@@ -167,7 +167,7 @@ class StringImm(Expr):
     span: Span = UNKNOWN
 
     @property
-    def struct_info(self) -> StructInfo:  # type: ignore[override]
+    def struct_info(self) -> StructInfo:
         """Object"""
         return ObjectStructInfo()
 
@@ -184,7 +184,7 @@ class DataTypeImm(Expr):
         return as_dtype(value), span
 
     @property
-    def struct_info(self) -> StructInfo:  # type: ignore[override]
+    def struct_info(self) -> StructInfo:
         """Object"""
         return ObjectStructInfo()
 
@@ -219,7 +219,7 @@ class Tuple(Expr):
         return tuple(as_relax(f) for f in fields), span
 
     @property
-    def struct_info(self) -> TupleStructInfo:  # type: ignore[override]
+    def struct_info(self) -> TupleStructInfo:
         """Tuple of the fields' struct info"""
         # Tuples within tuples with a stack, each once: they may be deep, or share much.
         found: dict[int, TupleStructInfo] = {}
@@ -432,7 +432,7 @@ class SeqExpr(Expr):
         return blocks, as_relax(body), span
 
     @property
-    def struct_info(self) -> StructInfo:  # type: ignore[override]
+    def struct_info(self) -> StructInfo:
         """That of `body`"""
         return self.body.struct_info
 
@@ -581,7 +581,7 @@ class Function(BaseFunc, Expr):
         return params, body, ret_struct_info, bool(is_pure), Map(attrs), span
 
     @property
-    def struct_info(self) -> FuncStructInfo:  # type: ignore[override]
+    def struct_info(self) -> FuncStructInfo:
         """Func(params, ret, purity)"""
         return FuncStructInfo(
             tuple(p.struct_info for p in self.params), self.ret_struct_info, self.is_pure

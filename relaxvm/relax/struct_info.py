@@ -70,7 +70,11 @@ class Expr(Operators, Node):
     """A value of the graph language; every one has a `struct_info`."""
 
     __slots__ = ()
-    struct_info: StructInfo
+    if TYPE_CHECKING:
+
+        @property
+        def struct_info(self) -> StructInfo:
+            """What is known of the value."""
 
     @property
     def struct_info_(self) -> StructInfo:
@@ -377,7 +381,7 @@ class ShapeExpr(Expr):
         derive(self, "open", any(v is _LEFT_OVER for v in self.values))
 
     @property
-    def struct_info(self) -> ShapeStructInfo:  # type: ignore[override]
+    def struct_info(self) -> ShapeStructInfo:
         """Shape(values)"""
         return ShapeStructInfo(self.values)
 

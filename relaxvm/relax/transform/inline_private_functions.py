@@ -42,8 +42,7 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import struct_info_vars
-from ..normal_form import join_plain_blocks
-from ..steps import Steps, run_steps
+from ..rewriter import BindingRewriter
 from ..struct_info import Expr, StructInfo
 from ..substitute import substitute_graph
 from .private_functions import function_of, is_private
@@ -175,21 +174,19 @@ class _Body:
         return made
 
 
-class _Inliner:
+class _Inliner(BindingRewriter):
     """Rebuilds one function with the calls of `bodies` inlined."""
 
     def __init__(self, bodies: dict[str, _Body], total: list[int]) -> None:
         self.bodies = bodies
         self.total = total
         self.renamed: dict[Any, Any] = {}
+        # Whether the blocks being read are dataflow blocks, from the outermost in.
+        self.flows: list[bool] = []
 
     def function(self, fn: Function) -> Function:
         """`fn` with calls inlined; the same object if there are none."""
-        calls = [n for n in walk(fn) if type(n) is Call and self.body_of(n) is not None]
-        if not calls:
-            return fn
-        made = fn.replace(body=run_steps(self.seq(fn.body)))
-        return substitute_graph(made, self.final_names())
+        return substitute_graph(self.rewrite(fn), self.final_names())
 
     def final_names(self) -> dict[Any, Any]:
         """variable of a call -> what it is now, through all calls"""
@@ -203,58 +200,29 @@ class _Inliner:
             found.update((v, value) for v in trail)
         return found
 
-    def body_of(self, value: Any) -> _Body | None:
-        if type(value) is not Call or not isinstance(value.op, GlobalVar):
-            return None
-        body = self.bodies.get(value.op.name_hint)
-        if body is None or len(body.fn.params) != len(value.args):
-            return None
-        return body
+    def begin_block(self, block: BindingBlock) -> None:
+        self.flows.append(isinstance(block, DataflowBlock))
 
-    def seq(self, seq: SeqExpr) -> Steps:
-        blocks: list[BindingBlock] = []
-        for block in seq.blocks:
-            current: list[Binding] = []
-            flow = isinstance(block, DataflowBlock)
-            for b in block.bindings:
-                value = b.value
-                if isinstance(value, If):
-                    true_branch = yield self.seq(value.true_branch)
-                    false_branch = yield self.seq(value.false_branch)
-                    new = value.replace(true_branch=true_branch, false_branch=false_branch)
-                    current.append(b.replace(value=new))
-                elif isinstance(value, Function):
-                    body = yield self.seq(value.body)
-                    current.append(b.replace(value=value.replace(body=body)))
-                else:
-                    found = self.body_of(value)
-                    if (
-                        found is None
-                        or not isinstance(value, Call)
-                        or not self.may_inline(found, flow)
-                    ):
-                        current.append(b)
-                        continue
-                    opened = self.opened(value, found)
-                    if opened is None:
-                        current.append(b)
-                    elif flow:
-                        current += self.flat(b, *opened)
-                    else:
-                        inner = self.spread(b, *opened)
-                        blocks += [BindingBlock(current), *inner[:-1]]
-                        current = list(inner[-1].bindings)
-            same = len(current) == len(block.bindings) and all(
-                x is y for x, y in zip(current, block.bindings)
-            )
-            blocks.append(block if same else block.replace(bindings=tuple(current)))
-        return seq.replace(blocks=join_plain_blocks(b for b in blocks if b.bindings))
+    def end_block(self, block: BindingBlock) -> None:
+        self.flows.pop()
 
-    def may_inline(self, body: _Body, flow: bool) -> bool:
-        if (flow and body.branches) or self.total[0] + body.size > _MAX_BINDINGS:
-            return False
+    def binding(self, b: Binding) -> Sequence[Binding | BindingBlock] | None:
+        call, flow = b.value, self.flows[-1]
+        if type(call) is not Call or not isinstance(call.op, GlobalVar):
+            return None
+        body = self.bodies.get(call.op.name_hint)
+        if body is None or len(body.fn.params) != len(call.args) or (flow and body.branches):
+            return None
+        if self.total[0] + body.size > _MAX_BINDINGS:
+            return None
         self.total[0] += body.size
-        return True
+        opened = self.opened(call, body)
+        if opened is None:
+            return None
+        checks, seq = opened
+        if flow:
+            return self.flat(b, checks, seq)
+        return [*checks, *seq.blocks, *self.result(b, seq.body)]
 
     # -- one call ---------------------------------------------------------------------------------
 
@@ -284,14 +252,6 @@ class _Inliner:
         if ordered is None:
             return None
         return [*ordered, *bound], substitute_graph(fn.body, body.fresh_variables(mapping))
-
-    def spread(self, b: Binding, checks: list[Binding], seq: SeqExpr) -> list[BindingBlock]:
-        """The blocks that stand for `b` in a plain block; the last one is plain."""
-        return [
-            BindingBlock(checks),
-            *seq.blocks,
-            BindingBlock(self.result(b, seq.body)),
-        ]
 
     def flat(self, b: Binding, checks: list[Binding], seq: SeqExpr) -> list[Binding]:
         """The bindings that stand for `b` inside a dataflow block."""

@@ -34,8 +34,6 @@ from ..expr import (
     DataflowBlock,
     DataflowVar,
     Function,
-    If,
-    SeqExpr,
     Tuple,
     TupleGetItem,
     Var,
@@ -43,7 +41,7 @@ from ..expr import (
     const,
 )
 from ..op.names import ops
-from ..steps import Steps, run_steps
+from ..rewriter import BindingRewriter
 from ..struct_info import Expr, TensorStructInfo, TupleStructInfo
 from .signature import replace_functions
 
@@ -126,18 +124,7 @@ def _with_dtype(info: TensorStructInfo, dtype: DataType) -> TensorStructInfo:
     return TensorStructInfo(info.shape, dtype, info.vdevice, info.ndim)
 
 
-class _Scope:
-    """Where casts made in a branch or a dataflow block are forgotten again."""
-
-    __slots__ = ("added", "bindings", "flow")
-
-    def __init__(self, flow: bool, bindings: list[Binding]) -> None:
-        self.flow = flow
-        self.bindings = bindings
-        self.added: list[Var] = []
-
-
-class _Lowering:
+class _Lowering(BindingRewriter):
     """Rebuilds one function.
 
     low      variable -> its float16 value, where there is one in scope
@@ -151,7 +138,10 @@ class _Lowering:
         self.low: dict[Var, Expr] = {}
         self.natural: set[Var] = set()
         self.outside: set[Var] = set()
-        self.scopes: list[_Scope] = []
+        # The blocks being read: whether each is a dataflow block, and whose casts end with it.
+        self.blocks: list[tuple[bool, list[Var]]] = []
+        self.out: list[Binding] = []
+        self.first: list[Binding] = []
         # By identity of the array; the constant itself is kept alive with what it became.
         self.constants: dict[int, tuple[Constant, Constant | None]] = {}
         self.changed = False
@@ -159,16 +149,17 @@ class _Lowering:
     def function(self, fn: Function) -> Function:
         """`fn` in mixed precision; the same object if there was nothing to do."""
         params = tuple(map(self.param, fn.params))
-        first = [
+        self.first = [
             VarBinding(old, ops.astype(new, "float32"))
             for old, new in zip(fn.params, params)
             if old is not new
         ]
         self.outside = set(fn.params)
-        body = run_steps(self.seq(fn.body, first))
-        if not self.changed:
-            return fn
-        return remove_all_unused(fn.replace(params=params, body=body))
+        rebuilt = self.rewrite(fn)
+        return remove_all_unused(rebuilt.replace(params=params)) if self.changed else fn
+
+    def prologue(self, fn: Function) -> Sequence[Binding]:
+        return self.first
 
     def param(self, p: Var) -> Var:
         if p.name_hint not in self.inputs:
@@ -188,35 +179,20 @@ class _Lowering:
 
     # -- blocks -----------------------------------------------------------------------------------
 
-    def seq(self, seq: SeqExpr, first: Sequence[Binding] = ()) -> Steps:
-        blocks = [BindingBlock(first)] if first else []
-        for block in seq.blocks:
-            out: list[Binding] = []
-            self.scopes.append(_Scope(isinstance(block, DataflowBlock), out))
-            for b in block.bindings:
-                yield self.binding(b)
-            for var in self.scopes.pop().added:
-                self.low.pop(var, None)
-            same = len(out) == len(block.bindings) and all(
-                a is b for a, b in zip(out, block.bindings)
-            )
-            blocks.append(block if same else block.replace(bindings=tuple(out)))
-        return seq.replace(blocks=tuple(blocks) if _differ(blocks, seq.blocks) else seq.blocks)
+    def begin_block(self, block: BindingBlock) -> None:
+        self.blocks.append((isinstance(block, DataflowBlock), []))
 
-    def binding(self, b: Binding) -> Steps:
-        scope = self.scopes[-1]
-        value = b.value
-        if isinstance(value, If):
-            true_branch = yield self.seq(value.true_branch)
-            false_branch = yield self.seq(value.false_branch)
-            new = value.replace(true_branch=true_branch, false_branch=false_branch)
-            scope.bindings.append(b.replace(value=new))
-        elif isinstance(value, Function):
-            body = yield self.seq(value.body)
-            scope.bindings.append(b.replace(value=value.replace(body=body)))
-        elif type(b) is not VarBinding or not self.operator(b, value):
-            scope.bindings.append(b)
-        return None
+    def end_block(self, block: BindingBlock) -> None:
+        for var in self.blocks.pop()[1]:
+            self.low.pop(var, None)
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        if type(b) is not VarBinding:
+            return None
+        self.out = []
+        if self.operator(b, b.value):
+            return self.out
+        return [*self.out, b] if self.out else None
 
     # -- operators --------------------------------------------------------------------------------
 
@@ -311,18 +287,18 @@ class _Lowering:
         self.remember(b.var, low)
 
     def new(self, name: str, value: Expr) -> Var:
-        kind = DataflowVar if self.scopes[-1].flow else Var
+        kind = DataflowVar if self.blocks[-1][0] else Var
         var = kind(name, value.struct_info)
         self.emit(VarBinding(var, value))
         return var
 
     def emit(self, b: Binding) -> None:
-        self.scopes[-1].bindings.append(b)
+        self.out.append(b)
 
     def remember(self, var: Var, low: Expr) -> None:
-        """`low` is `var` in float16, until the scope ends."""
+        """`low` is `var` in float16, until the block ends."""
         self.low[var] = low
-        self.scopes[-1].added.append(var)
+        self.blocks[-1][1].append(var)
 
     def cast(self, value: Any) -> Expr | None:
         """`value` in float16, cast here if need be; None for a constant beyond float16's range."""
@@ -366,7 +342,3 @@ def _tensors(args: Sequence[Any]) -> list[Any]:
             if isinstance(each, (Var, Constant)):
                 found.append(each)
     return found
-
-
-def _differ(a: Sequence[Any], b: Sequence[Any]) -> bool:
-    return len(a) != len(b) or any(x is not y for x, y in zip(a, b))
