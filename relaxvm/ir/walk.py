@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base import InternalError, VerifyError
+from ..base import InternalError, RelaxvmError, VerifyError
 from .node import Node
 
 N = TypeVar("N", bound=Node)
+C = TypeVar("C", bound=type)
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -206,6 +207,15 @@ def rewrite(root: N, rules: Iterable[Callable[..., Any]], budget: int = 100) -> 
             current = current._map_children_(lambda c: memo[id(c)][1] if id(c) in memo else c)
 
     return transform(root, settle, memo=memo)
+
+
+def derived_from(cls: C, base: type, error: type[RelaxvmError]) -> C:
+    """`cls`, which TVM's programs mark as a visitor or mutator. Raises `error` unless it derives
+    from `base`.
+    """
+    if not issubclass(cls, base):
+        raise error(f"{cls.__name__} derives from {base.__name__}")
+    return cls
 
 
 def on(*classes: type[Node]) -> Callable[[F], F]:

@@ -669,15 +669,33 @@ def const(value: Any, dtype: str | TensorStructInfo | None = None) -> Constant:
     return Constant(as_array(value, dtype=dtype))
 
 
-_LEAVES = (Var, Constant, PrimValue, StringImm, DataTypeImm, ShapeExpr, ExternFunc, GlobalVar, Op)
-_LEAVES_AND_TUPLES = (*_LEAVES, Tuple)
+LEAF_TYPES = frozenset(
+    {
+        Var,
+        DataflowVar,
+        Constant,
+        PrimValue,
+        StringImm,
+        DataTypeImm,
+        ShapeExpr,
+        ExternFunc,
+        GlobalVar,
+    }
+)
+"""What has no operands: it stands as an argument, and no variable stands in it but in its struct
+info.
+"""
 
 
 def is_leaf(expr: Any) -> bool:
     """Whether `expr` may stand as an argument in normal form (a `Tuple` may if its fields may)."""
+    if type(expr) in LEAF_TYPES or isinstance(expr, Op):
+        return True
     if type(expr) is not Tuple:
-        return isinstance(expr, _LEAVES)
-    return all(isinstance(n, _LEAVES_AND_TUPLES) for n in walk(expr, into=_fields))
+        return False
+    return all(
+        type(n) in LEAF_TYPES or isinstance(n, (Tuple, Op)) for n in walk(expr, into=_fields)
+    )
 
 
 def _fields(value: Any) -> tuple[Any, ...]:

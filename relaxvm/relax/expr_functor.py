@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..base import VerifyError
-from ..ir import GlobalVar, IRModule, Op
+from ..ir import GlobalVar, IRModule, Op, derived_from
 from .block_builder import BlockBuilder
 from .expr import (
     Binding,
@@ -65,18 +65,12 @@ _METHODS: dict[type, str] = {
 
 def visitor(cls: C) -> C:
     """Marks a class derived from `PyExprVisitor` (TVM needs the mark; here it only checks)."""
-    return _marked(cls, PyExprVisitor)
+    return derived_from(cls, PyExprVisitor, VerifyError)
 
 
 def mutator(cls: C) -> C:
     """Marks a class derived from `PyExprMutator` (TVM needs the mark; here it only checks)."""
-    return _marked(cls, PyExprMutator)
-
-
-def _marked(cls: C, base: type) -> C:
-    if not issubclass(cls, base):
-        raise VerifyError(f"{cls.__name__} derives from {base.__name__}")
-    return cls
+    return derived_from(cls, PyExprMutator, VerifyError)
 
 
 class ExprFunctor:

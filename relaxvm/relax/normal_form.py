@@ -18,20 +18,16 @@ from ..ir import GlobalVar, Op, walk
 from ..ir import Var as TirVar
 from .derive import definable_tir_vars_in_struct_info, where
 from .expr import (
+    LEAF_TYPES,
     Binding,
     BindingBlock,
     Call,
-    Constant,
     DataflowBlock,
     DataflowVar,
-    DataTypeImm,
-    ExternFunc,
     Function,
     If,
     MatchCast,
-    PrimValue,
     SeqExpr,
-    StringImm,
     Tuple,
     TupleGetItem,
     Var,
@@ -39,26 +35,8 @@ from .expr import (
     is_leaf,
 )
 from .steps import Steps, run_steps
-from .struct_info import Expr, ShapeExpr
+from .struct_info import Expr
 from .substitute import copy_bound_vars
-
-_LEAF_TYPES = frozenset(
-    (
-        Var,
-        DataflowVar,
-        Constant,
-        PrimValue,
-        StringImm,
-        DataTypeImm,
-        ShapeExpr,
-        ExternFunc,
-        GlobalVar,
-    )
-)
-
-
-def _is_leaf(value: Any) -> bool:
-    return type(value) in _LEAF_TYPES or is_leaf(value)
 
 
 def is_flat(value: Expr | GlobalVar) -> bool:
@@ -66,10 +44,10 @@ def is_flat(value: Expr | GlobalVar) -> bool:
     of normal form.
     """
     if isinstance(value, Call):
-        return all(map(_is_leaf, value.args)) and _is_leaf(value.op)
+        return all(map(is_leaf, value.args)) and is_leaf(value.op)
     if isinstance(value, TupleGetItem):
-        return type(value.tuple_value) in _LEAF_TYPES
-    return _is_leaf(value)
+        return type(value.tuple_value) in LEAF_TYPES
+    return is_leaf(value)
 
 
 def join_plain_blocks(blocks: Iterable[BindingBlock]) -> tuple[BindingBlock, ...]:
@@ -198,7 +176,7 @@ class Normalizer:
 
     def leaf(self, expr: Expr) -> Expr:
         """The leaf that stands for `expr`, which is bound in the current block if it is none."""
-        return expr if _is_leaf(expr) else self._run(self._leaf(expr))
+        return expr if is_leaf(expr) else self._run(self._leaf(expr))
 
     def function(self, fn: Function) -> Function:
         """`fn` in normal form; the same object if it is."""
@@ -261,7 +239,7 @@ class Normalizer:
         if known is not None:
             return known
         value = yield self._value(expr)
-        if _is_leaf(value):
+        if is_leaf(value):
             return value
         var = self.bind(value)
         self.remember(expr, var)
@@ -271,7 +249,7 @@ class Normalizer:
         made = []
         changed = False
         for each in exprs:
-            if _is_leaf(each):
+            if is_leaf(each):
                 made.append(each)
             else:
                 leaf = yield self._leaf(each)
@@ -289,7 +267,7 @@ class Normalizer:
         return answer
 
     def _call(self, call: Call) -> Steps:
-        op = call.op if _is_leaf(call.op) else (yield self._leaf(call.op))  # type: ignore[arg-type]
+        op = call.op if is_leaf(call.op) else (yield self._leaf(call.op))  # type: ignore[arg-type]
         args = yield self._leaves(call.args)
         return call.replace(op=op, args=args)
 
@@ -308,7 +286,7 @@ class Normalizer:
         return item.replace(tuple_value=leaf)
 
     def _if(self, branch: If) -> Steps:
-        cond = branch.cond if _is_leaf(branch.cond) else (yield self._leaf(branch.cond))
+        cond = branch.cond if is_leaf(branch.cond) else (yield self._leaf(branch.cond))
         true_branch = yield self._seq(branch.true_branch)
         false_branch = yield self._seq(branch.false_branch)
         return branch.replace(cond=cond, true_branch=true_branch, false_branch=false_branch)
@@ -327,7 +305,7 @@ class Normalizer:
             scope.begin(isinstance(block, DataflowBlock), block)
             yield self._bindings(block)
         scope.end()
-        body = seq.body if _is_leaf(seq.body) else (yield self._leaf(seq.body))
+        body = seq.body if is_leaf(seq.body) else (yield self._leaf(seq.body))
         self.scopes.pop()
         blocks = scope.finish()
         same = len(blocks) == len(seq.blocks) and all(a is b for a, b in zip(blocks, seq.blocks))
@@ -345,7 +323,7 @@ class Normalizer:
         for binding in block.bindings:
             value = binding.value
             if isinstance(binding, MatchCast):
-                if not _is_leaf(value):
+                if not is_leaf(value):
                     value = yield self._leaf(value)
             elif not is_flat(value):
                 value = yield self._value(value)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ..arith import Analyzer
-from ..ir import FloatImm, GlobalVar, IntImm, Node, walk
+from ..ir import FloatImm, IntImm, Node, walk
 from ..ir import Var as TirVar
 from ..ir.walk import transform
 from .derive import (
@@ -16,33 +16,16 @@ from .derive import (
     substitute_struct_info,
 )
 from .expr import (
+    LEAF_TYPES,
     Binding,
-    Constant,
-    DataflowVar,
-    DataTypeImm,
-    ExternFunc,
     Function,
     MatchCast,
     PrimValue,
-    StringImm,
     Var,
 )
-from .struct_info import ShapeExpr, ShapeStructInfo, StructInfo
+from .struct_info import ShapeStructInfo, StructInfo
 
 N = TypeVar("N", bound=Node)
-_CLOSED = frozenset(
-    (
-        Var,
-        DataflowVar,
-        Constant,
-        GlobalVar,
-        ExternFunc,
-        PrimValue,
-        ShapeExpr,
-        StringImm,
-        DataTypeImm,
-    )
-)
 
 
 def substitute_graph(root: N, mapping: Mapping[Any, Any]) -> N:
@@ -68,7 +51,7 @@ def _is_value(key: Any) -> bool:
 
 def _closed(n: Node) -> Node | None:
     """`n` if it has no variables but those in its struct info, else None."""
-    return n if type(n) in _CLOSED or isinstance(n, StructInfo) else None
+    return n if type(n) in LEAF_TYPES or isinstance(n, StructInfo) else None
 
 
 def _keep(n: Node) -> None:

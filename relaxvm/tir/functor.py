@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from ..base import TIRError
-from ..ir import Let, PrimExpr, Range, descend, node_types
+from ..ir import Let, PrimExpr, Range, derived_from, descend, node_types
 from ..ir.walk import transform
 from .stmt import (
     Allocate,
@@ -75,18 +75,12 @@ _PARTS: dict[type, str] = {
 
 def visitor(cls: C) -> C:
     """Marks a class derived from `PyStmtExprVisitor` (TVM needs the mark; here it only checks)."""
-    return _marked(cls, PyStmtExprVisitor)
+    return derived_from(cls, PyStmtExprVisitor, TIRError)
 
 
 def mutator(cls: C) -> C:
     """Marks a class derived from `PyStmtExprMutator` (TVM needs the mark; here it only checks)."""
-    return _marked(cls, PyStmtExprMutator)
-
-
-def _marked(cls: C, base: type) -> C:
-    if not issubclass(cls, base):
-        raise TIRError(f"{cls.__name__} derives from {base.__name__}")
-    return cls
+    return derived_from(cls, PyStmtExprMutator, TIRError)
 
 
 def _method(kind: type) -> str:
