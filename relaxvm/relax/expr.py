@@ -41,7 +41,19 @@ from ..base import (
 from ..base import (
     dtype as as_dtype,
 )
-from ..ir import CALL_MAKERS, BaseFunc, Map, Node, Op, PrimExpr, as_expr, node, register_leaf, walk
+from ..ir import (
+    CALL_MAKERS,
+    BaseFunc,
+    Map,
+    Node,
+    Op,
+    PrimExpr,
+    as_expr,
+    node,
+    post_order,
+    register_leaf,
+    walk,
+)
 from ..ir import GlobalVar as GlobalVar
 from ..ir import Var as TirVar
 from ..ir import const as prim_const
@@ -221,19 +233,12 @@ class Tuple(Expr):
     @property
     def struct_info(self) -> TupleStructInfo:
         """Tuple of the fields' struct info"""
-        # Tuples within tuples with a stack, each once: they may be deep, or share much.
+        # Each once, without recursion: tuples may be deep, or share much.
         found: dict[int, TupleStructInfo] = {}
-        todo = [self]
-        while todo:
-            each = todo[-1]
-            inner = [f for f in each.fields if type(f) is Tuple and id(f) not in found]
-            if inner:
-                todo.extend(inner)
-                continue
+        for each in post_order(self, lambda t: [f for f in t.fields if type(f) is Tuple]):
             found[id(each)] = TupleStructInfo(
                 tuple(found[id(f)] if type(f) is Tuple else f.struct_info for f in each.fields)
             )
-            todo.pop()
         return found[id(self)]
 
     def __getitem__(self, index: int) -> Expr:

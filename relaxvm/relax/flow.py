@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..ir import FloatImm, IntImm, Node, walk
+from ..ir import FloatImm, IntImm, Node, descend, walk
 from .expr import (
     Binding,
     BindingBlock,
@@ -40,6 +40,7 @@ _OPERANDS: dict[type, Callable[[Any], Sequence[Node]]] = {
     TupleGetItem: lambda item: (item.tuple_value,),
     If: lambda value: (value.cond,),
 }
+_NO_LEAVES = (Call, Tuple, TupleGetItem)
 _WITH_BODIES = (Function, SeqExpr, If)
 
 
@@ -61,23 +62,16 @@ def leaves(value: Node) -> list[Node]:
     found: list[Node] = []
     for each in of(value):
         if type(each) in _OPERANDS:
-            found += _deep_leaves(each)
+            found += [n for n in descend(each, _inside) if type(n) not in _NO_LEAVES]
         else:
             found.append(each)
     return found
 
 
-def _deep_leaves(value: Node) -> Iterator[Node]:
-    waiting = [iter((value,))]
-    while waiting:
-        for each in waiting[-1]:
-            of = None if type(each) is If else _OPERANDS.get(type(each))
-            if of is not None:
-                waiting.append(iter(of(each)))
-                break
-            yield each
-        else:
-            waiting.pop()
+def _inside(value: Node) -> Sequence[Node]:
+    """Operands of what stands as an operand itself; an `If` there is out of normal form."""
+    of = None if type(value) is If else _OPERANDS.get(type(value))
+    return () if of is None else of(value)
 
 
 def vars_in(value: Node) -> list[Var]:

@@ -26,6 +26,7 @@ from ...ir import (
     IRModule,
     PassContext,
     Range,
+    descend,
     structural_digest,
     walk,
 )
@@ -359,15 +360,18 @@ def _steps(fn: PrimFunc) -> float:
     """
     analyzer = Analyzer(wrap=False)
     total = 0.0
-    todo: list[tuple[Any, float]] = [(fn.body, 1.0)]
-    while todo:
-        s, times = todo.pop()
+
+    def inside(item: tuple[Any, float]) -> list[tuple[Any, float]]:
+        nonlocal total
+        s, times = item
         if isinstance(s, For):
             bound = analyzer.const_int_bound(s.extent).max_value
             times = times * bound if bound is not None and bound < 1 << 40 else math.inf
             total += times
             analyzer.bind(s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True)
+        return [(c, times) for c in s._children_() if isinstance(c, (Stmt, Block))]
+
+    for _ in descend((fn.body, 1.0), inside):
         if total > _MAX_STEPS:
-            return total
-        todo.extend((c, times) for c in s._children_() if isinstance(c, (Stmt, Block)))
+            break
     return total

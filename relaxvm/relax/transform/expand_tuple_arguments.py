@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import NameSupply
-from ...ir import IRModule, PassContext
+from ...ir import IRModule, PassContext, descend
 from ...ir.transform import module_pass
 from ..expr import Binding, Function, Tuple, TupleGetItem, Var, VarBinding
 from ..normal_form import names_in
@@ -60,14 +60,12 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
 
 def _count(info: StructInfo) -> int:
     """How many fields that are no tuples `info` has, or -1 if too many to expand."""
-    count, todo = 0, [info]
-    while todo:
-        each = todo.pop()
-        if isinstance(each, TupleStructInfo):
-            todo.extend(each.fields)
-        else:
-            count += 1
-        if count + len(todo) > _MAX_FIELDS:
+    count = 0
+    parts = descend(info, lambda i: i.fields if isinstance(i, TupleStructInfo) else ())
+    for visited, each in enumerate(parts):
+        count += not isinstance(each, TupleStructInfo)
+        # Tuples of empty tuples may be many, too.
+        if count > _MAX_FIELDS or visited > 4 * _MAX_FIELDS:
             return -1
     return count
 

@@ -12,10 +12,10 @@ The result has one buffer for both, so nothing aliases and the kernel stays as f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...ir import IntImm, Map, PrimExpr, Var, substitute, walk
+from ...ir import IntImm, Map, PrimExpr, Var, descend, substitute, walk
 from ...tir import (
     AllocateConst,
     AttrStmt,
@@ -119,28 +119,29 @@ def _the_store(stages: list[Stmt], out: Buffer) -> _Store | None:
     """The only store into `out`, if no two of its iterations write one element."""
     found: _Store | None = None
     for number, stage in enumerate(stages):
-        stack: list[tuple[Any, tuple[For, ...], Mapping[Var, PrimExpr]]] = [(stage, (), {})]
-        while stack:
-            s, loops, bound = stack.pop()
-            if isinstance(s, BufferStore):
-                if s.buffer is out:
-                    if found is not None or not _distinct(s, loops, bound):
-                        return None
-                    found = _Store(number, s)
-                continue
-            if isinstance(s, BlockRealize):
-                inner = {iv.var: v for iv, v in zip(s.block.iter_vars, s.iter_values)}
-                children = [c for c in (s.block.init, s.block.body) if c is not None]
-                stack.extend((c, loops, {**bound, **inner}) for c in children)
-                continue
-            if isinstance(s, For):
-                stack.append((s.body, (*loops, s), bound))
-                continue
-            children = [c for c in s._children_() if isinstance(c, Stmt)]
-            if isinstance(s, While) and any(_stores_into(c, out) for c in children):
+        place: _Place = (stage, (), {})
+        for s, loops, bound in descend(place, _statements_in):
+            if isinstance(s, While) and _stores_into(s, out):
                 return None
-            stack.extend((c, loops, bound) for c in children)
+            if isinstance(s, BufferStore) and s.buffer is out:
+                if found is not None or not _distinct(s, loops, bound):
+                    return None
+                found = _Store(number, s)
     return found
+
+
+# A statement, the loops around it, and what the axes of blocks around it are.
+_Place = tuple[Stmt, tuple[For, ...], Mapping[Var, PrimExpr]]
+
+
+def _statements_in(place: _Place) -> list[_Place]:
+    s, loops, bound = place
+    if isinstance(s, BlockRealize):
+        inner = {**bound, **{iv.var: v for iv, v in zip(s.block.iter_vars, s.iter_values)}}
+        return [(c, loops, inner) for c in (s.block.init, s.block.body) if c is not None]
+    if isinstance(s, For):
+        return [(s.body, (*loops, s), bound)]
+    return [(c, loops, bound) for c in s._children_() if isinstance(c, Stmt)]
 
 
 def _stores_into(s: Stmt, out: Buffer) -> bool:
@@ -164,27 +165,25 @@ def _reads_in_time(stages: list[Stmt], write: _Store, source: Buffer) -> bool:
     """Whether no element of `source` is read after it was overwritten."""
     if any(_loads_of(stage, source) for stage in stages[write.stage + 1 :]):
         return False
-    stack: list[Any] = [stages[write.stage]]
-    while stack:
-        s = stack.pop()
-        if s is write.store:
-            own = _loads_of(s.value, source)
-            if any(not _at_same_place(load, s) for load in own):
+    for n in walk(stages[write.stage], into=_evaluated):
+        if isinstance(n, BufferStore) and n is write.store:
+            if not all(_at_same_place(load, n) for load in _loads_of(n.value, source)):
                 return False
-            if any(_loads_of(index, source) for index in s.indices):
+            if any(_loads_of(index, source) for index in n.indices):
                 return False
+        elif not isinstance(n, Stmt):
             continue
-        if isinstance(s, BlockRealize):
-            below: list[Any] = [*s.iter_values, s.predicate]
-            below += [b for b in (s.block.init, s.block.body) if b is not None]
-        else:
-            below = list(s._children_())
-        for child in below:
-            if isinstance(child, Stmt):
-                stack.append(child)
-            elif _loads_of(child, source):
-                return False
+        elif any(_loads_of(e, source) for e in _evaluated(n) if not isinstance(e, Stmt)):
+            return False
     return True
+
+
+def _evaluated(n: Any) -> Sequence[Any]:
+    """What a statement evaluates and runs; the regions that a block declares are no reads."""
+    if isinstance(n, BlockRealize):
+        inner = [s for s in (n.block.init, n.block.body) if s is not None]
+        return [*n.iter_values, n.predicate, *inner]
+    return n._children_() if isinstance(n, Stmt) else ()
 
 
 def _loads_of(root: Any, source: Buffer) -> list[BufferLoad]:
