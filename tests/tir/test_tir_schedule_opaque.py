@@ -93,3 +93,45 @@ def test_a_part_of_a_view_is_not_copied_back_whole():
     sch = Schedule(of_views(columns=4))
     with pytest.raises(ScheduleError, match="under a condition"):
         sch.cache_write("C", 0, "global")
+
+
+# -- one memory by two names -----------------------------------------------------------------------
+
+TWO_NAMES = """# from relaxvm.script import tir as T
+@T.prim_func
+def main(A: T.Buffer((9,), "float32")):
+    {view}
+        for i in range(8):
+            with T.block("B"):
+                vi = T.axis.spatial(8, i)
+                {body}
+"""
+BESIDE = 'if True:\n        B = T.decl_buffer((8,), "float32", data=A.data, elem_offset=1)'
+SAME = 'if True:\n        B = T.decl_buffer((9,), "float32", data=A.data)'
+MATCHED = (
+    'with T.block("root"):\n        B = T.match_buffer(A[1:9], (8,), "float32", offset_factor=1)'
+)
+READS = "A[vi] = B[vi] * T.float32(2)"
+WRITES = "A[vi] = T.float32(1)\n                B[vi] = T.float32(2)"
+
+
+def over_two_names(view, body):
+    fn = from_source(TWO_NAMES.format(view=view, body=body))
+    sch = Schedule(fn)
+    return sch, sch.get_loops(sch.get_block("B"))[0]
+
+
+@pytest.mark.parametrize("body", [READS, WRITES], ids=["reads", "writes"])
+@pytest.mark.parametrize("view", [BESIDE, MATCHED], ids=["declared", "matched"])
+def test_iterations_that_meet_by_another_name_of_the_memory_keep_their_order(view, body):
+    sch, loop = over_two_names(view, body)
+    with pytest.raises(ScheduleError, match="have an order"):
+        sch.parallel(loop)
+
+
+def test_two_equal_names_of_one_memory_are_one_place():
+    sch, loop = over_two_names(SAME, READS)
+    sch.parallel(loop)
+    a = np.arange(9, dtype="float32")
+    by_machine(sch.mod["main"], a)
+    assert a.tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 8]

@@ -13,9 +13,22 @@ from transform_helpers import check, parse
 import relaxvm
 from relaxvm import te
 from relaxvm.base import PassError, TIRError
-from relaxvm.ir import IRModule, PassContext, walk
+from relaxvm.ir import IRModule, PassContext, const, walk
 from relaxvm.ir.walk import transform
-from relaxvm.tir import BufferStore, For, ForKind, IfThenElse, interpret
+from relaxvm.tir import (
+    Block,
+    BlockRealize,
+    BufferRegion,
+    BufferStore,
+    For,
+    ForKind,
+    IfThenElse,
+    MatchBufferRegion,
+    PrimFunc,
+    decl_buffer,
+    interpret,
+    seq,
+)
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.transform import (
     CommonSubexprElimTIR,
@@ -238,6 +251,22 @@ KNOWN = {
     },
     "RemoveNoOp": {"use_dataflow_analysis": True},
 }
+
+
+def test_a_view_under_the_name_of_its_source_is_that_memory():
+    # No script says this, but a function may be built so.
+    a = decl_buffer((8,), "int32", "A")
+    view = a.replace(name="V")
+    zero, one = (const(n, "int32") for n in (0, 1))
+    inner = Block(
+        (), (), (), "x", BufferStore(view, one, (zero,)),
+        match_buffers=(MatchBufferRegion(view, BufferRegion.full_region(a)),),
+    )  # fmt: skip
+    body = seq(BufferStore(a, zero, (zero,)), BlockRealize((), const(True), inner))
+    fn = PrimFunc((a,), body)
+    config = {f"tir.Simplify.{k}": v for k, v in KNOWN["Simplify"].items()}
+    with PassContext(config=config):
+        assert Simplify()(IRModule({"main": fn}))["main"].body is body
 
 
 @pytest.mark.parametrize(

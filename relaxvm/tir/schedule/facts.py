@@ -83,6 +83,7 @@ def facts_of(state: State, block: Block) -> Facts:
     return found
 
 
+_HAVE_BUFFER = (BufferLoad, BufferStore, BufferRegion)
 _SIMPLE = (SeqStmt, BufferStore, IfThenElse, LetStmt)
 
 
@@ -124,6 +125,7 @@ class _Reader:
         written = {a.buffer.data for a in self.writes.values()}
         if loop is not None:
             self.strange = f"it uses loop {loop.name} itself, not by way of an axis"
+        self._two_names()
         self.own_reads = [a for a in self.reads.values() if a.buffer.data in written]
         outside = tuple(a for a in self.reads.values() if a.buffer.data not in written)
         kind, why, commutative = self._kind()
@@ -173,6 +175,25 @@ class _Reader:
                     name = getattr(n.op, "name", n.op)
                     self.strange = f"it calls {name}, which has side effects"
                 self.pointers.update(c for c in n.args if isinstance(c, Var))
+
+    def _two_names(self) -> None:
+        """Look for memory that is used by way of a view, which a block around this one declares,
+        and otherwise as well: which accesses touch the same is not known.
+        """
+        mine = {a.buffer.data for table in (self.reads, self.writes) for a in table.values()}
+        for path in self.state.index.get(id(self.block), ()):
+            around = path.stmt
+            if not isinstance(around, Block) or around is self.block:
+                continue
+            for match in around.match_buffers:
+                source = match.source.buffer.data
+                names = {source} | {
+                    m.buffer.data for m in around.match_buffers if m.source.buffer.data is source
+                }
+                inside = (n for n in walk(around.body) if isinstance(n, _HAVE_BUFFER))
+                if names & mine and len(names & {n.buffer.data for n in inside}) > 1:
+                    view, whole = match.buffer.name, match.source.buffer.name
+                    self.strange = f"{view} is a view of {whole}, which is used as well"
 
     @staticmethod
     def _add(table: dict[Any, Access], access: Access) -> None:
@@ -318,13 +339,12 @@ class _Reader:
         if len(spatial) + len(reduced) != len(block.iter_vars):
             other = next(a for a in block.iter_vars if a.iter_type not in ("spatial", "reduce"))
             return "opaque", f"its axis {other.var.name} is {other.iter_type}", False
-        boxes: dict[Var, tuple[Any, ...]] = {}
+        places: dict[Var, Access] = {}
         for a in self.writes.values():
-            box = boxes.setdefault(a.buffer.data, a.box)
-            if box is not a.box and not _same_box(box, a.box):
+            if not _same_place(places.setdefault(a.buffer.data, a), a):
                 return "opaque", f"it writes {a.buffer.name} in two places", False
         for a in self.own_reads:
-            if not _same_box(boxes[a.buffer.data], a.box):
+            if not _same_place(places[a.buffer.data], a):
                 name = a.buffer.name
                 return "opaque", f"it reads {name} where other iterations write it", False
         why = self._not_its_own(spatial, reduced)
@@ -408,6 +428,12 @@ def _one_box_each(accesses: list[Access]) -> bool:
 
 def _id(e: Any) -> Any:
     return e if isinstance(e, int) else id(e)
+
+
+def _same_place(a: Access, b: Access) -> bool:
+    """Whether two accesses of one memory touch the same, maybe by way of two equal buffers."""
+    layouts = [(x.dtype, x.shape, x.strides, x.elem_offset) for x in (a.buffer, b.buffer)]
+    return (a.buffer is b.buffer or layouts[0] == layouts[1]) and _same_box(a.box, b.box)
 
 
 def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

@@ -135,7 +135,9 @@ class KnownValues:
         self._unknown = False
         for n in walk(fn.body):
             if isinstance(n, MatchBufferRegion):
-                self._source[n.buffer.data] = n.source.buffer.data
+                view, source = map(self._memory, (n.buffer.data, n.source.buffer.data))
+                if view is not source:
+                    self._source[view] = source
             elif isinstance(n, (LetStmt, Let)) and n.var.dtype.is_handle:
                 self._unknown = True
         separate = bool(fn.get_attr("tir.noalias", False))
@@ -152,9 +154,14 @@ class KnownValues:
 
     def overlap(self, a: Var, b: Var) -> bool:
         """Whether two buffers' memories may be one."""
-        while a in self._source or b in self._source:
-            a, b = self._source.get(a, a), self._source.get(b, b)
+        a, b = self._memory(a), self._memory(b)
         return a is b or self._unknown or (a in self._shared and b in self._shared)
+
+    def _memory(self, data: Var) -> Var:
+        """What `data` is a view of, in the end."""
+        while data in self._source:
+            data = self._source[data]
+        return data
 
     # -- statements --------------------------------------------------------------------------------
 
