@@ -20,7 +20,7 @@ from ..stmt import (
 )
 from .bindings import loop_uses, runs_everywhere, runs_its_part
 from .boxes import Box, region_while
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .marks import check_scope, find_buffer, pointer_var
 from .places import add_allocation, common_place, insert_after, insert_before, top_child
 from .primitive import BLOCK, list_of, primitive
@@ -244,7 +244,7 @@ def cache_read(
 
 def _reads(state: State, r: BlockRealize) -> set[Var]:
     facts = facts_of(state, r.block)
-    own = set() if facts.kind in ("complete", "reduction") else facts.write_data()
+    own = set() if facts.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION) else facts.write_data()
     return facts.read_data() | own
 
 

@@ -8,7 +8,7 @@ from ...ir import IntImm, PrimExpr, Var, substitute
 from ..stmt import Block, BlockRealize, BufferStore, For, ForKind, IterVar, Stmt
 from .bindings import loop_uses, moving_domain, spatial_loops, stands_under
 from .dependence import check_init_comes_first, check_no_bare_statements
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .places import insert_before
 from .primitive import BLOCK, LOOP, primitive
 from .regions import refresh_around, users_of, with_regions
@@ -19,7 +19,7 @@ def _check(state: State, block: Block, target: For) -> tuple[BlockRealize, list[
     """The realize and the loops from `target` inwards; refuses where init cannot move before it."""
     name = block.name_hint
     facts = facts_of(state, block)
-    if block.init is None or facts.kind != "reduction":
+    if block.init is None or facts.kind is not BlockKind.REDUCTION:
         why = facts.why or "it has no init"
         refuse(f"block {name} is no reduction that can be decomposed: {why}", block)
     realize = state.realize(block)

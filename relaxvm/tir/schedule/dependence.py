@@ -25,7 +25,7 @@ from ..stmt import (
 )
 from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
 from .boxes import Access, Box, region_while
-from .facts import Facts, facts_of
+from .facts import BlockKind, Facts, facts_of
 from .state import State, loads_of, refuse
 
 
@@ -240,9 +240,9 @@ def _check_swaps(
     block = realize.block
     facts = facts_of(state, block)
     name = block.name_hint
-    if facts.kind == "opaque":
+    if facts.kind is BlockKind.OPAQUE:
         refuse(f"the iterations of block {name} have an order: {facts.why}", block)
-    if facts.kind in ("complete", "inplace"):
+    if facts.kind in (BlockKind.COMPLETE, BlockKind.INPLACE):
         return
     determined = spatial_loops(state, realize, loops)
     for pair in swapped:
@@ -255,7 +255,7 @@ def _check_swaps(
         other = pair[0] if pair[1] is reducing[0] else pair[1]
         if other.loop_var in determined:
             continue
-        if facts.kind == "update" and facts.commutative:
+        if facts.kind is BlockKind.UPDATE and facts.commutative:
             continue
         refuse(
             f"block {name} reduces over loop {reducing[0].loop_var.name}, and runs the same "
@@ -288,7 +288,7 @@ def _check_reduce_order(
 
 def writes_afresh(state: State, realize: BlockRealize, facts: Facts) -> bool:
     """Whether what the block writes does not depend on what was there before."""
-    if facts.kind != "reduction":
+    if facts.kind is not BlockKind.REDUCTION:
         return facts.idempotent
     return not _late_start(state, realize, state.loops_above(realize))
 
@@ -334,7 +334,7 @@ def check_parallel(state: State, f: For, how: str) -> None:
     for r in realizes:
         facts = facts_of(state, r.block)
         name, loop = r.block.name_hint, f.loop_var.name
-        if facts.kind == "opaque":
+        if facts.kind is BlockKind.OPAQUE:
             refuse(f"the iterations of block {name} have an order: {facts.why}", r.block)
         bad = loop_uses(r, f.loop_var) - {"spatial"}
         if bad:

@@ -1,16 +1,8 @@
-"""What a block does: what it reads and writes, and whether its iterations may be run in any order.
-
-complete    every iteration writes its own elements, of buffers that the block does not read:
-            order does not matter, and running an iteration twice does no harm
-reduction   as complete for each group of iterations that differ only in reduce axes; the group
-            starts with `init` and then updates the same elements one after the other
-update      a reduction without its `init`: running it twice does harm
-inplace     every iteration reads and writes only its own elements
-opaque      none of these
-"""
+"""What a block does: what it reads and writes, and in which order its iterations may be run."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -39,8 +31,27 @@ from .reducer import match_reducer
 from .state import State
 
 
+class BlockKind(enum.Enum):
+    """What order the iterations of a block may have.
+
+    COMPLETE   every iteration writes its own elements, of buffers that the block does not read:
+               order does not matter, and running an iteration twice does no harm
+    REDUCTION  as complete for each group of iterations that differ only in reduce axes; the group
+               starts with `init` and then updates the same elements one after the other
+    UPDATE     a reduction without its `init`: running it twice does harm
+    INPLACE    every iteration reads and writes only its own elements
+    OPAQUE     none of these
+    """
+
+    COMPLETE = "complete"
+    REDUCTION = "reduction"
+    UPDATE = "update"
+    INPLACE = "inplace"
+    OPAQUE = "opaque"
+
+
 class Facts(NamedTuple):
-    """kind     see above; `why` says why a block is opaque
+    """kind     `why` says why a block is opaque
     reads       boxes read from outside the block, without the elements that it updates
     writes      boxes written
     guarded     whether some of what `writes` says is written only under a condition
@@ -49,7 +60,7 @@ class Facts(NamedTuple):
     pointers    memory whose address a simple body takes
     """
 
-    kind: str
+    kind: BlockKind
     why: str
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
@@ -61,12 +72,22 @@ class Facts(NamedTuple):
     @property
     def ordered_freely(self) -> bool:
         """Whether iterations of different spatial axes may be run in any order."""
-        return self.kind != "opaque"
+        return self.kind is not BlockKind.OPAQUE
+
+    @property
+    def updates(self) -> bool:
+        """Whether it goes on from what is where it writes."""
+        return self.kind in (BlockKind.UPDATE, BlockKind.INPLACE)
+
+    @property
+    def may_update(self) -> bool:
+        """Whether it may go on from what is where it writes."""
+        return self.updates or self.kind is BlockKind.OPAQUE
 
     @property
     def idempotent(self) -> bool:
         """Whether running the whole block, or a spatial part of it, again does no harm."""
-        return self.kind in ("complete", "reduction")
+        return self.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION)
 
     def read_data(self) -> set[Var]:
         """The memory read."""
@@ -129,7 +150,7 @@ class _Reader:
         self.own_reads = [a for a in self.reads.values() if a.buffer.data in written]
         outside = tuple(a for a in self.reads.values() if a.buffer.data not in written)
         kind, why, commutative = self._kind()
-        if kind == "opaque":
+        if kind is BlockKind.OPAQUE:
             outside = tuple(self.reads.values())
         return Facts(
             kind,
@@ -236,7 +257,7 @@ class _Reader:
     ) -> bool:
         """Add what a block inside touches; False where that is not known."""
         facts = facts_of(self.state, realize.block)
-        if facts.kind == "opaque":
+        if facts.kind is BlockKind.OPAQUE:
             return False
         certain = isinstance(realize.predicate, IntImm) and realize.predicate.value
         self.guarded = self.guarded or facts.guarded or not certain
@@ -256,8 +277,8 @@ class _Reader:
 
     def _goes_on(self, realize: BlockRealize, loops: list[For], facts: Facts) -> bool:
         """Whether a block inside goes on with what is in its elements already."""
-        if facts.kind != "reduction":
-            return facts.kind in ("update", "inplace")
+        if facts.kind is not BlockKind.REDUCTION:
+            return facts.updates
         mapper = mapper_of(self.state, realize, loops, constrained=False)
         for axis, value in zip(realize.block.iter_vars, realize.iter_values):
             if axis.is_reduce and axis.dom is not None:
@@ -330,32 +351,36 @@ class _Reader:
 
     # -- what kind of block it is ------------------------------------------------------------------
 
-    def _kind(self) -> tuple[str, str, bool]:
+    def _kind(self) -> tuple[BlockKind, str, bool]:
         block = self.block
         if self.strange:
-            return "opaque", self.strange, False
+            return BlockKind.OPAQUE, self.strange, False
         spatial = [a for a in block.iter_vars if a.is_spatial]
         reduced = [a for a in block.iter_vars if a.is_reduce]
         if len(spatial) + len(reduced) != len(block.iter_vars):
             other = next(a for a in block.iter_vars if a.iter_type not in ("spatial", "reduce"))
-            return "opaque", f"its axis {other.var.name} is {other.iter_type}", False
+            return BlockKind.OPAQUE, f"its axis {other.var.name} is {other.iter_type}", False
         places: dict[Var, Access] = {}
         for a in self.writes.values():
             if not _same_place(places.setdefault(a.buffer.data, a), a):
-                return "opaque", f"it writes {a.buffer.name} in two places", False
+                return BlockKind.OPAQUE, f"it writes {a.buffer.name} in two places", False
         for a in self.own_reads:
             if not _same_place(places[a.buffer.data], a):
                 name = a.buffer.name
-                return "opaque", f"it reads {name} where other iterations write it", False
+                return BlockKind.OPAQUE, f"it reads {name} where other iterations write it", False
         why = self._not_its_own(spatial, reduced)
         if why:
-            return "opaque", why, False
+            return BlockKind.OPAQUE, why, False
         if block.init is None and not reduced:
-            return ("inplace" if self.own_reads else "complete"), "", True
+            return (BlockKind.INPLACE if self.own_reads else BlockKind.COMPLETE), "", True
         if not self.own_reads and reduced:
-            return "opaque", "it overwrites the same element for each value of a reduce axis", False
+            return (
+                BlockKind.OPAQUE,
+                "it overwrites the same element for each value of a reduce axis",
+                False,
+            )
         commutative = _is_commutative(block)
-        return ("update" if block.init is None else "reduction"), "", commutative
+        return (BlockKind.UPDATE if block.init is None else BlockKind.REDUCTION), "", commutative
 
     def _not_its_own(self, spatial: list[Any], reduced: list[Any]) -> str:
         """Why two iterations of different spatial axes may write the same element."""

@@ -12,7 +12,7 @@ from ..op import if_then_else
 from ..stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import covers_domain, predicate_is_domain, runs_everywhere, stands_under
 from .dependence import check_final, loops_left
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .index_map import IndexMap
 from .primitive import BLOCK, primitive
 from .regions import (
@@ -33,11 +33,11 @@ def single_store(state: State, block: Block, what: str = "inlined") -> BufferSto
     """The one statement of a complete block. Refuses any other block."""
     name = block.name_hint
     facts = facts_of(state, block)
-    if facts.kind != "complete":
+    if facts.kind is not BlockKind.COMPLETE:
         why = facts.why or {
-            "reduction": "it is a reduction",
-            "update": "it goes on with a reduction that another block started",
-            "inplace": "it updates a buffer in place",
+            BlockKind.REDUCTION: "it is a reduction",
+            BlockKind.UPDATE: "it goes on with a reduction that another block started",
+            BlockKind.INPLACE: "it updates a buffer in place",
         }.get(facts.kind, "")
         refuse(f"block {name} cannot be {what}: {why}", block)
     if not isinstance(block.body, BufferStore) or block.alloc_buffers:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir import Var
 from ..stmt import Block, BlockRealize, For, Stmt
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .primitive import BLOCK, BLOCK_OR_LOOP, LOOP, list_of, primitive
 from .state import State, refuse
 
@@ -52,7 +52,7 @@ def siblings(state: State, block: Block) -> list[BlockRealize]:
 def producers_of(state: State, block: Block) -> list[BlockRealize]:
     """The blocks of the scope, before `block`, that write what it reads."""
     facts = facts_of(state, block)
-    wanted = facts.read_data() | (facts.write_data() if facts.kind == "update" else set())
+    wanted = facts.read_data() | (facts.write_data() if facts.kind is BlockKind.UPDATE else set())
     out: list[BlockRealize] = []
     for r in siblings(state, block):
         if r.block is block:
@@ -72,7 +72,7 @@ def consumers_of(state: State, block: Block) -> list[BlockRealize]:
             after = True
         elif after:
             facts = facts_of(state, r.block)
-            updates = facts.write_data() if facts.kind in ("update", "inplace", "opaque") else set()
+            updates = facts.write_data() if facts.may_update else set()
             if (facts.read_data() | updates) & written:
                 out.append(r)
     return out

@@ -12,7 +12,7 @@ from .dependence import (
     check_self_contained,
     loops_between,
 )
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .loops import check_plain
 from .primitive import LOOP, list_of, primitive
 from .state import State, refuse, substitute_loops
@@ -104,7 +104,7 @@ def _check(state: State, nest: list[For]) -> None:
     realizes: list[BlockRealize] = state.child_realizes(body)
     for r in realizes:
         facts = facts_of(state, r.block)
-        if facts.kind == "opaque":
+        if facts.kind is BlockKind.OPAQUE:
             refuse(f"nothing is known about block {r.block.name_hint}: {facts.why}", r.block)
         loops_between(state, r, body)
     check_self_contained(state, realizes, body, nest)

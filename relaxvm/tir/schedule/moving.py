@@ -30,7 +30,7 @@ from .dependence import (
     loops_between,
     writes_afresh,
 )
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .inline import compute_inline, reverse_compute_inline
 from .primitive import BLOCK, LOOP_OR_PLACE, primitive
 from .regions import allocated_in, only_plain_accesses
@@ -97,7 +97,7 @@ def _prepare(state: State, block: Block, loop: Var, what: str) -> _Move:
     if state.path(realize).within(target):
         refuse(f"block {name} is in loop {loop.name} already", target, block)
     facts = facts_of(state, block)
-    if facts.kind not in ("complete", "reduction"):
+    if facts.kind not in (BlockKind.COMPLETE, BlockKind.REDUCTION):
         why = facts.why or "running it again would change its result"
         refuse(f"block {name} cannot be moved by {what}: {why}", block)
     why = runs_everywhere(state, block)
@@ -440,7 +440,7 @@ def _check_producers(state: State, move: _Move) -> list[BlockRealize]:
                     r.block,
                     f,
                 )
-        if theirs.kind == "opaque":
+        if theirs.kind is BlockKind.OPAQUE:
             refuse(f"nothing is known about block {other}: {theirs.why}", r.block)
         producers.append(r)
     if not producers:

@@ -26,7 +26,7 @@ from ..op import if_then_else
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt
 from .bindings import runs_everywhere
 from .cache import new_buffer
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .layout import looped, whole_nest
 from .places import add_allocation, insert_after, insert_before, top_child
 from .primitive import BLOCK, list_of, primitive
@@ -181,7 +181,7 @@ def _plan(
     name = block.name_hint
     facts = facts_of(state, block)
     factors = factors_of(block)
-    if facts.kind != "reduction" or factors is None:
+    if facts.kind is not BlockKind.REDUCTION or factors is None:
         refuse(f"block {name} is no sum of products of two loads", block)
     why = runs_everywhere(state, block)
     if why:

@@ -47,7 +47,7 @@ from ..stmt import (
 from .bindings import loop_uses, runs_everywhere
 from .boxes import Access
 from .cache import new_buffer
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .inline import single_store
 from .layout import looped, whole_nest
 from .places import add_allocation, insert_after, insert_before, top_child
@@ -137,7 +137,7 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     """
     name = block.name_hint
     facts = facts_of(state, block)
-    if facts.kind not in ("reduction", "complete") or not facts.simple:
+    if facts.kind not in (BlockKind.REDUCTION, BlockKind.COMPLETE) or not facts.simple:
         refuse(f"block {name} is no contraction: {facts.why or facts.kind}", block)
     if facts.guarded:
         refuse(f"block {name} writes under a condition", block)

@@ -22,7 +22,7 @@ from ..stmt import (
     statements_below,
 )
 from .boxes import Access
-from .facts import Facts, facts_of
+from .facts import BlockKind, Facts, facts_of
 from .state import State, loads_of, refuse
 
 
@@ -46,9 +46,9 @@ def with_regions(state: State, block: Block) -> Block:
     """The block with `reads` and `writes` that say what it does."""
     facts = facts_of(state, block)
     buffers = [a.buffer for a in facts.reads]
-    if facts.kind != "opaque" and len({id(b) for b in buffers}) == len(buffers):
+    if facts.kind is not BlockKind.OPAQUE and len({id(b) for b in buffers}) == len(buffers):
         # Every buffer has one box. What a block updates it also reads, unless it has an init.
-        own = facts.writes if facts.kind in ("update", "inplace") else ()
+        own = facts.writes if facts.updates else ()
         reads = tuple(access_region(a) for a in (*own, *facts.reads))
         return block.replace(reads=reads, writes=tuple(access_region(a) for a in facts.writes))
     found, writes, opaque = get_block_access_region(block)
@@ -111,9 +111,7 @@ def users_of(state: State, data: Var) -> tuple[list[Block], list[Block]]:
         facts = facts_of(state, block)
         if data in facts.write_data():
             writers.append(block)
-        if data in facts.read_data() or (
-            data in facts.write_data() and facts.kind in ("update", "inplace", "opaque")
-        ):
+        if data in facts.read_data() or (data in facts.write_data() and facts.may_update):
             readers.append(block)
     return readers, writers
 

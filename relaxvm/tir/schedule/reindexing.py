@@ -12,7 +12,7 @@ from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import runs_everywhere
 from .boxes import Access
 from .cache import new_buffer
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .index_map import IndexMap
 from .layout import INDEX_MAP, looped
 from .marks import BUFFER, buffer_of, find_buffer
@@ -25,7 +25,7 @@ from .state import State, free_variables, refuse
 def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> Access:
     facts = facts_of(state, block)
     name = block.name_hint
-    if facts.kind == "opaque" or not facts.simple:
+    if facts.kind is BlockKind.OPAQUE or not facts.simple:
         refuse(f"block {name} is not plain: {facts.why or 'it holds other blocks or loops'}", block)
     side = facts.writes if write else facts.reads
     found = [a for a in side if a.buffer is buffer]

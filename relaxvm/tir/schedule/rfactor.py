@@ -24,7 +24,7 @@ from .bindings import loop_uses, moving_domain, predicate_is_domain
 from .boxes import iters_of
 from .cache import new_buffer
 from .dependence import check_init_comes_first
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .places import add_allocation
 from .primitive import BLOCK, LOOP, primitive
 from .reducer import Reducer, match_reducer
@@ -60,7 +60,7 @@ def _check(
     """The reducer, and the other loops that move reduce axes."""
     block, name = realize.block, realize.block.name_hint
     facts = facts_of(state, block)
-    if facts.kind != "reduction" or not facts.simple:
+    if facts.kind is not BlockKind.REDUCTION or not facts.simple:
         why = facts.why or ("its body is no plain update" if block.init else "it has no init")
         refuse(f"block {name} is no reduction that can be factored: {why}", block)
     reducer = match_reducer(block)

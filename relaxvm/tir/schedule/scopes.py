@@ -40,7 +40,7 @@ class BlockScope:
         touched = []
         for b in blocks:
             facts = facts_of(state, b)
-            own = facts.write_data() if facts.kind in ("update", "inplace") else set()
+            own = facts.write_data() if facts.updates else set()
             touched.append((facts.read_data() | own, facts.write_data()))
         for k, (reads, writes) in enumerate(touched):
             for n in range(k + 1, len(blocks)):

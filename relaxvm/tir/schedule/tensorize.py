@@ -26,7 +26,7 @@ from ..stmt import (
 from .bindings import covers_domain, loop_uses
 from .boxes import iters_of
 from .dependence import check_no_bare_statements
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .intrin import TensorIntrin
 from .matching import Match
 from .places import common_place, top_child
@@ -209,7 +209,7 @@ def _blockized(
 ) -> tuple[Block, BlockRealize, list[tuple[Block, Block]]]:
     block = realize.block
     facts = facts_of(state, block)
-    if facts.kind == "opaque" and block.init is not None:
+    if facts.kind is BlockKind.OPAQUE and block.init is not None:
         refuse(f"block {block.name_hint} cannot be divided: {facts.why}", block)
     all_loops = state.loops_above(realize)
     why = covers_domain(state, realize, all_loops)

@@ -32,7 +32,7 @@ from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
 from ..transform import linear_in
 from .bindings import loop_uses, runs_everywhere
 from .cache import new_buffer
-from .facts import facts_of
+from .facts import BlockKind, facts_of
 from .layout import looped, whole_nest
 from .places import add_allocation
 from .primitive import BLOCK, LOOP, list_of, primitive
@@ -140,7 +140,7 @@ def separate_window(
 
 def _reducer(state: State, block: Block) -> Reducer:
     name, facts = block.name_hint, facts_of(state, block)
-    if facts.kind != "reduction" or not facts.simple or block.init is None:
+    if facts.kind is not BlockKind.REDUCTION or not facts.simple or block.init is None:
         refuse(f"block {name} is no reduction that can be taken apart: {facts.why}", block)
     reducer = match_reducer(block)
     if reducer is None or not reducer.commutative or len(reducer.updates) != 1:

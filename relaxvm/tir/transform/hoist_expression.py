@@ -214,8 +214,7 @@ class _Without(StmtRewriter):
         if self._has(stmt):
             body = yield stmt.body
             return body
-        made = yield from super().on_let(stmt)
-        return made
+        return (yield from super().on_let(stmt))
 
 
 class _Decided(StmtRewriter):
@@ -234,8 +233,7 @@ class _Decided(StmtRewriter):
             taken = stmt.then_case if condition.value else stmt.else_case
             made = seq() if taken is None else (yield taken)
             return made
-        made = yield from super().on_if(stmt)
-        return made
+        return (yield from super().on_if(stmt))
 
 
 def _folded(n: Any) -> PrimExpr | None:

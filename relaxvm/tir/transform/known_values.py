@@ -351,8 +351,7 @@ class KnowingRewriter(ScopedRewriter):
         return made
 
     def on_if(self, stmt: IfThenElse) -> Steps:
-        made = yield from self.arms(stmt, self.expr(stmt.condition))
-        return made
+        return self.arms(stmt, self.expr(stmt.condition))
 
     def arms(self, stmt: IfThenElse, condition: PrimExpr) -> Steps:
         """The statement under `condition`, in each arm of which that is known."""

@@ -102,8 +102,7 @@ class _Partition(ScopedRewriter):
 
     def on_for(self, stmt: For) -> Steps:
         if not self.chooses(stmt):
-            made = yield from super().on_for(stmt)
-            return made
+            return (yield from super().on_for(stmt))
         loop = stmt.replace(annotations=stmt.annotations.without(PARTITION_HINT))
         parts = [loop]
         if loop.kind in (ForKind.SERIAL, ForKind.PARALLEL):

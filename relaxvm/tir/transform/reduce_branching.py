@@ -68,10 +68,8 @@ class _Reduce(KnowingRewriter):
             elif isinstance(other, BufferStore) and other.buffer is store.buffer:
                 value = other.value if other.indices == store.indices else None
             if value is not None and self._gives(store.value, value, Not(stmt.condition), store):
-                made = yield store
-                return made
-        made = yield from super().on_if(stmt)
-        return made
+                return (yield store)
+        return (yield from super().on_if(stmt))
 
     def _gives(
         self, e: PrimExpr, wanted: PrimExpr, given: PrimExpr, store: BufferStore | None = None

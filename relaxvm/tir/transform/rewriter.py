@@ -181,8 +181,7 @@ class StmtRewriter:
     def on_seq(self, stmt: SeqStmt) -> Steps:
         parts = []
         for each in stmt.seq:
-            made = yield each
-            parts.append(made)
+            parts.append((yield each))
         if all(a is b for a, b in zip(parts, stmt.seq)):
             return stmt
         return seq(*parts)

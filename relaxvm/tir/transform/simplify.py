@@ -134,10 +134,8 @@ class _Simplify(KnowingRewriter):
             taken = stmt.then_case if condition.value else stmt.else_case
             if taken is None:
                 return seq()
-            made = yield taken
-            return made
-        made = yield from self.arms(stmt, condition)
-        return made
+            return (yield taken)
+        return (yield from self.arms(stmt, condition))
 
     def on_assert(self, stmt: AssertStmt) -> Steps:
         condition = self.expr(stmt.condition)
@@ -162,5 +160,4 @@ class _Simplify(KnowingRewriter):
         if self.inlines and plain and value.dtype is stmt.var.dtype:
             body = yield substitute(stmt.body, {stmt.var: value})
             return body
-        made = yield from super().on_let(stmt)
-        return made
+        return (yield from super().on_let(stmt))

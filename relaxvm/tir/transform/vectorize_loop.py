@@ -393,8 +393,7 @@ class _Lanes(StmtRewriter):
     def on_seq(self, stmt: SeqStmt) -> Steps:
         parts = []
         for each in stmt.seq:
-            made = yield each
-            parts.append(made)
+            parts.append((yield each))
         return seq(*parts)
 
 

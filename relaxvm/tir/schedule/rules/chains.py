@@ -26,7 +26,7 @@ from ....base import CpuModel, ScheduleError
 from ....ir import Call, FloorDiv, IntImm, PrimExpr, Range, Var, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
-from ..facts import facts_of
+from ..facts import BlockKind, facts_of
 from ..schedule import Schedule
 from .contraction import match_contraction
 from .nontemporal import flat_index, is_large
@@ -58,7 +58,7 @@ def _may_join(sch: Schedule, rv: Any) -> bool:
     block: Block = sch.get(rv)
     if match_contraction(block) is not None:
         return False
-    return facts_of(sch.state, block).kind in ("complete", "reduction") and (
+    return facts_of(sch.state, block).kind in (BlockKind.COMPLETE, BlockKind.REDUCTION) and (
         loops_of(sch, rv) is not None
     )
 

@@ -11,7 +11,7 @@ from ....base import CpuModel, ScheduleError
 from ....ir import IntImm
 from ...stmt import Block, Buffer, BufferStore
 from ...transform import PARTITION_HINT
-from ..facts import facts_of
+from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import unroll_short
@@ -132,7 +132,7 @@ class Work:
         readers, writers = users_of(sch.state, block.writes[0].buffer.data)
         parameters = {b.data for b in sch.state.fn.buffers}
         return (
-            facts_of(sch.state, block).kind == "complete"
+            facts_of(sch.state, block).kind is BlockKind.COMPLETE
             and block.writes[0].buffer.data not in parameters
             and len(writers) == 1
             and len(readers) == 1

@@ -29,7 +29,7 @@ from ....ir import (
     walk,
 )
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
-from ..facts import facts_of
+from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
@@ -62,7 +62,7 @@ def _is_elementwise(sch: Schedule, block: Block) -> bool:
     return (
         isinstance(block.body, BufferStore)
         and not block.alloc_buffers
-        and facts_of(sch.state, block).kind == "complete"
+        and facts_of(sch.state, block).kind is BlockKind.COMPLETE
     )
 
 
@@ -147,7 +147,7 @@ def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """
     block: Block = sch.get(rv)
     loops = loops_of(sch, rv)
-    if not loops or facts_of(sch.state, block).kind != "complete":
+    if not loops or facts_of(sch.state, block).kind is not BlockKind.COMPLETE:
         return False
     axes = list(loops)
     run = run_length(sch, block, loops, axes)

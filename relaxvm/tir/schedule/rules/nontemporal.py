@@ -27,7 +27,7 @@ from ...stmt import (
     ForKind,
 )
 from ...transform.rewriter import constant
-from ..facts import facts_of
+from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .queries import extent_of
@@ -59,7 +59,7 @@ def store_past_caches(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sc
 def _store(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     block: Block = sch.get(rv)
     loops = sch.get_loops(rv)
-    if not loops or facts_of(sch.state, block).kind != "complete":
+    if not loops or facts_of(sch.state, block).kind is not BlockKind.COMPLETE:
         return False
     inner: For = sch.get(loops[-1])
     extent = extent_of(sch, loops[-1])

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir import IntImm, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
-from ..facts import facts_of
+from ..facts import BlockKind, facts_of
 from ..schedule import Schedule
 
 TYPICAL_SIZE = 64
@@ -71,7 +71,7 @@ def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
     axes = tuple(a.var for a in reader.iter_vars)
     reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
     return (
-        facts_of(sch.state, reader).kind == "complete"
+        facts_of(sch.state, reader).kind is BlockKind.COMPLETE
         and _same(reader.body.indices, axes)
         and all(_same(n.indices, axes) for n in reads)
     )

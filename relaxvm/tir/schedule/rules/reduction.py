@@ -19,7 +19,7 @@ from ....base import CpuModel
 from ....ir import IntImm, Mul, Node, PrimExpr, Var, children, descend, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
-from ..facts import facts_of
+from ..facts import BlockKind, facts_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import addends
@@ -40,7 +40,7 @@ def schedule_reduction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """Loops for the reduction in block `rv`. False if it is none whose accesses are plain."""
     block: Block = sch.get(rv)
     loops = loops_of(sch, rv)
-    if loops is None or facts_of(sch.state, block).kind != "reduction":
+    if loops is None or facts_of(sch.state, block).kind is not BlockKind.REDUCTION:
         return False
     operand = largest_operand(block)
     if operand is None:
