@@ -153,8 +153,8 @@ class StmtCompiler(ExprCompiler):
 
     def _parts(self, s: Any) -> list[Run]:
         """What `s` does, step by step. The last statement of a sequence and the body of a scope go
-        on in the same
-        list, so that any number of lets may follow each other."""
+        on in the same list, so that any number of lets may follow each other.
+        """
         parts: list[Run] = []
         while True:
             opens = _SCOPES.get(type(s))

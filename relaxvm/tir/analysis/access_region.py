@@ -42,8 +42,7 @@ def get_block_access_region(
     """[reads, writes, opaque] of a block, in order of first access.
 
     buffer_data_to_buffer  the buffers that exist outside, by their data variables; others are left
-                           out. Without it, all
-                           but those made inside the block
+                           out. Without it, all but those made inside the block
 
     A region is exact for indices that are sums of loop variables with constant factors, and
     otherwise as small as can be proved, up to the whole buffer. What a block with `init` writes is

@@ -18,10 +18,6 @@ class Access(NamedTuple):
     buffer: Buffer
     box: tuple[tuple[PrimExpr, Any], ...]
 
-    @property
-    def is_point(self) -> bool:
-        return all(isinstance(e, int) and e == 1 for _, e in self.box)
-
 
 class Box(NamedTuple):
     """(first index, extent) along each dimension; None where nothing is known.

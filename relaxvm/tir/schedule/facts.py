@@ -70,11 +70,6 @@ class Facts(NamedTuple):
     pointers: frozenset[Var] = frozenset()
 
     @property
-    def ordered_freely(self) -> bool:
-        """Whether iterations of different spatial axes may be run in any order."""
-        return self.kind is not BlockKind.OPAQUE
-
-    @property
     def updates(self) -> bool:
         """Whether it goes on from what is where it writes."""
         return self.kind in (BlockKind.UPDATE, BlockKind.INPLACE)

@@ -342,8 +342,8 @@ def pack_contraction(
     What is padded is 0. Where a dtype of the same size but another sign is asked for, elements are
     moved by half its range; such offsets, and zero points for which the packed dtype has no room,
     are taken out of the products: ``sum (a + p) (b + q) = sum a b + p sum b + q sum a + n p q``.
-    Raises ScheduleError unless the
-    block sums products of two loads, widened, each indexed by the grouped axis alone.
+    Raises ScheduleError unless the block sums products of two loads, widened, each indexed by the
+    grouped axis alone.
 
         C[i, j] += A[i, k] * B[k, j]    →    B_p[j // 16, k // 4, j % 16 * 4 + k % 4] = B[k, j]
                                              C_p[i, j0 * 16 + j1 * 8 + j2] +=

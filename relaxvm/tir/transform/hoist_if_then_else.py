@@ -120,10 +120,6 @@ class _Hoist(ScopedRewriter):
         return parts
 
 
-def _is_guarded_store(s: Any) -> bool:
-    return isinstance(s, IfThenElse) and isinstance(s.then_case, BufferStore) and not s.else_case
-
-
 def _hoisted(loop: For, store: BufferStore, analyzer: Analyzer) -> Stmt:
     parts = _choice(store.value)
     if parts is None:
