@@ -163,12 +163,31 @@ def test_no_file_imports_a_private_name_of_another():
 
 @pytest.mark.parametrize("package", PACKAGES[1:], ids=module_of)
 def test_a_face_says_once_what_is_on_it(package):
-    """As type checkers read it: ``from .file import name as name``, or ``*`` of another face."""
+    """As type checkers read it: ``from .file import name as name``; ``*`` takes all that a file
+    makes.
+    """
     for _, name, here, node in names_imported(package / "__init__.py"):
         if module_of(package) not in ("relaxvm", "relaxvm.topi") and name != "*":
             assert here is not None and (here == name or here.startswith("_")), (
                 f"{package}/__init__.py:{node.lineno}: import {name} as {name}, or as _{name}"
             )
+
+
+def test_a_star_in_a_face_takes_what_its_reader_sees():
+    """What a type checker takes from the file, its own public names, is what Python takes."""
+    for package in PACKAGES:
+        for module, name, _, _ in names_imported(package / "__init__.py"):
+            file = ROOT.parent.joinpath(*module.split(".")).with_suffix(".py")
+            if name == "*" and file.is_file():
+                own: set[str] = set()
+                for node in ast.parse(file.read_text()).body:
+                    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                        own.add(node.name)
+                    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+                        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                        own |= {n.id for t in targets for n in ast.walk(t) if hasattr(n, "id")}
+                public = {n for n in own if not n.startswith("_")}
+                assert public == {*importlib.import_module(module).__all__}, module
 
 
 def test_only_catalogues_list_their_names():

@@ -7,6 +7,10 @@ catches it. A message says what was wanted, what was got, where, and what to do.
 
 from __future__ import annotations
 
+from .lazy import submodules
+
+__getattr__ = submodules(__name__)
+
 
 class RelaxvmError(Exception):
     """Base of every error that relaxvm raises on purpose. Also reachable as `TVMError`."""

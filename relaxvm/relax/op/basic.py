@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base import UNKNOWN, Span, StructInfoError, VMError
+from ...base import UNKNOWN, Span, StructInfoError, VMError, submodules
 from ...ir import IntImm, VDevice
 from ...runtime import device_name
 from ..expr import Call, PrimValue, StringImm, as_relax
@@ -23,6 +23,9 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .record import Text, face_of, missing, op
+
+__getattr__ = submodules(__name__)
+
 
 _BUILTIN = missing("a builtin of the virtual machine")
 _EFFECT = missing("runs for its effect")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import tir
+from ...base import submodules
 from ...ir import (
     EQ,
     GE,
@@ -42,6 +43,9 @@ from .infer import ANY, BITS, FLOAT, INTEGER
 from .lower import in_float32
 from .meaning import in_wider
 from .record import missing
+
+__getattr__ = submodules(__name__)
+
 
 # -- arithmetic ------------------------------------------------------------------------------------
 

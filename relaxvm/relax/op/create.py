@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import tir
 from ...arith import Analyzer
-from ...base import UNKNOWN, DataType, Span, StructInfoError
+from ...base import UNKNOWN, DataType, Span, StructInfoError, submodules
 from ...ir import (
     EQ,
     GE,
@@ -56,6 +56,9 @@ from .lower import call_te, scalar_constant, te_lower
 from .meaning import convert, value_dtype
 from .record import Prim, Shape, face_of, missing, op
 from .sizes import want_true
+
+__getattr__ = submodules(__name__)
+
 
 _CREATES = missing("it has no tensor argument")
 _FILLS = missing("the result does not depend on the elements of its argument")

@@ -11,6 +11,7 @@ the orders it takes and gives.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,6 +69,13 @@ def elementwise_layout(call: Call, orders: tuple[Order | None, ...]) -> Layouts 
 NOT_SMOOTH = missing("piecewise constant")
 
 
+def _name_rule(rule: Callable[..., Any], name: str, meaning: str) -> None:
+    """Make `rule` look as if it stood where its family is used."""
+    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
+    rule.__doc__ = meaning
+    rule.__module__ = sys._getframe(2).f_globals["__name__"]
+
+
 def unary(
     name: str,
     meaning: str,
@@ -91,8 +99,7 @@ def unary(
         info = tensor(x, "x", takes)
         return info if result is None else info.replace(dtype=result)
 
-    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
-    rule.__doc__ = meaning
+    _name_rule(rule, name, meaning)
     of_x = grad
     made = op(
         name,
@@ -130,8 +137,7 @@ def broadcast_binary(
     def rule(x1: Expr, x2: Expr) -> StructInfo:
         return mixed_info((x1, x2), ("x1", "x2"), takes, result)
 
-    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
-    rule.__doc__ = meaning
+    _name_rule(rule, name, meaning)
     of_both: Any = grad
 
     def grad_rule(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None, ...]:
@@ -231,8 +237,7 @@ def reduce(
     ) -> StructInfo:
         return reduced_info(tensor(x, "x", takes), axis, keepdims)
 
-    rule.__name__ = rule.__qualname__ = name.rpartition(".")[2]
-    rule.__doc__ = meaning
+    _name_rule(rule, name, meaning)
     made = op(
         name,
         numpy=numpy,

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 
 from ... import tir
+from ...base import submodules
 from ...ir import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
 from ..rules import Ops
 from .families import unary
 from .infer import ANY, BITS, NUMBER
 from .meaning import elementary
 from .record import missing
+
+__getattr__ = submodules(__name__)
 
 
 def _nothing(ops: Ops, x: Any, y: Any, gy: Any) -> None:

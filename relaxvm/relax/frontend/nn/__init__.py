@@ -39,23 +39,7 @@ from .exporter import Exporter as Exporter
 from .exporter import add_extern as add_extern
 from .extern import ExternModule as ExternModule
 from .jit import JITModule as JITModule
-from .modules import GELU as GELU
-from .modules import Attention as Attention
-from .modules import Conv1D as Conv1D
-from .modules import Conv2D as Conv2D
-from .modules import Conv3D as Conv3D
-from .modules import ConvTranspose1D as ConvTranspose1D
-from .modules import Embedding as Embedding
-from .modules import GroupNorm as GroupNorm
-from .modules import Identity as Identity
-from .modules import LayerNorm as LayerNorm
-from .modules import Linear as Linear
-from .modules import MultiLinear as MultiLinear
-from .modules import ReLU as ReLU
-from .modules import RMSNorm as RMSNorm
-from .modules import SiLU as SiLU
-from .modules import TimestepEmbedding as TimestepEmbedding
-from .modules import Timesteps as Timesteps
+from .modules import *
 from .op import *
 from .subroutine import SubroutineMixin as SubroutineMixin
 from .visitor import Mutator as Mutator

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....base import FrontendError
+from ....base import FrontendError, submodules
 from ....ir import PrimExpr
 from . import op
 from .core import Module, ModuleList, Parameter
 from .effects import IOEffect as IOEffect
 from .effects import KVCache as KVCache
 from .tensor import Tensor
+
+__getattr__ = submodules(__name__)
 
 
 class ReLU(Module):

@@ -11,18 +11,7 @@ from .loss import nll_loss_backward as nll_loss_backward
 from .marks import end_checkpoint as end_checkpoint
 from .marks import no_grad as no_grad
 from .marks import start_checkpoint as start_checkpoint
-from .pool import adaptive_avg_pool1d_backward as adaptive_avg_pool1d_backward
-from .pool import adaptive_avg_pool2d_backward as adaptive_avg_pool2d_backward
-from .pool import adaptive_avg_pool3d_backward as adaptive_avg_pool3d_backward
-from .pool import adaptive_max_pool1d_backward as adaptive_max_pool1d_backward
-from .pool import adaptive_max_pool2d_backward as adaptive_max_pool2d_backward
-from .pool import adaptive_max_pool3d_backward as adaptive_max_pool3d_backward
-from .pool import avg_pool1d_backward as avg_pool1d_backward
-from .pool import avg_pool2d_backward as avg_pool2d_backward
-from .pool import avg_pool3d_backward as avg_pool3d_backward
-from .pool import max_pool1d_backward as max_pool1d_backward
-from .pool import max_pool2d_backward as max_pool2d_backward
-from .pool import max_pool3d_backward as max_pool3d_backward
+from .pool import *
 from .resize2d import resize2d_backward as resize2d_backward
 from .roi_align import roi_align_backward as roi_align_backward
 from .take import take_backward as take_backward

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....base import submodules
 from ...expr import Call
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
@@ -17,7 +18,10 @@ from ..nn.window import SPATIAL, named
 from ..record import missing, op
 from .shapes import want_shape
 
-Settings = Callable[[dict[str, Any]], Pool | Parts]
+__getattr__ = submodules(__name__)
+
+
+_Settings = Callable[[dict[str, Any]], Pool | Parts]
 
 _SECOND = missing("second derivatives of a maximum are not taken")
 
@@ -30,7 +34,7 @@ def _info(output_grad: Expr, data: Expr, windows: Pool | Parts) -> StructInfo:
     return x
 
 
-def _rules(kind: str, settings: Settings) -> dict[str, Any]:
+def _rules(kind: str, settings: _Settings) -> dict[str, Any]:
     average = "avg" in kind
     compute = backward_te(settings, average)
 

@@ -39,23 +39,6 @@ from .padding import depth_to_space as depth_to_space
 from .padding import pad as pad
 from .padding import pixel_shuffle as pixel_shuffle
 from .padding import space_to_depth as space_to_depth
-from .pool import adaptive_avg_pool1d as adaptive_avg_pool1d
-from .pool import adaptive_avg_pool2d as adaptive_avg_pool2d
-from .pool import adaptive_avg_pool3d as adaptive_avg_pool3d
-from .pool import adaptive_max_pool1d as adaptive_max_pool1d
-from .pool import adaptive_max_pool2d as adaptive_max_pool2d
-from .pool import adaptive_max_pool3d as adaptive_max_pool3d
-from .pool import avg_pool1d as avg_pool1d
-from .pool import avg_pool2d as avg_pool2d
-from .pool import avg_pool3d as avg_pool3d
-from .pool import global_avg_pool1d as global_avg_pool1d
-from .pool import global_avg_pool2d as global_avg_pool2d
-from .pool import global_avg_pool3d as global_avg_pool3d
-from .pool import global_max_pool1d as global_max_pool1d
-from .pool import global_max_pool2d as global_max_pool2d
-from .pool import global_max_pool3d as global_max_pool3d
-from .pool import max_pool1d as max_pool1d
-from .pool import max_pool2d as max_pool2d
-from .pool import max_pool3d as max_pool3d
+from .pool import *
 
 __getattr__ = _submodules(__name__)

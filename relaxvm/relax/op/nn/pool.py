@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....base import submodules
 from ...expr import Call
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
@@ -20,6 +21,9 @@ from ..record import op
 from .pool_kernels import pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
 from .window import SPATIAL, attribute_layout, named, padding_words
+
+__getattr__ = submodules(__name__)
+
 
 _AXES = {1: "one axis", 2: "two axes", 3: "three axes"}
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from .....base import submodules
 from ..tensor import Tensor, apply
+
+__getattr__ = submodules(__name__)
 
 
 def _binary(op: str, meaning: str, hint: str | None = None) -> Callable[..., Tensor]:

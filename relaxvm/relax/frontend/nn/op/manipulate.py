@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .....base import FrontendError
+from .....base import FrontendError, submodules
 from .....ir import FloatImm, IntImm, PrimExpr
 from .....ir import Var as TirVar
 from ....block_builder import BlockBuilder
@@ -21,6 +21,8 @@ from ....op.sizes import size_analyzer
 from ....struct_info import ShapeExpr, TensorStructInfo, as_dim
 from ..core import get_default_dtype
 from ..tensor import Tensor, apply, current_builder, operand, wrap_nested
+
+__getattr__ = submodules(__name__)
 
 
 def matmul(a: Tensor, b: Tensor, out_dtype: Any = None, name: str = "matmul") -> Tensor:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .....base import FrontendError
+from .....base import FrontendError, submodules
 from .....ir import PrimExpr
 from ....expr import Call
 from ....op import image as _image
@@ -15,6 +15,8 @@ from ..core import get_default_dtype
 from ..tensor import Tensor, apply, operand, wrap_nested
 from .elementwise import cos, exp, sin
 from .manipulate import arange, astype, concat, ones, reshape, unsqueeze, zeros
+
+__getattr__ = submodules(__name__)
 
 
 def relu(x: Tensor, name: str = "relu") -> Tensor:

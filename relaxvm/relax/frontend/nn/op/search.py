@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .....base import FrontendError
+from .....base import FrontendError, submodules
 from ....op import cumsum as _cumsum
 from ....op import gather_elements as _gather_elements
 from ....op import multinomial_from_uniform as _multinomial_from_uniform
@@ -12,6 +12,8 @@ from ..tensor import Tensor, apply, operand, wrap_nested
 from .elementwise import divide, greater_equal, less, logical_and, logical_not, minimum, where
 from .elementwise import sum as _sum
 from .manipulate import arange, astype, reshape, take
+
+__getattr__ = submodules(__name__)
 
 
 def sort(x: Tensor, axis: int = -1, descending: bool = False, name: str = "sort") -> Tensor:
