@@ -6,6 +6,7 @@
 import ast
 import collections
 import functools
+import importlib
 import pathlib
 import re
 
@@ -107,6 +108,13 @@ def _imports():
                     yield path, module, alias.name
 
 
+def _is_on_a_face(module: list[str]) -> bool:
+    """Whether it is a folder, or a file that its folder's face names."""
+    if PACKAGE.joinpath(*module[1:], "__init__.py").exists():
+        return True
+    return module[-1] in importlib.import_module(".".join(module[:-1])).__all__
+
+
 def _deep_imports() -> int:
     modules = {
         (path, tuple(module))
@@ -115,7 +123,7 @@ def _deep_imports() -> int:
         and len(module) > 2
         and room_of(path) not in ("", module[1])
         and (PACKAGE / module[1]).is_dir()
-        and not PACKAGE.joinpath(*module[1:], "__init__.py").exists()
+        and not _is_on_a_face(module)
     }
     return len(modules)
 
