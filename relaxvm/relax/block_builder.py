@@ -25,7 +25,6 @@ from ..ir import (
     BaseFunc,
     GlobalVar,
     IRModule,
-    Op,
     PrimExpr,
     structural_equal,
     structural_hash,
@@ -534,7 +533,7 @@ class BlockBuilder:
 
     def _check_kernel(self, call: Call) -> None:
         """Check a call_tir of a loop function that is in the module already against its buffers."""
-        if not isinstance(call.op, Op) or call.op.name not in KERNEL_CALLS:
+        if call.op not in KERNEL_CALLS:
             return
         callee = call.args[0]
         fn = self._mod.get(callee) if isinstance(callee, GlobalVar) else None

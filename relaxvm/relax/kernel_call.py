@@ -11,6 +11,7 @@ from ..tir import Buffer, PrimFunc
 from ..tir.analysis import is_pure_function
 from .derive import plain_text, prove_dims, where
 from .expr import Call, Tuple, Var
+from .known_ops import CALL_TIR, CALL_TIR_INPLACE
 from .struct_info import (
     Expr,
     FuncStructInfo,
@@ -22,7 +23,7 @@ from .struct_info import (
     TupleStructInfo,
 )
 
-KERNEL_CALLS = ("relax.call_tir", "relax.call_tir_inplace")
+KERNEL_CALLS = (CALL_TIR, CALL_TIR_INPLACE)
 
 
 def check_kernel_call(call: Call, fn: PrimFunc) -> None:

@@ -15,6 +15,15 @@ from ..base import PassError, VerifyError
 from ..ir import IRModule, Op
 from .expr import Call, DataflowBlock, DataflowVar, Function
 from .flow import CLOSE, ENTER, RESULT, events, is_symbolic
+from .known_ops import (
+    CALL_BUILTIN_WITH_CTX,
+    CALL_TIR_DYN,
+    INVOKE_CLOSURE,
+    INVOKE_PURE_CLOSURE,
+    VM_ALLOC_STORAGE,
+    VM_ALLOC_TENSOR,
+    VM_KILL_OBJECT,
+)
 from .transform.legalize_ops import why_not_legal
 
 
@@ -36,16 +45,14 @@ class Stage:
     advice: str
 
 
-_PLANNED_OPS = frozenset(
-    {
-        "relax.vm.alloc_storage",
-        "relax.vm.alloc_tensor",
-        "relax.vm.kill_object",
-        "relax.vm.call_tir_dyn",
-        "relax.call_builtin_with_ctx",
-        "relax.invoke_closure",
-        "relax.invoke_pure_closure",
-    }
+_PLANNED_OPS = (
+    VM_ALLOC_STORAGE,
+    VM_ALLOC_TENSOR,
+    VM_KILL_OBJECT,
+    CALL_TIR_DYN,
+    CALL_BUILTIN_WITH_CTX,
+    INVOKE_CLOSURE,
+    INVOKE_PURE_CLOSURE,
 )
 
 
@@ -62,7 +69,7 @@ STAGES: Mapping[str, Stage] = {
         Stage("FUSED", _needs_no_legalisation, True, False, True, "run LambdaLift"),
         Stage(
             "PLANNED",
-            lambda op: op.name in _PLANNED_OPS,
+            lambda op: op in _PLANNED_OPS,
             False,
             False,
             False,

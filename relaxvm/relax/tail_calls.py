@@ -26,8 +26,8 @@ from ..ir import GlobalVar
 from ..runtime.bytecode import Arg, ArgKind
 from .expr import Call, Constant, Var
 from .flow import CLOSE, ENTER, OPEN, RESULT, Event, Scope
+from .known_ops import VM_KILL_OBJECT
 from .struct_info import Expr
-from .transform.lowered_ops import VM_KILL_OBJECT
 
 _MOST_KILLS = 256
 # What functions that call one another in turn may have together: each of them holds all of it.

@@ -36,9 +36,17 @@ from .expr import (
     Var,
 )
 from .flow import BIND, BINDS, CLOSE, ENTER, OPEN, RESULT, Event, Scope, events, releases, vars_in
+from .known_ops import (
+    CALL_BUILTIN_WITH_CTX,
+    CALL_TIR_DYN,
+    INVOKE_CLOSURE,
+    INVOKE_PURE_CLOSURE,
+    VM_ALLOC_STORAGE,
+    VM_ALLOC_TENSOR,
+    VM_KILL_OBJECT,
+)
 from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo, TupleStructInfo
 from .tail_calls import find_tail_calls, ordered_moves, tail_circles
-from .transform.lowered_ops import CALL_TIR_DYN, VM_ALLOC_STORAGE, VM_ALLOC_TENSOR, VM_KILL_OBJECT
 from .vm_info import Names, runtime_info
 
 
@@ -279,7 +287,7 @@ class _FunctionCodegen:
         if op is VM_KILL_OBJECT:
             self._kill(position, call)
             return
-        if isinstance(op, Var) or (isinstance(op, Op) and op.name in _CLOSURE_CALLS):
+        if isinstance(op, Var) or op in _CLOSURE_CALLS:
             closure, args = (op, Tuple(call.args)) if isinstance(op, Var) else call.args
             self._emit("vm.builtin.invoke_closure", (closure, args), self._destination(var, True))
             return
@@ -329,7 +337,7 @@ class _FunctionCodegen:
         if isinstance(op, ExternFunc):
             return op.global_symbol, args
         if isinstance(op, Op):
-            if op.name == "relax.call_builtin_with_ctx" and isinstance(args[0], ExternFunc):
+            if op is CALL_BUILTIN_WITH_CTX and isinstance(args[0], ExternFunc):
                 given = args[1].fields if isinstance(args[1], Tuple) else (args[1],)
                 return args[0].global_symbol, given
             name = _VM_OPS.get(op)
@@ -442,7 +450,7 @@ def _holds_memory(param: Var) -> bool:
 
 
 _NOTHING = TupleStructInfo(())
-_CLOSURE_CALLS = {"relax.invoke_closure", "relax.invoke_pure_closure"}
+_CLOSURE_CALLS = (INVOKE_CLOSURE, INVOKE_PURE_CLOSURE)
 _MEMORY = {"vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"}
 _VM_OPS = {
     VM_ALLOC_STORAGE: "vm.builtin.alloc_storage",

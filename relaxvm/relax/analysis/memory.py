@@ -18,11 +18,21 @@ from typing import Any
 from ...base import VerifyError
 from ...ir import IntImm, IRModule, walk
 from ..expr import Binding, Call, Function
+from ..known_ops import (
+    ALLOC_TENSOR,
+    CALL_DPS_PACKED,
+    CALL_TIR,
+    CALL_TIR_INPLACE,
+    MEM_ALLOC_STORAGE,
+    MEM_ALLOC_TENSOR,
+    VM_ALLOC_STORAGE,
+    VM_ALLOC_TENSOR,
+)
 from ..op.record import Op
 from ..struct_info import ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 
 _GB = 1024**3
-_KERNEL_CALLS = frozenset({"relax.call_tir", "relax.call_tir_inplace", "relax.call_dps_packed"})
+_KERNEL_CALLS = (CALL_TIR, CALL_TIR_INPLACE, CALL_DPS_PACKED)
 
 
 @dataclass
@@ -107,20 +117,19 @@ def _estimate(fn: Function) -> MemoryEstimate:
         if not isinstance(n, Binding) or not isinstance(n.value, Call):
             continue
         call = n.value
-        name = call.op.name if isinstance(call.op, Op) else ""
-        if name == "relax.builtin.alloc_tensor":
+        if call.op is ALLOC_TENSOR:
             size = _bytes(call.struct_info)
             made.tensor(size)
             made.storage(size)
-        elif name == "relax.memory.alloc_tensor":
+        elif call.op is MEM_ALLOC_TENSOR:
             made.tensor(_bytes(call.struct_info))
             made.planned = True
-        elif name in ("relax.vm.alloc_storage", "relax.memory.alloc_storage"):
+        elif call.op is VM_ALLOC_STORAGE or call.op is MEM_ALLOC_STORAGE:
             made.storage(_storage_bytes(call))
             made.planned = True
-        elif name == "relax.vm.alloc_tensor":
+        elif call.op is VM_ALLOC_TENSOR:
             made.tensor(_bytes(n.var.struct_info))
-        elif name in _KERNEL_CALLS:
+        elif call.op in _KERNEL_CALLS:
             for each in _new_outputs(call):
                 made.tensor(_bytes(each))
                 made.storage(_bytes(each))

@@ -389,7 +389,7 @@ class _Checker:
         callee = self.callee(call.op)
         if self.check_infos:
             self.check_call(call, callee)
-        if isinstance(call.op, Op) and call.op.name in KERNEL_CALLS:
+        if call.op in KERNEL_CALLS:
             self.check_kernel(call)
 
     def callee(self, op: Any) -> Any:

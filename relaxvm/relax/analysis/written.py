@@ -7,26 +7,23 @@ from typing import Any
 
 from ...base import reachable
 from ...ir import IRModule, walk
-from ...ir import Op as BaseOp
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
 from ..flow import leaves
+from ..known_ops import CALL_INPLACE_PACKED, CALL_TIR_INPLACE, ops_named
 from ..op.record import Op
 from .purity import is_pure_call
 
 # Impure operators that only look at their arguments.
-_READ_ONLY = frozenset({"relax.print", "relax.assert_op"})
+_READ_ONLY = ops_named("print assert_op")
 # Operators whose result may be (part of) their argument itself.
-_MAY_ALIAS = frozenset(
-    f"relax.{name}"
-    for name in (
-        "annotate.smooth builtin.stop_lift_params memory.view memory.ensure_zero_offset "
-        "hint_on_device to_vdevice wrap_param reshape flatten squeeze expand_dims broadcast_to "
-        "permute_dims concat split strided_slice dynamic_strided_slice astype tile repeat "
-        "collapse_sum_like collapse_sum_to layout_transform nn.dropout nn.pad stack floor ceil "
-        "round trunc abs clip sum max min mean prod cumsum cumprod flip sort tril triu "
-        "broadcast_to_like reshape_like call_tir_inplace call_inplace_packed call_pure_packed "
-        "invoke_closure invoke_pure_closure call_builtin_with_ctx"
-    ).split()
+_MAY_ALIAS = ops_named(
+    "builtin.stop_lift_params memory.view memory.ensure_zero_offset "
+    "hint_on_device to_vdevice wrap_param reshape flatten squeeze expand_dims broadcast_to "
+    "permute_dims concat split strided_slice dynamic_strided_slice astype tile repeat "
+    "collapse_sum_like collapse_sum_to layout_transform nn.dropout nn.pad stack floor ceil "
+    "round trunc abs clip sum max min mean prod cumsum cumprod flip sort tril triu "
+    "call_tir_inplace call_inplace_packed call_pure_packed "
+    "invoke_closure invoke_pure_closure call_builtin_with_ctx"
 )
 
 
@@ -50,13 +47,12 @@ def maybe_written_vars(fn: Function, mod: IRModule | None = None) -> set[Var]:
 
 
 def _written_args(call: Call, mod: IRModule | None) -> Iterable[Any]:
-    name = call.op.name if isinstance(call.op, BaseOp) else ""
-    if name == "relax.call_tir_inplace":
+    if call.op is CALL_TIR_INPLACE:
         inputs = call.args[1].fields if isinstance(call.args[1], Tuple) else (call.args[1],)
         return _at(inputs, call.attrs.get("inplace_indices"))
-    if name == "relax.call_inplace_packed":
+    if call.op is CALL_INPLACE_PACKED:
         return _at(call.args[1:], call.attrs.get("inplace_indices"))
-    if name in _READ_ONLY or is_pure_call(call, mod):
+    if call.op in _READ_ONLY or is_pure_call(call, mod):
         return ()
     return (call.op, *call.args)
 
@@ -80,7 +76,7 @@ def _may_be(value: Any) -> Iterable[Any]:
         return [n for n in walk(value) if isinstance(n, Var)]
     if isinstance(value, Call):
         # Functions may return an argument; operators do as they are known to do.
-        if not isinstance(value.op, Op) or value.op.name in _MAY_ALIAS:
+        if not isinstance(value.op, Op) or value.op in _MAY_ALIAS:
             return (value.op, *value.args)
     return ()
 

@@ -35,9 +35,7 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import name_of
-from ..rewriter import RememberingRewriter
-from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
-from .lowered_ops import (
+from ..known_ops import (
     CALL_DPS_PACKED,
     CALL_TIR,
     CALL_TIR_DYN,
@@ -48,6 +46,8 @@ from .lowered_ops import (
     builtin,
     discard,
 )
+from ..rewriter import RememberingRewriter
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .to_non_dataflow import without_dataflow
 
 

@@ -41,13 +41,12 @@ from ..expr import (
     Var,
     VarBinding,
 )
+from ..known_ops import CALL_PURE_PACKED, CALL_TIR
 from ..rewriter import LeafRewriter
 from ..struct_info import Expr, TensorStructInfo
 from ..vm_info import bare_symbol, to_dim
-from .lowered_ops import CALL_TIR
 
 _ITEM = ExternFunc("vm.builtin.tensor_item")
-_PURE_PACKED = "relax.call_pure_packed"
 
 
 @module_pass(opt_level=0)
@@ -133,7 +132,7 @@ class _Rewriter(LeafRewriter):
         args = Tuple(tuple(PrimValue(v) for v in symbols))
         call = Call(CALL_TIR, (self.kernels.of(expr, symbols), args), None, (info,), info)
         tensor = Var("out", info, value.span)
-        item = Call(_PURE_PACKED, (_ITEM, tensor), None, (value.struct_info,))
+        item = Call(CALL_PURE_PACKED, (_ITEM, tensor), None, (value.struct_info,))
         scalar = Var("scalar", value.struct_info, value.span)
         out += [VarBinding(tensor, call, value.span), VarBinding(scalar, item, value.span)]
         self.remember(self.known, expr, scalar)

@@ -52,6 +52,7 @@ from ..expr import (
     is_leaf,
 )
 from ..flow import is_symbolic, leaves
+from ..known_ops import CALL_TIR, ops_named
 from ..op.meaning import evaluate, to_storage
 from ..op.record import Op
 from ..struct_info import (
@@ -65,7 +66,6 @@ from ..struct_info import (
     parts,
 )
 from .legalize_ops import LegalizeOps
-from .lowered_ops import CALL_TIR
 from .value_keys import ValueKeys
 
 _MAX_STEPS = 1 << 28
@@ -73,18 +73,15 @@ _MAX_STEPS = 1 << 28
 _CACHED_KERNELS = 256
 _HARMLESS = frozenset({"tir.ret"})
 # Operators that only move, select or convert elements: numpy's result is the only one.
-_MOVES = frozenset(
-    f"relax.{name}"
-    for name in (
-        "reshape flatten squeeze expand_dims broadcast_to permute_dims concat split stack "
-        "strided_slice dynamic_strided_slice take gather_elements gather_nd scatter_elements "
-        "scatter_nd slice_scatter index_put index_tensor tile repeat flip roll tril triu zeros "
-        "ones full zeros_like ones_like full_like eye eye_like where astype layout_transform "
-        "one_hot meshgrid nn.pad nn.depth_to_space nn.space_to_depth nn.pixel_shuffle "
-        "reverse_sequence shape_of tensor_to_shape shape_to_tensor size sort argsort topk unique "
-        "nonzero argmax argmin max min equal not_equal less less_equal greater greater_equal "
-        "isnan isinf isfinite bucketize searchsorted negative abs nn.relu maximum minimum"
-    ).split()
+_MOVES = ops_named(
+    "reshape flatten squeeze expand_dims broadcast_to permute_dims concat split stack "
+    "strided_slice dynamic_strided_slice take gather_elements gather_nd scatter_elements "
+    "scatter_nd slice_scatter index_put index_tensor tile repeat flip roll tril triu zeros "
+    "ones full zeros_like ones_like full_like eye eye_like where astype layout_transform "
+    "one_hot meshgrid nn.pad nn.depth_to_space nn.space_to_depth nn.pixel_shuffle "
+    "reverse_sequence shape_of tensor_to_shape shape_to_tensor size sort argsort topk unique "
+    "nonzero argmax argmin max min equal not_equal less less_equal greater greater_equal "
+    "isnan isinf isfinite bucketize searchsorted negative abs nn.relu maximum minimum"
 )
 # Never computed here: what they give depends on more than their arguments' values.
 _NEVER = ("relax.builtin.", "relax.memory.", "relax.vm.", "relax.inspect.", "relax.grad.")
@@ -139,7 +136,7 @@ class ConstantEvaluator:
             size = 4 * _bytes_of(call.args)
         if size > allowed:
             return None
-        if op.name in _MOVES or not _has_floats(call):
+        if op in _MOVES or not _has_floats(call):
             return self._meaning(call)
         made = self._legalised(call, allowed)
         if made is None and not self.exact:
@@ -292,7 +289,7 @@ def _has_floats(call: Call) -> bool:
 
 def _is_move(call: Call) -> bool:
     op = call.op
-    return isinstance(op, Op) and op.name in _MOVES and callable(op.numpy)
+    return isinstance(op, Op) and op in _MOVES and callable(op.numpy)
 
 
 def _as_constant(value: Any, info: StructInfo) -> Expr | None:

@@ -28,6 +28,7 @@ from ..expr import (
     Var,
 )
 from ..flow import BINDS, ENTER, RESULT, events, vars_in
+from ..known_ops import CALL_INPLACE_PACKED, CALL_TIR_INPLACE
 from ..rewriter import Dropper, SameVars
 from ..struct_info import FuncStructInfo, ObjectStructInfo, StructInfo, parts
 from ..substitute import substitute_graph
@@ -35,7 +36,7 @@ from .value_keys import ValueKeys
 
 # Each call of these gives memory of its own.
 _ALLOCATES = ("relax.builtin.alloc", "relax.memory.", "relax.vm.")
-_IN_PLACE = frozenset({"relax.call_tir_inplace", "relax.call_inplace_packed"})
+_IN_PLACE = (CALL_TIR_INPLACE, CALL_INPLACE_PACKED)
 
 
 @function_pass(opt_level=1)
@@ -143,7 +144,7 @@ class _Seen:
     def may_share(self, call: Call) -> bool:
         op = call.op
         if isinstance(op, Op):
-            if op.name.startswith(_ALLOCATES) or op.name in _IN_PLACE:
+            if op.name.startswith(_ALLOCATES) or op in _IN_PLACE:
                 return False
         return _is_plain(call.struct_info) and is_pure_call(call, self.mod)
 

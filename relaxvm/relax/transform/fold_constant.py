@@ -27,11 +27,11 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import bindings_of, vars_in
+from ..known_ops import CALL_TIR
 from ..rewriter import Dropper
 from ..struct_info import Expr, ShapeExpr, ShapeStructInfo
 from ..substitute import substitute_graph
 from .constant_eval import ConstantEvaluator, is_constant
-from .lowered_ops import CALL_TIR
 from .signature import replace_functions
 
 register_config(

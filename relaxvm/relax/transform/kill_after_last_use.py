@@ -21,9 +21,7 @@ from ...ir import IRModule, PassContext
 from ...ir.transform import function_pass
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
 from ..flow import BINDS, RESULT, events, releases, vars_in
-from ..rewriter import BindingRewriter
-from ..struct_info import PrimStructInfo, ShapeStructInfo
-from .lowered_ops import (
+from ..known_ops import (
     MEM_ALLOC_STORAGE,
     MEM_ALLOC_TENSOR,
     MEM_KILL_STORAGE,
@@ -35,6 +33,8 @@ from .lowered_ops import (
     discard,
     is_op,
 )
+from ..rewriter import BindingRewriter
+from ..struct_info import PrimStructInfo, ShapeStructInfo
 
 
 @function_pass(opt_level=0)

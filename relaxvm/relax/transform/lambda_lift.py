@@ -35,9 +35,9 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import events, vars_in
+from ..known_ops import OBJECT
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
-from .lowered_ops import OBJECT
 
 _MAKE_CLOSURE = Op.get("relax.make_closure")
 

@@ -15,9 +15,9 @@ from ...base import VerifyError
 from ...ir import IntImm, IRModule, PassContext, PrimExpr
 from ...ir.transform import function_pass
 from ..expr import Binding, Call, DataTypeImm, Function, Var, VarBinding
+from ..known_ops import ALLOC_TENSOR, OBJECT, alloc_storage, is_op, tensor_from_storage
 from ..rewriter import BindingRewriter
 from ..struct_info import ShapeExpr, TensorStructInfo
-from .lowered_ops import ALLOC_TENSOR, OBJECT, alloc_storage, is_op, tensor_from_storage
 
 
 @function_pass(opt_level=0)

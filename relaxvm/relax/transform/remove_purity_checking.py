@@ -13,13 +13,8 @@ from ...ir import IRModule, Node, PassContext
 from ...ir.transform import function_pass
 from ...ir.walk import transform
 from ..expr import Call, Constant, DataflowBlock, Function
-from ..op import Op
+from ..known_ops import CALL_INPLACE_PACKED, CALL_PURE_PACKED, INVOKE_CLOSURE, INVOKE_PURE_CLOSURE
 from ..struct_info import StructInfo
-
-_CALL_PURE = Op.get("relax.call_pure_packed")
-_CALL_INPLACE = Op.get("relax.call_inplace_packed")
-_INVOKE_PURE = Op.get("relax.invoke_pure_closure")
-_INVOKE = Op.get("relax.invoke_closure")
 
 
 @function_pass(opt_level=0)
@@ -46,8 +41,8 @@ def _forced(fn: Function) -> Function | None:
 
 
 def _unwrapped(call: Call) -> Call | None:
-    if call.op is _CALL_PURE or call.op is _CALL_INPLACE:
+    if call.op is CALL_PURE_PACKED or call.op is CALL_INPLACE_PACKED:
         return Call(call.args[0], call.args[1:], None, call.sinfo_args, call.struct_info, call.span)
-    if call.op is _INVOKE_PURE:
-        return call.replace(op=_INVOKE)
+    if call.op is INVOKE_PURE_CLOSURE:
+        return call.replace(op=INVOKE_CLOSURE)
     return None

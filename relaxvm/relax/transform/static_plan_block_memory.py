@@ -44,17 +44,17 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import BIND, CLOSE, OPEN, RESULT, Event, events
-from ..rewriter import BindingRewriter
-from ..struct_info import ShapeExpr, TensorStructInfo
-from .inplace_kernels import overwritable_inputs, write_over
-from .lower_alloc_tensor import size_bytes
-from .lowered_ops import (
+from ..known_ops import (
     ALLOC_TENSOR,
     OBJECT,
     alloc_storage,
     is_op,
     tensor_from_storage,
 )
+from ..rewriter import BindingRewriter
+from ..struct_info import ShapeExpr, TensorStructInfo
+from .inplace_kernels import overwritable_inputs, write_over
+from .lower_alloc_tensor import size_bytes
 from .tensor_lifetimes import Lifetimes
 
 MATCH_RANGE = 16

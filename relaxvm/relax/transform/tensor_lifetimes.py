@@ -8,22 +8,18 @@ from ...ir import GlobalVar, IRModule, Op
 from ...tir import PrimFunc
 from ..expr import Call, ExternFunc, Function, Var
 from ..flow import BIND, BINDS, RESULT, Event, Scope, releases
-from ..struct_info import Expr
-from .lowered_ops import (
+from ..known_ops import (
     ALLOC_TENSOR,
-    CALL_DPS_PACKED,
-    CALL_TIR,
     CALL_TIR_DYN,
-    MEM_KILL_STORAGE,
-    MEM_KILL_TENSOR,
-    VM_KILL_OBJECT,
     is_op,
+    ops_named,
 )
+from ..struct_info import Expr
 
-_KEEPS_NOTHING = {CALL_TIR, CALL_DPS_PACKED, MEM_KILL_TENSOR, MEM_KILL_STORAGE, VM_KILL_OBJECT} | {
-    Op.get(f"relax.{name}")
-    for name in ("shape_of", "tensor_to_shape", "shape_to_tensor", "print", "assert_op")
-}
+_KEEPS_NOTHING = ops_named(
+    "call_tir call_dps_packed memory.kill_tensor memory.kill_storage vm.kill_object "
+    "shape_of tensor_to_shape shape_to_tensor print assert_op"
+)
 # Builtins that copy what they keep.
 _READING_BUILTINS = {
     "vm.builtin.shape_of",

@@ -40,6 +40,7 @@ from ..expr import (
     VarBinding,
     const,
 )
+from ..known_ops import ops_named
 from ..op.names import ops
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, TensorStructInfo, TupleStructInfo
@@ -47,25 +48,19 @@ from .signature import replace_functions
 
 HIGH, LOW = as_dtype("float32"), as_dtype("float16")
 
-ALWAYS = frozenset(
-    f"relax.{name}"
-    for name in (
-        "matmul einsum dot nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose "
-        "nn.conv3d_transpose nn.attention nn.attention_bias"
-    ).split()
+ALWAYS = ops_named(
+    "matmul einsum dot nn.conv1d nn.conv2d nn.conv3d nn.conv1d_transpose nn.conv2d_transpose "
+    "nn.conv3d_transpose nn.attention nn.attention_bias"
 )
 """Where the time goes, and where sums can be kept in `out_dtype`."""
 
-FOLLOW = frozenset(
-    f"relax.{name}"
-    for name in (
-        "add subtract multiply divide maximum minimum negative abs sign clip floor ceil round "
-        "trunc sigmoid tanh nn.relu nn.relu6 nn.leakyrelu nn.prelu nn.gelu nn.gelu_tanh nn.silu "
-        "nn.hardswish nn.hardsigmoid where reshape flatten squeeze expand_dims broadcast_to "
-        "permute_dims concat stack split strided_slice take tile repeat flip roll tril triu "
-        "nn.pad layout_transform nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.dropout "
-        "nn.depth_to_space nn.space_to_depth nn.pixel_shuffle max min"
-    ).split()
+FOLLOW = ops_named(
+    "add subtract multiply divide maximum minimum negative abs sign clip floor ceil round "
+    "trunc sigmoid tanh nn.relu nn.relu6 nn.leakyrelu nn.prelu nn.gelu nn.gelu_tanh nn.silu "
+    "nn.hardswish nn.hardsigmoid where reshape flatten squeeze expand_dims broadcast_to "
+    "permute_dims concat stack split strided_slice take tile repeat flip roll tril triu "
+    "nn.pad layout_transform nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.dropout "
+    "nn.depth_to_space nn.space_to_depth nn.pixel_shuffle max min"
 )
 """As good in float16 as in float32, if their arguments are. Exponentials, logarithms, powers, sums
 and norms are not among them: they leave float16's range, or lose digits."""
@@ -206,9 +201,9 @@ class _Lowering(BindingRewriter):
             return False
         if not self.gives_high(value):
             return False
-        if value.op.name in ALWAYS:
+        if value.op in ALWAYS:
             return self.always(b, value)
-        if value.op.name in FOLLOW and self.may_follow(value):
+        if value.op in FOLLOW and self.may_follow(value):
             return self.in_low(b, value)
         return False
 

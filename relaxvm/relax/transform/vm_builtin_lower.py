@@ -24,13 +24,13 @@ from ...ir import IRModule, Op, PassContext, const
 from ...ir.transform import function_pass
 from ..derive import prove_dims, where
 from ..expr import Binding, Call, DataTypeImm, ExternFunc, Function, GlobalVar, PrimValue, Tuple
-from ..op.infer import dims_product
-from ..rewriter import BindingRewriter
-from ..struct_info import Expr, ShapeExpr, TensorStructInfo
-from .lower_alloc_tensor import own_storage
-from .lowered_ops import (
+from ..known_ops import (
     ALLOC_TENSOR,
+    CALL_INPLACE_PACKED,
+    CALL_PURE_PACKED,
     CALL_TIR_DYN,
+    INVOKE_CLOSURE,
+    INVOKE_PURE_CLOSURE,
     MEM_ALLOC_STORAGE,
     MEM_ALLOC_TENSOR,
     MEM_KILL_STORAGE,
@@ -43,6 +43,10 @@ from .lowered_ops import (
     builtin,
     is_op,
 )
+from ..op.infer import dims_product
+from ..rewriter import BindingRewriter
+from ..struct_info import Expr, ShapeExpr, TensorStructInfo
+from .lower_alloc_tensor import own_storage
 
 
 @function_pass(opt_level=0)
@@ -75,7 +79,7 @@ class _Rewriter(BindingRewriter):
                 storage.replace(value=_alloc_storage(storage.value)),
                 tensor.replace(value=_alloc_tensor(tensor.value)),
             ]
-        lower = _LOWER.get(call.op.name)
+        lower = _LOWER.get(call.op)
         if lower is None:
             return None
         made = lower(call)
@@ -163,28 +167,28 @@ def _same_count(have: TensorStructInfo, made: TensorStructInfo) -> bool:
     return prove_dims(dims_product(have.dims), dims_product(made.dims)) is True
 
 
-_LOWER: dict[str, Callable[[Call], Expr]] = {
-    MEM_ALLOC_STORAGE.name: _alloc_storage,
-    MEM_ALLOC_TENSOR.name: _alloc_tensor,
-    MEM_KILL_STORAGE.name: _kill,
-    MEM_KILL_TENSOR.name: _kill,
-    CALL_TIR_DYN.name: _call_tir_dyn,
-    "relax.call_pure_packed": _packed,
-    "relax.call_inplace_packed": _packed,
-    "relax.shape_of": _same_args("shape_of"),
-    "relax.tensor_to_shape": _same_args("tensor_to_shape"),
-    "relax.shape_to_tensor": _same_args("shape_to_tensor"),
-    "relax.print": _same_args("print"),
-    "relax.assert_op": _same_args("assert_op"),
-    "relax.null_value": _same_args("null_value"),
-    "relax.reshape": _same_args("reshape"),
-    "relax.make_closure": _make_closure,
-    "relax.invoke_closure": _same_args("invoke_closure"),
-    "relax.invoke_pure_closure": _same_args("invoke_closure"),
+_LOWER: dict[Op, Callable[[Call], Expr]] = {
+    MEM_ALLOC_STORAGE: _alloc_storage,
+    MEM_ALLOC_TENSOR: _alloc_tensor,
+    MEM_KILL_STORAGE: _kill,
+    MEM_KILL_TENSOR: _kill,
+    CALL_TIR_DYN: _call_tir_dyn,
+    CALL_PURE_PACKED: _packed,
+    CALL_INPLACE_PACKED: _packed,
+    Op.get("relax.shape_of"): _same_args("shape_of"),
+    Op.get("relax.tensor_to_shape"): _same_args("tensor_to_shape"),
+    Op.get("relax.shape_to_tensor"): _same_args("shape_to_tensor"),
+    Op.get("relax.print"): _same_args("print"),
+    Op.get("relax.assert_op"): _same_args("assert_op"),
+    Op.get("relax.null_value"): _same_args("null_value"),
+    Op.get("relax.reshape"): _same_args("reshape"),
+    Op.get("relax.make_closure"): _make_closure,
+    INVOKE_CLOSURE: _same_args("invoke_closure"),
+    INVOKE_PURE_CLOSURE: _same_args("invoke_closure"),
     # There is one device, so these are names for their argument.
-    "relax.to_vdevice": lambda call: call.args[0],
-    "relax.hint_on_device": lambda call: call.args[0],
-    "relax.builtin.stop_lift_params": lambda call: call.args[0],
-    "relax.memory.ensure_zero_offset": lambda call: call.args[0],
-    "relax.memory.view": _view,
+    Op.get("relax.to_vdevice"): lambda call: call.args[0],
+    Op.get("relax.hint_on_device"): lambda call: call.args[0],
+    Op.get("relax.builtin.stop_lift_params"): lambda call: call.args[0],
+    Op.get("relax.memory.ensure_zero_offset"): lambda call: call.args[0],
+    Op.get("relax.memory.view"): _view,
 }

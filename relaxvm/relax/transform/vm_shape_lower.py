@@ -43,6 +43,16 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import BIND, events, is_symbolic, leaves, name_of
+from ..known_ops import (
+    CALL_INPLACE_PACKED,
+    CALL_PURE_PACKED,
+    INVOKE_CLOSURE,
+    INVOKE_PURE_CLOSURE,
+    OBJECT,
+    VOID,
+    builtin,
+    discard,
+)
 from ..rewriter import RememberingRewriter
 from ..struct_info import (
     Expr,
@@ -55,7 +65,6 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from ..vm_info import Names, bare_symbol, combine, expand_lets, runtime_info
-from .lowered_ops import OBJECT, VOID, builtin, discard
 
 
 @function_pass(opt_level=0)
@@ -507,17 +516,10 @@ def _is_only_declared(value: Expr) -> bool:
         name = value.op.global_symbol
         own = name.startswith("vm.builtin.") and name != "vm.builtin.invoke_closure"
         return not own and not value.attrs.get("dps")
-    return isinstance(value.op, (Var, Op)) and (
-        isinstance(value.op, Var) or value.op.name in _DECLARED
-    )
+    return isinstance(value.op, Var) or value.op in _DECLARED
 
 
-_DECLARED = {
-    "relax.invoke_closure",
-    "relax.invoke_pure_closure",
-    "relax.call_pure_packed",
-    "relax.call_inplace_packed",
-}
+_DECLARED = (INVOKE_CLOSURE, INVOKE_PURE_CLOSURE, CALL_PURE_PACKED, CALL_INPLACE_PACKED)
 
 
 _SCALARS = (ShapeExpr, PrimValue)

@@ -1,16 +1,14 @@
-"""The operators that the lowering passes give and take, by the names they use for them, and
-small builders.
-"""
+"""The operators that passes and analyses know, and small builders of calls of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...base import UNKNOWN, DataType, Span
-from ...ir import Map, Op
-from .. import op as _families  # the operators below exist once their families are loaded
-from ..expr import Call, DataTypeImm, ExternFunc, PrimValue, StringImm, Var, VarBinding
-from ..struct_info import (
+from ..base import UNKNOWN, DataType, Span
+from ..ir import Map, Op
+from . import op as _families  # the operators below exist once their families are loaded
+from .expr import Call, DataTypeImm, ExternFunc, PrimValue, StringImm, Var, VarBinding
+from .struct_info import (
     Expr,
     ObjectStructInfo,
     ShapeExpr,
@@ -31,11 +29,23 @@ MEM_KILL_TENSOR = Op.get("relax.memory.kill_tensor")
 VM_ALLOC_STORAGE = Op.get("relax.vm.alloc_storage")
 VM_ALLOC_TENSOR = Op.get("relax.vm.alloc_tensor")
 VM_KILL_OBJECT = Op.get("relax.vm.kill_object")
+CALL_BUILTIN_WITH_CTX = Op.get("relax.call_builtin_with_ctx")
+CALL_PURE_PACKED = Op.get("relax.call_pure_packed")
+CALL_INPLACE_PACKED = Op.get("relax.call_inplace_packed")
+INVOKE_CLOSURE = Op.get("relax.invoke_closure")
+INVOKE_PURE_CLOSURE = Op.get("relax.invoke_pure_closure")
 
 OBJECT = ObjectStructInfo()
 VOID = TupleStructInfo(())
 DPS = Map(dps=True)
 """Attributes of a packed call that writes its last arguments and keeps none of them."""
+
+
+def ops_named(names: str) -> frozenset[Op]:
+    """The operators of these names, without the "relax." before each. Raises TIRError for one
+    that does not exist.
+    """
+    return frozenset(Op.get(f"relax.{name}") for name in names.split())
 
 
 def is_op(value: Any, op: Op) -> bool:
