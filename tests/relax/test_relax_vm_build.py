@@ -85,6 +85,14 @@ def test_the_verifying_instrument_names_the_pass_that_breaks_a_function():
         assert any(f"after pass {broken.info.name}" in note for note in caught.value.__notes__)
 
 
+def test_the_steps_that_tvm_names_make_the_same_program():
+    builder = relax.ExecBuilder()
+    loops = relax.vm_build._vmcodegen(builder, pipeline.run_stages(chain()), "bytecode")
+    assert [gv.name_hint for gv in loops] == ["add1"]
+    ex = relax.vm_build._vmlink(builder, "llvm", loops)
+    assert relax.VirtualMachine(ex)["main"](zeros(4)).numpy().tolist() == [2] * 4
+
+
 def test_only_reachable_kernels_are_compiled():
     mod = chain()
     mod["unused"] = elementwise(lambda a: a * 2.0, 1)
