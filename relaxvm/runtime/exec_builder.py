@@ -255,8 +255,8 @@ class ExecBuilder:
         for name in self._table:
             written = self._functions.get(name)
             if written is None:
-                kind = "kernel" if name in self._kernel_names else "packed"
-                compiled[name] = FunctionInfo(name, kind)
+                is_kernel = name in self._kernel_names
+                compiled[name] = FunctionInfo(name, "kernel" if is_kernel else "packed")
                 continue
             if name in self._kernel_names:
                 raise VerifyError(f"function {name} is a kernel too")

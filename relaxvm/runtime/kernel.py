@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from ..base import DataType, LoadError, VerifyError
 from .compiled_code import CompiledCode
@@ -21,17 +21,10 @@ MAX_FAILURES = 1 << 20
 MAX_KERNELS = 1 << 16
 MAX_NATIVE = 256
 _MAX_TEXT = 1 << 16
-_FAILURE_KINDS = (
-    "kind",
-    "ndim",
-    "dtype",
-    "align",
-    "readonly",
-    "shape",
-    "strides",
-    "alias",
-    "assert",
-)
+FailureKind = Literal[
+    "kind", "ndim", "dtype", "align", "readonly", "shape", "strides", "alias", "assert"
+]
+_FAILURE_KINDS = get_args(FailureKind)
 _SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
 # Of native code, since file formats 2 and 3.
 _LATER_FIELDS = ("functions", "more")
@@ -60,7 +53,7 @@ class KernelParam(Plain):
     """
 
     name: str
-    kind: str
+    kind: Literal["tensor", "scalar"]
     dtype: DataType
     shape: tuple[Dim, ...] = ()
     strides: tuple[Dim, ...] | None = None
@@ -113,7 +106,7 @@ class KernelParam(Plain):
 class Failure(Plain, form="list"):
     """What a failure number means: which check of which parameter and axis, against which other."""
 
-    kind: str
+    kind: FailureKind
     param: int = -1
     axis: int = -1
     other: int = -1

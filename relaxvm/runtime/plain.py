@@ -2,10 +2,10 @@
 
 How a field is stored follows from its type:
 
-    str, int, bool, bytes      as they are            DataType, Dim        a name; `dims`
-    tuple[X, ...]              a list                 tuple[X, Y]          a list of two
-    tuple[Any, ...]            nested lists           X | None             X or nil
-    a `Plain`                  by its form            a union of tagged ones    by their tags
+    str, int, bool, bytes, Literal    as they are        DataType, Dim    a name; see `dims`
+    tuple[X, ...]                     a list             tuple[X, Y]      a list of two
+    tuple[Any, ...]                   nested lists       X | None         X or nil
+    a `Plain`                         by its form        a union of those that have tags: by them
 
 `from_plain` accepts nothing but what `to_plain` writes: exactly these keys, exactly these types.
 What a class checks of its fields it checks itself, in `__post_init__`.
@@ -80,7 +80,7 @@ class Plain:
         """The fields and how they are stored."""
         if "_stored" not in vars(cls):
             hints, of_dataclass = typing.get_type_hints(cls), cast(Any, cls)
-            own = [(f.name, hints[f.name]) for f in fields(of_dataclass)]
+            own = [(f.name, _stored_as(hints[f.name])) for f in fields(of_dataclass)]
             cls._stored = tuple((name, codec_of(hint)) for name, hint in own)
             kinds = tuple(hint for _, hint in own)
             cls._types = kinds if set(kinds) <= set(_SCALARS) else None
@@ -108,6 +108,11 @@ class Codec(NamedTuple):
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
+
+
+def _stored_as(hint: Any) -> Any:
+    """Which of some texts it may be is the class's to check."""
+    return str if typing.get_origin(hint) is typing.Literal else hint
 
 
 @functools.cache

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..base import VMValueError
 from .builtin import TABLE
@@ -19,6 +19,7 @@ from .plain import Plain
 from .sinfo import Info, ObjectInfo
 
 _P = TypeVar("_P", bound="Program")
+FunctionKind = Literal["vm", "kernel", "packed"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class FunctionInfo:
     """
 
     name: str
-    kind: str
+    kind: FunctionKind
     start: int = 0
     end: int = 0
     register_file_size: int = 0

@@ -9,7 +9,7 @@ size of the program, or the program is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from ..base import DataType, VerifyError, VMError
 from .builtin import TABLE, Builtin
@@ -18,11 +18,11 @@ from .constants import DimProgram
 from .dims import check, symbols_of
 from .kernel import KernelInfo
 from .limits import MAX_VERIFY_WORK
-from .program import FunctionInfo, Program
+from .program import FunctionInfo, FunctionKind, Program
 from .sinfo import INFO_TYPES
 
 _MAX_NAME = 1 << 12
-_KINDS = ("vm", "kernel", "packed")
+_KINDS = get_args(FunctionKind)
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
 

@@ -8,7 +8,7 @@ of i64 values.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from ...base import DataType
 
@@ -27,7 +27,7 @@ class Region:
     result    i1 name: whether the memory is the caller's `out`; "" if it never is
     """
 
-    kind: str
+    kind: Literal["prepared", "arena", "fresh", "constant", "foreign"]
     shown: bool = False
     result: str = ""
 
