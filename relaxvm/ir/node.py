@@ -6,7 +6,7 @@ walk and rewrite is built: `children(n)` and `map_children(n, f)`. A new node ki
 rewritten,
 compared, hashed and saved at once.
 
-Field kinds, read from the annotation's words:
+Field kinds, read from the annotation, whose words are looked up in the module of the class:
     leaf      only int, float, str, bool, bytes, None, DataType, Span: never visited
     node      one child, or None
     tuple     `tuple[X, ...]`: children in order (possibly nested tuples)
@@ -27,6 +27,7 @@ import difflib
 import importlib
 import re
 import struct
+import sys
 import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -405,7 +406,10 @@ _KEY_CODE = {
 # -- the decorator ---------------------------------------------------------------------------------
 
 
-def _kind_of(annotation: Any) -> str:
+def _kind_of(annotation: Any, known: Mapping[str, Any]) -> str:
+    """How a field is visited. `known` are the names of the module: what is no class of nodes
+    there, such as an alias or a type variable, is searched at run time.
+    """
     text = (
         annotation
         if isinstance(annotation, str)
@@ -416,9 +420,8 @@ def _kind_of(annotation: Any) -> str:
         return "leaf"
     if text.startswith("tuple["):
         return "tuple" if words - _LEAF_WORDS - {"tuple"} else "leaf"
-    if words & {"Any", "Map", "Mapping", "object", "tuple", "Value", "dict"}:
-        return "value"
-    return "node"
+    classes = [known.get(word) for word in words - {"None"}]
+    return "node" if all(isinstance(c, type) and issubclass(c, Node) for c in classes) else "value"
 
 
 def _frozen_setattr(self: Any, name: str, value: object) -> None:
@@ -543,6 +546,8 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     own: list[str] = []
     floats = set(getattr(base, "_floats", ()))
     namespace = dict(cls.__dict__)
+    module = sys.modules.get(cls.__module__)
+    known = {**(vars(module) if module is not None else {}), cls.__name__: base}
     for name, annotation in namespace.get("__annotations__", {}).items():
         text = str(annotation)
         if text.startswith("ClassVar") or name.startswith("_"):
@@ -555,7 +560,7 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
         if name not in kinds:
             own.append(name)
             fields.append(name)
-        kinds[name] = _kind_of(annotation)
+        kinds[name] = _kind_of(annotation, known)
         words[name] = frozenset(_WORD.findall(text))
         if "float" in _WORD.findall(text):
             floats.add(name)

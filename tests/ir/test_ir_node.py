@@ -1,6 +1,7 @@
 """The node machinery: slots, interning, children, map_children, walk, rewrite, Visitor."""
 
 import gc
+from typing import Annotated, TypeVar
 
 import pytest
 
@@ -161,6 +162,29 @@ def test_children_search_tuples_and_maps():
     changed = substitute(h, {y: x})
     assert changed.attrs["k"][1] is x
     assert substitute(h, {Var("z"): x}) is h
+
+
+Size = int
+Parts = tuple[PrimExpr, ...]
+Either = TypeVar("Either", PrimExpr, int)
+
+
+@node
+class Spelled(Node):
+    size: Size
+    parts: Parts
+    either: Either
+    noted: Annotated[PrimExpr, "a note"]
+    plain: PrimExpr | None
+
+
+def test_what_a_field_holds_is_found_whatever_its_annotation_is_called():
+    x, y = Var("x"), Var("y")
+    spelled = Spelled(3, (x, y), 4, x, None)
+    assert children(spelled) == [x, y, x]
+    assert map_children(spelled, lambda n: y).parts == (y, y)
+    assert map_children(spelled, lambda n: n) is spelled
+    assert children(Spelled(3, (), y, x, y)) == [y, x, y]
 
 
 def test_sequences_are_equal_to_lists_by_either_way_of_reading():
