@@ -10,11 +10,18 @@ from __future__ import annotations
 import enum
 import functools
 import re
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
 from .errors import DTypeError
+
+DataTypeKind: TypeAlias = Literal[
+    "int", "uint", "float", "bfloat", "bool", "handle", "void",
+    "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+]  # fmt: skip
+"""What scalar types there are, widths aside."""
 
 DTypeLike: TypeAlias = "str | type | np.dtype[Any]"
 """What `dtype` takes."""
@@ -75,7 +82,7 @@ class DataType(str):
 
     __slots__ = ("kind", "bits", "lanes", "element", "itemsize")
 
-    kind: str
+    kind: DataTypeKind
     bits: int
     lanes: int
     element: DataType
@@ -120,7 +127,7 @@ class DataType(str):
     @classmethod
     def _intern(cls, name: str, kind: str, bits: int, lanes: int) -> DataType:
         made = str.__new__(cls, name)
-        made.kind, made.bits, made.lanes = kind, bits, lanes
+        made.kind, made.bits, made.lanes = cast("DataTypeKind", kind), bits, lanes
         made.itemsize = (bits + 7) // 8 * lanes
         made.element = made if lanes == 1 else cls(name.rsplit("x", 1)[0])
         return cls._table.setdefault(name, made)
