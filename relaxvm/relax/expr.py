@@ -698,6 +698,8 @@ def is_leaf(expr: Any) -> bool:
         return True
     if type(expr) is not Tuple:
         return False
+    if LEAF_TYPES.issuperset(map(type, expr.fields)):
+        return True
     return all(
         type(n) in LEAF_TYPES or isinstance(n, (Tuple, Op)) for n in walk(expr, into=_fields)
     )
