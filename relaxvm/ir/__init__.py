@@ -72,6 +72,7 @@ from .expr import const as const
 from .expr import divide as divide
 from .expr import double_bits as double_bits
 from .expr import fold_int as fold_int
+from .expr import is_const as is_const
 from .expr import match as match
 from .expr import saturate as saturate
 from .expr import shift as shift

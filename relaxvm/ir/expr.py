@@ -948,6 +948,11 @@ def const(value: Any, dtype: str | None = None) -> PrimExpr:
     return scalar if kind.lanes == 1 else Broadcast(scalar, kind.lanes)
 
 
+def is_const(e: object, value: int) -> bool:
+    """Whether `e` is the integer constant `value`."""
+    return isinstance(e, IntImm) and e.value == value
+
+
 def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
     """`value` as a scalar expression: an expression, a Python or numpy number, or an object with
     `asobject()`.

@@ -31,6 +31,7 @@ from ..ir import (
     const,
     derive,
     derived,
+    is_const,
     node,
 )
 from ..tir import Buffer, IterVar, Stmt
@@ -346,17 +347,13 @@ def broadcast_value(x: Any, index: Sequence[PrimExpr], dims: Sequence[PrimExpr])
     own: list[PrimExpr] = []
     for dim, i, d in zip(x.shape, index[start:], dims[start:]):
         zero = const(0, i.dtype)
-        if _is_one(dim):
+        if is_const(dim, 1):
             own.append(zero)
         elif same_size(dim, d):
             own.append(i)
         else:
             own.append(Select(dim.equal(const(1, dim.dtype)), zero, i))
     return x(*own)
-
-
-def _is_one(dim: PrimExpr) -> bool:
-    return isinstance(dim, IntImm) and dim.value == 1
 
 
 def same_size(a: PrimExpr, b: PrimExpr) -> bool:
@@ -370,9 +367,9 @@ def _broadcast_shape(shapes: Sequence[Sequence[PrimExpr]]) -> tuple[PrimExpr, ..
     dims: list[PrimExpr] = []
     for k in range(-max(map(len, shapes)), 0):
         sizes = [s[k] for s in shapes if len(s) >= -k]
-        wide = next((d for d in sizes if not _is_one(d)), sizes[0])
+        wide = next((d for d in sizes if not is_const(d, 1)), sizes[0])
         for d in sizes:
-            if not (_is_one(d) or same_size(d, wide)):
+            if not (is_const(d, 1) or same_size(d, wide)):
                 texts = " and ".join(f"({', '.join(map(str, s))})" for s in shapes)
                 raise TIRError(
                     f"tensors of shapes {texts} do not broadcast: along axis {k}, {wide} and {d} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...arith import Analyzer, detect_iter_map, prove_equal
-from ...ir import IntImm, PrimExpr, Range, Var, cast, const, substitute
+from ...ir import PrimExpr, Range, Var, cast, const, is_const, substitute
 from ...tir import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc
 
 _Side = tuple[Buffer, Sequence[PrimExpr]]
@@ -76,7 +76,7 @@ def _only_block(body: object) -> tuple[Block, BufferStore] | None:
                 doms = _domains(block).values()
                 once = detect_iter_map(body.iter_values, loops, check_level="injective")
                 all_of_it = prove_equal(_product(loops.values()), _product(doms))
-                whole = all_of_it and not once.errors and _is(body.predicate, 1)
+                whole = all_of_it and not once.errors and is_const(body.predicate, 1)
                 return (block, block.body) if whole else None
             body = block.body
         else:
@@ -90,16 +90,12 @@ def _whole(buffer: Buffer, indices: Sequence[PrimExpr], axes: dict[Var, Range]) 
         (
             isinstance(i, Var)
             and i in axes
-            and _is(axes[i].min, 0)
+            and is_const(axes[i].min, 0)
             and prove_equal(axes[i].extent, extent)
         )
-        or (_is(i, 0) and _is(extent, 1))
+        or (is_const(i, 0) and is_const(extent, 1))
         for i, extent in zip(indices, buffer.shape)
     )
-
-
-def _is(e: PrimExpr, value: int) -> bool:
-    return isinstance(e, IntImm) and e.value == value
 
 
 def _product(ranges: Iterable[Range]) -> PrimExpr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import Call, IntImm, PointerType, PrimExpr, SizeVar, Var, walk
+from ...ir import Call, IntImm, PointerType, PrimExpr, SizeVar, Var, is_const, walk
 from ...tir import (
     Allocate,
     AllocateConst,
@@ -132,7 +132,7 @@ def _is_launch(p: Printer, n: AttrStmt) -> bool:
         and n.node.iter_type == "thread"
         and p.names.get(n.node.var) is None
         and dom is not None
-        and _is_zero(dom.min)
+        and is_const(dom.min, 0)
         and dom.extent is n.value
         and n.node.var.dtype is n.value.dtype
     )
@@ -209,17 +209,13 @@ def _if(p: Printer, n: IfThenElse, last: int, _: int) -> list[Piece]:
 # -- loops ----------------------------------------------------------------------------------------
 
 
-def _is_zero(e: PrimExpr) -> bool:
-    return isinstance(e, IntImm) and e.value == 0
-
-
 def _is_grid_loop(n: Any) -> bool:
     return (
         type(n) is For
         and n.kind == ForKind.SERIAL
         and n.thread_binding is None
         and not n.annotations
-        and _is_zero(n.min)
+        and is_const(n.min, 0)
     )
 
 
@@ -254,7 +250,7 @@ def _for(p: Printer, n: For, last: int, _: int) -> list[Piece]:
 
 def _loop_domain(p: Printer, n: For) -> list[Piece]:
     ends: list[Piece]
-    if _is_zero(n.min):
+    if is_const(n.min, 0):
         ends = [(n.extent, 0, FREE)]
     else:
         ends = range_ends(n)
