@@ -1,9 +1,8 @@
 """relaxvm: a whole machine-learning compiler and virtual machine in readable Python.
 
 ``import relaxvm as tvm`` gives the names that TVM Unity's users know. Everything is loaded when it
-is first used, so that
-importing the package costs next to nothing; `relaxvm.runtime` alone runs saved programs and never
-loads the compiler.
+is first used, so that importing the package costs next to nothing; `relaxvm.runtime` alone runs
+saved programs and never loads the compiler.
 """
 
 from __future__ import annotations

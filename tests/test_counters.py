@@ -7,6 +7,7 @@ import ast
 import collections
 import functools
 import importlib
+import itertools
 import pathlib
 import re
 
@@ -214,6 +215,78 @@ COUNTERS = {
 def test_a_counter_of_the_house_only_falls(name):
     count = COUNTERS[name]()
     assert count <= LIMITS[name], f"{name}: {count:,}, and the limit is {LIMITS[name]:,}"
+
+
+# Definitions that the package names once, where they are defined, and that users know.
+USED_FROM_OUTSIDE = {
+    "DumpIR": "TVM's name of an instrument",
+    "gen_call_tir_inputs": "TVM's name in relax.utils",
+    "SBlockRV": "TVM's newer name for BlockRV",
+    "load_ipython_extension": "IPython calls it",
+    "unload_ipython_extension": "IPython calls it",
+    "worker_count": "how tests see that the pool of threads rests",
+}
+
+
+def test_every_definition_has_a_user():
+    """In the package, or in what users read: the list of TVM's names, README, docs, examples."""
+    words = collections.Counter(
+        word for text in texts().values() for word in re.findall(r"\w+", text)
+    )
+    pages = [ROOT / "README.md", ROOT / "tests" / "names.txt", *(ROOT / "docs").glob("*.md")]
+    pages += (ROOT / "examples").glob("*.py")
+    known = {w for page in pages for w in re.findall(r"\w+", page.read_text(encoding="utf-8"))}
+    known |= USED_FROM_OUTSIDE.keys()
+    unused = [
+        f"{path}: {name}"
+        for path, tree in trees().items()
+        for node in tree.body
+        for name in _defined(node)
+        if words[name] == 1 and name not in known
+    ]
+    assert unused == []
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        # Decorators put functions into tables.
+        return [] if node.decorator_list else [node.name]
+    if isinstance(node, ast.Assign):
+        return [t.id for t in node.targets if isinstance(t, ast.Name)]
+    return []
+
+
+def test_no_line_of_a_docstring_ends_early():
+    """The next word of the sentence would have fitted with room to spare."""
+    early = []
+    for path, tree in trees().items():
+        lines = texts()[path].splitlines()
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+                continue
+            doc = node.body[0] if node.body else None
+            if isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+                for prose in _prose(lines[doc.lineno - 1 : doc.end_lineno], doc.col_offset):
+                    early += [f"{path}: {x.strip()}" for x, y in prose if _ends_early(x, y)]
+    assert early == []
+
+
+def _prose(lines: list[str], indent: int):
+    """Pairs of lines that follow each other, by paragraph; tables and code left out."""
+    paragraph: list[str] = []
+    for line in [*lines, ""]:
+        if line.strip() not in ("", '"""') and len(line) - len(line.lstrip()) == indent:
+            paragraph.append(line)
+            continue
+        if not any(re.search(r"\S\s{2,}\S|->|→|\w = |^@|^\s*[-*|>#]", x) for x in paragraph):
+            yield list(itertools.pairwise(paragraph))
+        paragraph = []
+
+
+def _ends_early(line: str, following: str) -> bool:
+    word = following.split()[0]
+    goes_on = re.search(r"[a-z,)]$", line) and re.match(r"[a-z(\"'0-9]", word)
+    return bool(goes_on) and len(line) + 1 + len(word) <= 80
 
 
 def test_every_counter_has_a_limit():

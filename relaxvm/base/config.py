@@ -35,13 +35,6 @@ def checks_enabled() -> bool:
     return _checks
 
 
-def set_checks(enabled: bool) -> bool:
-    """Turn self-checks on or off; returns the former setting. Classes made before keep theirs."""
-    global _checks
-    former, _checks = _checks, enabled
-    return former
-
-
 def cache_enabled() -> bool:
     """Whether compiled kernels are kept on disk."""
     return os.environ.get("RELAXVM_CACHE", "") != "0"

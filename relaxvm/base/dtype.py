@@ -1,8 +1,7 @@
 """Scalar types: one interned `DataType` per spelling.
 
-A `DataType` is a `str`, so `x.dtype == "float32"` and dictionary look-ups by name work as TVM
-users expect; equal
-means identical, so passes may compare with `is`.
+A `DataType` is a `str`, so `x.dtype == "float32"` and dictionary look-ups by name work as TVM users
+expect; equal means identical, so passes may compare with `is`.
 """
 
 from __future__ import annotations

@@ -10,12 +10,10 @@ identical.
                | BufferLoad (tir)
 
 Integers are two's complement of their width: arithmetic wraps. `Div` and `Mod` are of floats, or
-C's truncating division
-of integers; `FloorDiv`/`FloorMod` round toward minus infinity. Dividing an integer by zero gives
-0, and so does the
-remainder (as numpy). Shifting by the width or more gives 0 (-1 for a negative left side shifted
-right). A float cast to an
-integer truncates, saturates at the ends of the range, and maps NaN to 0.
+C's truncating division of integers; `FloorDiv`/`FloorMod` round toward minus infinity. Dividing an
+integer by zero gives 0, and so does the remainder (as numpy). Shifting by the width or more gives 0
+(-1 for a negative left side shifted right). A float cast to an integer truncates, saturates at the
+ends of the range, and maps NaN to 0.
 """
 
 from __future__ import annotations
@@ -877,8 +875,7 @@ class Range(Node):
     """The integers min, …, min + extent - 1.
 
     `Range(n)` starts at 0 and `Range(begin, end)` ends before `end`, as in TVM; the fields
-    themselves are given by
-    name, or by `Range.from_min_extent`.
+    themselves are given by name, or by `Range.from_min_extent`.
     """
 
     min: PrimExpr

@@ -15,7 +15,7 @@ from typing import TextIO
 
 from ..base import VerifyError, add_note
 from .equal import structural_equal
-from .module import BaseFunc, GlobalVar, IRModule
+from .module import IRModule
 from .transform import PassInfo
 
 
@@ -161,18 +161,11 @@ class DumpIR(PassInstrument):
         path.write_text(mod.script() + "\n", encoding="utf-8")
 
 
-_Verifier = Callable[[IRModule, GlobalVar, BaseFunc], None]
-_VERIFIERS: dict[str, _Verifier] = {}
 # Of the languages of this house: checks of a whole module, in rooms that this one does not import.
 _WELL_FORMED = {
     "relax.Function": ("relaxvm.relax.analysis", "assert_well_formed"),
     "tir.PrimFunc": ("relaxvm.tir.analysis", "verify_well_formed"),
 }
-
-
-def register_verifier(key: str, check: _Verifier) -> None:
-    """Declare how functions saved as `key` are verified; `check` raises VerifyError."""
-    _VERIFIERS[key] = check
 
 
 def verify_module(mod: IRModule) -> None:
@@ -183,10 +176,6 @@ def verify_module(mod: IRModule) -> None:
         if key in _WELL_FORMED:
             room, name = _WELL_FORMED[key]
             getattr(importlib.import_module(room), name)(mod)
-    for gv, fn in mod.items():
-        check = _VERIFIERS.get(type(fn)._type_key)
-        if check is not None:
-            check(mod, gv, fn)
 
 
 class VerifyAfterAll(PassInstrument):

@@ -20,9 +20,8 @@ class GlobalVar(Node):
     """The name of a function of a module.
 
     Compared by identity in Python; two modules match their functions by `name_hint`. `struct_info`
-    is the signature as
-    the callers may rely on it (a `relax.FuncStructInfo`), None for functions that graph code does
-    not call directly.
+    is the signature as the callers may rely on it (a `relax.FuncStructInfo`), None for functions
+    that graph code does not call directly.
     """
 
     name_hint: str
@@ -162,8 +161,8 @@ class IRModule:
     global_infos  {name: [GlobalInfo, ...]}
 
     The container is mutable (`mod["f"] = ...`, `update_func`, `update`); the functions in it are
-    not. Passes return a new
-    module that shares the functions they left alone. A module made of a class has its `__name__`.
+    not. Passes return a new module that shares the functions they left alone. A module made of a
+    class has its `__name__`.
     """
 
     __slots__ = ("__name__", "__weakref__", "_by_name", "_functions", "attrs", "global_infos")

@@ -1,10 +1,8 @@
 """The machinery of IR nodes: slotted, immutable, compared by identity or interned.
 
 `@node` reads the field annotations of a class and generates its constructor and the two functions
-from which every
-walk and rewrite is built: `children(n)` and `map_children(n, f)`. A new node kind is then walked,
-rewritten,
-compared, hashed and saved at once.
+from which every walk and rewrite is built: `children(n)` and `map_children(n, f)`. A new node kind
+is then walked, rewritten, compared, hashed and saved at once.
 
 Field kinds, read from the annotation, whose words are looked up in the module of the class:
     leaf      only int, float, str, bool, bytes, None, DataType, Span: never visited
@@ -71,8 +69,7 @@ class Map(Mapping[Any, Any]):
     """An immutable, ordered mapping used for attributes, annotations and buffer maps.
 
     Keys are strings or nodes (nodes compare by identity). Values are plain data, nodes, tuples or
-    `Map`s; lists become
-    tuples and dicts become `Map`s.
+    `Map`s; lists become tuples and dicts become `Map`s.
     """
 
     __slots__ = ("_items",)
@@ -135,9 +132,6 @@ class Map(Mapping[Any, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Map, (self._items,))
-
-
-_set_items = Map.__dict__["_items"].__set__
 
 
 def freeze(value: Any) -> Any:
@@ -531,9 +525,8 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     interned  equal arguments give the identical object
     key       the name it is saved under (default: the room and the class name)
 
-    With checks on (all tests), instances really refuse assignment; otherwise only type checkers
-    do, because a frozen
-    constructor costs three times as much.
+    With checks on (all tests), instances really refuse assignment; otherwise only type checkers do,
+    because a frozen constructor costs three times as much.
     """
     if cls is None:
         return lambda c: node(c, interned=interned, key=key)

@@ -8,8 +8,7 @@
                module
 
 A node refers only to nodes before it. The reader is strict: unknown classes, wrong field counts,
-wrong kinds and references
-forward are `LoadError`s; constructors check the rest.
+wrong kinds and references forward are `LoadError`s; constructors check the rest.
 
 `pickle` goes the same way, so that processes can send each other IR: what one pickle holds as
 separate nodes arrives as separate nodes.

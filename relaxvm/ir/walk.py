@@ -144,8 +144,7 @@ def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
     """`root` with the nodes in `mapping` replaced wherever they stand, binding sites included.
 
     Keys are compared by identity. Buffers, variables and struct info that mention a replaced
-    variable are rebuilt once
-    and stay shared.
+    variable are rebuilt once and stay shared.
     """
     if not mapping:
         return root

@@ -176,7 +176,6 @@ def exp_double(f: Formula, x: PrimExpr) -> PrimExpr:
 # (log((1 + s) / (1 - s)) / s - 2) / s**2 by s**2 for |s| <= 0.172, within 4.9e-12 of the logarithm
 _LOG = (0.6666666562226001, 0.4000034090620333, 0.2853691923296881, 0.23589992355416273)
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
-_ONE_BITS = 0x3FF0000000000000
 
 
 def split_power(f: Formula, x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:

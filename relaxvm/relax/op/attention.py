@@ -2,10 +2,8 @@
 heads.
 
 Layout [batch, sequence, heads, dimension]. Fewer heads of keys and values than of queries (grouped
-queries) are shared: query
-head h reads head h // (query heads // key heads). float16 and bfloat16 are computed in float32 and
-rounded once. A query that
-sees no key at all gives 0.
+queries) are shared: query head h reads head h // (query heads // key heads). float16 and bfloat16
+are computed in float32 and rounded once. A query that sees no key at all gives 0.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 subscripts.
 
 A label is a letter, or (for an axis under an ellipsis) how far it stands from the ellipsis' right
-end. Several operands
-are contracted from the left, two at a time. A dimension that is known to be 1 broadcasts; others of
-one label must agree.
+end. Several operands are contracted from the left, two at a time. A dimension that is known to be 1
+broadcasts; others of one label must agree.
 """
 
 from __future__ import annotations

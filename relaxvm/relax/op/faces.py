@@ -1,6 +1,5 @@
 """What operators on shapes and indices share: faces that prepare arguments, scalars in tuples,
-sizes that
-are computed from symbols, and indices that count from either end.
+sizes that are computed from symbols, and indices that count from either end.
 """
 
 from __future__ import annotations

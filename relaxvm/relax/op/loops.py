@@ -29,7 +29,7 @@ from ...tir import (
     seq,
 )
 from ..emit_te import call_te_inputs
-from ..expr import Call, PrimValue, Tuple, TupleGetItem, Var
+from ..expr import Call, Tuple, TupleGetItem, Var
 from ..rules import LowerBuilder, operator_name
 from ..shape_facts import require_equal as require_equal
 from ..struct_info import (
@@ -191,10 +191,3 @@ def call_checked(
     if isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype != "void":
         out_sinfo = info
     return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)
-
-
-def prim_tuple(values: Any) -> Any:
-    """Scalars as a tuple expression: numbers, scalar expressions, or an expression as it is."""
-    if isinstance(values, Expr):
-        return values
-    return Tuple(tuple(v if isinstance(v, Expr) else PrimValue(v) for v in values))

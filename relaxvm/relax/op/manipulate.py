@@ -227,8 +227,7 @@ def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     1.
 
     Raises StructInfoError if one certainly is not 1; a symbol is checked when the program runs.
-    With no axis
-    given, no dimension may be a symbol: which are 1 must be known.
+    With no axis given, no dimension may be a symbol: which are 1 must be known.
     """
     info = tensor(x, "x")
     if axis is None:

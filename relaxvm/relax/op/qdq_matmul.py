@@ -1,5 +1,6 @@
-"""Matrix products of quantised tensors: matmul_integer sums in int32,
-which wraps, and qlinear_matmul requantises the sums."""
+"""Matrix products of quantised tensors: matmul_integer sums in int32, which wraps, and
+qlinear_matmul requantises the sums.
+"""
 
 from __future__ import annotations
 

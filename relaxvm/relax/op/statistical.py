@@ -1,10 +1,9 @@
 """Reductions: sum, mean, prod, max, min, variance, std, logsumexp; median.
 
 `axis` is an int, several, or None for all; `keepdims` leaves reduced axes with size 1. float16 and
-bfloat16 accumulate in
-float32 and are rounded once; integers wrap in their own dtype. Over no elements sum is 0, prod 1,
-max and min the identity
-(minus and plus infinity, or the ends of an integer's range), mean, variance and std NaN.
+bfloat16 accumulate in float32 and are rounded once; integers wrap in their own dtype. Over no
+elements sum is 0, prod 1, max and min the identity (minus and plus infinity, or the ends of an
+integer's range), mean, variance and std NaN.
 """
 
 from __future__ import annotations

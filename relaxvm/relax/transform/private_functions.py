@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...ir import GlobalVar, IRModule, walk
@@ -66,14 +65,3 @@ def private_calls(mod: IRModule) -> dict[str, list[Site]]:
 
 def _fits(fn: Function, sites: list[Site]) -> bool:
     return all(len(site.call.args) == len(fn.params) for site in sites)
-
-
-def rewrite_calls(
-    mod: IRModule, sites: dict[str, list[Site]], rewrite: Callable[[Site], Any]
-) -> dict[str, dict[int, Any]]:
-    """By caller: id of a bound variable -> the bindings that `rewrite` gives for the site."""
-    changes: dict[str, dict[int, Any]] = {}
-    for group in sites.values():
-        for site in group:
-            changes.setdefault(site.caller, {})[id(site.binding.var)] = rewrite(site)
-    return changes

@@ -100,8 +100,3 @@ def _func(p: Printer, n: FuncStructInfo, signature: int, _: int) -> list[Piece]:
         return [f"{p.R}.Callable(None, ", (n.ret, signature, 0), f", {n.purity})"]
     params = parens([[(i, signature, 0)] for i in n.params])
     return [f"{p.R}.Callable(", *params, ", ", (n.ret, signature, 0), f", {n.purity})"]
-
-
-def info_text(p: Printer, info: Any, signature: int = 0) -> list[Piece]:
-    """The pieces of a struct info."""
-    return [(info, signature, 0)]

@@ -5,10 +5,10 @@
         B[i] = A[i] + x
 
 The result is the same as that of the serial loop. Conditions that hold for all lanes, or for none,
-are decided first. A statement that has no vector form (a condition
-that depends on the loop, an inner loop whose bounds do, an opaque call) runs as a serial loop of
-its own; the whole loop stays serial if its iterations may read what others write, if the extent is
-not a constant, or if the vectors would be too long.
+are decided first. A statement that has no vector form (a condition that depends on the loop, an
+inner loop whose bounds do, an opaque call) runs as a serial loop of its own; the whole loop stays
+serial if its iterations may read what others write, if the extent is not a constant, or if the
+vectors would be too long.
 """
 
 from __future__ import annotations
