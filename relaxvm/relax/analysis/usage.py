@@ -15,6 +15,7 @@ from ..expr import (
     Call,
     DataflowBlock,
     Function,
+    If,
     MatchCast,
     SeqExpr,
     Var,
@@ -52,18 +53,25 @@ def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:
 # -- dead bindings --------------------------------------------------------------------------------
 
 
+_WITH_BODIES = (If, Function)
+
+
 def _live(
     bindings: Mapping[Var, Binding], row: Sequence[Event], fn: Function, mod: IRModule | None
 ) -> set[Var]:
     """The variables that matter: for the result of `fn`, or for an effect."""
     uses = Uses()
     # The binding of the If or Function in which a variable is bound, for those that are in one.
-    owner = {e.node.var: e.owner for e in row if e.kind in BINDS and e.owner is not None}
+    owner = {
+        e.node.var: e.scope.owner for e in row if e.scope.owner is not None and e.kind in BINDS
+    }
     # What has to be computed whenever a variable is.
     inside: dict[Var, list[Var]] = {}
     anchored: dict[Var, None] = {}
     for b in bindings.values():
-        within: Binding | None = b if _has_effect(b, mod) else None
+        if not _has_effect(b, mod):
+            continue
+        within: Binding | None = b
         # In whatever it stands, out to a function, which may never be called.
         while within is not None and within.var not in anchored:
             anchored[within.var] = None
@@ -79,8 +87,9 @@ def _live(
             read += inside[var]
         if var in owner:
             read.append(owner[var].var)
-        for body in bodies(b.value):
-            read += vars_in(body.body)
+        if type(b.value) in _WITH_BODIES:
+            for body in bodies(b.value):
+                read += vars_in(body.body)
         return [v for v in read if v in bindings]
 
     first = [*vars_in(fn.body.body), *uses.of_info(fn.ret_struct_info)]
