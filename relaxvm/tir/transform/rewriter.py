@@ -31,6 +31,7 @@ from ...ir import (
     as_expr,
     binary,
     const,
+    map_children,
     walk,
 )
 from ...ir.walk import transform
@@ -249,23 +250,25 @@ class ScopedRewriter(StmtRewriter):
         return transform(n, fold, pre=lambda n: self._replaced(n, env), memo=self._memo)
 
     def _replaced(self, n: Any, env: dict[int, Node]) -> Node | None:
-        found = env.get(id(n))
-        if found is None and type(n) is Buffer:
+        value = env.get(id(n))
+        if value is None and type(n) is Buffer:
             return self.buffer(n)
-        return found
+        return value
 
     def buffer(self, b: Buffer) -> Buffer:
         """The buffer with what is known in its shape, strides and offset; decided once, where it
         is first met.
         """
-        found = self._buffers.get(b)
-        if found is None:
-            found = b
+        resolved = self._buffers.get(b)
+        if resolved is None:
+            resolved = b
             if self.env:
                 env = self.env
-                found = b._map_children_(lambda c: transform(c, None, pre=lambda n: env.get(id(n))))
-            self._buffers[b] = found
-        return found
+                resolved = map_children(
+                    b, lambda c: transform(c, None, pre=lambda n: env.get(id(n)))
+                )
+            self._buffers[b] = resolved
+        return resolved
 
     def define(self, values: Mapping[Any, Any]) -> None:
         """Let variables (or buffers) stand for values from here on."""
@@ -293,10 +296,10 @@ class ScopedRewriter(StmtRewriter):
 
     def on_for(self, stmt: For) -> Steps:
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        made = stmt.replace(min=first, extent=extent)
-        with self.loop_range(made):
+        loop = stmt.replace(min=first, extent=extent)
+        with self.loop_range(loop):
             body = yield stmt.body
-        return made.replace(body=body)
+        return loop.replace(body=body)
 
 
 def reads_memory(e: Any) -> bool:
@@ -350,14 +353,14 @@ def size_bounds(fn: PrimFunc) -> dict[Var, int]:
     entered.
     """
     declared = fn.get_attr("tir_var_upper_bound", {}) or {}
-    found: dict[Var, int] = {}
+    bounds: dict[Var, int] = {}
     for buffer in fn.buffers:
         for e in buffer.shape:
-            if isinstance(e, Var) and e not in found and e not in fn.params:
+            if isinstance(e, Var) and e not in bounds and e not in fn.params:
                 top = declared.get(e.name) if isinstance(declared, Mapping) else None
                 least = min(MAX_SIZE, int(e.dtype.max_value))
-                found[e] = min(top, least) if isinstance(top, int) and top >= 0 else least
-    return found
+                bounds[e] = min(top, least) if isinstance(top, int) and top >= 0 else least
+    return bounds
 
 
 def bind_sizes(analyzer: Analyzer, fn: PrimFunc) -> None:
