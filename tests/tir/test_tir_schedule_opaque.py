@@ -135,3 +135,29 @@ def test_two_equal_names_of_one_memory_are_one_place():
     a = np.arange(9, dtype="float32")
     by_machine(sch.mod["main"], a)
     assert a.tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 8]
+
+
+TRANSPOSED = """# from relaxvm.script import tir as T
+@T.prim_func
+def main(A: T.Buffer((4, 4), "float32"), C: T.Buffer((4, 4), "float32")):
+    B = T.decl_buffer((4, 4), "float32", data=A.data, strides=[1, 4])
+    for i in range(4):
+        for j in range(4):
+            with T.block("A"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                A[vi, vj] = T.float32(1)
+    {between}    for j in range(4):
+            with T.block("C"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                C[vi, vj] = B[vi, vj]
+"""
+
+
+def test_blocks_that_meet_by_another_view_of_the_memory_keep_their_order():
+    sch = Schedule(from_source(TRANSPOSED.format(between="")))
+    with pytest.raises(ScheduleError, match="B and A are different views of one memory"):
+        sch.parallel(sch.get_loops(sch.get_block("A"))[0])
+    sch = Schedule(from_source(TRANSPOSED.format(between="for i in range(4):\n    ")))
+    one, other = (sch.get_loops(sch.get_block(name))[0] for name in "AC")
+    with pytest.raises(ScheduleError, match="B and A are different views of one memory"):
+        sch.merge(one, other)

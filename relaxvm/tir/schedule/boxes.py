@@ -18,6 +18,15 @@ class Access(NamedTuple):
     buffer: Buffer
     box: tuple[tuple[PrimExpr, Any], ...]
 
+    def why_unlike(self, other: Access) -> str:
+        """Why the indices of two accesses of one memory cannot be compared; empty if they can: the
+        buffers are one, or lie over the memory in the same way.
+        """
+        a, b = ((x.dtype, x.shape, x.strides, x.elem_offset) for x in (self.buffer, other.buffer))
+        if self.buffer is other.buffer or a == b:
+            return ""
+        return f"{self.buffer.name} and {other.buffer.name} are different views of one memory"
+
 
 class Box(NamedTuple):
     """(first index, extent) along each dimension; None where nothing is known.

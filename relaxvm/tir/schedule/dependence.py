@@ -165,7 +165,9 @@ def _check_buffer(
         for a in (*other.reads, *other.writes):
             if a.buffer.data is not buffer.data:
                 continue
-            why = covers(state, facts, written, whole, region_while(state, r, a, around), buffer)
+            why = a.why_unlike(access) or covers(
+                state, facts, written, whole, region_while(state, r, a, around), buffer
+            )
             if why:
                 refuse(
                     f"iterations may hand values on to each other through {buffer.name}, which "

@@ -452,8 +452,7 @@ def _id(e: Any) -> Any:
 
 def _same_place(a: Access, b: Access) -> bool:
     """Whether two accesses of one memory touch the same, maybe by way of two equal buffers."""
-    layouts = [(x.dtype, x.shape, x.strides, x.elem_offset) for x in (a.buffer, b.buffer)]
-    return (a.buffer is b.buffer or layouts[0] == layouts[1]) and _same_box(a.box, b.box)
+    return not a.why_unlike(b) and _same_box(a.box, b.box)
 
 
 def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:

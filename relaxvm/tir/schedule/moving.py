@@ -530,7 +530,7 @@ def _check_provided(
             written = region_while(state, first, access, inner)
             whole = domain_box(state, first.block, access)
             read = region_while(state, realize, a, new_loops)
-            why = covers(state, facts, written, whole, read, a.buffer)
+            why = a.why_unlike(access) or covers(state, facts, written, whole, read, a.buffer)
         if why:
             refuse(
                 f"block {name} would read {a.buffer.name} before block {first.block.name_hint} has "
