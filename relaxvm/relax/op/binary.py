@@ -37,6 +37,7 @@ from ...ir import (
     const,
 )
 from ..rules import Ops
+from ..struct_info import Expr
 from .broadcast import scalar_of
 from .families import broadcast_binary
 from .infer import ANY, BITS, FLOAT, INTEGER
@@ -212,7 +213,7 @@ def _named(named: list[tuple[Var, PrimExpr]], name: str, value: PrimExpr) -> Var
     return var
 
 
-def _power_grad(ops: Ops, x1: Any, x2: Any, y: Any, gy: Any) -> tuple[Any, Any]:
+def _power_grad(ops: Ops, x1: Any, x2: Any, y: Expr, gy: Expr) -> tuple[Any, Any]:
     slope = ops.where(ops.equal(x2, 0.0), 0.0, x2 * ops.power(x1, x2 - 1.0))
     g2 = None
     if scalar_of(x2) is None:

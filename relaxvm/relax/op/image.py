@@ -16,7 +16,7 @@ from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
 from ..rules import Ops
 from ..struct_info import Expr, StructInfo
 from .faces import prepared
-from .infer import FLOAT, NUMBER, dtype_of, shape_argument, shaped, tensor
+from .infer import FLOAT, NUMBER, dtype_of, shape_argument, shaped, tensor, tensor_of
 from .lower import te_lower
 from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
@@ -217,11 +217,11 @@ def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.nda
     return lay.from_plain(out, "NCHW")
 
 
-def _resize_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     data, attrs = call.args[0], dict(call.attrs)
     info: Any = data.struct_info
     del attrs["out_dtype"], attrs["extrapolation_value"]
-    g = gy if gy.struct_info.dtype is info.dtype else ops.astype(gy, info.dtype)
+    g = gy if tensor_of(gy).dtype is info.dtype else ops.astype(gy, info.dtype)
     return ops.grad.resize2d_backward(g, data, **attrs), None
 
 
@@ -339,7 +339,7 @@ def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
     return lay.from_plain(np.ascontiguousarray(np.moveaxis(made, -1, 1)), "NCHW")
 
 
-def _grid_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
+def _grid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     made = ops.grad.grid_sample_backward(gy, *call.args, **dict(call.attrs))
     return TupleGetItem(made, 0), TupleGetItem(made, 1)
 

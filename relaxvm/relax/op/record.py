@@ -49,7 +49,7 @@ from ..expr import (
     Var,
     as_relax,
 )
-from ..rules import LowerBuilder
+from ..rules import Decompose, Grad, Layout, Lower, LowerBuilder
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
 from .sizes import checks, infer_unknown, is_known_value
 
@@ -155,10 +155,10 @@ class Op(BaseOp):
     params: tuple[Param, ...]
     signature: inspect.Signature
     numpy: Any
-    lower: Any
-    grad: Any
-    layout: Any
-    decompose: Any
+    lower: Lower | Missing | None
+    grad: Grad | Missing | None
+    layout: Layout | Missing | None
+    decompose: Decompose | None
     pure: bool
     takes_sinfo: bool
     takes_unknown: bool
@@ -456,10 +456,10 @@ def op(
     name: str,
     *,
     numpy: Any = None,
-    lower: Any = None,
-    grad: Any = None,
-    layout: Any = None,
-    decompose: Any = None,
+    lower: Lower | Missing | None = None,
+    grad: Grad | Missing | None = None,
+    layout: Layout | Missing | None = None,
+    decompose: Decompose | None = None,
     pure: bool = True,
     takes_unknown: bool = False,
 ) -> Callable[[Callable[P, StructInfo]], Operator[P]]:

@@ -12,6 +12,7 @@ from ... import tir
 from ...base import submodules
 from ...ir import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
 from ..rules import Ops
+from ..struct_info import Expr
 from .families import unary
 from .infer import ANY, BITS, NUMBER
 from .meaning import elementary
@@ -20,7 +21,7 @@ from .record import missing
 __getattr__ = submodules(__name__)
 
 
-def _nothing(ops: Ops, x: Any, y: Any, gy: Any) -> None:
+def _nothing(ops: Ops, x: Any, y: Expr, gy: Expr) -> None:
     """The gradient of what is constant but for jumps: nothing flows back."""
 
 

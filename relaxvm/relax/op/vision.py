@@ -321,7 +321,7 @@ def _roi_lower(builder: LowerBuilder, call: Call) -> Expr | None:
     return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")
 
 
-def _roi_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _roi_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     return ops.grad.roi_align_backward(gy, *call.args, **dict(call.attrs)), None
 
 

@@ -41,7 +41,7 @@ def _rules(kind: str, settings: _Settings) -> dict[str, Any]:
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         return call_te(builder, call, compute, *call.args, **dict(call.attrs))
 
-    def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+    def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
         """The backward pass is linear in the gradient it is given; `data` says only the shape."""
         return getattr(ops.nn, kind)(gy, **dict(call.attrs)), None
 

@@ -112,7 +112,7 @@ def _add(
     return made if in_y is None else IfThenElse(all_of(in_y, in_x), made)
 
 
-def _grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     """The backward pass is linear in the gradient it is given; `data` says only the shape."""
     attrs = dict(call.attrs)
     sizes = resize_layout(attrs["layout"]).sizes(known_sizes(call.args[0], "output_grad"))

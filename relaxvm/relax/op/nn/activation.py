@@ -106,7 +106,7 @@ def _hardsigmoid(x: PrimExpr, alpha: float, beta: float) -> PrimExpr:
     return Min(Max(x * _like(x, alpha) + _like(x, beta), _like(x, 0)), _like(x, 1))
 
 
-def _hardsigmoid_grad(ops: Ops, x: Any, y: Any, gy: Any, alpha: float, beta: float) -> Any:
+def _hardsigmoid_grad(ops: Ops, x: Any, y: Expr, gy: Expr, alpha: float, beta: float) -> Any:
     return ops.where(ops.logical_and(y > 0.0, y < 1.0), gy * alpha, 0.0)
 
 
@@ -123,7 +123,7 @@ def hardsigmoid(data: Expr, alpha: float = 1.0 / 6.0, beta: float = 0.5) -> Stru
     return tensor(data, "data", FLOAT)
 
 
-def _hardswish_grad(ops: Ops, x: Any, y: Any, gy: Any) -> Any:
+def _hardswish_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     inner = ops.where(x < 3.0, gy * (x * (1.0 / 3.0) + 0.5), gy)
     return ops.where(x > -3.0, inner, 0.0)
 
@@ -213,7 +213,7 @@ def celu(data: Expr, alpha: float = 1.0) -> StructInfo:
 # -- smooth ---------------------------------------------------------------------------------------
 
 
-def _gelu_grad(ops: Ops, x: Any, y: Any, gy: Any) -> Any:
+def _gelu_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     below = (ops.erf(x * math.sqrt(0.5)) + 1.0) * 0.5
     density = ops.exp(x * x * -0.5) * (1.0 / math.sqrt(2 * math.pi))
     return gy * (below + x * density)
@@ -235,7 +235,7 @@ def gelu(data: Expr) -> StructInfo:
 _GELU_SLOPE, _GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
-def _gelu_tanh_grad(ops: Ops, x: Any, y: Any, gy: Any) -> Any:
+def _gelu_tanh_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     bent = ops.tanh((x + x * x * x * _GELU_CUBE) * _GELU_SLOPE)
     slope = (x * x * (3.0 * _GELU_CUBE) + 1.0) * _GELU_SLOPE
     return gy * ((bent + 1.0) * 0.5 + x * 0.5 * (1.0 - bent * bent) * slope)
@@ -254,7 +254,7 @@ def gelu_tanh(data: Expr) -> StructInfo:
     return tensor(data, "data", FLOAT)
 
 
-def _silu_grad(ops: Ops, x: Any, y: Any, gy: Any) -> Any:
+def _silu_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     s = ops.sigmoid(x)
     return gy * (s * (x * (1.0 - s) + 1.0))
 
@@ -303,7 +303,7 @@ def softplus(data: Expr, beta: float = 1.0, threshold: float = 20.0) -> StructIn
     return tensor(data, "data", FLOAT)
 
 
-def _mish_grad(ops: Ops, x: Any, y: Any, gy: Any) -> Any:
+def _mish_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     bent = ops.tanh(ops.nn.softplus(x))
     return gy * (bent + x * (1.0 - bent * bent) * ops.sigmoid(x))
 
@@ -341,7 +341,7 @@ def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
     return compute(data.shape, value, "prelu")
 
 
-def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Any) -> tuple[Any, Any]:
+def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     x, alpha = call.args
     info: Any = x.struct_info
     at = axis_of(call.attrs["axis"], info.ndim)
@@ -450,11 +450,11 @@ def _softmax_te(log: bool) -> Callable[..., Tensor]:
     return build
 
 
-def _softmax_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _softmax_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     return (y * (gy - ops.sum(gy * y, axis=call.attrs["axis"], keepdims=True)),)
 
 
-def _log_softmax_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _log_softmax_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     return (gy - ops.exp(y) * ops.sum(gy, axis=call.attrs["axis"], keepdims=True),)
 
 

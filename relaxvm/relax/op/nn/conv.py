@@ -24,7 +24,7 @@ from ...expr import Call
 from ...rules import Ops
 from ...struct_info import Expr, ShapeExpr, StructInfo
 from ..faces import prepared
-from ..infer import NUMBER, dtype_of, known_sizes, shaped, tensor
+from ..infer import NUMBER, dtype_of, known_sizes, shaped, tensor, tensor_of
 from ..lower import te_lower
 from ..meaning import value_dtype
 from ..record import op
@@ -339,12 +339,12 @@ def _by_ndim(ops: Ops, ndim: int, transposed: bool = False) -> Callable[..., Any
 
 
 def data_gradient(
-    ops: Ops, gy: Any, weight: Any, dims: Sequence[Any], strides: tuple[int, ...],
+    ops: Ops, gy: Expr, weight: Any, dims: Sequence[Any], strides: tuple[int, ...],
     padding: tuple[int, ...], dilation: tuple[int, ...], groups: int,
 ) -> Any:  # fmt: skip
     """The transposed convolution of `gy`, of the spatial dimensions `dims`; plain layouts."""
     ndim = len(strides)
-    have, kernel = gy.struct_info.dims[2:], weight.struct_info.dims[2:]
+    have, kernel = tensor_of(gy).dims[2:], weight.struct_info.dims[2:]
     before, after, extra, exact = padding[:ndim], list(padding[ndim:]), [0] * ndim, True
     for k in range(ndim):
         reach = (have[k] - 1) * strides[k] + (kernel[k] - 1) * dilation[k] + (1 - before[k])
@@ -369,7 +369,7 @@ def _cut(ops: Ops, x: Any, dims: Sequence[Any]) -> Any:
     return ops.strided_slice(x, axes=list(range(2, 2 + ndim)), begin=[0] * ndim, end=list(dims))
 
 
-def _weight_gradient(ops: Ops, x: Any, gy: Any, dims: Sequence[Any], conv: _Conv) -> Any:
+def _weight_gradient(ops: Ops, x: Any, gy: Expr, dims: Sequence[Any], conv: _Conv) -> Any:
     """[channels of gy, channels of x / groups, taps]: what each tap of the kernel meets in `x`.
 
     It is a convolution of `x` by `gy` over batch and place, with strides and dilation exchanged.

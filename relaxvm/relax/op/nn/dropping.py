@@ -100,7 +100,7 @@ def _with_seed(builder: LowerBuilder, call: Call, training: bool) -> Expr | None
     return None if not is_known(call.args[0].struct_info) else _drop(builder, call)
 
 
-def _seeded_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, None]:
+def _seeded_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     g: Any = TupleGetItem(gy, 0)
     return g * TupleGetItem(y, 1) / (1 - call.attrs["rate"]), None
 

@@ -62,7 +62,7 @@ def _cross_entropy_numpy(predictions: np.ndarray, labels: np.ndarray) -> Any:
     return np.asarray(total / np.asarray(count, total.dtype))
 
 
-def _cross_entropy_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, Any]:
+def _cross_entropy_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     predictions, labels = call.args
     info: Any = predictions.struct_info
     share = -gy
@@ -166,7 +166,7 @@ def _nll_numpy(
     return np.asarray(total / np.sum(each) if reduction == "mean" else total).astype(kind)
 
 
-def _nll_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _nll_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     made = ops.grad.nll_loss_backward(gy, *call.args, **dict(call.attrs))
     return made, *(None for _ in call.args[1:])
 

@@ -223,7 +223,7 @@ def _layer_norm_numpy(
     return made + _spread(beta, at, data.ndim) if center else made
 
 
-def _layer_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _layer_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, gamma, beta = call.args
     dims = known_sizes(x, "data")
     at = axes_of(call.attrs["axes"], len(dims), "axes")
@@ -303,7 +303,7 @@ def _rms_norm_numpy(data: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon:
     return data / np.sqrt(_mean(data * data, at) + epsilon) * _spread(weight, at, data.ndim)
 
 
-def _rms_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _rms_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x: Any = call.args[0]
     weight = call.args[1]
     dims = known_sizes(x, "data")
@@ -382,7 +382,7 @@ def _grouped_numpy(
     return made + _spread(beta, (c,), data.ndim) if center else made
 
 
-def _grouped_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _grouped_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, gamma, beta = call.args
     dims = known_sizes(x, "data")
     attrs = call.attrs
@@ -521,7 +521,7 @@ def _batch_norm_numpy(
     return tuple(a.astype(kind) for a in (made, new_mean, new_var))
 
 
-def _batch_norm_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any, ...]:
+def _batch_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x: Any = call.args[0]
     _, gamma, beta, moving_mean, moving_var = call.args
     dims, attrs = known_sizes(x, "data"), call.attrs

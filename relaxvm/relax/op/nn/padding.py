@@ -103,14 +103,14 @@ def _pad_numpy(data: np.ndarray, *, pad_width: Any, pad_mode: str, pad_value: fl
     return np.pad(data, widths, mode=mode)
 
 
-def _pad_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _pad_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     info: Any = call.args[0].struct_info
     sizes = known_sizes(call.args[0])
     before, after = _widths(call.attrs["pad_width"], len(sizes))
     if call.attrs["pad_mode"] == "constant":
         end = [simple(d + b) for d, b in zip(sizes, before)]
         return (ops.strided_slice(gy, axes=list(range(len(sizes))), begin=before, end=end),)
-    dims = list(gy.struct_info.dims)
+    dims = list(known_sizes(gy, "the result"))
     for axis, (size, b, a) in enumerate(zip(sizes, before, after)):
         if b or a:
             # Padding one axis takes its elements at `source`: each gives its gradient back there.
@@ -207,7 +207,7 @@ def _shuffle_numpy(data: np.ndarray, *, upscale_factor: int) -> np.ndarray:
     return split.transpose(order).reshape(*lead, c // (r * r), h * r, w * r)
 
 
-def _shuffle_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _shuffle_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     dims = known_sizes(call.args[0])
     r = call.attrs["upscale_factor"]
     *lead, c, h, w = dims
@@ -269,7 +269,7 @@ def _d2s_numpy(data: np.ndarray, *, block_size: int, layout: str, mode: str) -> 
     return lay.from_plain(made.reshape(n, c, h * b, w * b), "NCHW")
 
 
-def _d2s_grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+def _d2s_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     b, layout = call.attrs["block_size"], call.attrs["layout"]
     if call.attrs["mode"] == "DCR":
         return (ops.nn.space_to_depth(gy, block_size=b, layout=layout),)

@@ -36,7 +36,7 @@ def _info(data: Expr, windows: Pool | Parts) -> StructInfo:
 def _rules(kind: str, settings: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     """The record of the pool `kind`, such as "avg_pool2d"."""
 
-    def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
         backward = getattr(ops.grad, f"{kind}_backward")
         return (backward(gy, call.args[0], **dict(call.attrs)),)
 
@@ -154,7 +154,7 @@ def _global(what: str, ndim: int) -> Callable[..., Call]:
     keeps = "that axis keeps" if ndim == 1 else "those axes keep"
     rules = _rules(adaptive, lambda attrs: parts(ndim, {"output_size": 1, **attrs}))
 
-    def grad(ops: Ops, call: Call, y: Any, gy: Any) -> tuple[Any]:
+    def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
         backward = getattr(ops.grad, f"{adaptive}_backward")
         return (backward(gy, call.args[0], output_size=1, **dict(call.attrs)),)
 
