@@ -11,6 +11,10 @@ import importlib.machinery
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 MODULES = {
     "relaxvm._ffi": "relaxvm.ffi",
@@ -93,7 +97,7 @@ class _AliasFinder:
             if not (real == error.name or real.startswith(f"{error.name}.")):
                 raise
             raise importlib.import_module("relaxvm._absent").no_such_module(fullname) from None
-        return importlib.machinery.ModuleSpec(fullname, self)
+        return importlib.machinery.ModuleSpec(fullname, cast("Loader", self))
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         real = sys.modules[real_name(spec.name)]

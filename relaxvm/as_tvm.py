@@ -91,8 +91,12 @@ def _of_module(name: str, program: ModuleType) -> CodeType:
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")
-    code = spec.loader.get_code(spec.name) if spec is not None and spec.loader is not None else None
-    if code is None:
+    # Declared of loaders that can show code alone; what finds files has it.
+    loader: Any = None if spec is None else spec.loader
+    code: CodeType | None = None
+    if spec is not None and loader is not None:
+        code = loader.get_code(spec.name)
+    if spec is None or code is None:
         raise ImportError(f"there is no module {name} that can be run")
     program.__file__, program.__spec__ = spec.origin, spec
     program.__package__, program.__loader__ = spec.parent, spec.loader

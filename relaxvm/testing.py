@@ -77,7 +77,7 @@ def parameters(*value_sets: Iterable[Any], ids: Sequence[str] | None = None) -> 
             """One value of the row."""
             return row[shared][index]
 
-        each.__signature__ = signature  # type: ignore[attr-defined]
+        vars(each)["__signature__"] = signature
         return pytest.fixture(each)
 
     return [member(index) for index in range(len(rows[0]))]

@@ -166,6 +166,7 @@ class IRModule:
     """
 
     __slots__ = ("__name__", "__weakref__", "_by_name", "_functions", "attrs", "global_infos")
+    __name__: str
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 from ..ir import DummyGlobalInfo, VDevice
 from ..ir import Range as _Range
 from .reader import decorate_class, records
-from .reader.records import Step, statement
+from .reader.records import Step, marked, statement
 from .reader.tir_suite import between
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 
+@marked(script_language="module")
 def ir_module(cls: Any = None, **options: Any) -> Any:
     """Make an IRModule out of a class whose functions are decorated with ``@T.prim_func`` or
     ``@R.function``.
@@ -38,9 +39,6 @@ def ir_module(cls: Any = None, **options: Any) -> Any:
 
 def _ir_module(cls: Any, options: Any) -> Any:
     return decorate_class(cls, sys._getframe(2), options)
-
-
-ir_module.script_language = "module"  # type: ignore[attr-defined]
 
 
 @statement

@@ -30,7 +30,7 @@ from ..relax import Tuple as _Tuple
 from ..relax import const as _const
 from ..runtime import cpu, device
 from .reader import MAKERS, decorate_function, decorate_macro, records
-from .reader.records import Step, statement
+from .reader.records import Step, marked, statement
 from .reader.struct_info import as_struct_info
 
 __all__ = [
@@ -79,6 +79,7 @@ Object = MAKERS["Object"]
 Callable = MAKERS["Callable"]
 
 
+@marked(script_language="relax")
 def function(func: Any = None, **options: Any) -> Any:
     """Make a graph function out of a Python function.
 
@@ -98,9 +99,7 @@ def _function(func: Any, options: Any) -> Any:
     return decorate_function(func, sys._getframe(2), "relax", options)
 
 
-function.script_language = "relax"  # type: ignore[attr-defined]
-
-
+@marked(script_language="macro")
 def macro(func: Any = None, **options: Any) -> Any:
     """Make statements that are put in place wherever a graph function calls them; what the last one
     returns is the value of the call.
@@ -110,9 +109,6 @@ def macro(func: Any = None, **options: Any) -> Any:
     if func is None:
         return lambda f: decorate_macro(f, options)
     return decorate_macro(func, options)
-
-
-macro.script_language = "macro"  # type: ignore[attr-defined]
 
 
 @statement

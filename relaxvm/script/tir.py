@@ -67,12 +67,13 @@ from .reader import (
     make_buffer,
     records,
 )
-from .reader.records import Step, statement
+from .reader.records import Step, marked, statement
 from .reader.tir_suite import between, region_of
 
 # -- functions
 
 
+@marked(script_language="tir")
 def prim_func(func: Any = None, **options: Any) -> Any:
     """Make a loop function out of a Python function.
 
@@ -89,9 +90,7 @@ def _prim_func(func: Any, options: Any) -> Any:
     return decorate_function(func, sys._getframe(2), "tir", options)
 
 
-prim_func.script_language = "tir"  # type: ignore[attr-defined]
-
-
+@marked(script_language="macro")
 def macro(func: Any = None, **options: Any) -> Any:
     """Make statements that are put in place wherever a loop function calls them.
 
@@ -100,9 +99,6 @@ def macro(func: Any = None, **options: Any) -> Any:
     if func is None:
         return lambda f: decorate_macro(f, options)
     return decorate_macro(func, options)
-
-
-macro.script_language = "macro"  # type: ignore[attr-defined]
 
 
 @statement
@@ -179,6 +175,7 @@ Buffer = BufferFunction()
 buffer = Buffer
 
 
+@marked(takes_regions=True)
 @statement
 def match_buffer(
     param: Any,
@@ -214,9 +211,6 @@ def match_buffer(
         axis_separators,
     )  # fmt: skip
     return records.MatchBuffer(source, made)
-
-
-match_buffer.takes_regions = True  # type: ignore[attr-defined]
 
 
 @statement
@@ -318,20 +312,18 @@ def where(predicate: Any) -> records.Where:
     return records.Where(predicate)
 
 
+@marked(takes_regions=True)
 @statement
 def reads(*regions: Any) -> records.Reads:
     """What the block reads."""
     return records.Reads(regions)
 
 
+@marked(takes_regions=True)
 @statement
 def writes(*regions: Any) -> records.Writes:
     """What the block writes."""
     return records.Writes(regions)
-
-
-reads.takes_regions = True  # type: ignore[attr-defined]
-writes.takes_regions = True  # type: ignore[attr-defined]
 
 
 def target(config: Any, host: Any = None) -> _Target:
@@ -481,15 +473,13 @@ def LetStmt(value: Any, type_annotation: Any = None, *, var: Any = None) -> reco
     return records.LetSpec(value, type_annotation if var is None else var)
 
 
+@marked(takes_regions=True)
 @statement
 def realize(buffer_slice: Any, storage_scope: str = "", condition: Any = True) -> records.Realize:
     """Memory for a buffer that has been declared, while what follows runs. All of the buffer gets
     memory, whatever part of it is named.
     """
     return records.Realize(region_of(buffer_slice), storage_scope, condition)
-
-
-realize.takes_regions = True  # type: ignore[attr-defined]
 
 
 @statement
@@ -630,7 +620,7 @@ def comm_reducer(combiner: Any, identity: Any) -> CommReducer:
 
 def llvm_lookup_intrinsic_id(name: str) -> int:
     """See `target.codegen.llvm_lookup_intrinsic_id`."""
-    return _target.codegen.llvm_lookup_intrinsic_id(name)  # type: ignore[no-any-return]
+    return _target.codegen.llvm_lookup_intrinsic_id(name)
 
 
 def index_map(

@@ -218,7 +218,7 @@ class _Builder:
             self.allocated.extend(body.block.alloc_buffers)
             self.blocks.append(transform(body.block.body, self.renamed))
             return
-        regions = [BufferRegion.full_region(self.buffers[t]) for t in dict.fromkeys(tensors)]
+        regions = tuple(BufferRegion.full_region(self.buffers[t]) for t in dict.fromkeys(tensors))
         count = len(dict.fromkeys(op.inputs))
         name = _unique(op.name, self.block_names)
         block = Block((), regions[:count], regions[count:], name, body, annotations=op.attrs)

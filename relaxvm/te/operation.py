@@ -26,7 +26,7 @@ def var(name: str = "tindex", dtype: str = "int32") -> Var:
 
 def size_var(name: str = "size", dtype: str = "int32") -> SizeVar:
     """A new variable that is never negative."""
-    return SizeVar(name, dtype)
+    return SizeVar(name, as_dtype(dtype))
 
 
 def const(value: Any, dtype: str | None = None) -> PrimExpr:
@@ -77,7 +77,7 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
     if isinstance(dom, str):
         dom, tag = None, dom
     if dom is not None and not isinstance(dom, Range):
-        dom = Range(*dom) if isinstance(dom, (tuple, list)) else Range(as_expr(dom))
+        dom = Range(*dom) if isinstance(dom, (tuple, list)) else Range.from_min_extent(0, dom)
     return IterVar(dom, Var(name or tag, "int32"), "thread", tag)
 
 

@@ -64,7 +64,9 @@ def scan(
         tag or current_tag(),
         Map(attrs),
         axis,
-        *(tuple(p) for p in parts),
+        tuple(first),
+        tuple(step),
+        tuple(state),
         tuple(_listed(inputs)),
     )
     outputs = [op.output(i) for i in range(len(state))]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base import DataType, submodules
 from ..base import dtype as as_dtype
-from ..base import submodules
-from ..ir import And, Max, Min, Or, PrimExpr, const, match
+from ..ir import INT32, And, Max, Min, Or, PrimExpr, const, match
+from ..relax import Tuple
 from ..relax import op as ops
 from ..relax.op.families import te_reduce
 from ..relax.op.lower import elementwise
@@ -67,7 +68,7 @@ def _floating(x: Any) -> Any:
     """Integers as float32, for functions of real numbers."""
     info = x.struct_info if hasattr(x, "struct_info") else None
     is_int = info is not None and (info.dtype.is_int or info.dtype.is_bool)
-    return ops.astype(x, "float32") if is_int else x
+    return ops.astype(x, as_dtype("float32")) if is_int else x
 
 
 def reinterpret(x: Tensor, dtype: Any) -> Tensor:
@@ -104,14 +105,13 @@ def _of_one_dtype(a: Any, b: Any) -> tuple[Any, Any]:
     if None in kinds or kinds[0] is kinds[1]:
         return a, b
     common = match(*(const(0, k) for k in kinds))[0].dtype
-    return tuple(  # type: ignore[return-value]
-        x
-        if isinstance(x, (int, float)) or k is common
-        else x.astype(common)
-        if isinstance(x, PrimExpr)
-        else ops.astype(x, common)
-        for x, k in zip((a, b), kinds)
-    )
+    return _in_dtype(a, kinds[0], common), _in_dtype(b, kinds[1], common)
+
+
+def _in_dtype(x: Any, kind: Any, common: DataType) -> Any:
+    if isinstance(x, (int, float)) or kind is common:
+        return x
+    return x.astype(common) if isinstance(x, PrimExpr) else ops.astype(x, common)
 
 
 def _dtype_beside(x: Any, other: Any) -> Any:
@@ -176,12 +176,12 @@ def _place(operator: Any, data: Any, axis: Any, keepdims: bool, last: bool) -> A
     `axis`; None: of all.
     """
     if not last:
-        return ops.astype(operator(data, axis, keepdims), "int32")
+        return ops.astype(operator(data, axis, keepdims), INT32)
     if axis is None:
         data, axis = ops.flatten(data), 0
-    place = ops.astype(operator(ops.flip(data, axis), axis, keepdims), "int32")
+    place = ops.astype(operator(ops.flip(data, axis), axis, keepdims), INT32)
     size = data.struct_info.shape.values[axis]
-    return ops.subtract(ops.astype(ops.full((), size - 1, "int64"), "int32"), place)
+    return ops.subtract(ops.astype(ops.full((), size - 1, "int64"), INT32), place)
 
 
 def all(data: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -209,7 +209,7 @@ cumprod = of(
 
 broadcast_to = of(lambda data, shape: ops.broadcast_to(data, shape))
 expand_dims = of(
-    lambda a, axis, num_newaxis=1: ops.expand_dims(a, [axis + k for k in range(num_newaxis)])
+    lambda a, axis, num_newaxis=1: ops.expand_dims(a, tuple(axis + k for k in range(num_newaxis)))
 )
 squeeze = of(lambda a, axis=None: ops.squeeze(a, axis))
 reshape = of(lambda a, newshape: ops.reshape(a, newshape))
@@ -293,7 +293,7 @@ def take(
     mode  what an index out of bounds means: see `relax.op.take`
     """
     if batch_dims == 0:
-        return _take(a, indices, axis, mode)  # type: ignore[no-any-return]
+        return _take(a, indices, axis, mode)
     at = a.ndim + axis if axis < 0 else axis
     batch_dims += indices.ndim if batch_dims < 0 else 0
     size = a.shape[at]
@@ -306,16 +306,16 @@ def take(
             where = scalar_ops.floormod(where, size.astype(where.dtype))
         else:
             where = Max(Min(where, last), const(0, where.dtype))
-        return a(*index[:at], where, *index[at + len(rest) :])  # type: ignore[no-any-return]
+        return a(*index[:at], where, *index[at + len(rest) :])
 
     shape = (*a.shape[:at], *rest, *a.shape[at + 1 :])
-    return compute(shape, element, "take")  # type: ignore[no-any-return]
+    return compute(shape, element, "take")
 
 
 def _indices_last(indices: Any) -> Any:
     """Indices with the coordinates along the first axis, as relax has them: along the last."""
     ndim = indices.struct_info.ndim
-    return ops.permute_dims(indices, [*range(1, ndim), 0])
+    return ops.permute_dims(indices, (*range(1, ndim), 0))
 
 
 def _gather_nd(a: Any, indices: Any, batch_dims: int) -> Any:
@@ -333,7 +333,7 @@ matmul = of(
     )
 )
 tensordot = of(lambda a, b, axes: _tensordot(a, b, axes))
-einsum = of(lambda subscripts, *operands: ops.einsum(operands, subscripts))
+einsum = of(lambda subscripts, *operands: ops.einsum(Tuple(operands), subscripts))
 
 
 def _tensordot(a: Any, b: Any, axes: Any) -> Any:
@@ -350,7 +350,7 @@ def _tensordot(a: Any, b: Any, axes: Any) -> Any:
     kept = [c for k, c in enumerate(letters[:n]) if k not in {x % n for x in left}]
     kept += [c for k, c in enumerate(second) if k not in {y % m for y in right}]
     text = f"{''.join(letters[:n])},{''.join(second)}->{''.join(kept)}"
-    return ops.einsum((a, b), text)
+    return ops.einsum(Tuple((a, b)), text)
 
 
 # -- new tensors -----------------------------------------------------------------------------------
@@ -367,12 +367,12 @@ arange = of(lambda start, stop=None, step=1, dtype="float32": ops.arange(start, 
 def shape(array: Tensor, dtype: str = "int32") -> Tensor:
     """The dimensions, as a tensor."""
     dims = [full((), dtype, d.astype(dtype)) for d in array.shape]
-    return stack(dims)  # type: ignore[no-any-return]
+    return stack(dims)
 
 
 def ndarray_size(array: Tensor, dtype: str = "int32") -> Tensor:
     """The number of elements, as a tensor of no dimensions."""
-    return full((), dtype, utils.prod(array.shape).astype(dtype))  # type: ignore[no-any-return]
+    return full((), dtype, utils.prod(array.shape).astype(dtype))
 
 
 def sequence_mask(
@@ -389,7 +389,7 @@ def sequence_mask(
             index[axis].astype(length.dtype) < length, data(*index), masked
         )
 
-    return compute(data.shape, element, "sequence_mask")  # type: ignore[no-any-return]
+    return compute(data.shape, element, "sequence_mask")
 
 
 __getattr__ = submodules(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base import TIRError
-from ..ir import INT64, Cast, IntImm, PrimExpr, cast
+from ..ir import INT64, BaseFunc, Cast, IntImm, PrimExpr, cast
 from ..ir import Var as TirVar
 from ..ir.walk import transform
 from ..relax import (
@@ -124,8 +124,8 @@ class _Formulas:
         if tensor not in self.wide:
             self.wide[tensor] = wide = placeholder(dims, tensor.dtype, tensor.name)
             self.back[wide] = tensor
-        found: Tensor = self.wide[tensor]
-        return found
+        wider: Tensor = self.wide[tensor]
+        return wider
 
     def scalar(self, value: PrimExpr) -> PrimExpr:
         """An integer expression in int64, another as it is."""
@@ -149,10 +149,10 @@ class _Formulas:
         self.tensors[var] = tensor
         return var
 
-    def result(self, made: Any) -> Any:
-        if isinstance(made, (list, tuple)):
-            made = Tuple(tuple(made))
-        value = self.value(made)
+    def result(self, graph: Any) -> Any:
+        if isinstance(graph, (list, tuple)):
+            graph = Tuple(tuple(graph))
+        value = self.value(graph)
         memo: dict[int, Any] = {}
         return self.given_back(value, memo) if isinstance(value, Expr) else value
 
@@ -172,13 +172,13 @@ class _Formulas:
     def tensor(self, value: Expr) -> Tensor:
         if isinstance(value, Constant) and len(value.data.shape) == 0:
             number = const(value.data.item(), value.data.dtype)
-            return compute((), lambda: number, "constant")  # type: ignore[no-any-return]
+            return compute((), lambda: number, "constant")
         if value not in self.tensors:
             raise TIRError(
                 f"topi: wanted te tensors, scalar expressions and numbers, got "
                 f"{type(value).__name__} of {value.struct_info}; arrays come by a te.placeholder"
             )
-        return self.tensors[value]  # type: ignore[index]
+        return self.tensors[value]
 
     # -- what legalisations ask for --
 
@@ -190,7 +190,8 @@ class _Formulas:
         raise self.doubt(", ".join(f"{a} = {b}" for a, b in pairs))
 
     def doubt(self, what: str) -> TIRError:
-        name = self.legalising.op.short if self.legalising is not None else "this"  # type: ignore[attr-defined]
+        op = self.legalising.op if self.legalising is not None else None
+        name = op.short if isinstance(op, Op) else "this"
         return TIRError(
             f"{name} needs {what}, which is not known when formulas are written: use the same "
             f"symbol in the shapes, or relax.op in a graph, which checks it when the program runs"
@@ -199,21 +200,23 @@ class _Formulas:
     def shape_facts(self) -> Iterator[ShapeFacts]:
         yield self.facts
 
-    def add_func(self, func: PrimFunc, name: str) -> GlobalVar:
+    def add_func(self, func: BaseFunc, name: str) -> GlobalVar:
+        assert isinstance(func, PrimFunc)
         gv = GlobalVar(name)
         self.functions[gv] = func
         return gv
 
     def formulas(self, fn: Callable[..., Any], args: Any, attrs: dict[str, Any]) -> Expr:
         """What the te function gives, as a graph value."""
-        made = fn(*map(self.plain, args), **{k: self.plain(v) for k, v in attrs.items()})
-        if isinstance(made, (list, tuple)):
-            return Tuple(tuple(map(self.variable, made)))
+        tensor = fn(*map(self.plain, args), **{k: self.plain(v) for k, v in attrs.items()})
+        if isinstance(tensor, (list, tuple)):
+            return Tuple(tuple(map(self.variable, tensor)))
         call = self.legalising
-        if call is not None and len(call.args) == 2 and made.op.name == "compute":
+        if call is not None and len(call.args) == 2 and tensor.op.name == "compute":
             # As TVM names the blocks of operators of two operands: T_add.
-            made = made.op.replace(name=f"T_{call.op.short}").output(0)  # type: ignore[attr-defined]
-        return self.variable(made)
+            assert isinstance(call.op, Op)
+            tensor = tensor.op.replace(name=f"T_{call.op.short}").output(0)
+        return self.variable(tensor)
 
     def plain(self, value: Any) -> Any:
         """An argument as te functions take it."""
@@ -241,9 +244,9 @@ class _Formulas:
             return self.value(e.tuple_value).fields[e.index]
         if not isinstance(e, Call):
             return e
+        assert isinstance(e.op, Op)
         if e.op.name == "relax.call_tir":
             return self.call_tir(e)
-        assert isinstance(e.op, Op)
         call = Call(e.op, tuple(map(self.value, e.args)), e.attrs, e.sinfo_args, None, e.span)
         lower = e.op.lower
         if e.op.name == "relax.call_pure_packed":
@@ -252,14 +255,15 @@ class _Formulas:
             raise TIRError(f"{e.op.short}: no formula says what it does: use relax.op in a graph")
         self.legalising = call
         call = e.op.checked(self, call)
-        made = lower(self, call)
-        if made is None or made is call:
+        lowered = lower(self, call)
+        if lowered is None or lowered is call:
             raise TIRError(f"{e.op.short}: the shape of its result is not known")
-        return self.value(made)
+        return self.value(lowered)
 
     def call_tir(self, call: Call) -> Expr:
         gv, inputs, *symbols = call.args
-        func = self.functions[gv]  # type: ignore[index]
+        assert isinstance(gv, GlobalVar)
+        func = self.functions[gv]
         fields = self.value(inputs).fields
         tensors = [self.tensor(f) for f in fields if not isinstance(f, PrimValue)]
         info = call.struct_info
@@ -267,14 +271,14 @@ class _Formulas:
         shapes = iter([*((t.shape, t.dtype) for t in tensors), *((i.dims, i.dtype) for i in infos)])
         scalars = iter(
             [f.value for f in fields if isinstance(f, PrimValue)]
-            + [v for s in symbols for v in s.values]  # type: ignore[attr-defined]
+            + [v for s in symbols if isinstance(s, ShapeExpr) for v in s.values]
         )
         fixed: dict[Any, Any] = {}
         for param in func.params:
             old = func.buffer_map.get(param)
             fixed[param] = next(scalars) if old is None else decl_buffer(*next(shapes), old.name)
         buffers = [b for b in fixed.values() if isinstance(b, Buffer)]
-        made = extern(
+        outputs = extern(
             [b.shape for b in buffers[len(tensors) :]],
             tensors,
             lambda *_: func.specialize(fixed).body,
@@ -282,5 +286,5 @@ class _Formulas:
             in_buffers=buffers[: len(tensors)],
             out_buffers=buffers[len(tensors) :],
         )
-        values = tuple(map(self.variable, made if isinstance(made, list) else [made]))
+        values = tuple(map(self.variable, outputs if isinstance(outputs, list) else [outputs]))
         return Tuple(values) if isinstance(info, TupleStructInfo) else values[0]

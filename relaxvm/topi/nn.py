@@ -96,7 +96,7 @@ def _with_bias(x: Any, bias: Any) -> Any:
 def _along(x: Any, data: Any, axis: int) -> Any:
     ndim = data.struct_info.ndim
     after = ndim - 1 - axis % ndim
-    return ops.expand_dims(x, list(range(1, after + 1))) if after else x
+    return ops.expand_dims(x, tuple(range(1, after + 1))) if after else x
 
 
 def _scale_shift(x: Any, scale: Any, shift: Any, axis: int) -> Any:
@@ -474,10 +474,10 @@ def lrn(
         at = i[axis] + near.var - size // 2
         place = (*i[:axis], Max(Min(at, extent - 1), const(0, at.dtype)), *i[axis + 1 :])
         x = data(*place)
-        return te_sum(if_then_else(all_of(at >= 0, at < extent), x * x, const(0, data.dtype)), near)  # type: ignore[no-any-return]
+        return te_sum(if_then_else(all_of(at >= 0, at < extent), x * x, const(0, data.dtype)), near)
 
     total = compute(data.shape, square, "lrn_sum")
-    return compute(  # type: ignore[no-any-return]
+    return compute(
         data.shape,
         lambda *i: (
             data(*i)
@@ -541,7 +541,7 @@ def mirror_pad(
         return data(*at)
 
     shape = [d + b + a for d, b, a in zip(data.shape, pad_before, after)]
-    return compute(shape, element, name or "mirror_pad")  # type: ignore[no-any-return]
+    return compute(shape, element, name or "mirror_pad")
 
 
 def dilate(
@@ -557,7 +557,7 @@ def dilate(
         return if_then_else(there, data(*at), const(dilation_value, data.dtype))
 
     shape = [(d - 1) * s + 1 for d, s in zip(data.shape, strides)]
-    return compute(shape, element, name)  # type: ignore[no-any-return]
+    return compute(shape, element, name)
 
 
 @of

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import TIRError
-from ..ir import EQ, LT, NE, And, Not, Or, PrimExpr, Select, cast, const
+from ..ir import EQ, LT, NE, And, IntImm, Not, Or, PrimExpr, Select, cast, const
 from ..te import Tensor, compute, reduce_axis
 from ..te import sum as te_sum
 
@@ -28,7 +28,7 @@ def argsort(
             "argsort: valid_count is not supported: sort the valid part, a strided_slice"
         )
     order = _order(data, axis, not is_ascend)
-    return compute(order.shape, lambda *i: cast(dtype, order(*i)), "argsort")  # type: ignore[no-any-return]
+    return compute(order.shape, lambda *i: cast(dtype, order(*i)), "argsort")
 
 
 def sort(data: Tensor, axis: int = -1, is_ascend: Any = 1) -> Tensor:
@@ -54,7 +54,7 @@ def topk(
     order = _order(data, axis, not is_ascend)
     size = data.shape[axis]
     count = size if k < 1 else k
-    if isinstance(getattr(size, "value", None), int) and k > size.value:  # type: ignore[attr-defined]
+    if isinstance(size, IntImm) and k > size.value:
         raise TIRError(f"topk: wanted {k} elements of {size}")
     values = _in_order(data, order, axis, count)
     places = compute(values.shape, lambda *i: cast(dtype, order(*i)), "topk_indices")
@@ -79,9 +79,9 @@ def searchsorted(
     def count(*i: PrimExpr) -> PrimExpr:
         key, value = sorted_sequence(*i[:shared], along.var), values(*i)
         passed = Not(_before(value, key)) if right else _before(key, value)
-        return te_sum(cast(dtype, passed), along)  # type: ignore[no-any-return]
+        return te_sum(cast(dtype, passed), along)
 
-    return compute(values.shape, count, "searchsorted")  # type: ignore[no-any-return]
+    return compute(values.shape, count, "searchsorted")
 
 
 def _before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -106,20 +106,20 @@ def _order(data: Tensor, axis: int, descending: bool) -> Tensor:
         first, second = (mine, its) if descending else (its, mine)
         level = And(Not(_before(first, second)), Not(_before(second, first)))
         earlier = Or(_before(first, second), And(level, LT(cast(dtype, other.var), i[at])))
-        return te_sum(cast(dtype, earlier), other)  # type: ignore[no-any-return]
+        return te_sum(cast(dtype, earlier), other)
 
     ranks = compute(data.shape, rank, "rank")
     which = reduce_axis((0, data.shape[at]), "k")
 
     def place(*i: PrimExpr) -> PrimExpr:
         here = EQ(ranks(*moved(i, which.var)), i[at])
-        return te_sum(Select(here, cast(dtype, which.var), zero), which)  # type: ignore[no-any-return]
+        return te_sum(Select(here, cast(dtype, which.var), zero), which)
 
-    return compute(data.shape, place, "order")  # type: ignore[no-any-return]
+    return compute(data.shape, place, "order")
 
 
 def _in_order(data: Tensor, order: Tensor, axis: int, count: Any) -> Tensor:
     at = axis % data.ndim
     shape = [*data.shape[:at], count, *data.shape[at + 1 :]]
     element: Callable[..., Any] = lambda *i: data(*i[:at], order(*i), *i[at + 1 :])  # noqa: E731
-    return compute(shape, element, "sorted")  # type: ignore[no-any-return]
+    return compute(shape, element, "sorted")

@@ -122,7 +122,7 @@ def plain(value: Any) -> Any:
 
 def sizes_of(x: Any) -> Sequence[PrimExpr]:
     """The dimensions of a graph expression or a tensor."""
-    return x.shape if isinstance(x, Tensor) else x.struct_info.dims  # type: ignore[no-any-return]
+    return x.shape if isinstance(x, Tensor) else x.struct_info.dims
 
 
 def transposed(x: Any, wanted: bool = True) -> Any:
@@ -130,7 +130,7 @@ def transposed(x: Any, wanted: bool = True) -> Any:
     if not wanted:
         return x
     ndim = x.struct_info.ndim
-    return ops.permute_dims(x, [*range(ndim - 2), ndim - 1, ndim - 2])
+    return ops.permute_dims(x, (*range(ndim - 2), ndim - 1, ndim - 2))
 
 
 def change_layout(x: Any, src_layout: str, dst_layout: str) -> Any:
@@ -141,8 +141,9 @@ def change_layout(x: Any, src_layout: str, dst_layout: str) -> Any:
             f"layout_transform: no way from {src_layout} to {dst_layout} for {x.struct_info}"
         )
     order = "".join(source.plain)
-    plain_order = source.plain_expr(ops, x, order)
-    return wanted.from_plain_expr(ops, plain_order, order)
+    by_name: Any = ops
+    plain_order = source.plain_expr(by_name, x, order)
+    return wanted.from_plain_expr(by_name, plain_order, order)
 
 
 __getattr__ = submodules(__name__)

@@ -23,6 +23,13 @@ def floats(*shape):
     return rng.standard_normal(shape).astype("float32")
 
 
+@pytest.mark.parametrize("dom", [4, (0, 4), te.reduce_axis((0, 4)).dom])
+def test_a_thread_axis_takes_an_extent_a_pair_or_a_range(dom):
+    axis = te.thread_axis(dom, "threadIdx.x")
+    assert (axis.dom.min.value, axis.dom.extent.value) == (0, 4)
+    assert (axis.thread_tag, axis.var.name) == ("threadIdx.x", "threadIdx.x")
+
+
 def test_elementwise_with_broadcast():
     a = te.placeholder((3, 4), name="A")
     b = te.placeholder((4,), name="B")

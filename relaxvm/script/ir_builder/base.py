@@ -69,7 +69,7 @@ class IRBuilder:
         builder = current_builder.get()
         if builder is None:
             raise BuilderError("no IRBuilder is current; write inside `with IRBuilder():`")
-        return builder  # type: ignore[no-any-return]
+        return builder
 
     @staticmethod
     def is_in_scope() -> bool:
@@ -105,7 +105,7 @@ class IRBuilder:
         if isinstance(record, rec.Definition):
             body = self._definition(record, place)
         else:
-            body = self._writer_for(record).body(record, place)
+            body = self._writer_for(record).within(record, place)
         value = body.__enter__()
         self._entered.append((record, body))
         return value

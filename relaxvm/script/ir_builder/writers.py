@@ -135,11 +135,11 @@ class LoopWriter(TIRParser):
             return self.find(name)
         return self.effect(place, record)
 
-    def body(self, record: Any, place: Place) -> Entered:
+    def within(self, record: Any, place: Place) -> Entered:
         """What puts the statements inside under `record`."""
         self.source = place.source
         if isinstance(record, rec.Step):
-            return getattr(self, record.method)(place, *record.args)  # type: ignore[no-any-return]
+            return getattr(self, record.method)(place, *record.args)
         if isinstance(record, rec.BlockSpec):
             return self.block(place, record, self.span(place))
         if isinstance(record, rec.Init):
@@ -279,12 +279,12 @@ class GraphWriter:
             raise BuilderError(f"{record.shown} does not stand in a graph function")
         return None
 
-    def body(self, record: Any, place: Place) -> Entered:
+    def within(self, record: Any, place: Place) -> Entered:
         """What puts the bindings inside under `record`."""
         if isinstance(record, rec.Dataflow):
             return self._in_dataflow(record)
         if isinstance(record, rec.Step):
-            return getattr(self, record.method)(*record.args)  # type: ignore[no-any-return]
+            return getattr(self, record.method)(*record.args)
         raise BuilderError(f"{record.shown} does not stand in a graph function")
 
     @contextlib.contextmanager
@@ -330,12 +330,12 @@ class GraphWriter:
         return var
 
     def emit_match_cast(self, value: Any, struct_info: Any) -> Var:
-        self._last[-1] = self.graphs.match_cast(value, as_struct_info(struct_info))
-        return self._last[-1]
+        self._last[-1] = var = self.graphs.match_cast(value, as_struct_info(struct_info))
+        return var
 
     def emit_var_binding(self, binding: Any) -> Var:
-        self._last[-1] = self.graphs.emit_normalized(binding)
-        return self._last[-1]
+        self._last[-1] = var = self.graphs.emit_normalized(binding)
+        return var
 
     @contextlib.contextmanager
     def if_(self, condition: Any) -> Iterator[Any]:

@@ -93,34 +93,13 @@ def _symbols(p: Printer, n: Function) -> list[Piece]:
 
 def _symbols_in(root: Node) -> list[TirVar]:
     """The scalar variables under `root`, in order; signatures of global functions aside."""
-    found: dict[TirVar, None] = {}
-    seen = {id(root)}
-    stack: list[Node] = [root]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, TirVar):
-            found[n] = None
-        elif not isinstance(n, GlobalVar):
-            for child in reversed(n._children_()):
-                if id(child) not in seen:
-                    seen.add(id(child))
-                    stack.append(child)
-    return list(found)
+    symbols = (n for n in walk(root, without=(GlobalVar,)) if isinstance(n, TirVar))
+    return list(dict.fromkeys(symbols))
 
 
 def uses_module(root: Node) -> bool:
     """Whether a function refers to a function of the module."""
-    seen = {id(root)}
-    stack: list[Node] = [root]
-    while stack:
-        n = stack.pop()
-        if isinstance(n, GlobalVar):
-            return True
-        for child in n._children_():
-            if id(child) not in seen:
-                seen.add(id(child))
-                stack.append(child)
-    return False
+    return any(isinstance(n, GlobalVar) for n in walk(root))
 
 
 def result_lines(p: Printer, value: Any, prefix: str) -> list[Piece]:
@@ -239,5 +218,4 @@ def _last_binding(n: SeqExpr) -> Binding | None:
 
 def _result(value: Any, var: Var) -> Var:
     info = getattr(value, "struct_info", None)
-    # type: ignore[arg-type]
-    return Var(var.name_hint, info if isinstance(info, Node) else var.struct_info)
+    return Var(var.name_hint, info if isinstance(info, StructInfo) else var.struct_info)

@@ -162,7 +162,8 @@ def _call_out(p: Printer, n: Call) -> list[Piece] | None:
     """``R.call_tir(cls.f, (x, y), out_sinfo=R.Tensor(...))`` and its kin."""
     if len(n.args) not in (2, 3) or len(n.sinfo_args) != 1:
         return None
-    short = n.op.name.removeprefix("relax.")  # type: ignore[attr-defined]
+    assert isinstance(n.op, Op)
+    short = n.op.name.removeprefix("relax.")
     groups = [_callee(n.args[0]), [(n.args[1], 0, 0)]]
     groups += [[f"{key}=", *attr_value(p, value)] for key, value in n.attrs.items()]
     groups.append(["out_sinfo=", *_out_sinfo(n.sinfo_args[0])])
@@ -174,7 +175,8 @@ def _call_out(p: Printer, n: Call) -> list[Piece] | None:
 def _call_callee_first(p: Printer, n: Call) -> list[Piece] | None:
     if not n.args:
         return None
-    short = n.op.name.removeprefix("relax.")  # type: ignore[attr-defined]
+    assert isinstance(n.op, Op)
+    short = n.op.name.removeprefix("relax.")
     return _packed(p, short, n.args[0], n.args[1:], n)
 
 

@@ -170,8 +170,7 @@ def decorated(
         remark = f"  # {'; '.join(notes[at])}" if at in notes else ""
         shown = [f"{number}{line}{remark}".rstrip()]
         if at in under:
-            columns = under[at]
-            signs = "".join("^" if c in columns else " " for c in range(max(columns) + 1))
+            signs = "".join("^" if c in under[at] else " " for c in range(max(under[at]) + 1))
             shown.append(" " * len(number) + signs)
         out.append("\n".join(shown))
     if context < 0 or not under:

@@ -248,15 +248,15 @@ def _call(p: Printer, n: Call, need: int, how: int) -> list[Piece]:
                 return [f"{p.T}.{name}(", *args, ")"]
             if _gives_back(function, n, n.dtype, *written):
                 return [f"{p.T}.{name}({quote(n.dtype)}", *([", ", *args] if args else []), ")"]
-    if isinstance(op, GlobalVar) and _is_plain_call(p, n):
+    if isinstance(op, GlobalVar) and _is_plain_call(p, op, n):
         return [(op, ATOM, FREE), "(", *args, ")"]
     callee = [quote(op.name)] if isinstance(op, Op) else [(op, 0, FREE)]
     return [f"{p.T}.Call({quote(n.dtype)}, ", *callee, ", [", *args, "])"]
 
 
-def _is_plain_call(p: Printer, n: Call) -> bool:
+def _is_plain_call(p: Printer, func: GlobalVar, n: Call) -> bool:
     """Whether the signature of the loop function that is called says the dtype of the call."""
-    result = p.return_dtypes.get(n.op.name_hint)  # type: ignore[attr-defined]
+    result = p.return_dtypes.get(func.name_hint)
     return n.dtype == result if result is not None else n.dtype in ("int32", "void")
 
 

@@ -19,7 +19,7 @@ from .source import Source
 _PLACE = re.compile(r"\n  at (?P<file>[^\n]*):(?P<line>\d+):(?P<column>\d+)(?=\n|$)")
 
 
-def check_function(source: Source, node: ast.FunctionDef, function: BaseFunc) -> None:
+def check_function(source: Source, node: ast.AST, function: BaseFunc) -> None:
     """Raise ParseError, pointing at the statement that breaks a rule, if the function is not well
     formed.
     """

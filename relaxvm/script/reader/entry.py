@@ -51,7 +51,7 @@ def _locals(frame: FrameType) -> Mapping[str, Any]:
 
 def _is_module_class(node: ast.ClassDef, source: Source, frame: FrameType) -> bool:
     """Whether a class being defined is going to be parsed as a module."""
-    layers = []
+    layers: list[Mapping[str, Any]] = []
     at: FrameType | None = frame
     while at is not None and len(layers) < 3:
         layers.append(dict(at.f_locals))
@@ -105,9 +105,9 @@ def parse_object(
         source, node = class_source(program, _frame_of(program, frame))
         outer = Outer.of_frame(frame).inside(module_globals).inside(extra)
         closures = {n: closure(f) for n, f in vars(program).items() if isinstance(f, FunctionType)}
-        found = decoration(Evaluator(source, outer, None), node) or Decorated("module")
-        found.skip_checks(not check_well_formed)
-        return parse_class(source, node, outer, None, found, closures)
+        decorated = decoration(Evaluator(source, outer, None), node) or Decorated("module")
+        decorated.skip_checks(not check_well_formed)
+        return parse_class(source, node, outer, None, decorated, closures)
     if isinstance(program, FunctionType):
         source, definition, _ = function_source(program.__code__, program.__globals__)
         outer = Outer.of_function(program).inside(extra)

@@ -268,7 +268,7 @@ class Evaluator:
         return tuple(self._held(self._elements(node.elts)))
 
     def _list(self, node: ast.List) -> list[Any]:
-        return self._held(self._elements(node.elts))  # type: ignore[no-any-return]
+        return self._held(self._elements(node.elts))
 
     def _set(self, node: ast.Set) -> set[Any]:
         return set(self._held(self._elements(node.elts)))
@@ -285,7 +285,7 @@ class Evaluator:
                 self.fail(key, f"the key {name!r} stands twice in one dict")
             written.add(name)
             made[name] = self.eval(value)
-        return self._held(made)  # type: ignore[no-any-return]
+        return self._held(made)
 
     # -- calls
 
@@ -466,8 +466,7 @@ class Evaluator:
         spec = "" if node.format_spec is None else self.eval(node.format_spec)
         if self.guard is not None:
             self.guard.text(value, spec)
-        convert = {ord("r"): repr, ord("s"): str, ord("a"): ascii}.get(node.conversion)
-        return format(convert(value) if convert is not None else value, spec)
+        return format(_CONVERSIONS[node.conversion](value), spec)
 
     def _generate(self, generators: list[ast.comprehension], make: Callable[[], None]) -> None:
         if not generators:
@@ -488,13 +487,13 @@ class Evaluator:
         out: list[Any] = []
         with self.scope():
             self._generate(node.generators, lambda: out.append(self.eval(node.elt)))
-        return self._held(out)  # type: ignore[no-any-return]
+        return self._held(out)
 
     def _set_comprehension(self, node: ast.SetComp) -> set[Any]:
         out: set[Any] = set()
         with self.scope():
             self._generate(node.generators, lambda: out.add(self.eval(node.elt)))
-        return self._held(out)  # type: ignore[no-any-return]
+        return self._held(out)
 
     def _dict_comprehension(self, node: ast.DictComp) -> dict[Any, Any]:
         out: dict[Any, Any] = {}
@@ -504,7 +503,7 @@ class Evaluator:
 
         with self.scope():
             self._generate(node.generators, make)
-        return self._held(out)  # type: ignore[no-any-return]
+        return self._held(out)
 
     def unpack(self, target: ast.expr, value: Any, bind: Callable[[ast.Name, Any], None]) -> None:
         """Give `value` to the names of `target`, a name or a pattern of them.
@@ -596,10 +595,19 @@ class Evaluator:
                     for each in known if isinstance(known, tuple) else (known,):
                         if isinstance(each, Node):
                             for v in walk(each):
-                                free.pop(v, None)  # type: ignore[call-overload]
+                                if isinstance(v, Var):
+                                    free.pop(v, None)
         if free and not isinstance(value, IterVar):
             self.fail(node, f"{what}: the variable {next(iter(free)).name!r} is bound nowhere")
 
+
+# What `!r`, `!s` and `!a` in an f-string do, and nothing.
+_CONVERSIONS: Mapping[int, Callable[[Any], Any]] = {
+    -1: lambda value: value,
+    ord("r"): repr,
+    ord("s"): str,
+    ord("a"): ascii,
+}
 
 # IR that the text form can write as the value of an attribute.
 _REMARKS = (

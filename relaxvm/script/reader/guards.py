@@ -125,7 +125,7 @@ VALUES: dict[type, str] = {
 
 _CONTAINERS = frozenset((tuple, list, dict, set, frozenset, str, bytes))
 # Values that count as one and lead nowhere.
-_SINGLE = frozenset(
+_SINGLE: frozenset[type] = frozenset(
     (bool, int, float, type(None), slice, TirVar, IntImm, FloatImm, Buffer, Var, DataflowVar)
 )
 _READABLE: dict[type, frozenset[str] | None] = {}

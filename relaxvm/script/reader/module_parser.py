@@ -223,7 +223,7 @@ class _ModuleParser(Evaluator):
             function = parser.parse()
             functions[name] = function
             if name in open_ended and name not in used:
-                self._declare(name, function.struct_info)  # type: ignore[attr-defined]
+                self._declare(name, function.struct_info)
         return functions
 
     def _declare(self, name: str, info: Any) -> None:

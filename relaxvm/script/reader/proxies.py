@@ -124,7 +124,7 @@ def renamed_buffer(buffer: Buffer, name: str, span: Any) -> Buffer:
     """A buffer just made, under the name it is bound to; its own data variable is named too."""
     data = buffer.data
     if data.name == UNNAMED["var"]:
-        data = Var(name, data.type_annotation)
+        data = data.replace(name=name)
     return buffer.replace(name=name, data=data, span=span)
 
 

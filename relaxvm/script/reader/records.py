@@ -12,12 +12,13 @@ import contextvars
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from ...base import BuilderError
 from ...tir import Buffer
 
 P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 current_builder: contextvars.ContextVar[Any] = contextvars.ContextVar(
     "relaxvm_ir_builder", default=None
@@ -35,6 +36,20 @@ def statement(describe: Callable[P, Any]) -> Callable[P, Any]:
         return record if builder is None or not isinstance(record, Record) else builder.take(record)
 
     return said
+
+
+def marked(**marks: Any) -> Callable[[F], F]:
+    """What a parser asks of a function before it calls it.
+
+    script_language  the decorator makes what it stands on this: "tir", "relax", "module", "macro"
+    takes_regions    elements of buffers among the arguments stand for regions
+    """
+
+    def mark(function: F) -> F:
+        vars(function).update(marks)
+        return function
+
+    return mark
 
 
 @contextlib.contextmanager

@@ -135,7 +135,7 @@ class RelaxParser(RelaxValues):
         if sure is not BaseCheckResult.PASS:
             assert self.ret is not None
             value = self.cast(self.fresh("gv"), value, self.ret, stmt)
-        return value  # type: ignore[no-any-return]
+        return value
 
     def _close(self, result: Any) -> SeqExpr:
         body = self.bodies.pop()
@@ -193,7 +193,7 @@ class RelaxParser(RelaxValues):
                     prefix = "gv" if self.bodies[-1].outputs is None else "lv"
                     expr = self.emit(self.fresh(prefix), expr, node)
                 span = self.span(node)
-                items = [TupleGetItem(expr, i, None, span) for i in range(len(info.fields))]
+                items = [TupleGetItem(expr, i, span=span) for i in range(len(info.fields))]
         if len(items) != len(names):
             self.fail(target, f"wanted {len(names)} values for these names, got {len(items)}")
         for each, item in zip(names, items):

@@ -136,10 +136,10 @@ def declared_symbols(function: ast.AST) -> dict[str, str]:
         func = node.value.func
         if not isinstance(func, ast.Attribute):
             continue
-        dtype = func.attr
+        dtype: Any = func.attr
         if dtype in ("Var", "SizeVar"):
-            given = [*node.value.args[1:], *(k.value for k in node.value.keywords)]
-            dtype = getattr(given[-1], "value", None) if given else "int32"
+            options = [*node.value.args[1:], *(k.value for k in node.value.keywords)]
+            dtype = getattr(options[-1], "value", None) if options else "int32"
         elif node.value.args or node.value.keywords:
             continue
         if not isinstance(dtype, str) or not _SCALAR_DTYPE.fullmatch(dtype):
@@ -328,7 +328,7 @@ class RelaxValues(FunctionParser):
                 return value.values[index]
             if isinstance(info, TensorStructInfo):
                 self.fail(node, "a tensor cannot be indexed here; use an operator such as R.take")
-            return TupleGetItem(value, index, None, self.span(node))
+            return TupleGetItem(value, index, span=self.span(node))
         return super().subscript(node, value, index)
 
     def value(self, node: ast.AST, value: Any) -> Expr:
@@ -343,7 +343,7 @@ class RelaxValues(FunctionParser):
         if value is None:
             self.fail(node, "this gives no value")
         try:
-            return as_relax(value)  # type: ignore[no-any-return]
+            return as_relax(value)
         except StructInfoError as error:
             raise self.wrap(node, error) from error
 

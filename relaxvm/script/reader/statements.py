@@ -103,7 +103,7 @@ class ModuleNames:
         found = self.__dict__.get("global_vars", {}).get(name)
         if found is None:
             raise AttributeError(name)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def __dir__(self) -> list[str]:
         return list(self.global_vars)

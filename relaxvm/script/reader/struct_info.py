@@ -54,15 +54,15 @@ class Symbols:
         source, expression = dimension_text(text)
         return _SymbolText(source, self).eval(expression)
 
-    def dimension(self, text: str) -> PrimExpr:
+    def dimension(self, text: str) -> PrimExpr | int:
         """A name, or an expression of names such as ``"n * 2"``. Raises ParseError or
         StructInfoError if it is none.
         """
         text = text.strip()
-        made = self.symbol(text) if text.isidentifier() else self.evaluate(text)
-        if not isinstance(made, (PrimExpr, int)) or isinstance(made, bool):
-            raise StructInfoError(f"{text!r} is no dimension but a {type(made).__name__}")
-        return made  # type: ignore[return-value]
+        value = self.symbol(text) if text.isidentifier() else self.evaluate(text)
+        if not isinstance(value, (PrimExpr, int)) or isinstance(value, bool):
+            raise StructInfoError(f"{text!r} is no dimension but a {type(value).__name__}")
+        return value
 
     def vdevice(self, value: Any) -> Any:
         """The device annotation that `value` names: ``"llvm"``, ``"llvm:1"``, ``"llvm:1:global"``.

@@ -142,11 +142,10 @@ class TIRParser(TIRBindings):
         self.define(name, var)
 
     def _with_root(self, body: Stmt, buffers: list[Buffer]) -> Stmt:
-        is_block = isinstance(body, BlockRealize)
-        # type: ignore[attr-defined]
-        needs = bool(buffers) or (is_block and bool(body.block.iter_vars))
-        if not needs and not is_block:
-            needs = self.has_block
+        if isinstance(body, BlockRealize):
+            needs = bool(buffers) or bool(body.block.iter_vars)
+        else:
+            needs = bool(buffers) or self.has_block
         if not needs:
             return body
         span = self.span(self.node)
@@ -442,9 +441,9 @@ class TIRParser(TIRBindings):
         if any(isinstance(n, Block) for n in walk(body)):
             self.fail(node, "a loop around blocks runs to its end: no break")
         done = decl_buffer((1,), var.dtype, f"{var.name}_done")
-        step = BufferStore(done, done[0] + const(1, var.dtype), (0,), span)
+        step = BufferStore(done, done[0] + const(1, var.dtype), (const(0),), span)
         once = LetStmt(var, dom.min + done[0], body, span)
-        start = BufferStore(done, const(0, var.dtype), (0,), span)
+        start = BufferStore(done, const(0, var.dtype), (const(0),), span)
         holds = if_then_else(jumps.goes_on(), done[0] < dom.extent, const(False))
         loop = seq(jumps.set(Jumps.GO_ON), start, While(holds, seq(once, step), span))
         return with_memory(jumps.state, with_memory(done, loop, span), span)

@@ -53,7 +53,7 @@ class Jumps:
 
     def set(self, number: int, span: Any = UNKNOWN) -> Stmt:
         """The statement that says how to go on."""
-        return BufferStore(self.state, const(number), (0,), span)
+        return BufferStore(self.state, const(number), (const(0),), span)
 
     def guarded(self, body: Stmt) -> Stmt:
         """`body`, which stands after a jump."""
