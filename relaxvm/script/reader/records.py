@@ -12,10 +12,18 @@ import contextvars
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ...base import BuilderError
 from ...tir import Buffer
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+    # Part of `typing` since Python 3.11; only type checkers read it.
+    def dataclass_transform(**_):
+        return lambda cls: cls
+
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,13 +70,19 @@ def only_describing() -> Iterator[None]:
         current_builder.reset(token)
 
 
+@dataclass_transform(eq_default=False)
 class Record:
     """A description of something script text may contain. `shown` is how it is called there.
 
+    A class of records is a dataclass, compared by identity; without a docstring, ``shown(...)``.
     Inside ``with IRBuilder():`` those that have a body are entered: ``with T.block("b"):``.
     """
 
     shown = "this"
+
+    def __init_subclass__(cls, shown: str = "this") -> None:
+        cls.shown, cls.__doc__ = shown, cls.__doc__ or f"``{shown}(...)``"
+        dataclass(eq=False)(cls)
 
     def __enter__(self) -> Any:
         builder = current_builder.get()
@@ -109,7 +123,6 @@ class Step(Record):
         self.args = args
 
 
-@dataclass(eq=False)
 class Loop(Record):
     """One loop: ``start .. stop`` of a kind."""
 
@@ -121,123 +134,79 @@ class Loop(Record):
     annotations: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(eq=False)
-class Loops(Record):
+class Loops(Record, shown="a loop (T.serial, T.grid, ...)"):
     """Loops for a `for` statement, outermost first."""
 
-    shown = "a loop (T.serial, T.grid, ...)"
     loops: tuple[Loop, ...]
 
 
-@dataclass(eq=False)
-class BlockSpec(Record):
-    """``T.block(name)``"""
-
-    shown = "T.block"
+class BlockSpec(Record, shown="T.block"):
     name: str = ""
     no_realize: bool = False
 
 
-class Init(Record):
+class Init(Record, shown="T.init"):
     """``T.init()``"""
 
-    shown = "T.init"
 
-
-@dataclass(eq=False)
-class Axis(Record):
+class Axis(Record, shown="T.axis"):
     """``T.axis.spatial(dom, value)`` and its kin."""
 
-    shown = "T.axis"
     kind: str
     dom: Any
     value: Any
     dtype: str | None = None
 
 
-@dataclass(eq=False)
-class Remap(Record):
-    """``T.axis.remap(kinds, loop variables)``"""
-
-    shown = "T.axis.remap"
+class Remap(Record, shown="T.axis.remap"):
     kinds: Any
     values: Any
     dtype: str | None = None
 
 
-@dataclass(eq=False)
-class Reads(Record):
-    """``T.reads(...)``"""
-
-    shown = "T.reads"
+class Reads(Record, shown="T.reads"):
     regions: tuple[Any, ...]
 
 
-@dataclass(eq=False)
-class Writes(Record):
-    """``T.writes(...)``"""
-
-    shown = "T.writes"
+class Writes(Record, shown="T.writes"):
     regions: tuple[Any, ...]
 
 
-@dataclass(eq=False)
-class Where(Record):
-    """``T.where(predicate)``"""
-
-    shown = "T.where"
+class Where(Record, shown="T.where"):
     predicate: Any
 
 
-@dataclass(eq=False)
-class BlockAttr(Record):
-    """``T.block_attr({...})``"""
-
-    shown = "T.block_attr"
+class BlockAttr(Record, shown="T.block_attr"):
     attrs: Any
 
 
-@dataclass(eq=False)
-class FuncAttr(Record):
+class FuncAttr(Record, shown="func_attr"):
     """``T.func_attr({...})`` or ``R.func_attr({...})``"""
 
-    shown = "func_attr"
     attrs: Any
 
 
-@dataclass(eq=False)
-class MatchBuffer(Record):
+class MatchBuffer(Record, shown="T.match_buffer"):
     """``T.match_buffer(parameter or region, ...)``; `buffer` is the new view, named when it is
     bound.
     """
 
-    shown = "T.match_buffer"
     source: Any
     buffer: Buffer
 
 
-@dataclass(eq=False)
-class AllocBuffer(Record):
-    """``T.alloc_buffer(...)``"""
-
-    shown = "T.alloc_buffer"
+class AllocBuffer(Record, shown="T.alloc_buffer"):
     buffer: Buffer
 
 
-@dataclass(eq=False)
-class DeclBuffer(Record):
+class DeclBuffer(Record, shown="T.decl_buffer"):
     """``T.decl_buffer(...)``; without `data` the memory is allocated too."""
 
-    shown = "T.decl_buffer"
     buffer: Buffer
     allocates: bool
 
 
-@dataclass(eq=False)
-class Allocate(Record):
-    """``T.allocate(...)``"""
-
-    shown = "T.allocate"
+class Allocate(Record, shown="T.allocate"):
     extents: Any
     dtype: str
     scope: str
@@ -245,153 +214,92 @@ class Allocate(Record):
     annotations: Any
 
 
-@dataclass(eq=False)
-class AllocateConst(Record):
-    """``T.allocate_const(...)``"""
-
-    shown = "T.allocate_const"
+class AllocateConst(Record, shown="T.allocate_const"):
     data: Any
     dtype: str
     extents: Any
     annotations: Any
 
 
-@dataclass(eq=False)
-class Attr(Record):
-    """``T.attr(node, key, value)``"""
-
-    shown = "T.attr"
+class Attr(Record, shown="T.attr"):
     node: Any
     key: str
     value: Any
 
 
-@dataclass(eq=False)
-class Assert(Record):
-    """``T.Assert(condition, message)``"""
-
-    shown = "T.Assert"
+class Assert(Record, shown="T.Assert"):
     condition: Any
     message: Any
 
 
-@dataclass(eq=False)
-class LetSpec(Record):
-    """``T.LetStmt(value)``"""
-
-    shown = "T.LetStmt"
+class LetSpec(Record, shown="T.LetStmt"):
     value: Any
     var: Any = None
 
 
-@dataclass(eq=False)
-class Realize(Record):
-    """``T.realize(region, scope, condition)``"""
-
-    shown = "T.realize"
+class Realize(Record, shown="T.realize"):
     region: Any
     scope: str
     condition: Any
 
 
-@dataclass(eq=False)
-class Jump(Record):
+class Jump(Record, shown="a jump"):
     """``T.break_loop()``, ``T.continue_loop()``"""
 
-    shown = "a jump"
     leaves: bool
 
 
-@dataclass(eq=False)
-class Eval(Record):
-    """``T.evaluate(value)``"""
-
-    shown = "T.evaluate"
+class Eval(Record, shown="T.evaluate"):
     value: Any
 
 
-@dataclass(eq=False)
-class Store(Record):
-    """``T.buffer_store(buffer, value, indices)``"""
-
-    shown = "T.buffer_store"
+class Store(Record, shown="T.buffer_store"):
     buffer: Any
     value: Any
     indices: Any
     predicate: Any = None
 
 
-@dataclass(eq=False)
-class EnvThread(Record):
-    """``T.env_thread(tag)``"""
-
-    shown = "T.env_thread"
+class EnvThread(Record, shown="T.env_thread"):
     tag: str
     dtype: str
 
 
-@dataclass(eq=False)
-class LaunchThread(Record):
-    """``T.launch_thread(thread, extent)``"""
-
-    shown = "T.launch_thread"
+class LaunchThread(Record, shown="T.launch_thread"):
     thread: Any
     extent: Any
 
 
-@dataclass(eq=False)
-class MetaVar(Record):
+class MetaVar(Record, shown="T.meta_var"):
     """``T.meta_var(value)``: the name stands for the expression itself."""
 
-    shown = "T.meta_var"
     value: Any
 
 
-class Dataflow(Record):
+class Dataflow(Record, shown="R.dataflow"):
     """``R.dataflow()``; `output_vars` are the variables an IRBuilder has made its outputs."""
 
-    shown = "R.dataflow"
     output_vars: tuple[Any, ...] = ()
 
 
-@dataclass(eq=False)
-class Output(Record):
-    """``R.output(...)``"""
-
-    shown = "R.output"
+class Output(Record, shown="R.output"):
     values: tuple[Any, ...]
 
 
-@dataclass(eq=False)
-class MatchCastSpec(Record):
-    """``R.match_cast(value, struct_info)``"""
-
-    shown = "R.match_cast"
+class MatchCastSpec(Record, shown="R.match_cast"):
     value: Any
     struct_info: Any
 
 
-@dataclass(eq=False)
-class EmitTe(Record):
-    """``R.emit_te(func, *args, **keywords)``"""
-
-    shown = "R.emit_te"
+class EmitTe(Record, shown="R.emit_te"):
     func: Any
     args: tuple[Any, ...]
     keywords: dict[str, Any]
 
 
-@dataclass(eq=False)
-class ModuleAttrs(Record):
-    """``I.module_attrs({...})``"""
-
-    shown = "I.module_attrs"
+class ModuleAttrs(Record, shown="I.module_attrs"):
     attrs: Any
 
 
-@dataclass(eq=False)
-class ModuleGlobalInfos(Record):
-    """``I.module_global_infos({...})``"""
-
-    shown = "I.module_global_infos"
+class ModuleGlobalInfos(Record, shown="I.module_global_infos"):
     infos: Any
