@@ -51,7 +51,7 @@ from ..expr import (
 )
 from ..rules import Decompose, Grad, Layout, Lower, LowerBuilder
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
-from .sizes import checks, infer_unknown, is_known_value
+from .sizes import checks, infer_unknown, is_constant, is_known_value
 
 P = ParamSpec("P")
 
@@ -248,7 +248,9 @@ class Op(BaseOp):
         where that is not proved, and with what its struct info is then; as it is if a size of an
         argument has no name.
         """
-        if self.takes_unknown or not all(map(is_known_value, call.args)):
+        if self.takes_unknown or all([is_constant(x.struct_info) for x in (call, *call.args)]):
+            return call
+        if not all(map(is_known_value, call.args)):
             return call
         names = [p.name for p in self.params if p.form is not None]
         with checks(builder, dict(zip(names, call.args))):

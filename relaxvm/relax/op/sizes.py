@@ -300,6 +300,17 @@ def is_known_value(value: Any) -> bool:
     return is_known(value.struct_info)
 
 
+def is_constant(info: StructInfo) -> bool:
+    """Whether all sizes are numbers: nothing that a rule wants of them is left in doubt."""
+    if isinstance(info, TupleStructInfo):
+        return all(map(is_constant, info.fields))
+    if isinstance(info, TensorStructInfo):
+        sizes = info.dims
+    else:
+        sizes = info.values if isinstance(info, ShapeStructInfo) else None
+    return sizes is not None and all([type(size) is IntImm for size in sizes])
+
+
 def with_symbols(info: StructInfo, rank: Callable[[], int] | None = None) -> StructInfo:
     """`info` with symbols for dimensions and values that are not known.
 
