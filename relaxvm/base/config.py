@@ -42,8 +42,8 @@ def cache_enabled() -> bool:
 
 def build_jobs() -> int | None:
     """How many processes may compile at once; None: as many as there are cores."""
-    given = os.environ.get("RELAXVM_BUILD_JOBS", "")
-    return max(1, int(given)) if given.isdecimal() and len(given) < 6 else None
+    count = os.environ.get("RELAXVM_BUILD_JOBS", "")
+    return max(1, int(count)) if count.isdecimal() and len(count) < 6 else None
 
 
 def cache_dir() -> pathlib.Path:
@@ -57,8 +57,8 @@ def cache_dir() -> pathlib.Path:
         base = pathlib.Path(os.environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local")
     else:
         # The XDG specification has no relative paths: they would be other folders in each process.
-        given = os.environ.get("XDG_CACHE_HOME", "")
-        base = pathlib.Path(given) if os.path.isabs(given) else _home() / ".cache"
+        xdg = os.environ.get("XDG_CACHE_HOME", "")
+        base = pathlib.Path(xdg) if os.path.isabs(xdg) else _home() / ".cache"
     return base / "relaxvm"
 
 

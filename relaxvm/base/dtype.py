@@ -89,8 +89,8 @@ class DataType(str):
     _table: dict[str, DataType] = {}
 
     def __new__(cls, text: object) -> DataType:
-        found = cls._table.get(text) if type(text) is str or type(text) is cls else None
-        return found if found is not None else cls._make(text)
+        known = cls._table.get(text) if type(text) is str or type(text) is cls else None
+        return known if known is not None else cls._make(text)
 
     @classmethod
     def _make(cls, text: object) -> DataType:
@@ -104,8 +104,8 @@ class DataType(str):
             )
         name = str(text)
         if name in _SHORT:
-            made = cls._table[name] = cls(_SHORT[name])
-            return made
+            short = cls._table[name] = cls(_SHORT[name])
+            return short
         kind, bits, lanes = cls._parse(name)
         canonical = (
             kind if kind in ("bool", "handle", "void") or kind in FLOAT8_TYPES else f"{kind}{bits}"
@@ -125,11 +125,11 @@ class DataType(str):
 
     @classmethod
     def _intern(cls, name: str, kind: str, bits: int, lanes: int) -> DataType:
-        made = str.__new__(cls, name)
-        made.kind, made.bits, made.lanes = cast("DataTypeKind", kind), bits, lanes
-        made.itemsize = (bits + 7) // 8 * lanes
-        made.element = made if lanes == 1 else cls(name.rsplit("x", 1)[0])
-        return cls._table.setdefault(name, made)
+        dtype = str.__new__(cls, name)
+        dtype.kind, dtype.bits, dtype.lanes = cast("DataTypeKind", kind), bits, lanes
+        dtype.itemsize = (bits + 7) // 8 * lanes
+        dtype.element = dtype if lanes == 1 else cls(name.rsplit("x", 1)[0])
+        return cls._table.setdefault(name, dtype)
 
     @staticmethod
     def _parse(name: str) -> tuple[str, int, int]:

@@ -189,15 +189,15 @@ class _Builder:
         nest = _Nest(self, (*op.axis, *op.reduce_axis), row)
         body, init = self.body(op, buffers, nest.iter_vars[: len(op.axis)], nest.mapping)
         empty = _may_be_empty(nest.iter_vars[len(op.axis) :])
-        made: list[Stmt] = []
+        stmts: list[Stmt] = []
         if init is not None and empty is not None:
             # The start values on their own: where a reduction axis is empty, its loop never runs.
             begun = ComputeOp(f"{op.name}_empty", op.tag, op.attrs, op.axis, (), op.body)
             start = _Nest(self, op.axis, row)
             _, only = self.body(begun, buffers, start.iter_vars, start.mapping)
             assert only is not None
-            made.append(start.stmt(begun, only, None, empty))
-        return [*made, nest.stmt(op, body, init, const(True))]
+            stmts.append(start.stmt(begun, only, None, empty))
+        return [*stmts, nest.stmt(op, body, init, const(True))]
 
     def extern(self, op: ExternOp) -> None:
         """The statement of `op` over the buffers, in a block of its own if it has none."""
@@ -362,7 +362,7 @@ def _is_plain_root(realize: BlockRealize) -> bool:
 
 def _may_be_empty(axes: list[IterVar]) -> PrimExpr | None:
     """The condition under which one of the axes has no value; None if each has one."""
-    found: PrimExpr | None = None
+    condition: PrimExpr | None = None
     for axis in axes:
         assert axis.dom is not None
         extent = axis.dom.extent
@@ -371,8 +371,8 @@ def _may_be_empty(axes: list[IterVar]) -> PrimExpr | None:
                 continue
             return const(True)
         none = LE(extent, const(0, extent.dtype))
-        found = none if found is None else Or(found, none)
-    return found
+        condition = none if condition is None else Or(condition, none)
+    return condition
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

@@ -115,9 +115,9 @@ def compute(
         IterVar(Range.from_min_extent(_const(0, d.dtype), d), Var(n, d.dtype), "spatial")
         for n, d in zip(names, dims)
     )
-    made = fcompute(*(axis.var for axis in axes))
-    several = isinstance(made, (tuple, list))
-    body = tuple(as_expr(e) for e in (made if several else (made,)))
+    elements = fcompute(*(axis.var for axis in axes))
+    several = isinstance(elements, (tuple, list))
+    body = tuple(as_expr(e) for e in (elements if several else (elements,)))
     reduces = [e for e in body if isinstance(e, Reduce)]
     reduce_axes: tuple[IterVar, ...] = ()
     if reduces:
@@ -152,8 +152,8 @@ def _axis_names(fcompute: Any, ndim: int, name: str, varargs_names: Any) -> list
             if p.default is inspect.Parameter.empty or len(names) < ndim:
                 names.append(p.name)
     if variadic:
-        given = list(varargs_names or ())
-        names += given or [f"i{k}" for k in range(len(names), ndim)]
+        rest = list(varargs_names or ())
+        names += rest or [f"i{k}" for k in range(len(names), ndim)]
     names = names[:ndim] if variadic else names
     if len(names) != ndim:
         raise TIRError(f"compute {name}: the shape has {ndim} axes, fcompute takes {len(names)}")

@@ -123,12 +123,12 @@ def comm_reducer(
         condition = _TRUE if where is None else as_condition(where)
         starts: tuple[Any, ...] = ()
         if init is not None:
-            given = init if isinstance(init, (tuple, list)) else (init,)
-            starts = tuple(as_expr(e, d) for e, d in zip(given, dtypes))
-        made = tuple(
+            firsts = init if isinstance(init, (tuple, list)) else (init,)
+            starts = tuple(as_expr(e, d) for e, d in zip(firsts, dtypes))
+        results = tuple(
             Reduce(combiner, source, axis, condition, i, starts) for i in range(len(source))
         )
-        return made if several else made[0]
+        return results if several else results[0]
 
     reducer.__name__ = name
     return reducer

@@ -131,15 +131,15 @@ def check_row(each: Operation, op: ScanOp, inner: frozenset[Operation]) -> None:
         for n in walk(e, (Tensor,)):
             if not isinstance(n, ProducerLoad) or not n.indices:
                 continue
-            at = cast(row.dtype, n.indices[0])
-            if n.producer.op in inner and not analyzer.can_prove_equal(at, row):
+            read = cast(row.dtype, n.indices[0])
+            if n.producer.op in inner and not analyzer.can_prove_equal(read, row):
                 raise TIRError(
                     f"scan {op.name}: {each.name} reads {n.producer.name} of another row; only "
                     f"the state has earlier rows"
                 )
             if n.producer in op.state_placeholder:
                 with analyzer.constraint_scope(row >= begin):
-                    known = analyzer.can_prove(at >= 0) and analyzer.can_prove(at < row)
+                    known = analyzer.can_prove(read >= 0) and analyzer.can_prove(read < row)
                 if not known:
                     raise TIRError(
                         f"scan {op.name}: {each.name} reads the state at row {n.indices[0]}, which "

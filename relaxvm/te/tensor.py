@@ -119,7 +119,7 @@ class ComputeOp(Operation):
 
     @property
     def input_tensors(self) -> tuple[Tensor, ...]:
-        found: dict[Tensor, None] = {}
+        producers: dict[Tensor, None] = {}
         stack: list[Node] = list(reversed(self.body))
         seen: set[int] = set()
         while stack:
@@ -128,11 +128,11 @@ class ComputeOp(Operation):
                 continue
             seen.add(id(n))
             if isinstance(n, ProducerLoad):
-                found.setdefault(n.producer)
+                producers.setdefault(n.producer)
                 stack.extend(reversed(n.indices))
             else:
                 stack.extend(c for c in reversed(n._children_()) if isinstance(c, PrimExpr))
-        return tuple(found)
+        return tuple(producers)
 
 
 @node
@@ -222,8 +222,8 @@ class Tensor(Node):
         return f"{self.op.name}_v{self.value_index}" if several else self.op.name
 
     def __getitem__(self, indices: Any) -> PrimExpr | TensorSlice:
-        given = indices if isinstance(indices, tuple) else (indices,)
-        return TensorSlice(self, given) if len(given) < self.ndim else self(*given)
+        place = indices if isinstance(indices, tuple) else (indices,)
+        return TensorSlice(self, place) if len(place) < self.ndim else self(*place)
 
     def __call__(self, *indices: Any) -> PrimExpr:
         return ProducerLoad(self, indices)

@@ -294,21 +294,21 @@ def take(
     """
     if batch_dims == 0:
         return _take(a, indices, axis, mode)
-    at = a.ndim + axis if axis < 0 else axis
+    dim = a.ndim + axis if axis < 0 else axis
     batch_dims += indices.ndim if batch_dims < 0 else 0
-    size = a.shape[at]
+    size = a.shape[dim]
     rest = indices.shape[batch_dims:]
 
     def element(*index: PrimExpr) -> PrimExpr:
-        where = indices(*index[:batch_dims], *index[at : at + len(rest)])
+        where = indices(*index[:batch_dims], *index[dim : dim + len(rest)])
         last = (size - 1).astype(where.dtype)
         if mode == "wrap":
             where = scalar_ops.floormod(where, size.astype(where.dtype))
         else:
             where = Max(Min(where, last), const(0, where.dtype))
-        return a(*index[:at], where, *index[at + len(rest) :])
+        return a(*index[:dim], where, *index[dim + len(rest) :])
 
-    shape = (*a.shape[:at], *rest, *a.shape[at + 1 :])
+    shape = (*a.shape[:dim], *rest, *a.shape[dim + 1 :])
     return compute(shape, element, "take")
 
 

@@ -72,14 +72,14 @@ def _meaning(words: tuple[str, ...], namespace: dict[str, Any]) -> str:
     """The docstring of a function whose lambda uses these names: that of its operator, or of the
     helper in `namespace` that it calls.
     """
-    found: Any = ops
+    operator: Any = ops
     for word in words:
         helper = namespace.get(word) if word.startswith("_") else None
         if helper is not None and helper.__doc__:
             return str(helper.__doc__)
-        found = getattr(found, word, ops)
-        if isinstance(getattr(found, "op", None), Op):
-            return f"{(found.__doc__ or '').strip()}\n\nIt is {found.op.name} of tensors."
+        operator = getattr(operator, word, ops)
+        if isinstance(getattr(operator, "op", None), Op):
+            return f"{(operator.__doc__ or '').strip()}\n\nIt is {operator.op.name} of tensors."
     return "The same tensor, as another one."
 
 
@@ -87,8 +87,8 @@ def formulas_of(operators: Callable[..., Any], *args: Any, **keywords: Any) -> A
     """What ``operators(*args, **keywords)`` computes, in formulas."""
     builder = _Formulas()
     values = [builder.argument(a) for a in args]
-    made = operators(*values, **{k: builder.argument(v) for k, v in keywords.items()})
-    return builder.result(made)
+    graph = operators(*values, **{k: builder.argument(v) for k, v in keywords.items()})
+    return builder.result(graph)
 
 
 class _Formulas:

@@ -471,10 +471,12 @@ def lrn(
     extent = data.shape[axis]
 
     def square(*i: PrimExpr) -> PrimExpr:
-        at = i[axis] + near.var - size // 2
-        place = (*i[:axis], Max(Min(at, extent - 1), const(0, at.dtype)), *i[axis + 1 :])
+        nearby = i[axis] + near.var - size // 2
+        place = (*i[:axis], Max(Min(nearby, extent - 1), const(0, nearby.dtype)), *i[axis + 1 :])
         x = data(*place)
-        return te_sum(if_then_else(all_of(at >= 0, at < extent), x * x, const(0, data.dtype)), near)
+        return te_sum(
+            if_then_else(all_of(nearby >= 0, nearby < extent), x * x, const(0, data.dtype)), near
+        )
 
     total = compute(data.shape, square, "lrn_sum")
     return compute(
@@ -533,12 +535,12 @@ def mirror_pad(
             raise TIRError(f"mirror_pad: {mode} pads at most {most} of a size of {d}, got {(b, a)}")
 
     def element(*index: PrimExpr) -> PrimExpr:
-        at = []
+        source = []
         for i, d, b in zip(index, data.shape, pad_before):
             k = i - b
             k = if_then_else(k < 0, -k - 1 + own, k)
-            at.append(if_then_else(k >= d, d * 2 - 1 - own - k, k))
-        return data(*at)
+            source.append(if_then_else(k >= d, d * 2 - 1 - own - k, k))
+        return data(*source)
 
     shape = [d + b + a for d, b, a in zip(data.shape, pad_before, after)]
     return compute(shape, element, name or "mirror_pad")
@@ -553,8 +555,8 @@ def dilate(
 
     def element(*index: PrimExpr) -> PrimExpr:
         there = all_of(*(i % s == 0 for i, s in zip(index, strides)))
-        at = [i // s for i, s in zip(index, strides)]
-        return if_then_else(there, data(*at), const(dilation_value, data.dtype))
+        source = [i // s for i, s in zip(index, strides)]
+        return if_then_else(there, data(*source), const(dilation_value, data.dtype))
 
     shape = [(d - 1) * s + 1 for d, s in zip(data.shape, strides)]
     return compute(shape, element, name)

@@ -92,34 +92,34 @@ def _before(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 
 def _order(data: Tensor, axis: int, descending: bool) -> Tensor:
     """Which element comes first along `axis`, which second, ..."""
-    at = axis % data.ndim
-    dtype = data.shape[at].dtype
+    dim = axis % data.ndim
+    dtype = data.shape[dim].dtype
     zero = const(0, dtype)
 
     def moved(index: Any, place: Any) -> list[Any]:
-        return [*index[:at], place, *index[at + 1 :]]
+        return [*index[:dim], place, *index[dim + 1 :]]
 
-    other = reduce_axis((0, data.shape[at]), "k")
+    other = reduce_axis((0, data.shape[dim]), "k")
 
     def rank(*i: PrimExpr) -> PrimExpr:
         mine, its = data(*i), data(*moved(i, other.var))
         first, second = (mine, its) if descending else (its, mine)
         level = And(Not(_before(first, second)), Not(_before(second, first)))
-        earlier = Or(_before(first, second), And(level, LT(cast(dtype, other.var), i[at])))
+        earlier = Or(_before(first, second), And(level, LT(cast(dtype, other.var), i[dim])))
         return te_sum(cast(dtype, earlier), other)
 
     ranks = compute(data.shape, rank, "rank")
-    which = reduce_axis((0, data.shape[at]), "k")
+    which = reduce_axis((0, data.shape[dim]), "k")
 
     def place(*i: PrimExpr) -> PrimExpr:
-        here = EQ(ranks(*moved(i, which.var)), i[at])
+        here = EQ(ranks(*moved(i, which.var)), i[dim])
         return te_sum(Select(here, cast(dtype, which.var), zero), which)
 
     return compute(data.shape, place, "order")
 
 
 def _in_order(data: Tensor, order: Tensor, axis: int, count: Any) -> Tensor:
-    at = axis % data.ndim
-    shape = [*data.shape[:at], count, *data.shape[at + 1 :]]
-    element: Callable[..., Any] = lambda *i: data(*i[:at], order(*i), *i[at + 1 :])  # noqa: E731
+    dim = axis % data.ndim
+    shape = [*data.shape[:dim], count, *data.shape[dim + 1 :]]
+    element: Callable[..., Any] = lambda *i: data(*i[:dim], order(*i), *i[dim + 1 :])  # noqa: E731
     return compute(shape, element, "sorted")

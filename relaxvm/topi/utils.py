@@ -50,11 +50,11 @@ def get_const_float(expr: Any) -> float:
 
 def get_const_tuple(in_tuple: Any) -> tuple[Any, ...]:
     """Dimensions as Python ints; those that are not constant stay expressions."""
-    made = []
+    dims = []
     for e in in_tuple:
         value = simplify(e) if isinstance(e, PrimExpr) else e
-        made.append(value.value if isinstance(value, IntImm) else value)
-    return tuple(made)
+        dims.append(value.value if isinstance(value, IntImm) else value)
+    return tuple(dims)
 
 
 def equal_const_int(expr: Any, value: int) -> bool:
@@ -65,10 +65,10 @@ def equal_const_int(expr: Any, value: int) -> bool:
 
 def prod(x: Sequence[Any]) -> Any:
     """The product; 1 of none."""
-    made: Any = const(1, "int32")
+    product: Any = const(1, "int32")
     for e in x:
-        made = made * e
-    return made
+        product = product * e
+    return product
 
 
 def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
@@ -81,11 +81,11 @@ def ravel_index(indices: Sequence[Any], shape: Sequence[Any]) -> Any:
 
 def unravel_index(idx: Any, shape: Sequence[Any]) -> list[Any]:
     """The indices of the element at a place in row-major order."""
-    made: list[Any] = []
+    indices: list[Any] = []
     for d in reversed(list(shape)):
-        made.insert(0, idx % d)
+        indices.insert(0, idx % d)
         idx = idx // d
-    return made
+    return indices
 
 
 def within_index(b: Any, e: Any, s: Any, i: Any) -> PrimExpr:
