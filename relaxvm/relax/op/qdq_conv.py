@@ -11,8 +11,7 @@ import numpy as np
 
 from ... import te
 from ...base import DataType, StructInfoError
-from ...ir import IntImm, PrimExpr, cast, const
-from ..derive import plain_text
+from ...ir import PrimExpr, cast, const
 from ..expr import Call
 from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo
@@ -31,7 +30,7 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
-from .sizes import want_equal, want_multiple
+from .sizes import want_at_most, want_equal, want_multiple
 
 _ROUNDS = missing("rounds to integers")
 _LAYOUT = missing("the layout is an attribute already")
@@ -57,12 +56,10 @@ def _conv_dims(
     made = []
     for k in range(2):
         span = (weight[2 + k] - 1) * dilation[k] + 1
-        room = data[2 + k] + (padding[k] + padding[2 + k]) - span
-        if isinstance(room, IntImm) and room.value < 0:
-            raise StructInfoError(
-                f"the window of {plain_text(span)} does not fit the padded data, of "
-                f"{plain_text(data[2 + k] + (padding[k] + padding[2 + k]))}"
-            )
+        padded = data[2 + k] + (padding[k] + padding[2 + k])
+        text = "the window of {size} does not fit the padded data, of {most}"
+        want_at_most(span, padded, text)
+        room = padded - span
         made.append(te.floordiv(room, const(strides[k], room.dtype)) + 1)
     return (data[0], weight[0], *made)
 
