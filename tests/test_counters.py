@@ -202,7 +202,7 @@ COUNTERS = {
     ".kind compared with text": _kinds_as_text,
     "dims is None in relax/op": lambda: _in_operators("dims is None"),
     "require_equal outside the mechanism": lambda: _in_operators(
-        "require_equal(", "relax/op/record.py", "relax/op/infer.py"
+        "require_equal(", "relax/op/sizes.py"
     ),
     "operator faces set on a frozen record": lambda: _in_operators(
         "object.__setattr__(", "relax/op/record.py"

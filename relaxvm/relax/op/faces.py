@@ -23,7 +23,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .families import Layouts
-from .infer import dims_product, tensor_of
+from .infer import dims_product, known_sizes, tensor_of
 from .record import Operator, P, attribute_value, face_of, plain_value
 from .sizes import ZERO, simplified
 
@@ -168,11 +168,9 @@ def numbered(ops: Ops, x: Expr) -> tuple[Expr, PrimExpr]:
     What moves elements moves them too, and so tells where gradients go back. Raises StructInfoError
     if the shape of `x` is not known.
     """
-    info: Any = x.struct_info
-    if info.dims is None:
-        raise StructInfoError("the gradient needs the shape of the tensor; match_cast it")
-    count = simplified(dims_product(info.dims))
-    made: Expr = ops.reshape(ops.arange(0, PrimValue(count)), ShapeExpr(info.dims))
+    dims = known_sizes(x, "the gradient: the tensor")
+    count = simplified(dims_product(dims))
+    made: Expr = ops.reshape(ops.arange(0, PrimValue(count)), ShapeExpr(dims))
     return made, count
 
 

@@ -53,7 +53,17 @@ from .faces import (
     scalars,
     unravel,
 )
-from .infer import INTEGER, axes_of, axis_of, check_kind, dims_product, scalar_of, tensor, tensor_of
+from .infer import (
+    INTEGER,
+    axes_of,
+    axis_of,
+    check_kind,
+    dims_product,
+    known_sizes,
+    scalar_of,
+    tensor,
+    tensor_of,
+)
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, for_each, load
 from .lower import call_te
@@ -206,9 +216,7 @@ def _take_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         indices, gy = _bounded_take(ops, call, indices, gy)
     if axis is None:
         flat = ops.index_put(ops.zeros_like(ops.flatten(x)), (indices,), gy, accumulate=True)
-        return ops.reshape(
-            flat, ops.shape_of(x) if info.dims is None else ShapeExpr(info.dims)
-        ), None
+        return reshaped_to(ops, flat, x), None
     at = axis_of(axis, info.ndim)
     many = tensor_of(indices).ndim
     # The axis to the front, where index_put works; and the same for the gradient.
@@ -224,9 +232,8 @@ def _bounded_take(ops: Ops, call: Call, indices: Any, gy: Expr) -> tuple[Any, Ex
     """The indices that `take` reads in its mode, and the gradient without that of NaNs."""
     x, mode, axis = call.args[0], call.attrs["mode"], call.attrs["axis"]
     info: Any = x.struct_info
-    if info.dims is None:
-        raise StructInfoError("take: the gradient needs the shape of x; match_cast it")
-    size = dims_product(info.dims) if axis is None else info.dims[axis_of(axis, info.ndim)]
+    dims = known_sizes(x, "the gradient of take: x")
+    size = dims_product(dims) if axis is None else dims[axis_of(axis, info.ndim)]
     wide = ops.astype(indices, "int64")
     if mode == "wrap":
         return ops.floor_mod(wide, PrimValue(size)), gy
@@ -418,26 +425,23 @@ def _want_inbound(start: PrimExpr, step: PrimExpr, length: PrimExpr, size: PrimE
 
 def _slice_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x = call.args[0]
-    info: Any = x.struct_info
-    made: Any = call.struct_info
-    if info.dims is None or made.dims is None:
-        raise StructInfoError("strided_slice: the gradient needs the shape of x; match_cast it")
+    own = known_sizes(x, "the gradient of strided_slice: x")
+    dims = list(known_sizes(call, "the gradient of strided_slice: the result"))
     axes, parts = _slice_parts(call)
-    dims = list(made.dims)
     for a, (begin, end, step) in zip(axes, parts):
-        start, length = slice_bounds(info.dims[a], begin, end, step, call.attrs["assume_inbound"])
+        start, length = slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])
         if not isinstance(step, IntImm):
             raise StructInfoError("strided_slice: the gradient needs constant strides")
         if step.value < 0:
             # The same elements from the other side.
             gy, start = ops.flip(gy, axis=a), start + (length - 1) * step
-        dims[a] = info.dims[a]
+        dims[a] = own[a]
         by = abs(step.value)
         stop = simplified(start + (length - 1) * by + 1)
         # An empty slice puts nothing anywhere, wherever it stands.
         empty = isinstance(length, IntImm) and length.value == 0
         gy = ops.slice_scatter(
-            ops.zeros(ShapeExpr(dims), info.dtype),
+            ops.zeros(ShapeExpr(dims), tensor_of(x).dtype),
             gy,
             PrimValue(ZERO if empty else simplified(start)),
             PrimValue(ZERO if empty else stop),
@@ -760,11 +764,7 @@ def _gather_nd_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     info: Any = indices.struct_info
     batch = call.attrs["batch_dims"]
     if batch:
-        if info.dims is None:
-            raise StructInfoError(
-                "gather_nd: the gradient needs the shape of indices; match_cast it"
-            )
-        lead = info.dims[:-1]
+        lead = known_sizes(indices, "the gradient of gather_nd: indices")[:-1]
         columns = []
         for k in range(batch):
             count = ops.arange(0, lead[k], 1, info.dtype)

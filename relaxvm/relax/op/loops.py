@@ -3,7 +3,6 @@ and run-time checks in front of kernels.
 
     call_loops(builder, call, fill, x, indices)    fill(x, indices, out=[...]) -> Stmt, over buffers
     call_checked(builder, call, fn, check, ...)    the te function `fn`, after what `check` gives
-    require_equal(builder, pairs)                  dimensions that must be equal when it runs
 """
 
 from __future__ import annotations

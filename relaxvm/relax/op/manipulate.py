@@ -29,6 +29,7 @@ from .infer import (
     axes_of,
     axis_of,
     dims_product,
+    known_sizes,
     no_multiple,
     same_dtype,
     shape_argument,
@@ -348,12 +349,8 @@ def _concat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     axis = call.attrs["axis"] or 0
     made, end = [], ZERO
     for f in fields:
-        info: Any = f.struct_info
-        if info.dims is None:
-            raise StructInfoError(
-                "concat: the gradient needs the shapes of the tensors; match_cast them"
-            )
-        start, end = end, simplified(end + info.dims[at_axis(f, axis)])
+        dims = known_sizes(f, "the gradient of concat: a tensor")
+        start, end = end, simplified(end + dims[at_axis(f, axis)])
         made.append(ops.strided_slice(gy, (axis,), (start,), (end,), assume_inbound=True))
     return (Tuple(made),)
 

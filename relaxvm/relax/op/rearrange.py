@@ -26,7 +26,17 @@ from ..struct_info import (
 from .broadcast import check_number
 from .faces import axis_layout, numbered, prepared, ravel, reshaped_to, unravel
 from .index_map import IndexMap
-from .infer import INTEGER, axes_of, axis_of, dims_product, same_dtype, shaped, tensor, tensor_of
+from .infer import (
+    INTEGER,
+    axes_of,
+    axis_of,
+    dims_product,
+    known_sizes,
+    same_dtype,
+    shaped,
+    tensor,
+    tensor_of,
+)
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, call_loops, for_each, load, store
 from .lower import call_te, te_lower
@@ -54,7 +64,7 @@ def _te_repeat(data: te.Tensor, repeats: int, axis: Any) -> te.Tensor:
 
 def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data, times, axis = call.args[0], call.attrs["repeats"], call.attrs["axis"]
-    dims = _known(data)
+    dims = known_sizes(data, "the gradient of repeat: data")
     if axis is None:
         split: list[Any] = [dims_product(dims), times]
         kept: list[Any] = [dims_product(dims), 1]
@@ -64,13 +74,6 @@ def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         kept = [*dims[: at + 1], 1, *dims[at + 1 :]]
     summed = ops.collapse_sum_to(ops.reshape(gy, ShapeExpr(split)), ShapeExpr(kept))
     return (reshaped_to(ops, summed, data),)
-
-
-def _known(x: Expr) -> tuple[PrimExpr, ...]:
-    info: Any = x.struct_info
-    if info.dims is None:
-        raise StructInfoError("the gradient needs the shape of the tensor; match_cast it")
-    return info.dims
 
 
 @op(
@@ -114,7 +117,7 @@ def _times(repeats: Any, ndim: int) -> tuple[int, ...]:
 
 def _tile_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     data = call.args[0]
-    dims = _known(data)
+    dims = known_sizes(data, "the gradient of tile: data")
     times = _times(call.attrs["repeats"], len(dims))
     own = [ONE] * (len(times) - len(dims)) + list(dims)
     split: list[Any] = [each for pair in zip(times, own) for each in pair]
@@ -343,7 +346,7 @@ def _meshgrid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     places = _grid_places(len(fields), call.attrs["indexing"] or "ij")
     made = []
     for k, (f, p) in enumerate(zip(fields, places)):
-        dims = _known(f)
+        dims = known_sizes(f, f"the gradient of meshgrid: field {k}")
         kept = [ONE] * len(fields)
         if dims:
             kept[p] = dims[0]
