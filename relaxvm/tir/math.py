@@ -11,7 +11,7 @@ library prevent. Largest error over all float32, in units in the last place of t
     exp     1.8     log    0.51     sigmoid  2.4     sin  0.51
     exp2    1.2     log2   0.51     tanh     3.0     cos  0.51
     expm1   1.2     log10  0.51     erf      3.4
-                    log1p  0.51    math_arcs.py 0.51    math_gates.py 4.0 (gelu 5.3 without FMA)
+                    log1p  0.51    math_arcs.py 0.51    math_gates.py 4.0 (mish 4.3)
 
 Subnormal, infinite and NaN arguments and the signs of zeros are as IEEE 754 wants them; subnormal
 results are within the same bounds. `tests/tir/test_tir_math.py` samples 10**6 bit patterns of each.
@@ -337,9 +337,11 @@ BOUNDS: dict[str, float] = {
 """Intrinsic -> largest error of its formula, in units in the last place."""
 
 
-def formula(name: str, x: PrimExpr) -> PrimExpr:
+def formula(name: str, x: PrimExpr, fused: bool = False) -> PrimExpr:
     """The formula of the function `name` (see `FORMULAS`) of the float32 expression `x`, a scalar
     or vector; or of a float64 one, for those in `DOUBLES`.
+
+    fused  whether the machine has `fma` as one operation: gelu and gelu_tanh are shorter then
 
     exp of ``min(x, c)`` with a constant c of at most 71 is shorter than that of any x.
 
@@ -349,11 +351,11 @@ def formula(name: str, x: PrimExpr) -> PrimExpr:
     if write is None:
         raise TIRError(f"there is no formula for {name}; there are {', '.join(FORMULAS)}")
     if x.dtype.element is F64 and name in DOUBLES:
-        f = Formula(x.dtype.lanes)
+        f = Formula(x.dtype.lanes, fused)
         return f.close(DOUBLES[name](f, f.let("x", x)))
     if x.dtype.element is not F32:
         raise TIRError(f"the formula of {name} is of float32, got {x.dtype}; cast first")
-    f = Formula(x.dtype.lanes)
+    f = Formula(x.dtype.lanes, fused)
     if name == "exp" and isinstance(x, Min):
         limit = x.b.value if isinstance(x.b, Broadcast) else x.b
         if isinstance(limit, FloatImm) and limit.value <= _LOW:

@@ -34,10 +34,14 @@ U64 = DataType("uint64")
 
 
 class Formula:
-    """Writes a formula step by step; each named value is computed once."""
+    """Writes a formula step by step; each named value is computed once.
 
-    def __init__(self, lanes: int) -> None:
+    fused  whether the machine has `fma` as one operation: formulas may be shorter then
+    """
+
+    def __init__(self, lanes: int, fused: bool = False) -> None:
         self.lanes = lanes
+        self.fused = fused
         self.named: list[tuple[Var, PrimExpr]] = []
 
     def let(self, name: str, value: PrimExpr) -> PrimExpr:

@@ -26,7 +26,7 @@ from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
 from ...tir.transform import lower_module
 from .codegen import Generated, InnerKernel, generate
-from .dot_units import dot_units
+from .dot_units import dot_units, vector_units
 from .fingerprint import fingerprint
 from .flops import note_flops
 from .machine import Machine, compile_text, has_symbol, host_machine, producer
@@ -262,14 +262,14 @@ def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
     """
     with _under(settings.context):
         scheduled = _scheduled(unit.functions, settings.schedule)
-        lowered = _lowered(scheduled)
+        lowered = _lowered(scheduled, settings.machine)
     return finish_unit(unit, settings, scheduled, lowered)
 
 
 def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:
     """`mod` scheduled and lowered as a whole, so that instruments see every pass once."""
     scheduled = _scheduled(mod, settings.schedule)
-    return scheduled, _lowered(scheduled)
+    return scheduled, _lowered(scheduled, settings.machine)
 
 
 def finish_unit(
@@ -299,7 +299,7 @@ def finish_unit(
 def generate_module(mod: IRModule, settings: Settings) -> Generated:
     """All of `mod` as one LLVM module, to be read."""
     with _under(settings.context):
-        lowered = _lowered(_scheduled(mod, settings.schedule))
+        lowered = _lowered(_scheduled(mod, settings.schedule), settings.machine)
     return _generated(lowered, _exported(mod), settings, {}, {})
 
 
@@ -328,8 +328,12 @@ def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
     return note_flops(mod, scheduled)
 
 
-def _lowered(mod: IRModule) -> IRModule:
+def _lowered(mod: IRModule, machine: Machine) -> IRModule:
     verify_well_formed(mod)
+    units = vector_units(machine)
+    if units is not None and units[1]:
+        fused = {gv: fn.with_attr("tir.fma", True) for gv, fn in mod.items()}
+        mod = mod.clone(functions=fused)
     return lower_module(mod)
 
 

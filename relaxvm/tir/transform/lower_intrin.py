@@ -9,6 +9,9 @@
                     and others, of float32 and the 16-bit floats, and for exp of float64 (config
                     "tir.math_formulas"); for gelu, gelu_tanh, silu and mish always
 
+The attribute "tir.fma" of a function says that its machine has FMA, which shortens some
+formulas; code generators set it.
+
 Integer results are exact. sigmoid is within 3, rsqrt within 2, exp10 within 2 units in the last
 place of the exact value; the formulas are within the bounds that `tir/math.py` states.
 """
@@ -61,16 +64,17 @@ register_config(
 @prim_func_pass(opt_level=0)
 def LowerIntrin(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Lower floor division, the derived intrinsics, and elementary functions of float32."""
-    return _Lower(fn, bool(ctx.get("tir.math_formulas"))).on_function(fn)
+    fused = bool(fn.get_attr("tir.fma"))
+    return _Lower(fn, bool(ctx.get("tir.math_formulas")), fused).on_function(fn)
 
 
 class _Lower(ScopedRewriter):
-    def __init__(self, fn: PrimFunc, formulas: bool) -> None:
+    def __init__(self, fn: PrimFunc, formulas: bool, fused: bool) -> None:
         super().__init__(fn)
-        self.formulas = formulas
+        self.formulas, self.fused = formulas, fused
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return lower_intrinsics(e, self.analyzer, self._memo, self.formulas)
+        return lower_intrinsics(e, self.analyzer, self._memo, self.formulas, self.fused)
 
     def on_for(self, stmt: Any) -> Steps:
         self._memo = {}
@@ -84,16 +88,18 @@ def lower_intrinsics(
     analyzer: Analyzer | None = None,
     memo: dict[int, tuple[Any, Any]] | None = None,
     formulas: bool = False,
+    fused: bool = False,
 ) -> PrimExpr:
     """`e` in terms of operations that code generators know.
 
     analyzer  tells which values are not negative
     formulas  whether elementary functions of float32 are written out, too
+    fused     whether the machine has `fma` as one operation
     """
 
     def post(n: Any) -> PrimExpr | None:
         if type(n) is Call:
-            written = _formula(n, formulas)
+            written = _formula(n, formulas, fused)
             if written is not None:
                 return written
         handler = _HANDLERS.get(type(n))
@@ -187,14 +193,14 @@ def _exp10(x: PrimExpr) -> PrimExpr:
     return call_intrinsic("pow", const(10.0, x.dtype), x)
 
 
-def _formula(n: Call, wanted: bool) -> PrimExpr | None:
+def _formula(n: Call, wanted: bool, fused: bool) -> PrimExpr | None:
     # The C library has no gates.
     name = getattr(n.op, "name", "").removeprefix("tir.")
     if name not in (DOUBLES if n.dtype.element == "float64" else FORMULAS if wanted else GATES):
         return None
     if not wanted and name not in GATES:
         return None
-    return _in_float32(lambda x: formula(name, x))(n)
+    return _in_float32(lambda x: formula(name, x, fused))(n)
 
 
 _CALLS: dict[str, Callable[[Call], PrimExpr]] = {
