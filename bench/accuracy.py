@@ -31,8 +31,8 @@ the whole range, subnormal numbers and the edges among them, 16-bit floats on ev
 on a sample. `meaning` is the same of the numpy meaning in float32, which tests compare with. With
 default attributes; functions named `tir.` are of loop functions only. Made by
 `python bench/accuracy.py --write`, on a machine with FMA. More numbers find up to 3.91 for `gelu`,
-3.68 for `gelu_tanh` and 4.20 for `mish`, and no more without FMA. float64 is mostly the C library's;
-its `gelu` loses digits below the normal numbers.
+3.68 for `gelu_tanh` and 4.20 for `mish`, and no more without FMA. float64 is mostly the C
+library's; its `gelu` loses digits below the normal numbers.
 
 | function | float32 | meaning | float16 | bfloat16 | float64 |
 | --- | --- | --- | --- | --- | --- |
