@@ -97,9 +97,9 @@ def vector_units(machine: Machine) -> tuple[int, bool] | None:
         # LLVM prefers 256 bits on some CPUs that have 512: what counts is what there is.
         wide = 512 if "zmm" in asm else 256 if "ymm" in asm else 128 if "xmm" in asm else 64
         return wide, "vfmadd" in asm
+    if architecture not in ARM and not architecture.startswith("riscv"):
+        return None
     asm = _assembly(machine)
     if architecture in ARM:
         return (128, "fmla" in asm) if ".4s" in asm else (64, False)
-    if architecture.startswith("riscv"):
-        return (128, "vfmacc" in asm or "vfmadd" in asm) if "vsetivli" in asm else (64, False)
-    return None
+    return (128, "vfmacc" in asm or "vfmadd" in asm) if "vsetivli" in asm else (64, False)
