@@ -175,7 +175,7 @@ def want_broadcast(size: PrimExpr, target: PrimExpr, text: str, **words: Any) ->
     if size is target or (isinstance(size, IntImm) and size.value == 1):
         return
     same = prove_dims(size, target)
-    if same is False and prove_dims(size, ONE) is False:
+    if same is False and no_broadcast(size, target):
         raise _refusal(text, {"size": size, "target": target, **words})
     if same is not True:
         either = size if isinstance(size, IntImm) else Select(size.equal(ONE), target, size)
