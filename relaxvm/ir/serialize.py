@@ -199,7 +199,10 @@ class _Reader:
             cls = node_types().get(row[0])
         if cls is None:
             raise LoadError(f"unknown class {row[0]!r}")
-        if len(row) - 1 != len(cls._fields):
+        # What was saved before a class got its last fields means their defaults.
+        if len(row) > len(cls._fields) + 1 or any(
+            field not in cls._defaults for field in cls._fields[len(row) - 1 :]
+        ):
             raise LoadError(f"{row[0]} has {len(cls._fields)} fields, got {len(row) - 1}")
         values = [self.value(item, 0) for item in row[1:]]
         for name, kind, words, value in zip(cls._fields, cls._kinds, cls._words, values):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..base import UNKNOWN, Span, StructInfoError
+from ..base import UNKNOWN, Deferred, Span, StructInfoError, VerifyError
 from ..base import dtype as as_dtype
 from ..ir import GlobalVar, Node, Op, PrimExpr, VDevice, substitute
 from ..ir import Var as TirVar
@@ -45,6 +45,12 @@ from .symbols import substitute_struct_info as substitute_struct_info
 from .symbols import symbolic_vars as symbolic_vars
 from .symbols import tir_vars_in_struct_info as tir_vars_in_struct_info
 from .symbols import where as where
+
+if TYPE_CHECKING:
+    from . import block_builder, expr
+else:
+    block_builder = Deferred("relaxvm.relax.block_builder")
+    expr = Deferred("relaxvm.relax.expr")
 
 _OBJECT = ObjectStructInfo()
 _VOID = as_dtype("void")
@@ -274,6 +280,8 @@ def _check_func(base: FuncStructInfo, derived: FuncStructInfo) -> BaseCheckResul
     if base.params is None or derived.params is None:
         if base.params is not None:
             return _L1
+        if base.derive_func is not None:
+            return _from_proof(base.derive_func is derived.derive_func or None)
         ret = erase_unbound(derived.ret, derived.params or ())
         return struct_info_base_check(base.ret, ret)
     if len(base.params) != len(derived.params):
@@ -398,16 +406,23 @@ def derive_call_ret_struct_info(
 ) -> StructInfo:
     """What a call of a function of signature `func_sinfo` gives.
 
-    args  the arguments, or a call whose arguments they are (TVM's spelling, with a BlockBuilder as
-          `ctx`, not needed)
+    args  the arguments, or a call whose arguments they are (TVM's spelling)
+    ctx   the BlockBuilder that a `derive_func` is given with the call (default: the one at work)
     Raises StructInfoError for a wrong number of arguments and for one that certainly does not fit
     its parameter. What cannot be decided here (a dimension `n` against `m`) is checked at run time
     by the callee.
     """
     if isinstance(args, Expr) and hasattr(args, "args"):
+        if func_sinfo.derive_func is not None:
+            return _derived_result(func_sinfo, args, ctx, name)
         span = args.span if span is UNKNOWN else span  # type: ignore[attr-defined]
         args = args.args
     if func_sinfo.params is None:
+        if func_sinfo.derive_func is not None:
+            raise StructInfoError(
+                f"{name}: wanted a call, which {func_sinfo.derive_func.name} is given, got its "
+                f"arguments alone{where(span)}"
+            )
         return func_sinfo.ret
     given = [
         a.struct_info if isinstance(a, Node) and hasattr(a, "struct_info") else a for a in args
@@ -431,6 +446,31 @@ def derive_call_ret_struct_info(
                 f"  wanted: {param}{bound}\n  got:    {info}{made_at(args[i])}{where(span)}"
             )
     return binding.result(func_sinfo.ret, func_sinfo.params)
+
+
+def _derived_result(info: FuncStructInfo, call: Any, ctx: Any, name: str) -> StructInfo:
+    """What the registered function that `info` names says that `call` gives."""
+    assert info.derive_func is not None
+    registered = info.derive_func.name
+    what = f"{name}: what a call gives is found by the registered function {registered!r}"
+    try:
+        derive = info.derive_func.func
+    except VerifyError as error:
+        raise StructInfoError(f"{what}: {error}{where(call.span)}") from None
+    if ctx is None:
+        ctx = block_builder.BlockBuilder.current() or block_builder.BlockBuilder()
+    try:
+        result = derive(call, ctx)
+    except Exception as error:
+        # It is anyone's: whatever goes wrong in it is a fault of this call.
+        raise StructInfoError(
+            f"{what}, which failed: {type(error).__name__}: {error}{where(call.span)}"
+        ) from error
+    if not isinstance(result, StructInfo):
+        raise StructInfoError(
+            f"{what}: wanted struct info, got {type(result).__name__}{where(call.span)}"
+        )
+    return result
 
 
 def _erase_and_bind(param: StructInfo, binding: _Binding) -> StructInfo:
@@ -461,6 +501,9 @@ def infer_call(
     info = getattr(op, "struct_info", None)
     name = getattr(op, "global_symbol", None) or getattr(op, "name_hint", None) or "the function"
     if isinstance(info, FuncStructInfo):
+        if info.derive_func is not None:
+            call = expr.Call(op, args, attrs, sinfo_args, info.ret, span)
+            return _derived_result(info, call, None, name)
         if info.params is None:
             return _declared(sinfo_args) or info.ret
         params = getattr(op, "params", None)

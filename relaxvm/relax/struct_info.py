@@ -6,7 +6,8 @@ identical.
                  | ShapeStructInfo(values? , ndim)              a shape
                  | TensorStructInfo(shape?, dtype, vdevice?, ndim)  an array
                  | TupleStructInfo(fields)
-                 | FuncStructInfo(params?, ret, purity)         a function; params None: opaque
+                 | FuncStructInfo(params?, ret, purity, derive_func?)
+                                                            a function; params None: opaque
 
 `==` is structural: for all but signatures (and tuples that hold some) that is identity, too.
 `ndim` -1 and dtype "void" mean unknown. Dimensions are int64 expressions over `tir.Var`s (symbols).
@@ -21,6 +22,7 @@ from ..base import DataType, Deferred, StructInfoError, TIRError
 from ..base import dtype as as_dtype
 from ..ir import (
     INT64,
+    EnvFunc,
     IntImm,
     Node,
     PrimExpr,
@@ -288,25 +290,49 @@ class TupleStructInfo(StructInfo):
 class FuncStructInfo(StructInfo):
     """A function. `params` None means opaque: it may take anything. Symbols of `params` are bound
     by each call.
+
+    derive_func  of an opaque function: what is registered under this name is given each call (its
+                 own struct info not known yet) and a `BlockBuilder`, and returns what the call
+                 gives. It is not run to print, compare, save or load.
+
+    Raises StructInfoError for `derive_func` beside `params` or `ret`, which it stands for.
     """
 
     params: tuple[StructInfo, ...] | None
     ret: StructInfo = ObjectStructInfo()
     purity: bool = True
+    derive_func: EnvFunc | None = None
     nesting: int = derived()
     _defs_ = ("params",)
 
     if TYPE_CHECKING:
 
         def __init__(
-            self, params: Iterable[StructInfo] | None, ret: StructInfo = ..., purity: bool = True
+            self,
+            params: Iterable[StructInfo] | None,
+            ret: StructInfo = ...,
+            purity: bool = True,
+            derive_func: EnvFunc | str | None = None,
         ) -> None: ...
 
     @staticmethod
-    def _normalise_(params: Any, ret: Any, purity: Any) -> tuple[Any, StructInfo, bool]:
+    def _normalise_(params: Any, ret: Any, purity: Any, derive_func: Any) -> tuple[Any, ...]:
         for info in (*(params or ()), ret):
             _want_struct_info(info, "Func")
-        return (None if params is None else tuple(params)), ret, bool(purity)
+        if isinstance(derive_func, str):
+            derive_func = EnvFunc(derive_func)
+        if derive_func is not None:
+            if not isinstance(derive_func, EnvFunc):
+                raise StructInfoError(
+                    "Func: derive_func is the name of a registered function or an EnvFunc, "
+                    f"got {type(derive_func).__name__}"
+                )
+            if params is not None or not isinstance(ret, ObjectStructInfo):
+                raise StructInfoError(
+                    f"Func: derive_func {derive_func.name!r} finds the result of each call; "
+                    "params and ret cannot be given as well"
+                )
+        return (None if params is None else tuple(params)), ret, bool(purity), derive_func
 
     def _init_derived_(self) -> None:
         derive(self, "nesting", _nesting((*(self.params or ()), self.ret), "Func"))
@@ -322,9 +348,15 @@ class FuncStructInfo(StructInfo):
         return hash((FuncStructInfo, len(self.params or ()), self.purity))
 
     @staticmethod
-    def opaque_func(*, ret: StructInfo | None = None, purity: bool = False) -> FuncStructInfo:
-        """A function of which only the result is known."""
-        return FuncStructInfo(None, ret if ret is not None else ObjectStructInfo(), purity)
+    def opaque_func(
+        *,
+        ret: StructInfo | None = None,
+        derive_func: EnvFunc | str | None = None,
+        purity: bool = False,
+    ) -> FuncStructInfo:
+        """A function of which only the result is known, or what finds the result of a call."""
+        ret = ret if ret is not None else ObjectStructInfo()
+        return FuncStructInfo(None, ret, purity, derive_func)
 
 
 def _nesting(parts: tuple[StructInfo, ...], what: str) -> int:

@@ -263,7 +263,7 @@ def erase_with(
             return v if id(v) in own else symbol_of(v)
 
         params = info.params and tuple(erase_with(p, inner, var_of) for p in info.params)
-        return FuncStructInfo(params, erase_with(info.ret, inner, var_of), info.purity)
+        return info.replace(params=params, ret=erase_with(info.ret, inner, var_of))
     return info
 
 

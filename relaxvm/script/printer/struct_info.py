@@ -96,6 +96,9 @@ def _tuple(p: Printer, n: TupleStructInfo, signature: int, _: int) -> list[Piece
 
 @prints(FuncStructInfo)
 def _func(p: Printer, n: FuncStructInfo, signature: int, _: int) -> list[Piece]:
+    if n.derive_func is not None:
+        name = quote(n.derive_func.name)
+        return [f"{p.R}.Callable(derive_func={name}, purity={n.purity})"]
     if n.params is None:
         return [f"{p.R}.Callable(None, ", (n.ret, signature, 0), f", {n.purity})"]
     params = parens([[(i, signature, 0)] for i in n.params])

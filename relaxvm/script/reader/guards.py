@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ...base import DataType, TIRError
-from ...ir import FloatImm, IntImm, Map, Node, PrimExpr, Range
+from ...ir import EnvFunc, FloatImm, IntImm, Map, Node, PrimExpr, Range
 from ...ir import Var as TirVar
 from ...relax import (
     Axes,
@@ -369,7 +369,17 @@ class Guard:
         if id(func) in self._granted and type(made) in (list, tuple, dict, set, frozenset):
             # What the caller's own function put in may be anything.
             self._held_deeply(made)
+        if type(made) is FuncStructInfo and made.derive_func is not None:
+            self._runs(made.derive_func)
         return made
+
+    def _runs(self, registered: EnvFunc) -> None:
+        """Calls of what text gives this type to run the function while the text is read."""
+        if id(registered.func) not in self._granted:
+            raise TIRError(
+                f"derive_func={registered.name!r}: reading text runs no registered function that "
+                "was not given to it; put it into extra_vars"
+            )
 
     def operands(self, op: type[ast.operator], left: Any, right: Any) -> None:
         """Raise TIRError if text asks Python's operators for something too large."""

@@ -203,18 +203,23 @@ def _object(symbols: Symbols) -> StructInfo:
 
 
 def _callable(
-    symbols: Symbols, params: Any = None, ret: Any = None, purity: bool | None = None
+    symbols: Symbols,
+    params: Any = None,
+    ret: Any = None,
+    purity: bool | None = None,
+    derive_func: Any = None,
 ) -> StructInfo:
     """A function: ``R.Callable((R.Tensor,), R.Tensor)``; without `params`, one of unknown
-    parameters.
+    parameters, of which the function registered as `derive_func` finds what a call gives.
     """
     result = ObjectStructInfo() if ret is None else as_struct_info(ret)
     if params is None:
-        return FuncStructInfo.opaque_func(ret=result, purity=bool(purity))
+        return FuncStructInfo.opaque_func(ret=result, derive_func=derive_func, purity=bool(purity))
     if not isinstance(params, (tuple, list)):
         params = (params,)
     pure = True if purity is None else purity
-    return FuncStructInfo(tuple(as_struct_info(p) for p in params), result, pure)
+    infos = tuple(as_struct_info(p) for p in params)
+    return FuncStructInfo(infos, result, pure, derive_func)
 
 
 MAKERS: dict[str, Maker] = {
