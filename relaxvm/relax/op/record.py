@@ -50,8 +50,8 @@ from ..expr import (
     as_relax,
 )
 from ..rules import Decompose, Grad, Layout, Lower, LowerBuilder
-from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
-from .sizes import checks, infer_unknown, is_constant, is_known_value
+from ..struct_info import Expr, ShapeExpr, StructInfo, as_dims
+from .sizes import are_known, checks, infer_unknown, is_constant
 
 P = ParamSpec("P")
 
@@ -213,19 +213,15 @@ class Op(BaseOp):
             raise StructInfoError(
                 f"{self.short}: wanted {wanted} arguments, got {len(args)}{where(span)}"
             )
-        keywords = dict(attrs) if attrs else {}
+        # As `items` gives them, tuples are plain ones, and it is quick.
+        keywords = dict(attrs.items())
         if self.takes_sinfo or sinfo_args:
             keywords["sinfo_args"] = sinfo_args
         try:
             if self.takes_unknown:
                 return self.rule(*args, **keywords)
-            for arg in args:
-                if type(arg) is not Var or type(arg.struct_info) is not TensorStructInfo:
-                    known = is_known_value(arg)
-                else:
-                    known = type(arg.struct_info.shape) is ShapeExpr or is_known_value(arg)
-                if not known:
-                    return infer_unknown(functools.partial(self.rule, **keywords), args)
+            if not are_known(args):
+                return infer_unknown(functools.partial(self.rule, **keywords), args)
             return self.rule(*args, **keywords)
         except (StructInfoError, TIRError, DTypeError) as error:
             # Numbers that no dtype holds are refused by the scalar language and by dtypes.
@@ -250,7 +246,7 @@ class Op(BaseOp):
         """
         if self.takes_unknown or all([is_constant(x.struct_info) for x in (call, *call.args)]):
             return call
-        if not all(map(is_known_value, call.args)):
+        if not are_known(call.args):
             return call
         names = [p.name for p in self.params if p.form is not None]
         with checks(builder, dict(zip(names, call.args))):

@@ -291,13 +291,25 @@ _CONSTANTS = frozenset(
 )
 
 
-def is_known_value(value: Any) -> bool:
-    """Whether all sizes and scalars of an argument of a call are known."""
-    if type(value) in _CONSTANTS:
-        return True
-    if type(value) is Tuple and Tuple not in map(type, value.fields):
-        return all(map(is_known_value, value.fields))
-    return is_known(value.struct_info)
+def are_known(values: Sequence[Any], fields: bool = True) -> bool:
+    """Whether all sizes and scalars of arguments of a call are known.
+
+    fields  whether to look at those of a tuple, whose struct info takes a while to make
+    """
+    for value in values:
+        kind = type(value)
+        if kind in _CONSTANTS:
+            continue
+        if kind is Tuple and fields:
+            if not are_known(value.fields, False):
+                return False
+            continue
+        info = value.struct_info
+        if type(info) is TensorStructInfo and type(info.shape) is ShapeExpr:
+            continue
+        if not is_known(info):
+            return False
+    return True
 
 
 def is_constant(info: StructInfo) -> bool:
@@ -402,7 +414,7 @@ class _StandIns:
         self.symbols: set[TirVar] = set()
 
     def argument(self, arg: Any) -> Any:
-        if is_known_value(arg):
+        if are_known((arg,)):
             return arg
         if isinstance(arg, Tuple):
             return Tuple(tuple(map(self.argument, arg.fields)))
