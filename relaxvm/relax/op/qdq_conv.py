@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ... import te
-from ...base import DataType, StructInfoError
+from ...base import DataType, StructInfoError, VMValueError
 from ...ir import PrimExpr, cast, const
 from ..expr import Call
 from ..rules import LowerBuilder
@@ -145,8 +145,10 @@ def _np_conv(x: Any, w: Any, zx: Any, zw: Any, attrs: Any) -> np.ndarray:
     dilation = spread(attrs["dilation"], 2, "dilation")
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
     groups, (o, c, r, s) = attrs["groups"], w.shape
-    rows = (x.shape[2] - (r - 1) * dilation[0] - 1) // strides[0] + 1
-    columns = (x.shape[3] - (s - 1) * dilation[1] - 1) // strides[1] + 1
+    room = x.shape[2] - (r - 1) * dilation[0] - 1, x.shape[3] - (s - 1) * dilation[1] - 1
+    if min(room) < 0:
+        raise VMValueError(f"the window {r, s} does not fit the padded data {x.shape[2:]}")
+    rows, columns = (n // by + 1 for n, by in zip(room, strides))
     made = np.zeros((x.shape[0], o, rows, columns), "int32")
     for g in range(groups):
         part = x[:, g * c : (g + 1) * c]
