@@ -19,7 +19,8 @@ from __future__ import annotations
 import base64
 import importlib
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import msgpack
 
@@ -227,37 +228,37 @@ class _Reader:
             raise LoadError("values nested too deeply")
         if not isinstance(item, list) or not item or not isinstance(item[0], str):
             raise LoadError(f"unknown value {str(item)[:60]!r}")
-        read = getattr(self, f"read_{item[0]}", None) if len(item[0]) == 1 else None
+        read = self.READ.get(item[0])
         if read is None:
             raise LoadError(f"unknown kind of value {item[0]!r}")
-        return read(item, depth + 1)
+        return read(self, item, depth + 1)
 
     def text(self, item: list[Any]) -> str:
         if len(item) != 2 or not isinstance(item[1], str):
             raise LoadError(f"{item[0]!r} wants one string")
         return item[1]
 
-    def read_f(self, item: list[Any], depth: int) -> float:
+    def read_float(self, item: list[Any], depth: int) -> float:
         try:
             return float.fromhex(self.text(item))
         except (ValueError, OverflowError) as error:
             raise LoadError(f"not a float: {error}") from None
 
-    def read_t(self, item: list[Any], depth: int) -> DataType:
+    def read_dtype(self, item: list[Any], depth: int) -> DataType:
         try:
             return as_dtype(self.text(item))
         except (ValueError, TypeError) as error:
             raise LoadError(str(error)) from None
 
-    def read_n(self, item: list[Any], depth: int) -> Node:
+    def read_reference(self, item: list[Any], depth: int) -> Node:
         if len(item) != 2 or type(item[1]) is not int or not 0 <= item[1] < len(self.nodes):
             raise LoadError(f"reference {item[1:]} to a node that is not there yet")
         return self.nodes[item[1]]
 
-    def read_l(self, item: list[Any], depth: int) -> tuple[Any, ...]:
+    def read_tuple(self, item: list[Any], depth: int) -> tuple[Any, ...]:
         return tuple(self.value(each, depth) for each in item[1:])
 
-    def read_m(self, item: list[Any], depth: int) -> Map:
+    def read_map(self, item: list[Any], depth: int) -> Map:
         items = {}
         for pair in item[1:]:
             if not isinstance(pair, list) or len(pair) != 2:
@@ -268,7 +269,7 @@ class _Reader:
             items[key] = self.value(pair[1], depth)
         return Map(items)
 
-    def read_o(self, item: list[Any], depth: int) -> Op:
+    def read_operation(self, item: list[Any], depth: int) -> Op:
         name = self.text(item)
         _load_room(name)
         try:
@@ -276,7 +277,7 @@ class _Reader:
         except RelaxvmError as error:
             raise LoadError(str(error)) from None
 
-    def read_b(self, item: list[Any], depth: int) -> bytes:
+    def read_bytes(self, item: list[Any], depth: int) -> bytes:
         if len(item) == 2 and isinstance(item[1], bytes):
             return item[1]
         try:
@@ -284,7 +285,7 @@ class _Reader:
         except ValueError as error:
             raise LoadError(f"not base64: {error}") from None
 
-    def read_s(self, item: list[Any], depth: int) -> Span:
+    def read_span(self, item: list[Any], depth: int) -> Span:
         fields = item[1:]
         if not fields:
             return Span()
@@ -298,7 +299,7 @@ class _Reader:
             raise LoadError("a span is source, line, column, end line, end column, name")
         return Span(*fields)
 
-    def read_x(self, item: list[Any], depth: int) -> Any:
+    def read_leaf(self, item: list[Any], depth: int) -> Any:
         if len(item) != 3 or not isinstance(item[1], str):
             raise LoadError("'x' wants a tag and a payload")
         codec = leaf_by_tag(item[1])
@@ -311,7 +312,7 @@ class _Reader:
             # As for constructors: the payload comes from a file.
             raise LoadError(f"bad {item[1]}: {error}") from error
 
-    def read_M(self, item: list[Any], depth: int) -> IRModule:
+    def read_module(self, item: list[Any], depth: int) -> IRModule:
         if len(item) != 4 or not isinstance(item[1], list):
             raise LoadError("a module is functions, attributes and global infos")
         module = IRModule()
@@ -330,6 +331,20 @@ class _Reader:
             raise LoadError("module attributes are maps")
         module.attrs, module.global_infos = attrs, infos
         return module
+
+    # By the letter that a value in a list begins with.
+    READ: ClassVar[dict[str, Callable[[Any, list[Any], int], Any]]] = {
+        "f": read_float,
+        "t": read_dtype,
+        "n": read_reference,
+        "l": read_tuple,
+        "m": read_map,
+        "o": read_operation,
+        "b": read_bytes,
+        "s": read_span,
+        "x": read_leaf,
+        "M": read_module,
+    }
 
 
 def _fits(kind: str, words: frozenset[str], value: Any) -> bool:
