@@ -17,20 +17,20 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "relaxvm"
 # Lower a limit when the count has fallen; a change that raises one is made otherwise.
 LIMITS = {
-    "lines of the package": 121_500,
-    "lines of relax/op": 19_130,
-    "lines of __all__": 3_320,
-    "type: ignore": 498,
-    "modules that mypy excuses": 9,
-    "explicit stacks": 172,
-    "imports past another room's face": 578,
-    "imports of another module's private name": 11,
-    "attributes fetched by a made-up name": 6,
-    ".kind compared with text": 261,
-    "dims is None in relax/op": 86,
-    "require_equal outside the mechanism": 35,
-    "operator faces set on a frozen record": 8,
-    "lists that name tanh": 12,
+    "lines of the package": 117_600,
+    "lines of relax/op": 17_900,
+    "lines of __all__": 171,
+    "type: ignore": 52,
+    "modules that mypy excuses": 0,
+    "explicit stacks": 58,
+    "imports past another room's face": 7,
+    "imports of another module's private name": 0,
+    "attributes fetched by a made-up name": 4,
+    ".kind compared with text": 199,
+    "dims is None in relax/op": 7,
+    "require_equal outside the mechanism": 0,
+    "operator faces set on a frozen record": 0,
+    "lists that name tanh": 2,
 }
 
 
