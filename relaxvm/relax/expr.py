@@ -202,7 +202,7 @@ class DataTypeImm(Expr):
 
 
 @node
-class ExternFunc(Expr):
+class ExternFunc(BaseFunc, Expr):
     """A packed function known by its registered name (also in a module, for functions compiled
     elsewhere).
     """
@@ -210,6 +210,7 @@ class ExternFunc(Expr):
     global_symbol: str
     struct_info: StructInfo = FuncStructInfo.opaque_func()
     span: Span = UNKNOWN
+    attrs: Map = Map()
 
     def __call__(self, *args: Any) -> Call:
         return Call(self, args)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import __version__
 from ..base import CodegenError, PassError, RelaxvmError, VerifyError, reachable, submodules
-from ..ir import IRModule, PrimExpr, transform, walk
+from ..ir import IRModule, PrimExpr, substitute, transform, walk
 from ..runtime import ExecBuilder, KernelSection, Provenance, device_name
 from ..runtime import Executable as Executable
 from ..runtime import VirtualMachine as VirtualMachine
@@ -18,7 +18,7 @@ from ..tir import PrimFunc
 from ..tir.analysis import called_functions
 from .analysis import all_global_vars
 from .derive import place_of
-from .expr import Function, Var, const
+from .expr import ExternFunc, Function, Var, const
 from .struct_info import StructInfo, parts
 from .transform import BindParams
 from .vm_codegen import emit_functions
@@ -49,7 +49,22 @@ def module_to_build(
         )
     if not isinstance(tir_pipeline, transform.Pass) and tir_pipeline not in (None, "default"):
         raise PassError(f"build: tir_pipeline is a Pass or 'default', got {tir_pipeline!r}")
-    return mod
+    return _without_externs(mod)
+
+
+def _without_externs(mod: IRModule) -> IRModule:
+    """`mod` with packed functions called by the names they are registered under."""
+    externs = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, ExternFunc)}
+    if not externs:
+        return mod
+    functions = {}
+    for gv, fn in mod.items():
+        if isinstance(fn, Function):
+            called = [v for v in all_global_vars(fn) if v.name_hint in externs]
+            fn = substitute(fn, {v: externs[v.name_hint] for v in called})
+        if gv.name_hint not in externs:
+            functions[gv] = fn
+    return mod.clone(functions)
 
 
 def bind_params(mod: IRModule, params: Mapping[Any, Any]) -> IRModule:

@@ -21,8 +21,11 @@ def is_pure_call(call: Call, mod: IRModule | None = None) -> bool:
     if isinstance(op, Op):
         return op.pure
     if isinstance(op, GlobalVar) and mod is not None and op in mod:
-        fn = mod[op]
-        return is_pure_function(fn) if isinstance(fn, PrimFunc) else getattr(fn, "is_pure", False)
+        op = mod[op]
+        if isinstance(op, PrimFunc):
+            return is_pure_function(op)
+        if isinstance(op, Function):
+            return op.is_pure
     info = getattr(op, "struct_info", None)
     return isinstance(info, FuncStructInfo) and info.purity
 

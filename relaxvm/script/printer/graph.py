@@ -15,6 +15,7 @@ from ...relax import (
     Constant,
     DataTypeImm,
     ExternFunc,
+    FuncStructInfo,
     Function,
     If,
     PrimValue,
@@ -62,7 +63,9 @@ def _op(p: Printer, n: Op, _: int, __: int) -> list[Piece]:
 
 @prints(ExternFunc)
 def _extern(p: Printer, n: ExternFunc, _: int, __: int) -> list[Piece]:
-    return [f"{p.R}.ExternFunc({quote(n.global_symbol)})"]
+    if n.struct_info == FuncStructInfo.opaque_func():
+        return [f"{p.R}.ExternFunc({quote(n.global_symbol)})"]
+    return [f"{p.R}.ExternFunc({quote(n.global_symbol)}, ", (n.struct_info, 0, 0), ")"]
 
 
 @prints(PrimValue)

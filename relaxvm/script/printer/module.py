@@ -48,7 +48,7 @@ def _member(p: Printer, name: str, function: BaseFunc) -> Any:
         return lambda: p.marked(
             function, prim_func_lines(p, function, name, aliases=uses_module(function))
         )
-    return lambda: [NL, f"# {name}: ", (function, 0, FREE)]
+    return lambda: [NL, f"{name} = ", (function, 0, FREE)]
 
 
 @prints(VDevice)

@@ -36,7 +36,7 @@ from ...ir import (
     binary,
     walk,
 )
-from ...relax import Expr, StructInfo
+from ...relax import Expr, ExternFunc, StructInfo
 from ...relax.op.index_map import IndexMap
 from ...target import Target
 from ...te import CommReducer
@@ -570,7 +570,8 @@ class Evaluator:
             return self.remark(node, value.item(), what)
         if isinstance(value, PrimExpr) and value.dtype.is_bool and hasattr(value, "value"):
             return bool(value.value)
-        if not isinstance(value, _REMARKS) or isinstance(value, BaseFunc):
+        is_body = isinstance(value, BaseFunc) and not isinstance(value, ExternFunc)
+        if not isinstance(value, _REMARKS) or is_body:
             name = getattr(value, "__name__", "")
             self.fail(
                 node,

@@ -109,9 +109,13 @@ class _ModuleParser(Evaluator):
             self.names.global_vars[name] = GlobalVar(name, None, self.span(definition))
             if decorated.language == "tir":
                 self.names.return_dtypes[name] = None
+        for name, extern in self.names.externs.items():
+            self.names.global_vars[name] = GlobalVar(name, extern.struct_info, extern.span)
         self._return_dtypes()
         functions = self._functions()
-        made = {self.names.global_vars[name]: functions[name] for name in self.definitions}
+        made: dict[GlobalVar, BaseFunc]
+        made = {self.names.global_vars[k]: extern for k, extern in self.names.externs.items()}
+        made |= {self.names.global_vars[name]: functions[name] for name in self.definitions}
         if self.names.added is not None:
             made.update(self.names.added.get().functions)
         module = IRModule(made, self.attrs, self.global_infos)
@@ -133,8 +137,11 @@ class _ModuleParser(Evaluator):
         if isinstance(stmt, ast.Assign) and isinstance(stmt.targets[0], ast.Name):
             value = self.eval(stmt.value)
             if isinstance(value, ExternFunc) and len(stmt.targets) == 1:
-                self.names.externs[stmt.targets[0].id] = value
-                self.define(stmt.targets[0].id, value)
+                name = stmt.targets[0].id
+                if name in self.definitions or name in self.names.externs:
+                    self.fail(stmt, f"the module has a function {name} already")
+                self.names.externs[name] = value
+                self.define(name, value)
                 return
         self.fail(
             stmt,
@@ -153,7 +160,7 @@ class _ModuleParser(Evaluator):
             return
         if decorated.language not in ("tir", "relax"):
             self.fail(node, f"{node.name}: a class is no function")
-        if node.name in self.definitions:
+        if node.name in self.definitions or node.name in self.names.externs:
             self.fail(node, f"the module has a function {node.name} already")
         self.definitions[node.name] = (node, decorated)
 

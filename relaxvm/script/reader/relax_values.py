@@ -51,6 +51,7 @@ from .statements import FunctionParser, ModuleNames
 from .struct_info import Maker, Symbols, as_struct_info, dimension_text
 
 _TO_VDEVICE = Op.get("relax.to_vdevice")
+_PACKED = (Op.get("relax.call_dps_packed"), Op.get("relax.call_inplace_packed"))
 
 
 class FunctionSymbols(Symbols):
@@ -292,6 +293,10 @@ class RelaxValues(FunctionParser):
             if isinstance(value, (PrimFunc, Function)):
                 name = value.get_attr("global_symbol", "the function")
                 self.fail(node, _FROM_OUTSIDE.format(name))
+        if getattr(func, "op", None) in _PACKED and args and isinstance(args[0], GlobalVar):
+            # The module's name of a packed function.
+            externs = self.module.externs if self.module is not None else {}
+            args[0] = externs.get(args[0].name_hint, args[0])
         if getattr(func, "op", None) is _TO_VDEVICE:
             args[1:] = map(self.symbols.vdevice, args[1:])
             keywords = {
