@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from schedule_helpers import check_same
 
 from relaxvm import te
+from relaxvm.base import DataType, ScheduleError
 from relaxvm.ir import Max, walk
-from relaxvm.tir import Schedule, interpret
+from relaxvm.tir import IndexMap, Schedule, interpret
 
 
 def root_of(sch):
@@ -44,3 +46,52 @@ def test_an_axis_that_is_split_and_joined_again_is_one_index():
     axes = [axis.var for axis in sch.get(sch.get_block("C")).iter_vars]
     assert [r.min for r in read.region] == axes
     check_same(fn, next(iter(sch.mod.functions.values())))
+
+
+def test_an_inverse_that_is_given_is_used():
+    def forth(i, j):
+        return i // 4, j, i % 4
+
+    given = IndexMap.from_func(forth, inverse_index_map=lambda a, b, c: (c + a * 4, b))
+    plain = IndexMap.from_func(forth)
+    back = given.inverse([16, 3])
+    assert [v.name for v in back.initial_indices] == ["a", "b", "c"]
+    assert back.is_equivalent_to(plain.inverse([16, 3]))
+    assert given.is_bijective([16, 3]) and given.widened(DataType("int64")).is_injective([16, 3])
+    assert str(given.non_surjective_inverse([14, 3])[1]).count("14") == 1
+    # One that only the user can give: what is swapped depends on the other index.
+    swaps = IndexMap.from_func(
+        lambda i, j: (i, j * 3 + i * (i + 1)),
+        inverse_index_map=IndexMap.from_func(lambda a, b: (a, (b - a * (a + 1)) // 3)),
+    )
+    assert IndexMap.from_data(swaps.to_data()).is_injective([4, 5])
+    assert [v.name for v in swaps.left_inverse([4, 5]).initial_indices] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("back", "message"),
+    [
+        (lambda a, b: a * 4 + b + 1, "not shown to undo"),
+        (lambda a, b: b * 4 + a, "not shown to undo"),
+        (lambda a, b: (a, b), "takes 2 indices and gives 1"),
+        (lambda a: a * 4, "wanted 2 indices"),
+        (3, "inverse_index_map is an IndexMap or a function"),
+    ],
+)
+def test_an_inverse_that_is_none_is_refused(back, message):
+    with pytest.raises(ScheduleError, match=message):
+        IndexMap.from_func(lambda i: (i // 4, i % 4), inverse_index_map=back).inverse([16])
+
+
+def test_a_schedule_refuses_a_map_whose_inverse_is_none():
+    x = te.placeholder((16,), "float32", name="X")
+    fn = te.create_prim_func([x, te.compute((16,), lambda i: x[i] + 1.0, name="Y")])
+    for back, fits in ((lambda a, b: a * 4 + b, True), (lambda a, b: a + b, False)):
+        sch = Schedule(fn)
+        index_map = IndexMap.from_func(lambda i: (i // 4, i % 4), inverse_index_map=back)
+        if fits:
+            sch.transform_block_layout(sch.get_block("Y"), index_map)
+            check_same(fn, sch.mod["main"])
+            continue
+        with pytest.raises(ScheduleError, match="not shown to undo"):
+            sch.transform_block_layout(sch.get_block("Y"), index_map)

@@ -49,7 +49,9 @@ class IndexMap:
 
     initial_indices        the variables
     final_indices          expressions over them
-    inverse_index_map      accepted as in TVM; the inverse is computed
+    inverse_index_map      the map back, or a function that gives it (default: it is computed).
+                           Whatever needs the inverse raises ScheduleError unless this map is shown
+                           to give back every index of the sizes at hand.
     axis_separators        positions among the final indices between which memory may be laid out in
                            several physical dimensions
     """
@@ -66,6 +68,26 @@ class IndexMap:
         self.initial_indices = tuple(initial_indices)
         self.final_indices = tuple(as_expr(e) for e in final_indices)
         self.axis_separators = tuple(axis_separators)
+        if callable(inverse_index_map):
+            dtype = str(self.initial_indices[0].dtype) if self.initial_indices else "int32"
+            inverse_index_map = IndexMap.from_func(
+                inverse_index_map, len(self.final_indices), index_dtype=dtype
+            )
+        self.inverse_index_map = inverse_index_map
+        if inverse_index_map is None:
+            return
+        if not isinstance(inverse_index_map, IndexMap):
+            raise ScheduleError(
+                "index map: inverse_index_map is an IndexMap or a function of indices, got "
+                f"{type(inverse_index_map).__name__}"
+            )
+        back = inverse_index_map
+        wanted = len(self.final_indices), len(self.initial_indices)
+        if (len(back.initial_indices), len(back.final_indices)) != wanted:
+            raise ScheduleError(
+                f"index map: the inverse of {self} takes {wanted[0]} indices and gives "
+                f"{wanted[1]}, got {back}"
+            )
 
     @staticmethod
     def from_func(
@@ -127,7 +149,7 @@ class IndexMap:
                 final.append(as_expr(e, index_dtype) if isinstance(e, int) else e)
             else:
                 raise ScheduleError(f"index map: wanted index expressions, got {e!r}")
-        return IndexMap(variables, final, None, separators), separators
+        return IndexMap(variables, final, inverse_index_map, separators), separators
 
     @staticmethod
     def from_text(text: str) -> Callable[..., Any]:
@@ -152,7 +174,7 @@ class IndexMap:
             return None
 
         final = [transform(e, wider) for e in self.final_indices]
-        return IndexMap(list(new.values()), final, None, self.axis_separators)
+        return IndexMap(list(new.values()), final, self.inverse_index_map, self.axis_separators)
 
     def map_indices(self, indices: Sequence[Any]) -> tuple[PrimExpr, ...]:
         """The final indices for given initial ones."""
@@ -219,6 +241,8 @@ class IndexMap:
 
     def is_injective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
         """Whether different initial indices are shown to have different final ones."""
+        if self._inverse_given(shape) is not None:
+            return True
         plain, extents, _ = self._without_offsets(shape)
         mapper = plain.mapper(extents, analyzer)
         return set(self.initial_indices) <= mapper.determined(plain.final_indices)
@@ -256,6 +280,9 @@ class IndexMap:
         """The map that gives back the initial indices of those final ones that are the image of
         some. Raises ScheduleError unless the map is shown to be injective.
         """
+        back = self._inverse_given(shape)
+        if back is not None:
+            return back
         plain, extents, offsets = self._without_offsets(shape)
         mapper = plain.mapper(extents, analyzer)
         if not set(self.initial_indices) <= mapper.determined(plain.final_indices):
@@ -289,6 +316,24 @@ class IndexMap:
             found = values.get(v, const(0, v.dtype))
             results.append(simplify(cast(v.dtype, found) - offsets.get(v, 0)))
         return IndexMap(final, results)
+
+    def _inverse_given(self, shape: Sequence[Any]) -> IndexMap | None:
+        """The inverse that the user gave, shown to be one for `shape`; None if there is none."""
+        back = self.inverse_index_map
+        if back is None:
+            return None
+        analyzer = Analyzer(wrap=False)
+        for v, extent in zip(self.initial_indices, _extents(shape)):
+            analyzer.bind(v, Range.from_min_extent(const(0, v.dtype), cast(v.dtype, extent)))
+        for v, again in zip(self.initial_indices, back.map_indices(self.final_indices)):
+            value = analyzer.simplify(cast(v.dtype, again))
+            if not analyzer.can_prove_equal(value, v):
+                sizes = ", ".join(str(e) for e in _extents(shape))
+                raise ScheduleError(
+                    f"index map: inverse_index_map {back} is not shown to undo {self} for sizes "
+                    f"({sizes}): for {v.name} it gives {value}"
+                )
+        return IndexMap(back.initial_indices, back.final_indices)
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
         """(inverse, padding): where the condition `padding` holds, the final index is the image of
@@ -359,6 +404,8 @@ class IndexMap:
         }
         if self.axis_separators:
             data["axis_separators"] = list(self.axis_separators)
+        if self.inverse_index_map is not None:
+            data["inverse"] = self.inverse_index_map.to_data()
         return data
 
     @staticmethod
@@ -367,7 +414,7 @@ class IndexMap:
 
         Raises ScheduleError if the data is no index map.
         """
-        fields = isinstance(data, dict) and set(data) - {"axis_separators"} == {
+        fields = isinstance(data, dict) and set(data) - {"axis_separators", "inverse"} == {
             "ndim",
             "dtypes",
             "map",
@@ -381,7 +428,8 @@ class IndexMap:
         dtype = DataType(dtypes[0] if dtypes else "int32")
         final = [_from_data(e, variables, dtype, size) for e in data["map"]]
         separators = checked("Sequence[int]", data.get("axis_separators", []), "axis_separators")
-        return IndexMap(list(variables.values()), final, None, separators)
+        back = IndexMap.from_data(data["inverse"], size) if "inverse" in data else None
+        return IndexMap(list(variables.values()), final, back, separators)
 
 
 _DTYPES = ("int32", "int64")

@@ -63,7 +63,12 @@ class _IndexMapKind(Kind):
             sampled = {v: n for v, n in others.items() if n is not v}
             e = host.state_now().analyzer.simplify(substitute(e, sampled)) if sampled else e
             final.append(e)
-        plain = IndexMap(index_map.initial_indices, final, None, index_map.axis_separators)
+        plain = IndexMap(
+            index_map.initial_indices,
+            final,
+            index_map.inverse_index_map,
+            index_map.axis_separators,
+        )
         return plain.widened(widest)
 
     def _dtypes(self, host: Host, given: Mapping[str, Any], what: str) -> list[DataType]:
