@@ -163,3 +163,13 @@ def test_dropout_without_a_seed_is_told_of_in_training():
         UserWarning, match=r"drops nothing at training either.*dropout\(x, rate, seed"
     ):
         assert DecomposeOpsForTraining()(mod) is mod
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.7, 3.0, -1.3])
+def test_softplus_by_any_beta_is_right_to_the_last_places(beta):
+    data = np.linspace(-100 / abs(beta), 100 / abs(beta), 20_001).astype("float32")
+    x = relax.Var("x", relax.TensorStructInfo(data.shape, "float32"))
+    scaled = data.astype("longdouble") * np.longdouble(beta)
+    right = (np.maximum(scaled, 0) + np.log1p(np.exp(-np.abs(scaled)))) / np.longdouble(beta)
+    off = evaluate(nn.softplus(x, beta, 1000.0), {x: data}) - right
+    assert np.max(np.abs(off) / np.spacing(np.abs(right).astype("float32"))) < 1

@@ -273,21 +273,29 @@ def _softplus(x: PrimExpr) -> PrimExpr:
     return Max(x, _like(x, 0)) + tir.log1p(tir.exp(-tir.fabs(x)))
 
 
+def _is_exact(beta: float) -> bool:
+    """Whether a product by `beta` is not rounded: what exp makes of a rounded one is far off."""
+    return abs(math.frexp(beta)[0]) == 0.5
+
+
 def _softplus_numpy(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
-    scaled = x * beta
+    scaled = (x if _is_exact(beta) else x.astype("float64")) * beta
     smooth = (np.maximum(scaled, 0) + np.log1p(np.exp(-np.abs(scaled)))) / beta
-    return np.where(scaled > threshold, x, smooth)
+    return np.where(scaled > threshold, x, smooth.astype(x.dtype))
+
+
+def _softplus_scaled(x: PrimExpr, beta: float, threshold: float) -> PrimExpr:
+    wide = x if _is_exact(beta) else cast("float64", x)
+    scaled = wide * _like(wide, beta)
+    smooth = cast(x.dtype, _softplus(scaled) / _like(wide, beta))
+    return Select(GT(scaled, _like(wide, threshold)), x, smooth)
 
 
 @op(
     "nn.softplus",
     **_rules(
         _softplus_numpy,
-        lambda x, beta, threshold: Select(
-            GT(x * _like(x, beta), _like(x, threshold)),
-            x,
-            _softplus(x * _like(x, beta)) / _like(x, beta),
-        ),
+        _softplus_scaled,
         lambda ops, x, y, gy, beta, threshold: ops.where(
             x * beta > threshold, gy, gy * ops.sigmoid(x * beta)
         ),
