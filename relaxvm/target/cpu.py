@@ -41,7 +41,10 @@ def _model(target: Target) -> CpuModel:
     here = host_machine()
     on_host = machine.triple == here.triple and machine.cpu == here.cpu
     architecture = machine.triple.split("-")[0]
-    bits, fma = vector_units(machine) or (_DEFAULT.vector_bits, _DEFAULT.fma)
+    vectors = vector_units(machine)
+    if vectors is None:
+        machine.check()
+    bits, fma = vectors or (_DEFAULT.vector_bits, _DEFAULT.fma)
     given = target.options
     bits = int(given.get("vector-width", bits))
     features = frozenset(f[1:] for f in machine.features.split(",") if f.startswith("+"))

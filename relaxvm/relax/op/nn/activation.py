@@ -259,10 +259,7 @@ def _silu_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     return gy * (s * (x * (1.0 - s) + 1.0))
 
 
-@op(
-    "nn.silu",
-    **_rules(elementary("silu"), tir.silu, _silu_grad),
-)
+@op("nn.silu", **_rules(elementary("silu"), tir.silu, _silu_grad))
 def silu(data: Expr) -> StructInfo:
     """data * sigmoid(data). Raises StructInfoError if `data` is not float."""
     return tensor(data, "data", FLOAT)
@@ -281,7 +278,7 @@ def _is_exact(beta: float) -> bool:
 def _softplus_numpy(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
     scaled = (x if _is_exact(beta) else x.astype("float64")) * beta
     smooth = (np.maximum(scaled, 0) + np.log1p(np.exp(-np.abs(scaled)))) / beta
-    return np.where(scaled > threshold, x, smooth.astype(x.dtype))
+    return np.where(scaled > threshold, x, smooth).astype(x.dtype)
 
 
 def _softplus_scaled(x: PrimExpr, beta: float, threshold: float) -> PrimExpr:
@@ -316,10 +313,7 @@ def _mish_grad(ops: Ops, x: Any, y: Expr, gy: Expr) -> Any:
     return gy * (bent + x * (1.0 - bent * bent) * ops.sigmoid(x))
 
 
-@op(
-    "nn.mish",
-    **_rules(elementary("mish"), tir.mish, _mish_grad),
-)
+@op("nn.mish", **_rules(elementary("mish"), tir.mish, _mish_grad))
 def mish(data: Expr) -> StructInfo:
     """data * tanh(softplus(data)). Raises StructInfoError if `data` is not float."""
     return tensor(data, "data", FLOAT)
