@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..base import UNKNOWN, StructInfoError
-from ..ir import IntImm, PrimExpr, substitute, walk
+from ..ir import IntImm, PrimExpr, is_const, substitute, walk
 from ..ir import Var as TirVar
 from .expr import Call, ExternFunc, StringImm
 from .rules import LowerBuilder
@@ -146,7 +146,7 @@ def _distinct(known: list[ShapeFacts], dims: list[PrimExpr]) -> list[PrimExpr]:
     """The dimensions that count: no ones, and of equal ones the first."""
     found: list[PrimExpr] = []
     for dim in dims:
-        one = isinstance(dim, IntImm) and dim.value == 1
+        one = is_const(dim, 1)
         if not one and not any(_are_equal(known, dim, other) for other in found):
             found.append(dim)
     return found or dims[:1]

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..base import DataType, TIRError, VMError, VMValueError, to_numpy_dtype
-from ..ir import INTRINSICS, Call, GlobalVar, IntImm, PrimExpr, StringImm, Var
+from ..ir import INTRINSICS, Call, GlobalVar, IntImm, PrimExpr, StringImm, Var, is_const
 from .interp_expr import ExprCompiler, Frame, Run, find_element, lanes_at, view_storage
 from .interp_memory import Pointer, address, allocate, make_view
 from .interp_scalar import lane_bits, lane_of_number
@@ -283,7 +283,7 @@ class StmtCompiler(ExprCompiler):
     def _block_realize(self, s: BlockRealize) -> Run:
         block, where = s.block, self.where
         values = [self.compile(v) for v in s.iter_values]
-        certain = isinstance(s.predicate, IntImm) and s.predicate.value == 1
+        certain = is_const(s.predicate, 1)
         predicate = None if certain else self.compile(s.predicate)
         domains = [self._domain(iv, block) for iv in block.iter_vars]
         slots = [self.define(iv.var) for iv in block.iter_vars]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import te, tir
 from ...base import UNKNOWN, Span, StructInfoError
-from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const
+from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const, is_const
 from ..derive import prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
@@ -25,7 +25,7 @@ from .infer import FLOAT, INTEGER, same_dtype, tensor, tensor_of
 from .lower import call_te
 from .nn.window import simple
 from .record import face_of, missing, op
-from .sizes import ONE, is_one, want_equal
+from .sizes import ONE, want_equal
 from .statistical import te_max, wide_dtype
 
 _LAYOUT = missing("its layout is fixed")
@@ -186,7 +186,7 @@ def _times(heads: PrimExpr, shared: PrimExpr) -> PrimExpr:
 
 
 def _shared_head(h: PrimExpr, group: PrimExpr) -> PrimExpr:
-    return h if is_one(group) else te.floordiv(h, cast(h.dtype, group))
+    return h if is_const(group, 1) else te.floordiv(h, cast(h.dtype, group))
 
 
 def _softmax_te(
@@ -259,7 +259,7 @@ def _scores(q: te.Tensor, k: te.Tensor, scale: Any, bias: te.Tensor | None) -> t
         if bias is None:
             return score
         own = [
-            const(0, i.dtype) if isinstance(n, IntImm) and n.value == 1 else i
+            const(0, i.dtype) if is_const(n, 1) else i
             for n, i in zip(bias.shape, at[4 - bias.ndim :])
         ]
         return score + cast(wide, bias(*own))
@@ -403,7 +403,7 @@ def _gradients(ops: Ops, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     g = up(gy)
     (_, _, heads, size), (batch, columns, shared, _) = infos[0].dims, infos[1].dims
     group = _times(heads, shared)
-    if not is_one(group):
+    if not is_const(group, 1):
         k, v = (_for_each_head(ops, x, group, heads) for x in (k, v))
     factor = scale if scale is not None else PrimValue(_default_scale(size, wide))
     scores = ops.multiply(ops.einsum((q, k), subscripts="bihd,bjhd->bhij"), factor)
@@ -424,7 +424,7 @@ def _gradients(ops: Ops, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
         ops.einsum((products, q), subscripts="bhij,bihd->bjhd"),
         ops.einsum((weights, g), subscripts="bhij,bihd->bjhd"),
     ]
-    if not is_one(group):
+    if not is_const(group, 1):
         for at in (1, 2):
             size = infos[at].dims[3]
             parts = ops.reshape(made[at], (batch, columns, shared, group, size))
@@ -560,7 +560,7 @@ def attention_bias(
         raise StructInfoError(f"bias: wanted at most 4 dimensions, got {info.ndim}")
     scores = (q.dims[0], q.dims[2], q.dims[1], k.dims[1])
     for axis, (dim, size) in enumerate(zip(info.dims, scores[4 - info.ndim :])):
-        if not is_one(dim):
+        if not is_const(dim, 1):
             text = (
                 "the bias does not broadcast: dimension {axis} is {a} in bias and {b} in the "
                 "scores; wanted equal ones, or 1 in bias"

@@ -27,6 +27,7 @@ from ...ir import (
     Var,
     cast,
     const,
+    is_const,
 )
 from ...te import Tensor, compute
 from ..expr import Call, PrimValue
@@ -269,7 +270,7 @@ def _length(start: PrimExpr, end: PrimExpr, step: PrimExpr) -> PrimExpr | None:
         begin, stop, stride = constants
         return _counted(-((begin - stop) // stride))
     first, last, by = (cast("int64", p) for p in parts)
-    if isinstance(first, IntImm) and first.value == 0 and isinstance(by, IntImm) and by.value == 1:
+    if is_const(first, 0) and is_const(by, 1):
         # The usual way to count up to a size.
         return last if isinstance(last, Var) else _not_negative(last)
     one = const(1, "int64")
@@ -544,7 +545,7 @@ def _hamming_window(
     A window of one element is 1.
     """
     size = _size(window_size, "window_size")
-    if isinstance(size, IntImm) and size.value == 0:
+    if is_const(size, 0):
         raise StructInfoError("window_size: wanted at least 1, got 0")
     _prim(periodic, "periodic", {"bool"})
     _prim(alpha, "alpha", FLOAT)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError
-from ...ir import PrimExpr, cast, const
+from ...ir import PrimExpr, cast, const, is_const
 from ..derive import common_vdevice, prove_dims
 from ..expr import Call, Tuple
 from ..rules import LowerBuilder, Ops
@@ -25,7 +25,7 @@ from .linalg import accumulator, np_accumulate
 from .lower import call_te
 from .manipulate import tuple_fields
 from .record import missing, op
-from .sizes import is_known, is_one, want_equal
+from .sizes import is_known, want_equal
 
 Label = str | int
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -103,9 +103,9 @@ def _label_dims(
             text = "operand {i}: {label} stands for dimensions of {a} and {b}"
             want_equal(here.setdefault(label, dim), dim, text, i=i, label=_word(label))
         for label, dim in here.items():
-            if label not in dims or is_one(dims[label]):
+            if label not in dims or is_const(dims[label], 1):
                 dims[label], whose[label] = dim, i
-            elif not is_one(dim):
+            elif not is_const(dim, 1):
                 text = "{label} is {a} in operand {first} and {b} in operand {i}"
                 own = dims[label]
                 want_equal(own, dim, text, label=_word(label), first=whose[label], i=i)
@@ -137,7 +137,7 @@ def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te
     dims: dict[Label, PrimExpr] = {}
     for x, term in zip(operands, labels):
         for label, dim in zip(term, x.shape):
-            if label not in dims or is_one(dims[label]):
+            if label not in dims or is_const(dims[label], 1):
                 dims[label] = dim
     made, own = operands[0], list(labels[0])
     if len(operands) == 1:
@@ -170,7 +170,7 @@ def _contract(
         product: Any = None
         for x, term in pair:
             own = [
-                const(0, at[label].dtype) if is_one(dim) else at[label]
+                const(0, at[label].dtype) if is_const(dim, 1) else at[label]
                 for label, dim in zip(term, x.shape)
             ]
             factor = cast(wide, x(*own))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...base import UNKNOWN, RelaxvmError, StructInfoError, VMValueError
-from ...ir import And, IntImm, PrimExpr, Select, cast
+from ...ir import And, PrimExpr, Select, cast
 from ..expr import Call, PrimValue, Tuple
 from ..rules import Ops
 from ..struct_info import (
@@ -95,11 +95,6 @@ def scalars(x: Expr, name: str) -> list[PrimExpr]:
             raise StructInfoError(f"{name}: field {i}: wanted an integer that is known")
         values.append(cast("int64", field.value))
     return values
-
-
-def is_zero(e: PrimExpr) -> bool:
-    """Whether an expression is the constant 0."""
-    return isinstance(e, IntImm) and e.value == 0
 
 
 # -- indices --------------------------------------------------------------------------------------

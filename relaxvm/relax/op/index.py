@@ -27,6 +27,7 @@ from ...ir import (
     Select,
     cast,
     const,
+    is_const,
 )
 from ...ir import Var as TirVar
 from ...te import broadcast_value
@@ -439,7 +440,7 @@ def _slice_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         by = abs(step.value)
         stop = simplified(start + (length - 1) * by + 1)
         # An empty slice puts nothing anywhere, wherever it stands.
-        empty = isinstance(length, IntImm) and length.value == 0
+        empty = is_const(length, 0)
         gy = ops.slice_scatter(
             ops.zeros(ShapeExpr(dims), tensor_of(x).dtype),
             gy,
@@ -490,7 +491,7 @@ def strided_slice(
         if len(each) != len(at):
             raise StructInfoError(f"{name}: wanted {len(at)} values, one per axis, got {len(each)}")
     steps = values[2] if strides is not None else [ONE] * len(at)
-    if any(isinstance(s, IntImm) and s.value == 0 for s in steps):
+    if any(is_const(s, 0) for s in steps):
         raise StructInfoError("strides: a stride is 0")
     dims = list(info.dims)
     for a, b, e, s in zip(at, values[0], values[1], map(_small, steps)):

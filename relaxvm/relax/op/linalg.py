@@ -14,7 +14,7 @@ import numpy as np
 from ... import te
 from ...base import UNKNOWN, DataType, Span, StructInfoError
 from ...base import dtype as as_dtype
-from ...ir import IntImm, PrimExpr, Select, cast, const
+from ...ir import PrimExpr, Select, cast, const, is_const
 from ..derive import common_vdevice, prove_dims
 from ..expr import Call
 from ..rules import LowerBuilder, Ops, operator_name
@@ -144,7 +144,7 @@ def _own_index(
     own: list[PrimExpr] = []
     for dim, i, d in zip(dims, index[start:], out[start:]):
         zero = const(0, i.dtype)
-        if isinstance(dim, IntImm) and dim.value == 1:
+        if is_const(dim, 1):
             own.append(zero)
         elif prove_dims(dim, d):
             own.append(i)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import te
 from ...base import DataType, StructInfoError
-from ...ir import FloorDiv, IntImm, PrimExpr, Select, VDevice, cast, const
+from ...ir import FloorDiv, IntImm, PrimExpr, Select, VDevice, cast, const, is_const
 from ...tir import if_then_else
 from ..derive import (
     common_vdevice,
@@ -120,7 +120,7 @@ def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
         else:
             above.pop(same)
     total, part = simplified(dims_product(above)), simplified(dims_product(below))
-    if isinstance(part, IntImm) and part.value == 0:
+    if is_const(part, 0):
         # Nothing is left to share out; any size would do, and numpy refuses to choose.
         raise StructInfoError(f"shape: -1 beside a dimension of 0 is not determined: {list(shape)}")
     if isinstance(part, IntImm) and no_multiple(total, part.value):
@@ -195,7 +195,7 @@ def expand_dims(x: Expr, axis: int | tuple[int, ...]) -> StructInfo:
 
 def _squeezed(axis: Any, dims: Any) -> tuple[int, ...]:
     if axis is None:
-        return tuple(k for k, d in enumerate(dims) if isinstance(d, IntImm) and d.value == 1)
+        return tuple(k for k, d in enumerate(dims) if is_const(d, 1))
     return axes_of(axis, len(dims))
 
 
@@ -572,7 +572,7 @@ def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
     for k, size in enumerate(data.shape):
         target = dims[k - skip] if k >= skip else ONE
         if k < skip or not prove_dims(size, target):
-            one = isinstance(target, IntImm) and target.value == 1
+            one = is_const(target, 1)
             extent = size if one else Select(target.equal(ONE), size, ONE)
             axes[k] = te.reduce_axis((0, extent), f"k{k}")
 
@@ -581,7 +581,7 @@ def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
             return i[k - skip]
         var: PrimExpr = axes[k].var
         target = dims[k - skip] if k >= skip else ONE
-        if isinstance(target, IntImm) and target.value == 1:
+        if is_const(target, 1):
             return var
         return Select(target.equal(ONE), var, i[k - skip])
 

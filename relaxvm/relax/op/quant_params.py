@@ -9,10 +9,10 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError
-from ...ir import PrimExpr, cast, const
+from ...ir import PrimExpr, cast, const, is_const
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
-from .sizes import ONE, KnownTensor, is_one, want_equal
+from .sizes import ONE, KnownTensor, want_equal
 
 STORED = ("int8", "uint8", "int16", "uint16", "int32")
 BYTES = ("int8", "uint8")
@@ -35,7 +35,7 @@ def quant_info(
     info = tensor(x, name, takes)
     if info.ndim > 1:
         raise StructInfoError(f"{name}: wanted a scalar or a vector, got {info.ndim} dimensions")
-    if info.ndim == 1 and not is_one(info.dims[0]):
+    if info.ndim == 1 and not is_const(info.dims[0], 1):
         if along is None:
             text = "{name}: wanted a scalar, got a vector of {a}"
             want_equal(info.dims[0], ONE, text, name=name)
@@ -51,7 +51,7 @@ def quant_at(x: te.Tensor, i: PrimExpr | None) -> PrimExpr:
     """The parameter for index `i` of its axis."""
     if x.ndim == 0:
         return x()
-    if i is None or is_one(x.shape[0]):
+    if i is None or is_const(x.shape[0], 1):
         return x(const(0, "int64"))
     return x(i)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError, VMValueError
-from ...ir import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const
+from ...ir import And, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, cast, const, is_const
 from ...tir import Buffer, Stmt, if_then_else, seq
 from .. import shape_facts
 from ..derive import (
@@ -463,7 +463,7 @@ def _lower_slice_scatter(builder: LowerBuilder, call: Call) -> Expr:
             past = i[at] - begin
             place = FloorDiv(past, step)
             here = And(past >= ZERO, place < src.shape[at])
-            if not (isinstance(step, IntImm) and step.value == 1):
+            if not is_const(step, 1):
                 here = And(here, FloorMod(past, step).equal(ZERO))
             return if_then_else(here, src(*i[:at], place, *i[at + 1 :]), data(*i))
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from ... import te, tir
 from ...base import DataType, StructInfoError, VMValueError
-from ...ir import IntImm, Max, Min, Or, PrimExpr, Select, cast, const
+from ...ir import IntImm, Max, Min, Or, PrimExpr, Select, cast, const, is_const
 from ...tir import Buffer, Stmt
 from ..expr import Call
 from ..rules import LowerBuilder, operator_name
 from ..struct_info import Expr, StructInfo
-from .faces import is_zero, ravel, unravel
+from .faces import ravel, unravel
 from .families import reduced_info
 from .infer import ANY, axes_of, axis_of, dims_product, tensor, tensor_of
 from .loops import assert_that, call_checked
@@ -191,7 +191,7 @@ def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     if axis is not None:
         axis_of(axis, info.ndim)
     for a in axes_of(axis, info.ndim):
-        if is_zero(info.dims[a]):
+        if is_const(info.dims[a], 0):
             raise StructInfoError(f"x: axis {a} is empty: {_NOTHING}")
     return reduced_info(info, axis, keepdims, DataType("int64"))
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
 from ...base import StructInfoError
-from ...ir import IntImm, Max, Min, Not, PrimExpr, Select, const, walk
+from ...ir import IntImm, Max, Min, Not, PrimExpr, Select, const, is_const, walk
 from ...ir import Var as TirVar
 from .. import shape_facts
 from ..derive import erase_to_well_defined, plain_text, prove_dims, struct_info_lca
@@ -172,7 +172,7 @@ def want_at_most(size: PrimExpr, most: PrimExpr, text: str, **words: Any) -> Non
 
 def want_broadcast(size: PrimExpr, target: PrimExpr, text: str, **words: Any) -> None:
     """An axis of `size` broadcasts to `target`: it is equal, or 1; see `want_equal`."""
-    if size is target or (isinstance(size, IntImm) and size.value == 1):
+    if size is target or is_const(size, 1):
         return
     same = prove_dims(size, target)
     if same is False and no_broadcast(size, target):
@@ -233,9 +233,9 @@ def _broadcast_dim(
     chosen, whose = have[0]
     undecided = doubtful = False
     for dim, name in have[1:]:
-        if dim is chosen or is_one(dim):
+        if dim is chosen or is_const(dim, 1):
             continue
-        if is_one(chosen):
+        if is_const(chosen, 1):
             chosen, whose = dim, name
             continue
         same = prove_dims(chosen, dim)
@@ -262,11 +262,6 @@ def no_broadcast(size: PrimExpr, target: PrimExpr) -> bool:
     analyzer = Analyzer(wrap=False)
     with analyzer.constraint_scope(target >= 0):
         return analyzer.can_prove(size != ONE)
-
-
-def is_one(dim: PrimExpr) -> bool:
-    """Whether a size is the constant 1."""
-    return isinstance(dim, IntImm) and dim.value == 1
 
 
 # -- what is not known -----------------------------------------------------------------------------

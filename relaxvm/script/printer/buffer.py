@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...ir import IntImm, PrimExpr, Range, Var, const, walk
+from ...ir import IntImm, PrimExpr, Range, Var, const, is_const, walk
 from ...tir import Buffer, BufferLoad, BufferRegion, IterVar, MatchBufferRegion
 from .core import FREE, NL, Piece, Printer, comma, parens, prints
 from .literal import quote
@@ -172,7 +172,7 @@ def axis_domain(dom: Range | None) -> list[Piece]:
     """The domain of an axis: its extent, or (begin, end) if it does not begin at 0."""
     if dom is None:
         return ["None"]
-    if isinstance(dom.min, IntImm) and dom.min.value == 0:
+    if is_const(dom.min, 0):
         return [(dom.extent, 0, FREE)]
     return ["(", *range_ends(dom), ")"]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...base import CodegenError, DataType, add_note, callees_first, reachable
-from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, walk
+from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, is_const, walk
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
 from .expr import ExprEmitter
@@ -261,7 +261,7 @@ def result_dtype(fn: PrimFunc) -> DataType | None:
     for n in walk(fn.body):
         if isinstance(n, Call) and isinstance(n.op, Intrinsic) and n.op.name == "tir.ret":
             value = n.args[0]
-            if not (isinstance(value, IntImm) and value.value == 0):
+            if not is_const(value, 0):
                 return value.dtype
     return None
 

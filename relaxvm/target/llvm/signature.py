@@ -36,6 +36,7 @@ from ...ir import (
     SizeVar,
     Sub,
     Var,
+    is_const,
 )
 from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
@@ -175,7 +176,7 @@ def signature_of(fn: PrimFunc) -> Signature:
         offset = param.buffer.elem_offset
         if isinstance(offset, Var) and offset not in names:
             zeros.append(offset)
-        elif not (isinstance(offset, IntImm) and offset.value == 0):
+        elif not is_const(offset, 0):
             raise CodegenError(
                 f"parameter {param.name}: its element offset must be 0 or a fresh variable; "
                 "pass a view whose first element is meant"

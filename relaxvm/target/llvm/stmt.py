@@ -30,6 +30,7 @@ from ...ir import (
     StringImm,
     Var,
     const,
+    is_const,
 )
 from ...tir import (
     REASSOCIATE,
@@ -261,7 +262,7 @@ class KernelEmitter(ExprEmitter):
             place, dtype = self.ret
             kind, kept = self.to_storage(dtype, self.evaluate(value))
             self.text.emit(f"  store {kind} {kept}, ptr {place}, align {dtype.itemsize}")
-        elif not (isinstance(value, IntImm) and value.value == 0):
+        elif not is_const(value, 0):
             raise CodegenError("T.ret of a value: the function declares no result")
         self.exits.append((0, self.text.block))
         self.text.jump("exit")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base import DataType, to_numpy_dtype
-from ...ir import IntImm, PrimExpr, Var
+from ...ir import IntImm, PrimExpr, Var, is_const
 from ...runtime import Failure
 from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
@@ -173,7 +173,7 @@ class _Wrapper:
         if shape:
             tensor.dims = self.vector(self.field(i, _SHAPE, "ptr"), len(shape))
             tensor.strides = self.vector(self.field(i, _STRIDES, "ptr"), len(shape))
-        if any(isinstance(e, IntImm) and e.value == 0 for e in shape):
+        if any(is_const(e, 0) for e in shape):
             tensor.not_empty = "false"
         for e, dim in zip(shape, tensor.dims):
             if not isinstance(e, IntImm) and tensor.not_empty != "false":
@@ -226,7 +226,7 @@ class _Wrapper:
             e, dim = buffer.shape[axis], tensor.dims[axis]
             if buffer.strides:
                 expected = g.op("mul", "i64", self.value(buffer.strides[axis]), str(size))
-            if not (isinstance(e, IntImm) and e.value == 1):
+            if not is_const(e, 1):
                 self.check(self._wrong_stride(tensor, axis, expected), Failure("strides", i, axis))
             if isinstance(e, IntImm) and not expected.startswith("%"):
                 expected = str(int(expected) * e.value)

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...arith import number_of
 from ...base import DataType, ScheduleError
-from ...ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, substitute
+from ...ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, is_const, substitute
 from ...ir.walk import transform
 from ..stmt import (
     Block,
@@ -350,7 +350,7 @@ def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> t
         )
     extents = [a.range.extent for a in block.iter_vars]
     for a in block.iter_vars:
-        if not (isinstance(a.range.min, IntImm) and a.range.min.value == 0):
+        if not is_const(a.range.min, 0):
             refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
     if not index_map.is_bijective(extents, state.analyzer):
         refuse(

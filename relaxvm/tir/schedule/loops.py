@@ -22,6 +22,7 @@ from ...ir import (
     cast,
     const,
     descend,
+    is_const,
     walk,
 )
 from ..copies import fresh_copy
@@ -194,7 +195,7 @@ def split(
     new = [Var(f"{loop.name}_{k}", loop.dtype) for k in range(len(extents))]
     value: PrimExpr = const(0, loop.dtype)
     for var, extent in zip(new, extents):
-        unit = isinstance(extent, IntImm) and extent.value == 1
+        unit = is_const(extent, 1)
         digit: PrimExpr = const(0, loop.dtype) if unit and not preserve_unit_iters else var
         value = binary_add(binary_mul(value, extent), digit)
     body, moved = substitute_loops(f.body, {loop: binary_add(value, f.min)})
@@ -291,7 +292,7 @@ def fuse(state: State, *loops: Var, preserve_unit_iters: bool = True) -> tuple[S
     below: PrimExpr = const(1, dtype)
     for k, f in reversed(list(enumerate(nest))):
         extent = cast(dtype, f.extent)
-        unit = isinstance(extent, IntImm) and extent.value == 1
+        unit = is_const(extent, 1)
         digit: PrimExpr = binary(FloorDiv, var, below)
         if k:
             digit = digit % extent

@@ -19,6 +19,7 @@ from ...ir import (
     Var,
     cast,
     const,
+    is_const,
     substitute,
     walk,
 )
@@ -218,7 +219,7 @@ def _plan(
         )
     for a in block.iter_vars:
         assert a.dom is not None
-        if not (isinstance(a.dom.min, IntImm) and a.dom.min.value == 0):
+        if not is_const(a.dom.min, 0):
             refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
     sizes = {a.var: a.range.extent for a in block.iter_vars}
     columns = _size(sizes[vector.var], f"the extent of axis {vector.var.name}", block)

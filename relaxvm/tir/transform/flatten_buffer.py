@@ -28,6 +28,7 @@ from ...ir import (
     binary,
     cast,
     const,
+    is_const,
     walk,
 )
 from ...ir.transform import prim_func_pass
@@ -128,7 +129,7 @@ def flat_index(
 def is_plain(buffer: Buffer) -> bool:
     """Whether a buffer starts at `data` and lies in C order."""
     offset = buffer.elem_offset
-    return isinstance(offset, IntImm) and offset.value == 0 and not buffer.strides
+    return is_const(offset, 0) and not buffer.strides
 
 
 def _wide(index: PrimExpr, widen: Any) -> PrimExpr:

@@ -13,7 +13,7 @@ import numpy as np
 
 from .... import tir
 from ....base import StructInfoError
-from ....ir import GT, Max, Min, PrimExpr, Select, cast, const
+from ....ir import GT, Max, Min, PrimExpr, Select, cast, const, is_const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
 from ...expr import Call
@@ -24,7 +24,7 @@ from ..infer import FLOAT, NUMBER, axis_of, same_dtype, tensor
 from ..lower import elementwise, in_float32, te_lower
 from ..meaning import elementary, in_wider
 from ..record import op
-from ..sizes import is_one, want_equal
+from ..sizes import want_equal
 from .window import greatest
 
 
@@ -334,7 +334,7 @@ def _prelu_numpy(data: np.ndarray, alpha: np.ndarray, *, axis: int) -> np.ndarra
 
 def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
     at = axis_of(axis, data.ndim)
-    one = is_one(alpha.shape[0])
+    one = is_const(alpha.shape[0], 1)
 
     def value(*i: PrimExpr) -> PrimExpr:
         x, a = data(*i), alpha(const(0, i[at].dtype) if one else i[at])
@@ -354,7 +354,7 @@ def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     ga = ops.sum(falls * x, axis=others) if others else falls * x
     slopes = alpha.struct_info
     assert isinstance(slopes, TensorStructInfo)
-    if slopes.dims is not None and is_one(slopes.dims[0]):
+    if slopes.dims is not None and is_const(slopes.dims[0], 1):
         ga = ops.sum(ga, axis=[0], keepdims=True)
     return ops.where(below > 0.0, gy, gy * slope), ga
 
@@ -384,7 +384,7 @@ def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
     info, slopes = tensor(data, "data", FLOAT), tensor(alpha, "alpha", FLOAT, 1)
     same_dtype((info, slopes), ("data", "alpha"))
     at = axis_of(axis, info.ndim)
-    if not is_one(slopes.dims[0]):
+    if not is_const(slopes.dims[0], 1):
         text = "alpha: wanted {b} slopes, as axis {axis} of data has, or 1; got {a}"
         want_equal(slopes.dims[0], info.dims[at], text, axis=at)
     return info

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ....base import StructInfoError
-from ....ir import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const
+from ....ir import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const, is_const
 from .layout import Layout, layout_of
 from .window import SPATIAL, padding_of, positive_dim, simple, spread, text_of, window_count
 
@@ -193,9 +193,9 @@ def _even(size: PrimExpr, many: PrimExpr) -> PrimExpr | None:
 
 def _times(i: PrimExpr, length: PrimExpr, many: PrimExpr) -> PrimExpr:
     """Where part `i` of `many` of one length begins."""
-    if isinstance(many, IntImm) and many.value == 1:
+    if is_const(many, 1):
         return const(0, i.dtype)
-    return i if isinstance(length, IntImm) and length.value == 1 else i * length
+    return i if is_const(length, 1) else i * length
 
 
 def _longest(size: PrimExpr, many: PrimExpr) -> PrimExpr:

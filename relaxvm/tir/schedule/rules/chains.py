@@ -23,14 +23,14 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError
-from ....ir import Call, FloorDiv, IntImm, PrimExpr, Range, Var, substitute, walk
+from ....ir import Call, FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
 from ..facts import BlockKind, facts_of
 from ..schedule import Schedule
 from .contraction import match_contraction
 from .nontemporal import flat_index, is_large
-from .queries import extent_of, is_one, loops_of, reduces
+from .queries import extent_of, loops_of, reduces
 from .reduction import run_length
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
@@ -140,7 +140,7 @@ class _Rows:
                     self._links.setdefault((number, theirs), []).append((k, mine, each, False))
         for region in block.writes:
             indices = tuple(
-                r.min if r.min in self._extents[k] and is_one(r.extent) else None
+                r.min if r.min in self._extents[k] and is_const(r.extent, 1) else None
                 for r in region.region
             )
             data = region.buffer.data

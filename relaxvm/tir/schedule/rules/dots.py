@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from ....base import CpuModel
-from ....ir import IntImm
+from ....ir import is_const
 from ..schedule import Schedule
 from .contraction import Plan, partition_tails, plan_of, unroll_short
 from .panels import Operand
@@ -69,4 +69,4 @@ def _is_along_depth(plan: Plan) -> bool:
 def _last_moving(x: Operand) -> Any:
     """The last index along which there is more than one element."""
     sizes = zip(reversed(x.indices), reversed(x.buffer.shape))
-    return next((i for i, n in sizes if not (isinstance(n, IntImm) and n.value == 1)), None)
+    return next((i for i, n in sizes if not is_const(n, 1)), None)

@@ -25,6 +25,7 @@ from ....ir import (
     PrimExpr,
     Sub,
     Var,
+    is_const,
     post_order,
     walk,
 )
@@ -33,7 +34,7 @@ from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
-from .queries import extent_of, is_one, loops_of, reduces
+from .queries import extent_of, loops_of, reduces
 from .reduction import run_length
 
 # Operations that cost next to nothing beside a load and a store.
@@ -108,7 +109,7 @@ def _loads(block: Block, buffer: Buffer) -> list[BufferLoad]:
 
 def _at_most_once(reader: Block, buffer: Buffer, loads: Iterable[BufferLoad]) -> bool:
     """Whether each of the loads reads no element in two iterations of the reader."""
-    axes = {a.var: a.range.extent for a in reader.iter_vars if not is_one(a.range.extent)}
+    axes = {a.var: a.range.extent for a in reader.iter_vars if not is_const(a.range.extent, 1)}
     if _no_more(axes.values(), buffer.shape):
         return True
     return all(axes.keys() <= {_axis(i) for i in load.indices} for load in loads)

@@ -19,10 +19,6 @@ def reduces(block: Block) -> bool:
     return any(axis.is_reduce for axis in block.iter_vars)
 
 
-def is_one(e: Any) -> bool:
-    return isinstance(e, IntImm) and e.value == 1
-
-
 def extent_of(sch: Schedule, loop: Any) -> int | None:
     """The loop's extent if it is a constant."""
     e = sch.get(loop).extent
