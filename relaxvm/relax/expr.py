@@ -475,10 +475,10 @@ def _as_declared(body: SeqExpr, declared: StructInfo, params: tuple[Var, ...]) -
     only symbols of `params`. What can never be is for `well_formed` to refuse.
     """
     sure = declared_check(declared, body.struct_info)
+    if sure in (BaseCheckResult.PASS, BaseCheckResult.FAIL_L0):
+        return body
     known = {s for p in params for s in definable_tir_vars_in_struct_info(p.struct_info)}
-    if sure in (BaseCheckResult.PASS, BaseCheckResult.FAIL_L0) or not known.issuperset(
-        tir_vars_in_struct_info(declared)
-    ):
+    if not known.issuperset(tir_vars_in_struct_info(declared)):
         return body
     bindings: list[Binding] = []
     value = body.body

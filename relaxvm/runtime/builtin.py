@@ -638,6 +638,11 @@ def register_builtin(name: str, builtin: Builtin) -> None:
             f"got {', '.join(unknown)}"
         )
     TABLE[name] = builtin
+    _offer(name, builtin)
+
+
+def _offer(name: str, builtin: Builtin) -> None:
+    """Let TVM's users find a row by `get_global_func`. In programs the table comes first."""
     function = partial(builtin.function, None) if builtin.account else builtin.function
     register_func(name, function, override=True)
 
@@ -649,9 +654,8 @@ def rows_replaced() -> bool:
     return TABLE != _OURS
 
 
-# TVM's users find them by `get_global_func`. In programs the table comes first.
 for _name, _row in _OURS.items():
-    register_builtin(_name, _row)
+    _offer(_name, _row)
 
 
 def _alloc_elements(

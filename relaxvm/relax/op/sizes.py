@@ -175,7 +175,7 @@ def want_broadcast(size: PrimExpr, target: PrimExpr, text: str, **words: Any) ->
     if size is target or is_const(size, 1):
         return
     same = prove_dims(size, target)
-    if same is False and no_broadcast(size, target):
+    if same is False and _is_not_one(size, target):
         raise _refusal(text, {"size": size, "target": target, **words})
     if same is not True:
         either = size if isinstance(size, IntImm) else Select(size.equal(ONE), target, size)
@@ -239,7 +239,7 @@ def _broadcast_dim(
             chosen, whose = dim, name
             continue
         same = prove_dims(chosen, dim)
-        if same is False and no_broadcast(chosen, dim) and no_broadcast(dim, chosen):
+        if same is False and _is_not_one(chosen, dim) and _is_not_one(dim, chosen):
             raise StructInfoError(
                 f"the shapes do not broadcast: dimension {at} is {plain_text(chosen)} in {whose} "
                 f"and {plain_text(dim)} in {name}; wanted equal ones, or 1"
@@ -255,10 +255,8 @@ def _broadcast_dim(
     return None if undecided else chosen, doubtful
 
 
-def no_broadcast(size: PrimExpr, target: PrimExpr) -> bool:
-    """Whether an axis of `size` certainly does not broadcast to `target`, which is not negative."""
-    if prove_dims(size, target) is not False:
-        return False
+def _is_not_one(size: PrimExpr, target: PrimExpr) -> bool:
+    """Whether `size` is certainly not 1, where `target`, another size, is not negative."""
     analyzer = Analyzer(wrap=False)
     with analyzer.constraint_scope(target >= 0):
         return analyzer.can_prove(size != ONE)

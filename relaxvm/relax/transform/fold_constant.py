@@ -27,7 +27,7 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import bindings_of, vars_in
-from ..known_ops import CALL_TIR
+from ..known_ops import CALL_TIR, SHAPE_OF
 from ..rewriter import Dropper
 from ..struct_info import Expr, ShapeExpr, ShapeStructInfo
 from ..substitute import substitute_graph
@@ -41,8 +41,6 @@ register_config(
     "results larger than this, and than the constants they are made of, are left to run time",
     lambda value: value >= 0,
 )
-
-_SHAPE_OF = Op.get("relax.shape_of")
 
 
 @module_pass(opt_level=2)
@@ -150,7 +148,7 @@ class _Folding:
 
 def _known_shape(value: Expr) -> ShapeExpr | None:
     """The shape that `value` asks a tensor for, if struct info says it."""
-    if not isinstance(value, Call) or value.op is not _SHAPE_OF:
+    if not isinstance(value, Call) or value.op is not SHAPE_OF:
         return None
     info = value.struct_info
     if not isinstance(info, ShapeStructInfo) or info.values is None:

@@ -35,11 +35,9 @@ from ..expr import (
     VarBinding,
 )
 from ..flow import events, vars_in
-from ..known_ops import OBJECT
+from ..known_ops import MAKE_CLOSURE, OBJECT
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
-
-_MAKE_CLOSURE = Op.get("relax.make_closure")
 
 
 @module_pass(opt_level=0)
@@ -171,7 +169,7 @@ def _bind_closure(var: Var, known: _Known) -> list[Binding]:
     then asserted.
     """
     made = type(var)(var.name_hint, OBJECT, var.span)
-    call = Call(_MAKE_CLOSURE, (known.gv, Tuple(known.captured)), struct_info=OBJECT)
+    call = Call(MAKE_CLOSURE, (known.gv, Tuple(known.captured)), struct_info=OBJECT)
     return [VarBinding(made, call, var.span), MatchCast(var, made, var.struct_info, var.span)]
 
 

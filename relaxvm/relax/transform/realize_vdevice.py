@@ -33,7 +33,7 @@ from ..expr import (
 )
 from ..expr_functor import PyExprMutator
 from ..flow import vars_in
-from ..op import Op
+from ..known_ops import HINT_ON_DEVICE, TO_VDEVICE
 from ..struct_info import (
     Expr,
     FuncStructInfo,
@@ -44,9 +44,6 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .signature import replace_functions
-
-_HINT = Op.get("relax.hint_on_device")
-_MOVE = Op.get("relax.to_vdevice")
 
 
 @module_pass(opt_level=0)
@@ -107,7 +104,7 @@ class _Facts:
             elif isinstance(n, Binding):
                 self.bound[n.var] = n.value
                 self.annotated((n.var,))
-                if isinstance(n.value, Call) and n.value.op is _HINT:
+                if isinstance(n.value, Call) and n.value.op is HINT_ON_DEVICE:
                     device = self.places[n.var] = self.hint(n.value)
                     hinted.update((v, device) for v in _tensors(n.value.args))
                 else:
@@ -171,7 +168,7 @@ def _operands(value: Expr) -> Iterator[Var]:
     """The variables that are where the result of `value` is."""
     if isinstance(value, If):
         return _tensors((value.true_branch, value.false_branch))
-    if isinstance(value, Function) or (isinstance(value, Call) and value.op is _MOVE):
+    if isinstance(value, Function) or (isinstance(value, Call) and value.op is TO_VDEVICE):
         return iter(())
     return _tensors(value.args if isinstance(value, Call) else (value,))
 
@@ -202,7 +199,7 @@ class _Placing(PyExprMutator):
 
     def visit_call_(self, call: Call) -> Expr:
         made = super().visit_call_(call)
-        if not isinstance(made, Call) or made.op is not _HINT:
+        if not isinstance(made, Call) or made.op is not HINT_ON_DEVICE:
             return made
         (arg,), device = made.args, self.facts.hint(call)
         if getattr(arg.struct_info, "vdevice", None) is device:
