@@ -1,4 +1,4 @@
-"""What every room needs: scalar types, errors, source spans and configuration.
+"""What every room needs: scalar types, errors, source spans, what passes tell, and configuration.
 
 Enters: nothing but numpy. Leaves: `DataType`, the error classes, `Span`, `config`.
 Not done here: anything about IR or about running programs.
@@ -26,6 +26,14 @@ from .errors import *
 from .lazy import Deferred as Deferred
 from .lazy import submodules as submodules
 from .names import NameSupply as NameSupply
+from .report import Decision as Decision
+from .report import Report as Report
+from .report import collected as collected
+from .report import decided as decided
+from .report import declined as declined
+from .report import in_function as in_function
+from .report import in_pass as in_pass
+from .report import telling as telling
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span
 

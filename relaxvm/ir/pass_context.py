@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base import PassError
+from ..base import PassError, Report, telling
 
 NUMERICS = ("exact", "reassociates", "approximate")
 
@@ -98,6 +98,8 @@ class PassContext:
                    may stand together: {"tir.UnrollLoop": {"auto_max_step": 16}} is
                    {"tir.UnrollLoop.auto_max_step": 16}
 
+    `report` tells what the passes that ran while it was entered decided, and why.
+
     Contexts nest; each thread (and asyncio task) has its own current one.
     """
 
@@ -118,13 +120,21 @@ class PassContext:
         self.disabled_pass = _names(disabled_pass, "disabled_pass")
         self.instruments = list(_items(instruments, "instruments"))
         self.config = _checked_config({} if config is None else config)
-        self._tokens: list[contextvars.Token[PassContext | None]] = []
+        self.report = Report()
 
     @staticmethod
     def current() -> PassContext:
         """The innermost context entered in this thread, or one with the defaults."""
-        found = _current.get()
-        return found if found is not None else _DEFAULT
+        entered = _entered.get()
+        return entered[-1][0] if entered else _DEFAULT
+
+    def again(self) -> PassContext:
+        """A context like this one, to be entered elsewhere: with a report of its own, and without
+        the instruments.
+        """
+        return PassContext(
+            self.opt_level, self.required_pass, self.disabled_pass, None, self.config
+        )
 
     @staticmethod
     def list_configs() -> dict[str, dict[str, Any]]:
@@ -164,15 +174,27 @@ class PassContext:
                 method(*args)
 
     def __enter__(self) -> PassContext:
-        self._tokens.append(_current.set(self))
-        self._each("enter_pass_ctx")
+        scope = telling(self.report)
+        scope.__enter__()
+        _entered.set((*_entered.get(), (self, scope)))
+        try:
+            self._each("enter_pass_ctx")
+        except BaseException:
+            self._leave()
+            raise
         return self
 
     def __exit__(self, *exc: object) -> None:
         try:
             self._each("exit_pass_ctx")
         finally:
-            _current.reset(self._tokens.pop())
+            self._leave()
+
+    @staticmethod
+    def _leave() -> None:
+        *outer, (_, scope) = _entered.get()
+        _entered.set(tuple(outer))
+        scope.__exit__()
 
     def __repr__(self) -> str:
         return (
@@ -182,8 +204,9 @@ class PassContext:
         )
 
 
-_current: contextvars.ContextVar[PassContext | None] = contextvars.ContextVar(
-    "relaxvm_pass_context", default=None
+# Those entered, the innermost last, each with what opened its report.
+_entered: contextvars.ContextVar[tuple[tuple[PassContext, telling], ...]] = contextvars.ContextVar(
+    "relaxvm_pass_context", default=()
 )
 
 

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..base import PassError, RelaxvmError, add_note
+from ..base import PassError, in_function, in_pass
 from .module import BaseFunc, IRModule
 from .node import Node
 from .pass_context import PassContext as PassContext
@@ -130,11 +130,8 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
         if should_run is not None and not should_run(mod, p.info):
             return mod
     ctx._each("run_before_pass", mod, p.info)
-    try:
+    with in_pass(p.info.name):
         result = p.run(mod, ctx)
-    except Exception as error:
-        add_note(error, f"while running pass {p.info.name}")
-        raise
     if not isinstance(result, IRModule):
         raise PassError(
             f"pass {p.info.name} returned {type(result).__name__}; a pass returns an IRModule"
@@ -265,11 +262,8 @@ def _lift_functions(key: str) -> Callable[[Callable[..., Any]], Callable[..., IR
             for gv, fn in mod.items():
                 if type(fn)._type_key != key:
                     continue
-                try:
+                with in_function(gv):
                     new = f(fn, mod, ctx, **options)
-                except RelaxvmError as error:
-                    add_note(error, f"in function {gv.name_hint}")
-                    raise
                 if new is not fn:
                     if new is not None and not isinstance(new, BaseFunc):
                         raise PassError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import RelaxvmError, add_note
+from ...base import in_function
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import module_pass, register_config
 from ..analysis.written import maybe_written_vars
@@ -50,11 +50,8 @@ def FoldConstant(mod: IRModule, ctx: PassContext) -> IRModule:
     changed: dict[Any, Any] = {}
     for gv, fn in mod.items():
         if isinstance(fn, Function):
-            try:
+            with in_function(gv):
                 changed[gv] = _folded(fn, mod, evaluator)
-            except RelaxvmError as error:
-                add_note(error, f"in function {gv.name_hint}")
-                raise
     return replace_functions(mod, changed)
 
 

@@ -260,7 +260,7 @@ def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
     Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no
     code for.
     """
-    with _under(settings.context):
+    with settings.context.again():
         scheduled = _scheduled(unit.functions, settings.schedule)
         lowered = _lowered(scheduled, settings.machine)
     return finish_unit(unit, settings, scheduled, lowered)
@@ -298,7 +298,7 @@ def finish_unit(
 
 def generate_module(mod: IRModule, settings: Settings) -> Generated:
     """All of `mod` as one LLVM module, to be read."""
-    with _under(settings.context):
+    with settings.context.again():
         lowered = _lowered(_scheduled(mod, settings.schedule), settings.machine)
     return _generated(lowered, _exported(mod), settings, {}, {})
 
@@ -308,17 +308,6 @@ def _portable(unit: Unit, scheduled: IRModule) -> bytes:
         (gv,) = unit.functions
         return save_msgpack(IRModule({unit.stem: _nameless(scheduled[gv])}), spans=False)
     return save_msgpack(IRModule({gv: scheduled[gv] for gv in unit.functions}), spans=False)
-
-
-def _under(context: PassContext) -> PassContext:
-    """A context like `context` that can be entered again."""
-    return PassContext(
-        context.opt_level,
-        context.required_pass,
-        context.disabled_pass,
-        None,
-        context.config,
-    )
 
 
 def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
