@@ -151,7 +151,7 @@ def _tell(done: bool, template: str, subjects: tuple[Any, ...]) -> None:
 
 
 def _subject(told: Any) -> Any:
-    span = getattr(told, "span", None)
+    span: Any = getattr(told, "span", None)
     if not isinstance(span, Span):
         return getattr(told, "name", None) or str(told)
     variable = getattr(getattr(told, "var", None), "name_hint", "")
