@@ -88,6 +88,8 @@ class Evaluator:
             return [] if info.dims is None else list(zip(info.dims, np.shape(value)))
         if isinstance(info, relax.ShapeStructInfo) and info.values is not None:
             return list(zip(info.values, value))
+        if isinstance(info, relax.PrimStructInfo) and info.value is not None:
+            return [(info.value, value)]
         return []
 
     def scalar(self, expr, env):

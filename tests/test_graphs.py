@@ -1,0 +1,43 @@
+"""Ten graphs of every kind, built as users build them."""
+
+import functools
+
+import numpy as np
+import pytest
+from ten_graphs import NAMES, check_meaning, flat, graph, small
+
+from relaxvm import relax
+from relaxvm.runtime import VirtualMachine, cpu
+
+
+@functools.cache
+def built(name):
+    return relax.build(small(name)[0], "llvm")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_graph_gives_what_its_operators_mean_in_both_ways_of_running(name):
+    _, inputs, _ = small(name)
+    compiled, interpreted = (
+        VirtualMachine(built(name), cpu(), exec_mode=mode)["main"](*inputs)
+        for mode in ("compiled", "bytecode")
+    )
+    check_meaning(name, compiled)
+    for a, b in zip(flat(compiled), flat(interpreted)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_weights_given_when_a_graph_is_built_are_those_bound_before():
+    mod, params, inputs = graph("inception")
+    executable = relax.build(mod, "llvm", params=params)
+    check_meaning("inception", VirtualMachine(executable, cpu())["main"](*inputs))
+
+
+def test_a_cache_of_any_length_decodes_with_one_build():
+    _, (token, place, cache), _ = small("gpt2_decode")
+    main = VirtualMachine(built("gpt2_decode"), cpu())["main"]
+    logits, longer = main(token, place, cache)
+    again, longest = main(token, place + 1, longer)
+    assert longest[0].shape[1] == cache[0].shape[1] + 2
+    np.testing.assert_array_equal(longest[3].numpy()[:, :-1], longer[3].numpy())
+    assert not np.array_equal(again.numpy(), logits.numpy())
