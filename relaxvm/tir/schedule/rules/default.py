@@ -149,6 +149,8 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
     except ScheduleError:
         return fn
     sums = any(reduces(sch.get(rv)) for rv in blocks)
+    # Rules may take blocks away; what is told is about those that were written.
+    written = {rv: sch.get(rv) for rv in blocks}
     left = [rv for rv in blocks if not never_runs(sch, rv)]
     for group_rule in GROUP_RULES:
         trial = sch.copy()
@@ -158,7 +160,8 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
             continue
         if taken:
             for rv in taken:
-                decided("block {} taken by {}", sch.get(rv), group_rule.__name__)
+                if rv in written:
+                    decided("block {} taken by {}", written[rv], group_rule.__name__)
             sch, left = trial, [rv for rv in left if rv not in taken]
     for rv in left:
         for rule in BLOCK_RULES:
@@ -166,14 +169,14 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
             try:
                 fits = rule(trial, rv, cpu)
             except ScheduleError as error:
-                declined("block {} not taken by {}: {}", sch.get(rv), rule.__name__, str(error))
+                declined("block {} not taken by {}: {}", written[rv], rule.__name__, str(error))
                 continue
             if fits:
-                decided("block {} taken by {}", sch.get(rv), rule.__name__)
+                decided("block {} taken by {}", written[rv], rule.__name__)
                 sch = trial
                 break
         else:
-            declined("block {} stays as it is: no rule fits", sch.get(rv))
+            declined("block {} stays as it is: no rule fits", written[rv])
     sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
         sch = _parallel(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
