@@ -27,7 +27,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.backend": "*",
         "relax.dpl": "*",
         "relax.transform": """
-            FuseTIR FuseOps FuseOpsByPattern MergeCompositeFunctions AnnotateTIROpPattern RunCodegen
+            FuseOps FuseOpsByPattern MergeCompositeFunctions AnnotateTIROpPattern RunCodegen
             AllocateWorkspace LiftTransformParams LazyTransformParams BundleModelParams
             AdjustMatmulOrder CombineParallelMatmul ConvertToDataflow DataflowUseInplaceCalls
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul

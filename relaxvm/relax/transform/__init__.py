@@ -25,6 +25,7 @@ from .decompose_ops import DecomposeOpsForTraining as DecomposeOpsForTraining
 from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
 from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
 from .fold_constant import FoldConstant as FoldConstant
+from .fuse_tir import FuseTIR as FuseTIR
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse
 from .lambda_lift import LambdaLift as LambdaLift

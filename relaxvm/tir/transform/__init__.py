@@ -46,8 +46,11 @@ from .remove_hints import RemoveAssume as RemoveAssume
 from .remove_hints import RemoveStoreUndef as RemoveStoreUndef
 from .remove_no_op import RemoveNoOp as RemoveNoOp
 from .rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
+from .rewriter import MAX_SIZE as MAX_SIZE
 from .rewriter import ScopedRewriter as ScopedRewriter
 from .rewriter import StmtRewriter as StmtRewriter
+from .rewriter import fold as fold
+from .rewriter import reads_memory as reads_memory
 from .rewriter import size_bounds as size_bounds
 from .simplify import Simplify as Simplify
 from .storage_rewrite import StorageRewrite as StorageRewrite

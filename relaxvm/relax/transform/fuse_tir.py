@@ -1,0 +1,198 @@
+"""FuseTIR: the kernels of a group become one.
+
+    before:  def main(x, y): lv = cls.fused_add_exp(x, y) ...
+             def fused_add_exp(x, y):                            # {"Primitive": 1}
+                 lv = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((n, 4), "float32"))
+                 gv = R.call_tir(cls.exp, (lv,), out_sinfo=R.Tensor((n, 4), "float32"))
+                 return gv
+    after:   def main(x, y): lv = R.call_tir(cls.fused_add_exp, (x, y), out_sinfo=...) ...
+             def fused_add_exp(x: T.Buffer((n, 4)), y: T.Buffer((n, 4)), gv: T.Buffer((n, 4))):
+                 lv = T.alloc_buffer((n, 4))
+                 ...  # the blocks of add, from x and y to lv
+                 ...  # the blocks of exp, from lv to gv
+
+A group stays a graph function, which means the same, if a kernel checks something when it is called
+that is not certain in the group: that two sizes are equal, that a size is not negative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...base import NameSupply, Span, declined
+from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, structural_digest, walk
+from ...ir.transform import module_pass
+from ..derive import substitute_struct_info
+from ..expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+    is_leaf,
+)
+from ..known_ops import CALL_TIR, CALL_TIR_INPLACE
+from ..rewriter import BindingRewriter
+from ..struct_info import Expr, ShapeExpr, TupleStructInfo
+from .group_kernel import GroupKernel, NotMerged, Place, kernel_of_group
+
+
+@module_pass(opt_level=0)
+def FuseTIR(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Make one loop function of each graph function with the attribute ``Primitive``, and calls of
+    it by `call_tir` of the calls of that. Loop functions that nothing needs then go.
+    """
+    kernels: dict[str, GroupKernel] = {}
+    for gv, fn in mod.items():
+        if isinstance(fn, Function) and fn.get_attr("Primitive") and not fn.get_attr("Codegen"):
+            try:
+                kernels[gv.name_hint] = kernel_of_group(fn, mod)
+            except NotMerged as why:
+                declined("group {} stays a function: {}", gv.name_hint, str(why))
+    for name in _not_served(mod, kernels):
+        if kernels.pop(name, None) is not None:
+            declined("group {} stays a function: its kernel does not fit all its uses", name)
+    return _with_kernels(mod, kernels) if kernels else mod
+
+
+def _not_served(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> Iterator[str]:
+    """The names of groups that are not only called, or not by calls that their kernels fit."""
+    for fn in mod.functions.values() if kernels else ():
+        if not isinstance(fn, Function):
+            continue
+        bound: set[int] = set()
+        for n in walk(fn):
+            if isinstance(n, Binding):
+                bound.add(id(n.value))
+            below: Any = n._children_()
+            if type(n) is Call and isinstance(n.op, GlobalVar):
+                below = n.args
+                kernel = kernels.get(n.op.name_hint)
+                if kernel is not None and not (id(n) in bound and kernel.can_serve(n)):
+                    yield n.op.name_hint
+            yield from (c.name_hint for c in below if isinstance(c, GlobalVar))
+
+
+def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule:
+    names = NameSupply(lambda: [gv.name_hint for gv in mod])
+    exported = {n for n in kernels if mod[n].get_attr("global_symbol") is not None}
+    functions: dict[GlobalVar, BaseFunc] = {}
+    callees: dict[str, GlobalVar] = {}
+    by_digest: dict[bytes, GlobalVar] = {}
+    for name, kernel in kernels.items():
+        if kernel.function is not None:
+            gv = GlobalVar(names.fresh(name) if name in exported else name)
+            gv = callees[name] = by_digest.setdefault(structural_digest(kernel.function), gv)
+            functions[gv] = kernel.function
+    rewriter = _Callers(kernels, callees)
+    for gv, fn in mod.items():
+        if gv.name_hint not in kernels or gv.name_hint in exported:
+            functions[gv] = rewriter.rewrite(fn) if isinstance(fn, Function) else fn
+    # Private kernels that only groups called go.
+    mentioned = {n.name_hint for fn in functions.values() for n in walk(fn) if type(n) is GlobalVar}
+    gone = {gv.name_hint for kernel in kernels.values() for gv in kernel.parts} - mentioned
+    return mod.clone(
+        functions={
+            gv: fn
+            for gv, fn in functions.items()
+            if gv.name_hint not in gone or fn.get_attr("global_symbol") is not None
+        }
+    )
+
+
+# -- its callers -----------------------------------------------------------------------------------
+
+
+class _Callers(BindingRewriter):
+    """Replaces the calls of groups by calls of their kernels.
+
+    callees  the group's name -> its kernel
+    """
+
+    def __init__(
+        self, kernels: Mapping[str, GroupKernel], callees: Mapping[str, GlobalVar]
+    ) -> None:
+        self.kernels = kernels
+        self.callees = callees
+        self.blocks: list[BindingBlock] = []
+
+    def begin_block(self, block: BindingBlock) -> None:
+        self.blocks.append(block)
+
+    def end_block(self, block: BindingBlock) -> None:
+        self.blocks.pop()
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        call = b.value
+        name = call.op.name_hint if type(call) is Call and isinstance(call.op, GlobalVar) else None
+        kernel = self.kernels.get(name) if name is not None else None
+        if kernel is None:
+            return None
+        assert isinstance(call, Call)
+        assert name is not None
+        out: list[Binding] = []
+        places: dict[Place, Expr] = {}
+
+        def argument(place: Place | Constant) -> Expr:
+            if isinstance(place, Constant):
+                return place
+            if place not in places:
+                value = call.args[place.param]
+                if place.fields:
+                    whole = argument(place._replace(fields=place.fields[:-1]))
+                    item = TupleGetItem(whole, place.fields[-1])
+                    value = self.bound(item, "item", out)
+                places[place] = value
+            return places[place]
+
+        made: Expr | None = None
+        if kernel.function is not None:
+            made = _call(kernel, self.callees[name], call, [argument(p) for p in kernel.inputs])
+            count = len(kernel.outputs)
+            if kernel.result == (0 if count == 1 else list(range(count))):
+                return [*out, b.replace(value=made)]
+            made = self.bound(made, b.var.name_hint, out)
+        items: dict[int, Expr] = {}
+
+        def result(tree: Any) -> Expr:
+            if isinstance(tree, list):
+                return Tuple([result(each) for each in tree], call.span)
+            if isinstance(tree, Place):
+                return argument(tree)
+            if tree not in items:
+                assert made is not None
+                whole = len(kernel.outputs) == 1
+                items[tree] = made if whole else self.bound(TupleGetItem(made, tree), "item", out)
+            return items[tree]
+
+        value = result(kernel.result)
+        return [*out, b.replace(value=value)]
+
+    def bound(self, value: Expr, name: str, out: list[Binding]) -> Expr:
+        """`value` as a leaf."""
+        if is_leaf(value):
+            return value
+        var_class = DataflowVar if isinstance(self.blocks[-1], DataflowBlock) else Var
+        var = var_class(name, value.struct_info)
+        out.append(VarBinding(var, value))
+        return var
+
+
+def _call(kernel: GroupKernel, callee: GlobalVar, call: Call, inputs: Sequence[Expr]) -> Call:
+    """The call of the kernel for `call`."""
+    known = kernel.symbols(call)
+    infos = [substitute_struct_info(info, known) for info in kernel.outputs]
+    info = infos[0] if len(infos) == 1 else TupleStructInfo(infos)
+    scalars = (ShapeExpr([known[s] for s in kernel.scalars]),) if kernel.scalars else ()
+    args = (callee, Tuple(inputs), *scalars)
+    span = Span.merge(kernel.span, call.span)
+    if all(i < 0 for i in kernel.inplace):
+        return Call(CALL_TIR, args, None, (info,), None, span)
+    return Call(CALL_TIR_INPLACE, args, {"inplace_indices": kernel.inplace}, (info,), None, span)
