@@ -204,7 +204,7 @@ class _Inception(nn.Module):
     """GoogLeNet's block: four branches of one input, side by side."""
 
     def __init__(
-        self, inputs: int, one: int, three: tuple[int, int], five: tuple[int, int], p: int
+        self, inputs: int, one: int, three: tuple[int, int], five: tuple[int, int], pool: int
     ):
         self.one = _ConvNorm(inputs, one, 1)
         self.three = nn.ModuleList([_ConvNorm(inputs, three[0], 1), _ConvNorm(*three, 3)])

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .base import PassError
+from .base import PassError, Report, collected
 from .base.config import checks_enabled
 from .ir import IRModule, PassContext
 from .ir.transform import Pass, Sequential, module_pass
@@ -110,20 +110,42 @@ def build(
     mod = module_to_build(mod, tir_pipeline, exec_mode, system_lib)
     target = Target.or_current(target)
     mod = bind_params(mod, params or {})
-    mod, passes = _planned(mod, pipeline if relax_pipeline is None else relax_pipeline)
-    schedule = None
-    if tir_pipeline == "default":
-        cpu = cpu_model(target)
-        mod = Sequential((WidenIndices(), transform.PackConstants(cpu=cpu)), name="pack")(mod)
-        # Run with LOWER_TIR on each unit of functions that is not on disk.
-        schedule = DefaultSchedule(cpu=cpu)
-    loops = reachable_kernels(mod)
-    if isinstance(tir_pipeline, Pass):
-        loops = tir_pipeline(loops)
-    bytecode = emit_functions(mod)
-    kernels = compile_kernels(loops, target, schedule)
+    with collected() as report:
+        mod, passes = _planned(mod, pipeline if relax_pipeline is None else relax_pipeline)
+        schedule = None
+        if tir_pipeline == "default":
+            mod = _packed(mod, target)
+            # Run with LOWER_TIR on each unit of functions that is not on disk.
+            schedule = DefaultSchedule(cpu=cpu_model(target))
+        loops = reachable_kernels(mod)
+        if isinstance(tir_pipeline, Pass):
+            loops = tir_pipeline(loops)
+        bytecode = emit_functions(mod)
+        kernels = compile_kernels(loops, target, schedule)
     program = assemble(bytecode, kernels.section, target, passes)
-    return program if exec_mode == "bytecode" else compile_program(program, kernels)
+    if exec_mode != "bytecode":
+        program = compile_program(program, kernels)
+    program.report = report
+    return program
+
+
+def explain(mod: IRModule, target: Any = None) -> Report:
+    """What the passes of a build for `target` decide about `mod`, and why, under the current
+    PassContext; nothing is compiled. Also `mod.explain()`.
+    """
+    target = Target.or_current(target)
+    with PassContext.current().again() as context:
+        mod, _ = _planned(module_to_build(mod, "default", None, None), "default")
+        schedule = DefaultSchedule(cpu=cpu_model(target))
+        Sequential((schedule,), name="schedule")(reachable_kernels(_packed(mod, target)))
+    return context.report
+
+
+def _packed(mod: IRModule, target: Target) -> IRModule:
+    """`mod` with constants as kernels scheduled for `target` read them."""
+    passes = (WidenIndices(), transform.PackConstants(cpu=cpu_model(target)))
+    packed: IRModule = Sequential(passes, name="pack")(mod)
+    return packed
 
 
 def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:

@@ -33,6 +33,7 @@ from .report import decided as decided
 from .report import declined as declined
 from .report import in_function as in_function
 from .report import in_pass as in_pass
+from .report import tell as tell
 from .report import telling as telling
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span

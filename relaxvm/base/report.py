@@ -143,11 +143,16 @@ def declined(template: str, *subjects: Any) -> None:
 
 
 def _tell(done: bool, template: str, subjects: tuple[Any, ...]) -> None:
+    if _open.get() is not None:
+        short = tuple(s if type(s) in (str, int) else _subject(s) for s in subjects)
+        tell((Decision(_pass.get(), _function.get(), done, template, short),))
+
+
+def tell(decisions: Iterable[Decision]) -> None:
+    """Tell what was decided before, or elsewhere."""
     report = _open.get()
     if report is not None:
-        short = tuple(s if type(s) in (str, int) else _subject(s) for s in subjects)
-        # One append: other threads may tell the same report.
-        report.extend((Decision(_pass.get(), _function.get(), done, template, short),))
+        report.extend(decisions)
 
 
 def _subject(told: Any) -> Any:

@@ -5,10 +5,11 @@ names.
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..base import UNKNOWN, RelaxvmError, Span, VerifyError
+from ..base import UNKNOWN, RelaxvmError, Report, Span, VerifyError
 from .node import Map, Node, node
 from .node import print_ir as print_ir
 from .node import show_ir as show_ir
@@ -328,6 +329,13 @@ class IRModule:
     def show(self, **options: Any) -> None:
         """Print the script text."""
         show_ir(self, **options)
+
+    def explain(self, target: Any = None) -> Report:
+        """What the passes of a build for `target` decide about this module, and why, with source
+        lines; to be printed. Nothing is compiled.
+        """
+        report: Report = importlib.import_module("relaxvm.pipeline").explain(self, target)
+        return report
 
     def astext(self) -> str:
         """The script text, under the name older tutorials use."""

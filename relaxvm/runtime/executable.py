@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, LoadError
+from ..base import Deferred, LoadError, Report
 from . import disasm, fileformat
 from .files import open_document
 from .module import KERNELS_MAGIC, Module
@@ -30,9 +30,16 @@ else:
 class Executable(Program):
     """A program for the VM; the fields are those of `Program`."""
 
-    __slots__ = ("_module",)
+    __slots__ = ("_module", "report")
 
     _module: VMModule | None
+    report: Report
+
+    def explain(self) -> Report:
+        """What the passes of the build that made this decided, and why; to be printed. Files do not
+        keep it: for one that was loaded it is empty. `vm.explain` shows what runs where.
+        """
+        return getattr(self, "report", None) or Report()
 
     def verify(self) -> None:
         """Raise VerifyError, naming function and instruction, unless this can run safely."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...arith import Analyzer
-from ...base import RelaxvmError
+from ...base import RelaxvmError, declined, telling
 from ...ir import Call as PrimCall
 from ...ir import (
     GlobalVar,
@@ -122,7 +122,7 @@ class ConstantEvaluator:
             return None
         if made is None or not is_base_of(call.struct_info, made.struct_info):
             return None
-        return made if _constant_bytes(made) <= allowed else None
+        return made if _is_allowed(call, _constant_bytes(made), allowed) else None
 
     # -- operators --------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class ConstantEvaluator:
         if size is None:
             # Sized by the data: never more than a few times that.
             size = 4 * _bytes_of(call.args)
-        if size > allowed:
+        if not _is_allowed(call, size, allowed):
             return None
         if op in _MOVES or not _has_floats(call):
             return self._meaning(call)
@@ -258,6 +258,18 @@ def _constant_bytes(value: Expr) -> int:
     return _bytes_of((value,))
 
 
+def _is_allowed(call: Call, size: int, allowed: int) -> bool:
+    if size > allowed:
+        declined(
+            "{} not computed while compiling: {} bytes, and relax.FoldConstant.max_bytes and its "
+            "arguments are {}",
+            call,
+            size,
+            allowed,
+        )
+    return size <= allowed
+
+
 def _result_bytes(info: StructInfo) -> int | None:
     """The bytes of a value of `info`; None if they are not known, or it is none of ours."""
     if isinstance(info, TupleStructInfo):
@@ -322,7 +334,8 @@ def _compiled(fn: PrimFunc) -> Any:
         if found is not None:
             _kernels.move_to_end(digest)
             return found
-    made = build_kernels(fn, Target("llvm"), name="folded")["folded"]
+    with telling(None):
+        made = build_kernels(fn, Target("llvm"), name="folded")["folded"]
     with _lock:
         _kernels[digest] = made
         while len(_kernels) > _CACHED_KERNELS:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base import decided, declined
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import function_pass
 from ..analysis.purity import is_pure_call
@@ -70,7 +71,9 @@ def EliminateCommonSubexpr(
                     same.merge(earlier, b.var, e.block)
                     changes[id(b.var)] = None
                     seen.number(b.var, earlier)
+                    decided("{} not computed again: it is {}", b, earlier)
                     continue
+                declined("{} computed again although it is {}: one may be written into", b, earlier)
             seen.add(key, b.var)
     if not changes:
         return fn

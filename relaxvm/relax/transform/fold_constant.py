@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import in_function
+from ...base import decided, declined, in_function
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import module_pass, register_config
 from ..analysis.written import maybe_written_vars
@@ -92,8 +92,13 @@ class _Folding:
                 self.known[b.var] = shape
             return
         value = self.value(b.value)
-        if value is None or self.is_written(b):
+        if value is None:
             return
+        if self.is_written(b):
+            declined("{} not computed while compiling: something may write into it", b)
+            return
+        if isinstance(b.value, Call):
+            decided("{} computed while compiling", b)
         self.known[b.var] = value
         if isinstance(value, Tuple):
             if not isinstance(b.value, Tuple):

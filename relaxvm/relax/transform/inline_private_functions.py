@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base import VerifyError, callees_first
+from ...base import VerifyError, callees_first, decided, declined, in_function
 from ...ir import GlobalVar, IRModule, PassContext, walk
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
@@ -61,13 +61,17 @@ def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
         for gv, fn in mod.items()
         if is_private(fn) and gv.name_hint not in recursive and not fn.get_attr("relax.force_pure")
     }
+    for gv, fn in mod.items():
+        if is_private(fn) and gv.name_hint in recursive:
+            declined("{} not inlined: it calls itself", gv)
     if not inlined:
         return mod
     done: dict[str, Function] = {}
     bodies: dict[str, _Body] = {}
     total = [0]
     for name in _callees_first(mod):
-        fn = _Inliner(bodies, total).function(function_of(mod, name))
+        with in_function(name):
+            fn = _Inliner(bodies, total).function(function_of(mod, name))
         done[name] = fn
         if name in inlined:
             bodies[name] = _Body(fn)
@@ -211,14 +215,20 @@ class _Inliner(BindingRewriter):
         if type(call) is not Call or not isinstance(call.op, GlobalVar):
             return None
         body = self.bodies.get(call.op.name_hint)
-        if body is None or len(body.fn.params) != len(call.args) or (flow and body.branches):
+        if body is None or len(body.fn.params) != len(call.args):
+            return None
+        if flow and body.branches:
+            declined("{} not inlined: it has branches, a dataflow block has none", b)
             return None
         if self.total[0] + body.size > _MAX_BINDINGS:
+            declined("{} not inlined: more than {} bindings are", b, _MAX_BINDINGS)
             return None
         self.total[0] += body.size
         opened = self.opened(call, body)
         if opened is None:
+            declined("{} not inlined: its parameters' symbols need one another", b)
             return None
+        decided("{} inlined", b)
         checks, seq = opened
         if flow:
             return self.flat(b, checks, seq)

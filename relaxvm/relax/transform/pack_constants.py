@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base import CpuModel
+from ...base import CpuModel, decided, in_function, telling
 from ...ir import GlobalVar, IRModule, Node, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
 from ...ir.walk import transform
@@ -47,6 +47,12 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
         if constants:
             new, layouts = with_constant_layouts(fn, constants, cpu)
             new, blocks = with_constant_blocks(new, constants, cpu)
+            with in_function(gv):
+                for k in constants:
+                    if k in layouts:
+                        decided("argument {} packed into the layout that the kernel reads", k)
+                    elif k in [b.position for b in blocks]:
+                        decided("argument {} replaced by what the kernel computes of it", k)
             if layouts or blocks:
                 changed[gv] = new
                 packs[gv] = {k: _Pack((k,), partial(_moved, f)) for k, f in layouts.items()}
@@ -94,7 +100,8 @@ def _moved(pack: Callable[[np.ndarray], np.ndarray], given: Sequence[NDArray]) -
 def _computed(blocks: ConstantBlocks, given: Sequence[NDArray]) -> NDArray:
     shape = tuple(int(e) for e in blocks.buffer.shape)  # type: ignore[call-overload]
     result = empty(shape, str(blocks.buffer.dtype))
-    build(blocks.fn, Target("llvm"), name="packed")["packed"](*given, result)
+    with telling(None):
+        build(blocks.fn, Target("llvm"), name="packed")["packed"](*given, result)
     return result
 
 

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer
-from ...base import NameSupply, PassError
+from ...base import NameSupply, PassError, decided, declined, in_function
 from ...ir import GlobalVar, IntImm, IRModule, PassContext, PrimExpr, Range, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass, register_config
@@ -75,7 +75,10 @@ register_config(
 def StaticPlanBlockMemory(mod: IRModule, ctx: PassContext) -> IRModule:
     """Plan which tensors share storage."""
     kernels = _Kernels(mod, ctx.get("relax.StaticPlanBlockMemory.inplace"))
-    planned = {gv: _plan_function(fn, mod, kernels) for gv, fn in mod.items()}
+    planned = {}
+    for gv, fn in mod.items():
+        with in_function(gv):
+            planned[gv] = _plan_function(fn, mod, kernels)
     if all(planned[gv] is fn for gv, fn in mod.items()):
         return mod
     return mod.clone({**planned, **kernels.made})
@@ -90,6 +93,9 @@ def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
         return fn
     planner = _Planner(fn, kernels, bounds)
     plan = planner.plan(row, Lifetimes(row, mod))
+    if plan:
+        storages = {id(s.final()) for s in plan.values()}
+        decided("memory of {} tensors planned as {} storages", len(plan), len(storages))
     return _Rewriter(plan, planner.hoisted(), planner.calls).rewrite(fn) if plan else fn
 
 
@@ -236,7 +242,7 @@ class _Planner:
             elif (
                 e.kind is BIND and e.node.var in lives.planned and is_op(e.node.value, ALLOC_TENSOR)
             ):
-                storage = self._over_an_input(e.node, writers.get(e.node.var), chosen, lives)
+                storage = self._over_an_input(e.node, writers, chosen, lives)
                 if storage is None:
                     storage = self._choose(e.node.var, e.node.value)
                 chosen[e.node.var] = storage
@@ -299,11 +305,12 @@ class _Planner:
     def _over_an_input(
         self,
         b: Binding,
-        writer: tuple[int, Binding] | None,
+        writers: dict[Var, tuple[int, Binding]],
         chosen: dict[Var, _Storage],
         lives: Lifetimes,
     ) -> _Storage | None:
         """The storage of an input that the call which writes `b.var` may overwrite."""
+        writer = writers.get(b.var)
         if writer is None or writer[1].var in self.calls:
             return None
         position, binding = writer
@@ -313,19 +320,31 @@ class _Planner:
         roots = [lives.root.get(a, a) if isinstance(a, Var) else None for a in call.args]
         for source, out in self.kernels.pairs(call):
             tensor = roots[source]
-            if call.args[out] is not b.var or tensor is None or tensor not in chosen:
+            if call.args[out] is not b.var or tensor is None:
                 continue
+            storage = chosen.get(tensor)
+            why_not = ""
+            if storage is None:
+                why_not = "that is not the function's own"
             # Its last use, under this name only, in no other argument.
-            if tensor not in lives.released.get(position, ()) or tensor in lives.shared:
-                continue
-            if roots.count(tensor) > 1 or self.owner[chosen[tensor].number] is not tensor:
-                continue
-            storage = chosen[tensor]
-            if not _same_tensor(tensor, b.var) or self._pool(alloc) is not self._pool(
-                storage.alloc
+            elif tensor not in lives.released.get(position, ()):
+                why_not = "that is read again"
+            elif (
+                tensor in lives.shared
+                or roots.count(tensor) > 1
+                or self.owner[storage.number] is not tensor
             ):
+                why_not = "others share its memory"
+            elif not _same_tensor(tensor, b.var):
+                why_not = "it has another shape or dtype"
+            elif self._pool(alloc) is not self._pool(storage.alloc):
+                why_not = "it is in another memory"
+            made_by = writers[tensor][1] if storage is not None else tensor
+            if storage is None or why_not:
+                declined("{} not written over its input {}: {}", binding, made_by, why_not)
                 continue
             assert isinstance(call.op, GlobalVar)
+            decided("{} written over its input {}", binding, made_by)
             self.calls[binding.var] = (self.kernels.inplace(call.op, source, out), out)
             return storage
         return None

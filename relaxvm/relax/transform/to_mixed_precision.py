@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base import DataType, PassError
+from ...base import DataType, PassError, decided, declined, in_function
 from ...base import dtype as as_dtype
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import module_pass
@@ -102,7 +102,8 @@ def ToMixedPrecision(
         if isinstance(fn, Function):
             inputs = names if gv.name_hint not in called else frozenset()
             found.update(p.name_hint for p in fn.params if p.name_hint in inputs)
-            changed[gv] = _Lowering(chosen, inputs).function(fn)
+            with in_function(gv):
+                changed[gv] = _Lowering(chosen, inputs).function(fn)
     if names - found:
         raise PassError(
             f"ToMixedPrecision: fp16_input_names: no function has a float32 parameter named "
@@ -205,6 +206,8 @@ class _Lowering(BindingRewriter):
             return self.always(b, value)
         if value.op in FOLLOW and self.may_follow(value):
             return self.in_low(b, value)
+        if any(isinstance(a, Var) and a in self.natural for a in _tensors(value.args)):
+            declined("{} stays in float32: float16 would lose digits or range", b)
         return False
 
     def gives_high(self, call: Call) -> bool:
@@ -216,10 +219,13 @@ class _Lowering(BindingRewriter):
     def always(self, b: VarBinding, call: Call) -> bool:
         tensors = [a for a in _tensors(call.args) if _is_high(a.struct_info)]
         if not tensors or any(self.cast(a) is None for a in tensors):
+            if tensors:
+                declined("{} stays in float32: a constant is beyond float16", b)
             return False
         if "out_dtype" not in call.attrs:
             return self.in_low(b, call)
         if call.attrs["out_dtype"] not in (None, "", "void", HIGH, "float32"):
+            declined("{} stays in float32: it is to give {}", b, str(call.attrs["out_dtype"]))
             return False
         attrs = call.attrs.with_(out_dtype="float16" if self.out_dtype is LOW else "float32")
         made = Call(call.op, self.low_args(call), attrs, call.sinfo_args, None, call.span)
@@ -228,6 +234,7 @@ class _Lowering(BindingRewriter):
         else:
             self.emit(VarBinding(b.var, made, b.span))
             self.natural.add(b.var)
+        decided("{} works on float16", b)
         self.changed = True
         return True
 
@@ -245,6 +252,7 @@ class _Lowering(BindingRewriter):
     def in_low(self, b: VarBinding, call: Call) -> bool:
         made = Call(call.op, self.low_args(call), call.attrs, call.sinfo_args, None, call.span)
         self.give(b, made)
+        decided("{} works on float16", b)
         self.changed = True
         return True
 

@@ -213,6 +213,8 @@ def _compile(mod: IRModule, settings: Settings) -> Kernels:
     else:
         compiled = _compile_or_find(units, settings, key)
     pairs = list(zip(units, compiled))
+    for unit, found in pairs:
+        found.tell(unit)
     kernels = {info.name: (info, k) for u, c in pairs for info, k in c.kernels(u)}
     names = [gv.name_hint for gv in mod if gv.name_hint in kernels]
     infos = tuple(kernels[name][0] for name in names)

@@ -17,7 +17,7 @@ from typing import Any
 import msgpack
 
 from ... import __version__
-from ...base import InternalError, config
+from ...base import Decision, InternalError, config, tell
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
 from ...runtime import KernelInfo, Plain, rows_replaced
@@ -212,6 +212,7 @@ class CompiledUnit(Plain, form="list"):
     infos     the wrappers, in the order of `Unit.names`
     inner     of each: symbol, failures, threads (see `codegen.InnerKernel`)
     externs   C functions by name, and whether the process that runs it has them
+    decisions  what passes told: pass, function, whether something was done, text
     """
 
     object: bytes
@@ -219,6 +220,7 @@ class CompiledUnit(Plain, form="list"):
     infos: tuple[KernelInfo, ...]
     inner: tuple[tuple[str, tuple[int, ...], bool], ...]
     externs: tuple[tuple[str, bool], ...]
+    decisions: tuple[tuple[str, str, bool, str], ...] = ()
 
     def to_bytes(self) -> bytes:
         """As the cache keeps it."""
@@ -229,6 +231,13 @@ class CompiledUnit(Plain, form="list"):
     def from_bytes(cls, data: bytes) -> CompiledUnit:
         """The inverse. The cache vouches for `data`."""
         return cls.from_plain(msgpack.unpackb(data))
+
+    def tell(self, unit: Unit) -> None:
+        """Tell the decisions again, with the names that the functions have here."""
+        here = {unit.inside(gv): names for gv, names in unit.names.items()}
+        for pass_name, function, done, text in self.decisions:
+            for name in here.get(function, (function,)):
+                tell([Decision(pass_name, name, done, "{}", (text,))])
 
     def runs_here(self) -> bool:
         """Whether this process has the C functions that the one that compiled it had."""
@@ -260,10 +269,14 @@ def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
     Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no
     code for.
     """
-    with settings.context.again():
+    with settings.context.again() as context:
         scheduled = _scheduled(unit.functions, settings.schedule)
         lowered = _lowered(scheduled, settings.machine)
-    return finish_unit(unit, settings, scheduled, lowered)
+    inside = {gv.name_hint: unit.inside(gv) for gv in unit.functions}
+    told = [
+        (d.pass_name, inside.get(d.function, d.function), d.done, d.text) for d in context.report
+    ]
+    return replace(finish_unit(unit, settings, scheduled, lowered), decisions=tuple(told))
 
 
 def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:

@@ -17,7 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ....base import UNKNOWN, CpuModel, ScheduleError, TIRError
+from ....base import (
+    UNKNOWN,
+    CpuModel,
+    ScheduleError,
+    TIRError,
+    decided,
+    declined,
+    in_function,
+    telling,
+)
 from ....ir import IntImm, IRModule, PassContext, descend, walk
 from ....ir.transform import module_pass, prim_func_pass
 from ...analysis import estimate_tir_flops
@@ -80,10 +89,15 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
         cpu = replace(cpu, features=cpu.features - {"avx512bf16", "bf16"})
     changed = {}
     for gv, fn in mod.items():
-        if isinstance(fn, PrimFunc) and not _is_scheduled(fn):
+        if not isinstance(fn, PrimFunc):
+            continue
+        with in_function(gv):
+            if _is_scheduled(fn):
+                declined("left as it is: it has a schedule of its own, or no blocks")
+                continue
             made = schedule_function(fn, cpu)
-            if made is not fn:
-                changed[gv] = made
+        if made is not fn:
+            changed[gv] = made
     if not changed:
         return mod
     new = mod.clone()
@@ -135,6 +149,8 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
     except ScheduleError:
         return fn
     sums = any(reduces(sch.get(rv)) for rv in blocks)
+    # Rules may take blocks away; what is told is about those that were written.
+    written = {rv: sch.get(rv) for rv in blocks}
     left = [rv for rv in blocks if not never_runs(sch, rv)]
     for group_rule in GROUP_RULES:
         trial = sch.copy()
@@ -143,17 +159,24 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
         except ScheduleError:
             continue
         if taken:
+            for rv in taken:
+                if rv in written:
+                    decided("block {} taken by {}", written[rv], group_rule.__name__)
             sch, left = trial, [rv for rv in left if rv not in taken]
     for rv in left:
         for rule in BLOCK_RULES:
             trial = sch.copy()
             try:
                 fits = rule(trial, rv, cpu)
-            except ScheduleError:
+            except ScheduleError as error:
+                declined("block {} not taken by {}: {}", written[rv], rule.__name__, str(error))
                 continue
             if fits:
+                decided("block {} taken by {}", written[rv], rule.__name__)
                 sch = trial
                 break
+        else:
+            declined("block {} stays as it is: no rule fits", written[rv])
     sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
         sch = _parallel(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
@@ -278,7 +301,9 @@ def with_constant_blocks(
     buffers = [fn.buffer_map.get(fn.params[k]) for k in constants]
     if _is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
         return fn, []
-    made, blocks = without_constant_blocks(schedule_function(fn, cpu), constants)
+    with telling(None):
+        scheduled = schedule_function(fn, cpu)
+    made, blocks = without_constant_blocks(scheduled, constants)
     return (made, blocks) if blocks else (fn, [])
 
 
@@ -308,7 +333,10 @@ def _parallel(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
                 # It carries sums from one iteration to the next: a loop inside may be shared out.
                 continue
             sch = trial
+            decided("block {} runs on several cores", sch.get(rv))
             break
+        else:
+            declined("block {} runs on one core: no loop of it can be shared out", sch.get(rv))
     return sch
 
 
