@@ -158,6 +158,28 @@ def in_place(A: T.Buffer((6, 4), "float32"), B: T.Buffer((6, 4), "float32")):
             A[vi, vj] = T.float32(0)
 
 
+@T.prim_func
+def matmul_onto(
+    A: T.Buffer((5, 6), "float32"), B: T.Buffer((6, 4), "float32"), C: T.Buffer((5, 4), "float32")
+):
+    D = T.alloc_buffer((5, 4), "float32")
+    E = T.alloc_buffer((5, 4), "float32")
+    for i, j, r in T.grid(5, 4, 6):
+        with T.block("D"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, r])
+            with T.init():
+                D[vi, vj] = T.float32(0)
+            D[vi, vj] = D[vi, vj] + A[vi, vk] * B[vk, vj]
+    for i, j in T.grid(5, 4):
+        with T.block("E"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            E[vi, vj] = C[vi, vj] * T.float32(3)
+    for i, j in T.grid(5, 4):
+        with T.block("C"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            C[vi, vj] = C[vi, vj] + D[vi, vj] - E[vi, vj]
+
+
 def bytes_matmul(n=4, m=5, k=6):
     a, b = placeholder((n, k), "A", "uint8"), placeholder((k, m), "B", "int8")
     r = te.reduce_axis((0, k), name="k")
@@ -185,6 +207,7 @@ KERNELS = {
     "stencil": lambda: stencil,
     "running_sum": lambda: running_sum,
     "in_place": lambda: in_place,
+    "matmul_onto": lambda: matmul_onto,
     "bytes_matmul": bytes_matmul,
 }
 SYMBOLS = {

@@ -6,8 +6,10 @@
 Allowed if every element of the input that is read after writing has begun is read by the very
 iteration that overwrites it: the one store into the output has, among its operands, loads of the
 input at its own indices only; no two iterations store to the same element; everything else that
-reads the input is in statements that end before. (So is a softmax, which reads its input first.)
-The result has one buffer for both, so nothing aliases and the kernel stays as fast as it was.
+reads the input is in statements that end before, and read no element twice. (So is a softmax, which
+reads its input first. A product or a convolution reads its input again and again: what follows them
+could not be computed in their tiles, as their schedules have it.) The result has one buffer for
+both, so nothing aliases and the kernel stays as fast as it was.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from ...tir import (
     While,
 )
 from ...tir.analysis import buffer_accesses
+from ...tir.schedule.rules import no_more
 
 
 def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
@@ -162,8 +165,12 @@ def _distinct(s: BufferStore, loops: tuple[For, ...], bound: Mapping[Var, PrimEx
 
 
 def _reads_in_time(stages: list[Stmt], write: _Store, source: Buffer) -> bool:
-    """Whether no element of `source` is read after it was overwritten."""
+    """Whether no element of `source` is read after it was overwritten, however stages that read it
+    once are put together.
+    """
     if any(_loads_of(stage, source) for stage in stages[write.stage + 1 :]):
+        return False
+    if not all(_reads_once(stage, source) for stage in stages[: write.stage]):
         return False
     for n in walk(stages[write.stage], into=_evaluated):
         if isinstance(n, BufferStore) and n is write.store:
@@ -174,6 +181,17 @@ def _reads_in_time(stages: list[Stmt], write: _Store, source: Buffer) -> bool:
         elif not isinstance(n, Stmt):
             continue
         elif any(_loads_of(e, source) for e in _evaluated(n) if not isinstance(e, Stmt)):
+            return False
+    return True
+
+
+def _reads_once(stage: Stmt, source: Buffer) -> bool:
+    """Whether loads of `source` in a stage run no more often than it has elements."""
+    place: _Place = (stage, (), {})
+    for s, loops, _ in descend(place, _statements_in):
+        if isinstance(s, (For, BlockRealize, SeqStmt)) or not _loads_of(s, source):
+            continue
+        if not no_more((loop.extent for loop in loops), source.shape):
             return False
     return True
 

@@ -31,6 +31,12 @@ def spatial_loops(state: State, realize: BlockRealize, loops: Sequence[For]) -> 
     return mapper.determined(values)
 
 
+def runs_each_once(state: State, realize: BlockRealize, loops: Sequence[For]) -> bool:
+    """Whether no two iterations of the loops run the same spatial instance of a block."""
+    determined = spatial_loops(state, realize, loops)
+    return all(f.loop_var in determined or number_of(f.extent) == 1 for f in loops)
+
+
 # -- the whole domain ------------------------------------------------------------------------------
 
 

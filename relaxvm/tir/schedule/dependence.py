@@ -7,9 +7,10 @@ loop, it has written itself before. Then iterations may run in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...arith import IterMapper, number_of
-from ...ir import IntImm, Node, Var, const, descend, walk
+from ...ir import IntImm, Node, Var, as_expr, const, descend, walk
 from ..stmt import (
     Block,
     BlockRealize,
@@ -24,7 +25,7 @@ from ..stmt import (
     statements_below,
 )
 from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
-from .boxes import Access, Box, region_while
+from .boxes import Access, Box, iters_of, region_while
 from .facts import BlockKind, Facts, facts_of
 from .state import State, loads_of, refuse
 
@@ -124,7 +125,52 @@ def check_self_contained(
             continue
         if only is None and len(touched[data]) < 2:
             continue
+        if only is None and _has_parts(state, data, touched[data], body, outer):
+            continue
         _check_buffer(state, buffer, touched[data], body, outer)
+
+
+def _has_parts(
+    state: State,
+    data: Var,
+    users: Sequence[tuple[BlockRealize, Facts]],
+    body: Stmt,
+    outer: Sequence[For],
+) -> bool:
+    """Whether each iteration of the loops `outer` has a part of a buffer for itself, which all that
+    it touches is in: one index says which iteration it is.
+    """
+    first: Box | None = None
+    same: set[int] = set()
+    accesses: list[Access] = []
+    mapper = IterMapper({}, state.analyzer)
+    for r, facts in users:
+        around = [*([body] if isinstance(body, For) else []), *loops_between(state, r, body)]
+        for a in (*facts.reads, *facts.writes):
+            if a.buffer.data is not data:
+                continue
+            accesses.append(a)
+            if a.why_unlike(accesses[0]):
+                return False
+            box = region_while(state, r, a, around)
+            if first is None:
+                first, same = box, {k for k, axis in enumerate(box.axes) if axis is not None}
+            same = {k for k in same if _is_same_axis(mapper, box.axes[k], first.axes[k])}
+    if first is None:
+        return False
+    iters = iters_of([*state.loops_above(users[0][0]), *outer])
+    places = []
+    for k in same:
+        low, extent = first.axes[k] or (const(0), 1)
+        inside = Var("inside", low.dtype)
+        iters[inside] = (const(0, low.dtype), as_expr(extent))
+        places.append(low + inside)
+    told_apart = IterMapper(iters, state.analyzer).determined(places)
+    return all(f.loop_var in told_apart or number_of(f.extent) == 1 for f in outer)
+
+
+def _is_same_axis(mapper: IterMapper, a: Any, b: Any) -> bool:
+    return a is not None and b is not None and a[0] is b[0] and mapper.equal(a[1], b[1])
 
 
 def _check_buffer(
@@ -244,7 +290,7 @@ def _check_swaps(
     name = block.name_hint
     if facts.kind is BlockKind.OPAQUE:
         refuse(f"the iterations of block {name} have an order: {facts.why}", block)
-    if facts.kind in (BlockKind.COMPLETE, BlockKind.INPLACE):
+    if facts.elementwise:
         return
     determined = spatial_loops(state, realize, loops)
     for pair in swapped:

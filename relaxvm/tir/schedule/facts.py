@@ -70,6 +70,13 @@ class Facts(NamedTuple):
     pointers: frozenset[Var] = frozenset()
 
     @property
+    def elementwise(self) -> bool:
+        """Whether each iteration writes its own elements once, and of what it writes reads no
+        others.
+        """
+        return self.kind in (BlockKind.COMPLETE, BlockKind.INPLACE)
+
+    @property
     def updates(self) -> bool:
         """Whether it goes on from what is where it writes."""
         return self.kind in (BlockKind.UPDATE, BlockKind.INPLACE)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ...arith import conjuncts, number_of
 from ...base import ScheduleError
 from ...ir import GE, LT, And, IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ..op import if_then_else
 from ..stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
-from .bindings import covers_domain, predicate_is_domain, runs_everywhere, stands_under
+from .bindings import (
+    covers_domain,
+    predicate_is_domain,
+    runs_each_once,
+    runs_everywhere,
+    stands_under,
+)
 from .dependence import check_final, loops_left
 from .facts import BlockKind, facts_of
 from .index_map import IndexMap
@@ -81,7 +87,8 @@ def _order(state: State) -> dict[int, int]:
 
 def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> None:
     """Refuse if what `block` reads is written again before `until`, where the reading moves to, has
-    run for the last time.
+    run for the last time. What `until` itself writes it has to write once (`_check_own_places`
+    looks where it reads that).
     """
     name, there = block.name_hint, until.name_hint
     reads = facts_of(state, block).read_data()
@@ -97,12 +104,10 @@ def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> N
             continue
         data = next(iter(hit)).name
         if other is until:
-            refuse(
-                f"block {name} cannot be {moved}: block {there}, where it would be computed, "
-                f"writes {data}, which it reads",
-                block,
-                until,
-            )
+            loops = state.loops_above(theirs)
+            if not runs_each_once(state, theirs, loops) or not facts_of(state, until).elementwise:
+                _refuse_own(block, until, moved, data)
+            continue
         if order[id(other)] < order[id(block)]:
             check_final(state, state.realize(other), mine, theirs)
             continue
@@ -114,6 +119,24 @@ def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> N
                 block,
                 other,
             )
+
+
+def _refuse_own(block: Block, until: Block, moved: str, data: str) -> NoReturn:
+    refuse(
+        f"block {block.name_hint} cannot be {moved}: block {until.name_hint}, where it would be "
+        f"computed, writes {data}, which it reads",
+        block,
+        until,
+    )
+
+
+def _check_own_places(state: State, block: Block, before: Block, after: Block) -> None:
+    """Refuse if `before`, become `after` by inlining `block`, reads what it writes anywhere but
+    where it writes it.
+    """
+    hit = facts_of(state, before).write_data() & facts_of(state, block).read_data()
+    if hit and facts_of(state, after).kind is not BlockKind.INPLACE:
+        _refuse_own(block, before, "inlined", next(iter(hit)).name)
 
 
 def _plainly_solved(
@@ -203,6 +226,7 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
         made = replace_accesses(now.replace(reads=kept), inlined)
         made = with_regions(state, made)
         state = refresh_around(state.replace(now, made), made)
+        _check_own_places(state, block, r, state.now(r))
     state = state.replace(state.realize(state.now(block)), None)
     return drop_buffer(state, buffer), None
 

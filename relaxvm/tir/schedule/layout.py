@@ -27,7 +27,7 @@ from ..stmt import (
 )
 from .bindings import predicate_is_domain, runs_everywhere
 from .dependence import check_no_bare_statements, domain_box
-from .facts import BlockKind, facts_of
+from .facts import facts_of
 from .index_map import IndexMap
 from .marks import BUFFER, buffer_of, with_parameter
 from .places import insert_before
@@ -335,7 +335,7 @@ def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> t
     """
     name = block.name_hint
     facts = facts_of(state, block)
-    if facts.kind not in (BlockKind.COMPLETE, BlockKind.INPLACE) and not facts.commutative:
+    if not facts.elementwise and not facts.commutative:
         refuse(
             f"the order of the iterations of block {name} matters: {facts.why or facts.kind}", block
         )

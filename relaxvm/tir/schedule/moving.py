@@ -19,6 +19,7 @@ from .bindings import (
     covers_domain,
     loop_uses,
     predicate_is_domain,
+    runs_each_once,
     runs_everywhere,
     spatial_loops,
 )
@@ -97,7 +98,9 @@ def _prepare(state: State, block: Block, loop: Var, what: str) -> _Move:
     if state.path(realize).within(target):
         refuse(f"block {name} is in loop {loop.name} already", target, block)
     facts = facts_of(state, block)
-    if facts.kind not in (BlockKind.COMPLETE, BlockKind.REDUCTION):
+    # One that updates its elements in place may go to what feeds it, where it still runs once.
+    inplace = facts.kind is BlockKind.INPLACE and what == "reverse_compute_at"
+    if not facts.idempotent and not inplace:
         why = facts.why or "running it again would change its result"
         refuse(f"block {name} cannot be moved by {what}: {why}", block)
     why = runs_everywhere(state, block)
@@ -373,6 +376,14 @@ def reverse_compute_at(
         if _adds_each_once(move, realize):
             break
     _check_all_run(state, move, realize, [*around, *new_loops])
+    once = facts_of(state, block).idempotent
+    if not once and not runs_each_once(state, realize, [*around, *new_loops]):
+        refuse(
+            f"block {block.name_hint} cannot be moved by reverse_compute_at: it would update the "
+            "same elements again",
+            block,
+            move.target,
+        )
     _check_apart(state, move, realize, [*around, *new_loops])
     _check_provided(state, move, realize, new_loops, producers)
     after = [_child_of(state, move.target, r) for r in producers]

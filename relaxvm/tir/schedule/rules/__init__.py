@@ -16,5 +16,6 @@ from .default import block_rule as block_rule
 from .default import schedule_function as schedule_function
 from .default import with_constant_blocks as with_constant_blocks
 from .default import with_constant_layouts as with_constant_layouts
+from .queries import no_more as no_more
 
 __getattr__ = _submodules(__name__)

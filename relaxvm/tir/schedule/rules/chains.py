@@ -58,7 +58,8 @@ def _may_join(sch: Schedule, rv: Any) -> bool:
     block: Block = sch.get(rv)
     if match_contraction(block) is not None:
         return False
-    return facts_of(sch.state, block).kind in (BlockKind.COMPLETE, BlockKind.REDUCTION) and (
+    facts = facts_of(sch.state, block)
+    return (facts.elementwise or facts.kind is BlockKind.REDUCTION) and (
         loops_of(sch, rv) is not None
     )
 

@@ -20,7 +20,7 @@ from ....base import CpuModel
 from ....ir import IntImm, Var, walk
 from ...stmt import Block, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
-from ..facts import BlockKind, facts_of
+from ..facts import facts_of
 from ..schedule import Schedule
 from .contraction import variables_of
 from .queries import extent_of, loops_of
@@ -47,7 +47,7 @@ def schedule_gather(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """
     block: Block = sch.get(rv)
     loops = loops_of(sch, rv)
-    if not loops or facts_of(sch.state, block).kind is not BlockKind.COMPLETE:
+    if not loops or not facts_of(sch.state, block).elementwise:
         return False
     found = _match(block, loops)
     if found is None:

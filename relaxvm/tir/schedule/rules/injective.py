@@ -34,7 +34,7 @@ from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
-from .queries import extent_of, loops_of, reduces
+from .queries import extent_of, loops_of, no_more, reduces
 from .reduction import run_length
 
 # Operations that cost next to nothing beside a load and a store.
@@ -110,7 +110,7 @@ def _loads(block: Block, buffer: Buffer) -> list[BufferLoad]:
 def _at_most_once(reader: Block, buffer: Buffer, loads: Iterable[BufferLoad]) -> bool:
     """Whether each of the loads reads no element in two iterations of the reader."""
     axes = {a.var: a.range.extent for a in reader.iter_vars if not is_const(a.range.extent, 1)}
-    if _no_more(axes.values(), buffer.shape):
+    if no_more(axes.values(), buffer.shape):
         return True
     return all(axes.keys() <= {_axis(i) for i in load.indices} for load in loads)
 
@@ -122,24 +122,6 @@ def _axis(index: PrimExpr) -> Any:
     return index
 
 
-def _no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:
-    """Whether the product of `extents` is at most that of `shape`, whatever the symbols are."""
-    few, many, symbols = 1, 1, []
-    for e in extents:
-        if isinstance(e, IntImm):
-            few *= e.value
-        else:
-            symbols.append(e)
-    for e in shape:
-        if isinstance(e, IntImm):
-            many *= e.value
-        elif e in symbols:
-            symbols.remove(e)
-        else:
-            return False
-    return not symbols and few <= many
-
-
 def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """Loops for a block that writes each element once: the innermost ones become one where all that
     the block touches is one run of memory, so that no loop is too short for vectors; and those
@@ -148,7 +130,7 @@ def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     """
     block: Block = sch.get(rv)
     loops = loops_of(sch, rv)
-    if not loops or facts_of(sch.state, block).kind is not BlockKind.COMPLETE:
+    if not loops or not facts_of(sch.state, block).elementwise:
         return False
     axes = list(loops)
     run = run_length(sch, block, loops, axes)

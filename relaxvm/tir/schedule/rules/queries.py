@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....ir import IntImm, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
-from ..facts import BlockKind, facts_of
+from ..facts import facts_of
 from ..schedule import Schedule
 
 TYPICAL_SIZE = 64
@@ -59,6 +59,24 @@ def loops_inside(sch: Schedule, rv: Any, at: Any) -> list[Any]:
     return loops[next(k for k, x in enumerate(loops) if sch.get(x) is wanted) + 1 :]
 
 
+def no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:
+    """Whether the product of `extents` is at most that of `shape`, whatever the symbols are."""
+    few, many, symbols = 1, 1, []
+    for e in extents:
+        if isinstance(e, IntImm):
+            few *= e.value
+        else:
+            symbols.append(e)
+    for e in shape:
+        if isinstance(e, IntImm):
+            many *= e.value
+        elif e in symbols:
+            symbols.remove(e)
+        else:
+            return False
+    return not symbols and few <= many
+
+
 def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
     """Whether a block writes each element of its result once, and reads `made` just there."""
     reader: Block = sch.get(rv)
@@ -67,7 +85,7 @@ def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
     axes = tuple(a.var for a in reader.iter_vars)
     reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
     return (
-        facts_of(sch.state, reader).kind is BlockKind.COMPLETE
+        facts_of(sch.state, reader).elementwise
         and _same(reader.body.indices, axes)
         and all(_same(n.indices, axes) for n in reads)
     )

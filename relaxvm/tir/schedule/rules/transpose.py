@@ -29,7 +29,7 @@ from ...stmt import (
     seq,
 )
 from ...transform import PARTITION_HINT
-from ..facts import BlockKind, facts_of
+from ..facts import facts_of
 from ..intrin import TensorIntrin, register_builtin
 from ..schedule import Schedule
 from .queries import extent_of, loops_of
@@ -42,7 +42,7 @@ def schedule_transpose(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     loops = loops_of(sch, rv)
     if not isinstance(store, BufferStore) or loops is None:
         return False
-    if facts_of(sch.state, block).kind is not BlockKind.COMPLETE or not store.indices:
+    if not facts_of(sch.state, block).elementwise or not store.indices:
         return False
     along: Any = store.indices[-1]
     across = _other_axis(store, loops)
