@@ -29,11 +29,11 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.transform": """
             FuseOps FuseOpsByPattern MergeCompositeFunctions AnnotateTIROpPattern RunCodegen
             AllocateWorkspace LiftTransformParams LazyTransformParams BundleModelParams
-            AdjustMatmulOrder CombineParallelMatmul ConvertToDataflow DataflowUseInplaceCalls
+            AdjustMatmulOrder CombineParallelMatmul DataflowUseInplaceCalls
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
-            NormalizeGlobalVar PatternCheckContext RemoveRedundantReshape
+            PatternCheckContext RemoveRedundantReshape
             ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul RewriteDataflowReshape
-            SpecializePrimFuncBasedOnCallSite TopologicalSort UpdateParamStructInfo
+            SpecializePrimFuncBasedOnCallSite
         """,
         "script.relax": "rewriter",
     },

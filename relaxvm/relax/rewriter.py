@@ -15,16 +15,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .derive import is_base_of
 from .expr import (
     Binding,
     BindingBlock,
+    Call,
+    DataflowBlock,
     DataflowVar,
     Function,
     If,
+    MatchCast,
     PrimValue,
     SeqExpr,
     ShapeExpr,
     Var,
+    joined_branches,
 )
 from .flow import map_leaves
 from .normal_form import join_plain_blocks
@@ -73,8 +78,14 @@ class BindingRewriter:
     def end_block(self, block: BindingBlock) -> None:
         """Called after them."""
 
+    @property
+    def local(self) -> type[Var]:
+        """The class of variables that only the block being read needs."""
+        return DataflowVar if isinstance(self._open[-1], DataflowBlock) else Var
+
     def rewrite(self, fn: Function) -> Function:
         """`fn` rebuilt; the same object if nothing changed."""
+        self._open: list[BindingBlock] = []
         self.begin(fn)
         body = run_steps(self._seq(fn.body))
         first = tuple(self.prologue(fn))
@@ -85,6 +96,7 @@ class BindingRewriter:
     def _seq(self, seq: SeqExpr) -> Steps:
         blocks: list[BindingBlock] = []
         for block in seq.blocks:
+            self._open.append(block)
             self.begin_block(block)
             # What stands for the block so far: blocks, and the bindings after the last of them.
             parts: list[BindingBlock] = []
@@ -109,6 +121,7 @@ class BindingRewriter:
                     else:
                         current.append(each)
             self.end_block(block)
+            self._open.pop()
             blocks += [*parts, block.replace(bindings=tuple(current)) if changed else block]
         extra: list[Binding] = []
         result = self.operand(seq.body, extra)
@@ -191,6 +204,51 @@ class LeafRewriter(RememberingRewriter):
         out: list[Binding] = []
         value = self.operand(b.value, out)
         return None if value is b.value else [*out, b.replace(value=value)]
+
+
+class Inferring(BindingRewriter):
+    """A rewriter that puts other leaves in, and infers again what follows from them.
+
+    replaced  variable -> what stands for it; bound variables whose struct info changes are added
+    """
+
+    def __init__(self, replaced: dict[Any, Any]) -> None:
+        self.replaced = replaced
+
+    def operand(self, value: Expr, out: list[Binding]) -> Expr:
+        """What stands for an operand or result."""
+        return map_leaves(value, lambda leaf: self.replaced.get(leaf, leaf))
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        """`b` with its value inferred again, if what it reads has changed."""
+        value = self.value(b.value)
+        if value is b.value:
+            return None
+        var = b.var
+        if not isinstance(b, MatchCast) and value.struct_info is not b.value.struct_info:
+            var = self.replaced[b.var] = b.var.replace(struct_info=value.struct_info)
+        return (b.replace(var=var, value=value),)
+
+    def value(self, value: Expr) -> Expr:
+        """What stands for a value; its bodies are rebuilt already."""
+        if isinstance(value, (If, Function)):
+            if isinstance(value, If):
+                got = joined_branches(value.true_branch, value.false_branch)
+                return value.replace(struct_info=got) if self.replaced else value
+            fits = is_base_of(value.ret_struct_info, value.body.struct_info)
+            return value if fits else value.replace(ret_struct_info=None)
+        new = self.operand(value, [])
+        return new.replace(struct_info=None) if isinstance(new, Call) and new is not value else new
+
+    def function(self, fn: Function, params: Sequence[Var]) -> Function:
+        """`fn` rebuilt with other parameters; its result is inferred again if it changes."""
+        self.replaced.update((a, b) for a, b in zip(fn.params, params) if a is not b)
+        new = self.rewrite(fn)
+        if new is fn and not self.replaced:
+            return fn
+        same = new.body.struct_info is fn.body.struct_info
+        ret = fn.ret_struct_info if same else None
+        return fn.replace(params=tuple(params), body=new.body, ret_struct_info=ret)
 
 
 class Dropper(BindingRewriter):

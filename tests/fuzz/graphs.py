@@ -25,17 +25,25 @@ PASSES = {
     p.info.name + ("(call_only)" if p.options else ""): p
     for p in (
         transform.CanonicalizeBindings(),
+        transform.ConvertToDataflow(),
         transform.DeadCodeElimination(),
         transform.EliminateCommonSubexpr(),
         transform.EliminateCommonSubexpr(call_only=True),
+        transform.EtaExpand(expand_global_var=True),
         transform.ExpandTupleArguments(),
+        transform.FlattenNestedTuples(),
         transform.FoldConstant(),
         transform.InlinePrivateFunctions(),
         transform.LambdaLift(),
         transform.Normalize(),
+        transform.NormalizeGlobalVar(),
+        transform.RemoveUnusedFunctions(),
         transform.RemoveUnusedOutputs(),
         transform.RemoveUnusedParameters(),
+        transform.SplitArgs(2),
         transform.ToNonDataflow(),
+        transform.TopologicalSort(),
+        transform.TopologicalSort("breadth-first", "from-outputs"),
     )
 }
 # What a second run right after the first finds nothing to do for.

@@ -19,14 +19,22 @@ PASSES = [
     transform.CanonicalizeBindings(),
     transform.DeadCodeElimination(),
     transform.EliminateCommonSubexpr(),
+    transform.EtaExpand(expand_global_var=True),
     transform.ExpandTupleArguments(),
+    transform.FlattenNestedTuples(),
     transform.FoldConstant(),
+    transform.Inline(),
     transform.InlinePrivateFunctions(),
     transform.LambdaLift(),
+    transform.RemoveUnusedFunctions(),
     transform.RemoveUnusedOutputs(),
     transform.RemoveUnusedParameters(),
+    transform.SplitArgs(2),
     transform.ToMixedPrecision(),
     transform.ToNonDataflow(),
+    transform.TopologicalSort(),
+    transform.TopologicalSort("breadth-first", "from-outputs"),
+    transform.UpdateParamStructInfo(lambda p: None),
 ]
 each_pass = pytest.mark.parametrize("run", PASSES, ids=lambda p: p.info.name)
 

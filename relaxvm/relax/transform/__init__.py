@@ -19,13 +19,18 @@ from .call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
 from .canonicalize_bindings import CanonicalizeBindings as CanonicalizeBindings
 from .compute_float_scalars import ComputeFloatScalars as ComputeFloatScalars
 from .compute_prim_value import ComputePrimValue as ComputePrimValue
+from .convert_to_dataflow import ConvertToDataflow as ConvertToDataflow
 from .dead_code_elimination import DeadCodeElimination as DeadCodeElimination
+from .dead_code_elimination import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
 from .decompose_ops import DecomposeOpsForTraining as DecomposeOpsForTraining
 from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
+from .eta_expand import EtaExpand as EtaExpand
 from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
+from .flatten_nested_tuples import FlattenNestedTuples as FlattenNestedTuples
 from .fold_constant import FoldConstant as FoldConstant
 from .fuse_tir import FuseTIR as FuseTIR
+from .inline_private_functions import Inline as Inline
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse
 from .lambda_lift import LambdaLift as LambdaLift
@@ -34,18 +39,24 @@ from .lazy_inputs import LazySetOutput as LazySetOutput
 from .legalize_ops import LegalizeOps as LegalizeOps
 from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
 from .normalize import Normalize as Normalize
+from .normalize_global_var import NormalizeGlobalVar as NormalizeGlobalVar
 from .pack_constants import PackConstants as PackConstants
 from .realize_vdevice import RealizeVDevice as RealizeVDevice
 from .remove_purity_checking import RemovePurityChecking as RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
+from .split_args import SplitArgs as SplitArgs
 from .static_plan_block_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
+from .to_graph_normal_form import ToGraphNormalForm as ToGraphNormalForm
 from .to_mixed_precision import ToMixedPrecision as ToMixedPrecision
 from .to_non_dataflow import ToNonDataflow as ToNonDataflow
+from .topological_sort import TopologicalSort as TopologicalSort
+from .update_param_struct_info import UpdateParamStructInfo as UpdateParamStructInfo
 from .update_vdevice import UpdateVDevice as UpdateVDevice
 from .vm_builtin_lower import VMBuiltinLower as VMBuiltinLower
 from .vm_shape_lower import VMShapeLower as VMShapeLower
 
 LowerRuntimeBuiltin = VMBuiltinLower
+ToANormalForm = Normalize
 
 __getattr__ = _submodules(__name__)

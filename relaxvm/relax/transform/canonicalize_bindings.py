@@ -46,7 +46,7 @@ def CanonicalizeBindings(fn: Function, mod: IRModule, ctx: PassContext) -> Funct
 
     A check that would be shown to fail is left for run time.
     """
-    return _local_variables(_bindings(_symbols(fn)))
+    return local_variables(_bindings(_symbols(fn)))
 
 
 # -- symbols --------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def _whole_tuple(value: Tuple, tuples: dict[Var, Expr]) -> Var | None:
 # -- dataflow variables ---------------------------------------------------------------------------
 
 
-def _local_variables(fn: Function) -> Function:
+def local_variables(fn: Function) -> Function:
     """`fn` with variables of dataflow blocks that are read only there made dataflow variables."""
     block_of: dict[Var, BindingBlock] = {}
     outside: set[Var] = set()

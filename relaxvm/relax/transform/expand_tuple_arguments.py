@@ -23,7 +23,7 @@ from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .private_functions import Site, function_of, private_calls
 from .signature import replace_functions
 
-_MAX_FIELDS = 256
+MAX_FIELDS = 256
 
 
 @module_pass(opt_level=1)
@@ -37,8 +37,8 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
             i
             for i, p in enumerate(fn.params)
             if isinstance(p.struct_info, TupleStructInfo)
-            and 0 <= _count(p.struct_info) <= _MAX_FIELDS
-            and all(_same_form(p.struct_info, s.call.args[i].struct_info) for s in sites)
+            and 0 <= count_fields(p.struct_info) <= MAX_FIELDS
+            and all(same_form(p.struct_info, s.call.args[i].struct_info) for s in sites)
         }
         if places:
             expanded[name] = places
@@ -58,25 +58,25 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
     return replace_functions(mod, changed)
 
 
-def _count(info: StructInfo) -> int:
+def count_fields(info: StructInfo) -> int:
     """How many fields that are no tuples `info` has, or -1 if too many to expand."""
     count = 0
     parts = descend(info, lambda i: i.fields if isinstance(i, TupleStructInfo) else ())
     for visited, each in enumerate(parts):
         count += not isinstance(each, TupleStructInfo)
         # Tuples of empty tuples may be many, too.
-        if count > _MAX_FIELDS or visited > 4 * _MAX_FIELDS:
+        if count > MAX_FIELDS or visited > 4 * MAX_FIELDS:
             return -1
     return count
 
 
-def _same_form(a: StructInfo, b: StructInfo) -> bool:
+def same_form(a: StructInfo, b: StructInfo) -> bool:
     """Whether both are tuples (of tuples) of as many fields wherever `a` is one."""
     if not isinstance(a, TupleStructInfo):
         return True
     if not isinstance(b, TupleStructInfo) or len(a.fields) != len(b.fields):
         return False
-    return all(map(_same_form, a.fields, b.fields))
+    return all(map(same_form, a.fields, b.fields))
 
 
 # -- the callee -----------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ def _rewritten(site: Site, params: tuple[Var, ...], places: set[int]) -> list[Bi
     args: list[Expr] = []
     for i, arg in enumerate(site.call.args):
         if i in places:
-            _spread(arg, params[i].struct_info, type(site.binding.var), out, args)
+            spread(arg, params[i].struct_info, type(site.binding.var), out, args)
         else:
             args.append(arg)
     return [*out, site.binding.replace(value=site.call.replace(args=tuple(args)))]
 
 
-def _spread(
+def spread(
     value: Expr, form: StructInfo, kind: type[Var], out: list[Binding], args: list[Expr]
 ) -> None:
     """Append the fields of `value` to `args`, as deep as `form`; those of a variable are taken in
@@ -134,4 +134,4 @@ def _spread(
         else:
             field = kind(f"{getattr(value, 'name_hint', 'field')}_{i}", infos.fields[i])
             out.append(VarBinding(field, TupleGetItem(value, i)))
-        _spread(field, each, kind, out, args)
+        spread(field, each, kind, out, args)

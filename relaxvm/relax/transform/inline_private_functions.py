@@ -1,4 +1,4 @@
-"""InlinePrivateFunctions: calls of private functions become their bodies.
+"""InlinePrivateFunctions, Inline: calls of functions become their bodies.
 
     before:  def main(x): gv = cls.twice(x); return gv
              def twice(a): b = R.add(a, a); return b
@@ -11,11 +11,11 @@ may not fit its parameter is checked by a match_cast, as the call would have che
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...base import VerifyError, callees_first, decided, declined, in_function
-from ...ir import GlobalVar, IRModule, PassContext, walk
+from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, walk
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
 from ..analysis.recursion import detect_recursion
@@ -31,7 +31,6 @@ from ..expr import (
     Binding,
     BindingBlock,
     Call,
-    DataflowBlock,
     DataflowVar,
     Function,
     If,
@@ -55,14 +54,29 @@ time."""
 @module_pass(opt_level=0)
 def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
     """Put the bodies of private functions where they are called."""
+    return _inlined(mod, is_private)
+
+
+@module_pass(opt_level=0)
+def Inline(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Put the bodies of functions with the attribute "inline" (Relay's "Inline") where they are
+    called. Public ones stay in the module too.
+    """
+    return _inlined(mod, lambda fn: fn.get_attr("inline") or fn.get_attr("Inline"))
+
+
+def _inlined(mod: IRModule, wanted: Callable[[BaseFunc], Any]) -> IRModule:
     recursive = {gv.name_hint for group in detect_recursion(mod) for gv in group}
     inlined = {
-        gv.name_hint: fn
+        gv.name_hint
         for gv, fn in mod.items()
-        if is_private(fn) and gv.name_hint not in recursive and not fn.get_attr("relax.force_pure")
+        if isinstance(fn, Function)
+        and wanted(fn)
+        and gv.name_hint not in recursive
+        and not fn.get_attr("relax.force_pure")
     }
     for gv, fn in mod.items():
-        if is_private(fn) and gv.name_hint in recursive:
+        if isinstance(fn, Function) and wanted(fn) and gv.name_hint in recursive:
             declined("{} not inlined: it calls itself", gv)
     if not inlined:
         return mod
@@ -78,7 +92,7 @@ def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
     if all(mod[name] is fn for name, fn in done.items()):
         return mod
     made = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
-    return _without_uncalled(made, mod, set(inlined))
+    return _without_uncalled(made, mod, {name for name in inlined if is_private(mod[name])})
 
 
 def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Function:
@@ -185,8 +199,6 @@ class _Inliner(BindingRewriter):
         self.bodies = bodies
         self.total = total
         self.renamed: dict[Any, Any] = {}
-        # Whether the blocks being read are dataflow blocks, from the outermost in.
-        self.flows: list[bool] = []
 
     def function(self, fn: Function) -> Function:
         """`fn` with calls inlined; the same object if there are none."""
@@ -204,14 +216,8 @@ class _Inliner(BindingRewriter):
             found.update((v, value) for v in trail)
         return found
 
-    def begin_block(self, block: BindingBlock) -> None:
-        self.flows.append(isinstance(block, DataflowBlock))
-
-    def end_block(self, block: BindingBlock) -> None:
-        self.flows.pop()
-
     def binding(self, b: Binding) -> Sequence[Binding | BindingBlock] | None:
-        call, flow = b.value, self.flows[-1]
+        call, flow = b.value, self.local is DataflowVar
         if type(call) is not Call or not isinstance(call.op, GlobalVar):
             return None
         body = self.bodies.get(call.op.name_hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...ir import GlobalVar, IRModule, walk
@@ -36,7 +37,12 @@ def private_calls(mod: IRModule) -> dict[str, list[Site]]:
     """The calls of each private function that is called, and nothing but called, by graph
     functions.
     """
-    found: dict[str, list[Site]] = {gv.name_hint: [] for gv, fn in mod.items() if is_private(fn)}
+    return {name: sites for name, sites in only_called(mod, is_private).items() if sites}
+
+
+def only_called(mod: IRModule, which: Callable[[Any], bool]) -> dict[str, list[Site]]:
+    """The calls of each of these functions that graph functions use in no other way."""
+    found: dict[str, list[Site]] = {gv.name_hint: [] for gv, fn in mod.items() if which(fn)}
     escaped: set[str] = set()
     if not found:
         return {}
@@ -59,7 +65,7 @@ def private_calls(mod: IRModule) -> dict[str, list[Site]]:
     return {
         name: sites
         for name, sites in found.items()
-        if name not in escaped and sites and _fits(function_of(mod, name), sites)
+        if name not in escaped and _fits(function_of(mod, name), sites)
     }
 
 
