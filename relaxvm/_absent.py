@@ -27,7 +27,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.backend": "*",
         "relax.dpl": "*",
         "relax.transform": """
-            FuseOps FuseOpsByPattern MergeCompositeFunctions AnnotateTIROpPattern RunCodegen
+            FuseOpsByPattern MergeCompositeFunctions RunCodegen
             AllocateWorkspace LiftTransformParams LazyTransformParams BundleModelParams
             AdjustMatmulOrder CombineParallelMatmul DataflowUseInplaceCalls
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul

@@ -12,6 +12,7 @@ from ...ir.transform import Sequential as Sequential
 from ...ir.transform import dataflowblock_pass as dataflowblock_pass
 from ...ir.transform import function_pass as function_pass
 from ...ir.transform import module_pass as module_pass
+from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from .bind_params import BindParams as BindParams
 from .bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
@@ -29,7 +30,9 @@ from .eta_expand import EtaExpand as EtaExpand
 from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
 from .flatten_nested_tuples import FlattenNestedTuples as FlattenNestedTuples
 from .fold_constant import FoldConstant as FoldConstant
+from .fuse_ops import FuseOps as FuseOps
 from .fuse_tir import FuseTIR as FuseTIR
+from .inline_private_functions import DefuseOps as DefuseOps
 from .inline_private_functions import Inline as Inline
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse

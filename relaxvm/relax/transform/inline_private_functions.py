@@ -65,6 +65,14 @@ def Inline(mod: IRModule, ctx: PassContext) -> IRModule:
     return _inlined(mod, lambda fn: fn.get_attr("inline") or fn.get_attr("Inline"))
 
 
+@module_pass(opt_level=0)
+def DefuseOps(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Put the bodies of functions with the attribute "Primitive", which `FuseOps` makes, where they
+    are called.
+    """
+    return _inlined(mod, lambda fn: fn.get_attr("Primitive"))
+
+
 def _inlined(mod: IRModule, wanted: Callable[[BaseFunc], Any]) -> IRModule:
     recursive = {gv.name_hint for group in detect_recursion(mod) for gv in group}
     inlined = {

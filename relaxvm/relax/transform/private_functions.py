@@ -30,7 +30,12 @@ def is_private(fn: Any) -> bool:
     """Whether `fn` is a graph function that only functions of its module can call."""
     if not isinstance(fn, Function) or fn.get_attr("global_symbol") is not None:
         return False
-    return not any(fn.get_attr(name) for name in _OPAQUE)
+    return not is_opaque(fn)
+
+
+def is_opaque(fn: Function) -> bool:
+    """Whether `fn` stands for a kernel, or is left to another code generator."""
+    return any(fn.get_attr(name) for name in _OPAQUE)
 
 
 def private_calls(mod: IRModule) -> dict[str, list[Site]]:

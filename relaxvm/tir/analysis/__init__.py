@@ -15,6 +15,9 @@ from .cost import assert_pure_function as assert_pure_function
 from .cost import calculate_allocated_bytes as calculate_allocated_bytes
 from .cost import estimate_tir_flops as estimate_tir_flops
 from .cost import is_pure_function as is_pure_function
+from .op_pattern import OpPattern as OpPattern
+from .op_pattern import OpPatternKind as OpPatternKind
+from .op_pattern import op_pattern as op_pattern
 from .out_of_bounds import OOBChecker as OOBChecker
 from .out_of_bounds import OutOfBounds as OutOfBounds
 from .out_of_bounds import find_out_of_bounds as find_out_of_bounds

@@ -13,9 +13,12 @@ from .default import SCHEDULED as SCHEDULED
 from .default import DefaultSchedule as DefaultSchedule
 from .default import WidenIndices as WidenIndices
 from .default import block_rule as block_rule
+from .default import is_scheduled as is_scheduled
 from .default import schedule_function as schedule_function
 from .default import with_constant_blocks as with_constant_blocks
 from .default import with_constant_layouts as with_constant_layouts
+from .injective import LARGEST as LARGEST
+from .injective import cost_of as cost_of
 from .queries import no_more as no_more
 
 __getattr__ = _submodules(__name__)

@@ -92,7 +92,7 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
         if not isinstance(fn, PrimFunc):
             continue
         with in_function(gv):
-            if _is_scheduled(fn):
+            if is_scheduled(fn):
                 declined("left as it is: it has a schedule of its own, or no blocks")
                 continue
             made = schedule_function(fn, cpu)
@@ -112,10 +112,11 @@ def WidenIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     is worth the same there. Rules compare indices as they are written: one type is one way.
     """
     made = with_index_dtype(fn, "int64")
-    return fn if made is fn or _is_scheduled(fn) else made
+    return fn if made is fn or is_scheduled(fn) else made
 
 
-def _is_scheduled(fn: PrimFunc) -> bool:
+def is_scheduled(fn: PrimFunc) -> bool:
+    """Whether `fn` has a schedule of its own, which the default ones leave."""
     if fn.get_attr(SCHEDULED, False):
         return True
     blocks = 0
@@ -251,7 +252,7 @@ def with_constant_layouts(
     constants  which parameters are known when the kernel is built
     """
     packs: dict[int, Callable[[np.ndarray], np.ndarray]] = {}
-    if _is_scheduled(fn):
+    if is_scheduled(fn):
         return fn, packs
     try:
         sch = Schedule(fn, error_render_level="fast")
@@ -299,7 +300,7 @@ def with_constant_blocks(
     constants  which parameters are known when the kernel is built
     """
     buffers = [fn.buffer_map.get(fn.params[k]) for k in constants]
-    if _is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
+    if is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
         return fn, []
     with telling(None):
         scheduled = schedule_function(fn, cpu)

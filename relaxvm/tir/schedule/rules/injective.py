@@ -40,7 +40,7 @@ from .reduction import run_length
 # Operations that cost next to nothing beside a load and a store.
 _CHEAP = 4
 # An expression of more parts would no longer stay in registers.
-_LARGEST = 400
+LARGEST = 400
 _CHEAP_CALLS = frozenset({"tir.if_then_else", "tir.likely", "tir.fabs", "tir.isnan"})
 
 
@@ -74,7 +74,7 @@ def _pays(sch: Schedule, block: Block) -> bool:
     readers, writers = users_of(sch.state, store.buffer.data)
     if not readers or len(writers) != 1:
         return False
-    cost = _cost(store.value)
+    cost = cost_of(store.value)
     times = 0
     for reader in readers:
         loads = _loads(reader, store.buffer)
@@ -84,12 +84,12 @@ def _pays(sch: Schedule, block: Block) -> bool:
         once = _at_most_once(reader, store.buffer, loads)
         if not once and (reduces(reader) or cost > 0):
             return False
-        if cost + _cost(reader.body.value) > _LARGEST:
+        if cost + cost_of(reader.body.value) > LARGEST:
             return False
     return times == 1 or cost <= _CHEAP
 
 
-def _cost(e: PrimExpr) -> int:
+def cost_of(e: PrimExpr) -> int:
     """Operations of an expression, each counted once however often it is used."""
     total = 0
     for n in walk(e):

@@ -1,0 +1,413 @@
+"""FuseOps: kernels that run better as one become one function, which FuseTIR makes a kernel.
+
+    before:  lv = R.call_tir(cls.add, (x, y), ...)       after:  gv = cls.fused_add_relu(x, y)
+             gv = R.call_tir(cls.relu, (lv,), ...)
+
+    @R.function(private=True)
+    def fused_add_relu(x, y):
+        R.func_attr({"Primitive": True})
+        with R.dataflow(): ...the two calls...
+
+A group grows from a kernel to its immediate post-dominator, the nearest kernel that everything
+computed of it goes through, with all on the way: so a group has one result, and nothing outside of
+it waits between its members. At last a group whose result is read elsewhere too may join a reader
+and give several results, if nobody else reads it before the last member. So the call of a group
+stands where its last member stood, and nothing moves up.
+
+What joins is decided by `fusion_rules`: by what the default schedules run well as one function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from ...base import NameSupply, Span, declined, in_function
+from ...ir import (
+    GlobalVar,
+    IRModule,
+    PassContext,
+    descend,
+    structural_equal,
+    structural_hash,
+    substitute,
+    walk,
+)
+from ...ir import Var as PrimVar
+from ...ir.transform import module_pass, register_config
+from ...tir import PrimFunc
+from ...tir.analysis import OpPatternKind, op_pattern
+from ...tir.schedule.rules import is_scheduled
+from ..analysis.written import maybe_written_vars
+from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
+from ..expr import (
+    Binding,
+    Call,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..flow import BIND, Event, Uses, events
+from ..known_ops import CALL_TIR
+from ..rewriter import Dropper
+from ..struct_info import (
+    Expr,
+    ShapeExpr,
+    ShapeStructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from .fusion_rules import Group, Kernel, Read, refusal, refusal_of_results
+from .private_functions import is_opaque
+
+register_config(
+    "relax.FuseOps.max_depth",
+    int,
+    256,
+    "the most kernels that become one",
+    lambda value: value >= 1,
+)
+
+
+@module_pass(opt_level=0)
+def FuseOps(mod: IRModule, ctx: PassContext, *, fuse_opt_level: int = -1) -> IRModule:
+    """Make private functions, marked "Primitive", of kernels that are to become one.
+
+    fuse_opt_level  0: none; 1: those of one result; 2, or -1: those of several results, too
+    """
+    if fuse_opt_level == 0:
+        return mod
+    most = ctx.get("relax.FuseOps.max_depth")
+    made = None
+    for gv, fn in mod.items():
+        if not isinstance(fn, Function) or is_opaque(fn):
+            continue
+        with in_function(gv):
+            groups = _Blocks(fn, mod).groups(most, fuse_opt_level != 1)
+            if not groups:
+                continue
+            made = _Outliner(mod) if made is None else made
+            made.outline(gv, fn, groups)
+    return mod if made is None else made.mod
+
+
+# -- which kernels there are -----------------------------------------------------------------------
+
+
+class _Blocks:
+    """The kernels of a function, block by block, and who reads what.
+
+    readers  variable -> the events that read it, in order
+    """
+
+    def __init__(self, fn: Function, mod: IRModule) -> None:
+        self.mod = mod
+        self.row = events(fn)
+        self.readers: dict[Var, list[int]] = {}
+        uses = Uses()
+        for at, e in enumerate(self.row):
+            read = uses.of(e.node) if e.kind is BIND else e.reads()
+            for v in dict.fromkeys(read):
+                self.readers.setdefault(v, []).append(at)
+        self.fn = fn
+        self.of_var: dict[Var, Kernel] = {}
+        self.kernels: dict[int, Kernel] = {}
+
+    def groups(self, most: int, several: bool) -> list[Group]:
+        """The groups of more than one kernel."""
+        for at, e in enumerate(self.row):
+            if e.kind is BIND:
+                self._meet(at, e)
+        if len(self.kernels) < 2:
+            return []
+        self._drop_written()
+        for kernel in self.kernels.values():
+            self._find_readers(kernel)
+        ends = self._post_dominators(most)
+        kernels = list(self.kernels.values())
+        # From what has much to compute to what follows; then from small kernels to what they end
+        # in, which may be the operand of something that follows.
+        for heavy in (True, False):
+            for k in kernels:
+                end = ends.get(k.at)
+                if end is not None and end.group is not k.group and k.group.is_heavy is heavy:
+                    self._try(k, end, most)
+        if several:
+            for k in kernels:
+                if k.at not in ends:
+                    self._try_with_readers(k, most)
+        found = {id(k.group): k.group for k in kernels if len(k.group.members) > 1}
+        return list(found.values())
+
+    def _meet(self, at: int, e: Event) -> None:
+        b = e.node
+        if type(b) is not VarBinding:
+            return
+        value = b.value
+        if type(value) is TupleGetItem and isinstance(value.tuple_value, Var):
+            whole = self.of_var.get(value.tuple_value)
+            if whole is not None and whole.block is e.block:
+                whole.items.append(b)
+                self.of_var[b.var] = whole
+            return
+        kernel = _kernel(at, b, e.block, self.mod, self.of_var)
+        if kernel is not None:
+            self.kernels[at] = kernel
+            self.of_var[b.var] = kernel
+
+    def _drop_written(self) -> None:
+        """Leave out kernels whose values are written later, or that read such values."""
+        written = maybe_written_vars(self.fn, self.mod)
+        if not written:
+            return
+        for at, kernel in list(self.kernels.items()):
+            variables = [*kernel.values, kernel.binding.var, *kernel.arguments]
+            if not written.isdisjoint(variables):
+                del self.kernels[at]
+
+    def _find_readers(self, kernel: Kernel) -> None:
+        projected = {id(b.var) for b in kernel.items}
+        whole = [
+            at
+            for at in self.readers.get(kernel.binding.var, ())
+            if id(getattr(self.row[at].node, "var", None)) not in projected
+        ]
+        kernel.readers_of = {v: self.readers.get(v, []) for v in kernel.values}
+        kernel.readers = sorted({*whole, *(at for r in kernel.readers_of.values() for at in r)})
+        # A tuple that is read as a whole cannot be taken apart.
+        kernel.is_whole = kernel.is_tuple and bool(whole or not kernel.items)
+
+    # -- post-dominators ---------------------------------------------------------------------------
+
+    def _post_dominators(self, most: int) -> dict[int, Kernel]:
+        """Where everything that is computed of a kernel comes together: the next such kernel."""
+        ends: dict[int, Kernel] = {}
+        for at, kernel in reversed(self.kernels.items()):
+            end = self._meeting(kernel, ends, most)
+            if end is not None:
+                ends[at] = end
+        return ends
+
+    def _meeting(self, kernel: Kernel, ends: Mapping[int, Kernel], most: int) -> Kernel | None:
+        readers = [self.kernels.get(at) for at in kernel.readers]
+        if not readers or kernel.is_whole:
+            return None
+        end = readers[0]
+        steps = 0
+        for other in readers[1:]:
+            while end is not other:
+                if end is None or other is None or steps > most:
+                    return None
+                steps += 1
+                if end.at < other.at:
+                    end = ends.get(end.at)
+                else:
+                    other = ends.get(other.at)
+        return end if end is not None and end.block is kernel.block else None
+
+    def _between(self, kernel: Kernel, end: Kernel, most: int) -> list[Kernel] | None:
+        """The kernels on the way from `kernel` to `end`, and that; None if there are too many."""
+
+        def following(k: Kernel) -> list[Kernel]:
+            return [] if k is end else [self.kernels[at] for at in k.readers]
+
+        _, *way = islice(descend(kernel, following, once=id), most + 2)
+        return sorted(way, key=lambda k: k.at) if len(way) <= most else None
+
+    # -- joining -----------------------------------------------------------------------------------
+
+    def _try(self, kernel: Kernel, end: Kernel, most: int) -> None:
+        way = self._between(kernel, end, most)
+        if way is None:
+            return
+        groups = {id(k.group): k.group for k in (kernel, *way)}
+        why = _too_many(groups.values(), most) or refusal(kernel, way, list(groups.values()))
+        if why is None:
+            _join(list(groups.values()))
+        elif why:
+            declined(f"{{}} not fused with {{}}: {why}", kernel.binding, end.binding)
+
+    def _try_with_readers(self, kernel: Kernel, most: int) -> None:
+        """Join a kernel whose result is read elsewhere, too, with one of its readers."""
+        if kernel.is_tuple or kernel.group.last is not kernel:
+            return
+        for at in kernel.readers:
+            reader = self.kernels.get(at)
+            if reader is None or reader.block is not kernel.block:
+                return
+            if reader.group is kernel.group:
+                continue
+            groups = [kernel.group, reader.group]
+            last = max(groups[1].members[-1].at, kernel.at)
+            inside = {m.at for g in groups for m in g.members}
+            for member in (m for g in groups for m in g.members):
+                if any(r <= last and r not in inside for r in member.readers):
+                    declined(
+                        "{} not fused with {}: another reads what one of them gives before both "
+                        "are done",
+                        kernel.binding,
+                        reader.binding,
+                    )
+                    return
+            why = _too_many(groups, most) or refusal_of_results(kernel, reader)
+            if why is None:
+                _join(groups)
+            elif why:
+                declined(f"{{}} not fused with {{}}: {why}", kernel.binding, reader.binding)
+            return
+
+
+def _too_many(groups: Any, most: int) -> str | None:
+    count = sum(len(g.members) for g in groups)
+    return f"{count} kernels are more than relax.FuseOps.max_depth" if count > most else None
+
+
+def _join(groups: list[Group]) -> None:
+    groups.sort(key=lambda g: -len(g.members))
+    first = groups[0]
+    for other in groups[1:]:
+        first.take(other)
+    first.members.sort(key=lambda k: k.at)
+
+
+def _kernel(
+    at: int, b: VarBinding, block: Any, mod: IRModule, of_var: Mapping[Var, Kernel]
+) -> Kernel | None:
+    """What is to be known of the binding `b`, if it calls a loop function that may join others."""
+    call = b.value
+    if not isinstance(call, Call) or call.op is not CALL_TIR:
+        return None
+    gv, inputs = call.args[0], call.args[1]
+    fn = mod.get(gv) if isinstance(gv, GlobalVar) else None
+    if not isinstance(fn, PrimFunc) or not isinstance(inputs, Tuple):
+        return None
+    info = call.sinfo_args[0]
+    infos = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    tensors: tuple[Any, ...] = (*infos, *(a.struct_info for a in inputs.fields))
+    if not all(isinstance(i, TensorStructInfo) and i.dims is not None for i in tensors):
+        return None
+    pattern = op_pattern(fn)
+    if not pattern.plain or pattern.kind is OpPatternKind.OPAQUE or is_scheduled(fn):
+        return None
+    params = fn.params[: len(inputs.fields)]
+    if any(p in pattern.writes or p not in fn.buffer_map for p in params):
+        return None
+    reads = []
+    for p, arg in zip(params, inputs.fields):
+        if isinstance(arg, Var) and (producer := of_var.get(arg)) is not None:
+            reads.append(Read(producer, arg, pattern.reads.get(p, pattern.kind)))
+    return Kernel(at, b, call, block, fn, pattern, tensors[: len(infos)], reads)
+
+
+# -- groups become functions -----------------------------------------------------------------------
+
+
+class _Outliner:
+    """Puts functions for groups into a new module; equal ones are one."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod.clone()
+        self.names = NameSupply(lambda: [gv.name_hint for gv in mod])
+        self.known: dict[int, list[GlobalVar]] = {}
+
+    def outline(self, gv: GlobalVar, fn: Function, groups: Sequence[Group]) -> None:
+        """Replace the kernels of `fn` that are in groups by calls."""
+        changes: dict[int, Any] = {}
+        for group in groups:
+            for kernel in group.members:
+                for b in (kernel.binding, *kernel.items):
+                    changes[id(b.var)] = None
+            changes[id(group.members[-1].binding.var)] = self._call(group)
+        self.mod[gv] = Dropper(changes).rewrite(fn)
+
+    def _call(self, group: Group) -> list[Binding]:
+        """The call of the function for `group`, and what takes its results apart."""
+        results = _results(group)
+        inner, values = _function(group, results)
+        gv = self._named(inner, group)
+        members = group.members
+        span = Span.merge(*(k.call.span for k in members))
+        if len(results) == 1:
+            var = results[0]
+            call = Call(gv, values, struct_info=var.struct_info, span=span)
+            return [VarBinding(var, call, members[-1].binding.span)]
+        info = TupleStructInfo([v.struct_info for v in results])
+        kind = DataflowVar if isinstance(group.members[0].block, DataflowBlock) else Var
+        whole = kind("fused", info, span)
+        out: list[Binding] = [VarBinding(whole, Call(gv, values, struct_info=info, span=span))]
+        items = {b.var: b.span for k in members for b in (k.binding, *k.items)}
+        for i, v in enumerate(results):
+            out.append(VarBinding(v, TupleGetItem(whole, i), items[v]))
+        return out
+
+    def _named(self, fn: Function, group: Group) -> GlobalVar:
+        """The function of the module that is `fn`."""
+        same = self.known.setdefault(structural_hash(fn), [])
+        for gv in same:
+            if structural_equal(self.mod[gv], fn):
+                return gv
+        parts = [k.call.args[0].name_hint.rstrip("0123456789_") for k in group.members]
+        name = "_".join(["fused", *dict.fromkeys(p for p in parts if p)][:_MOST_NAMES])
+        gv = GlobalVar(self.names.fresh(name), fn.struct_info)
+        self.mod[gv] = fn
+        same.append(gv)
+        return gv
+
+
+_MOST_NAMES = 8
+
+
+def _results(group: Group) -> list[Var]:
+    """The variables of a group that are read outside of it."""
+    inside = {k.at for k in group.members}
+    results: list[Var] = []
+    for k in group.members:
+        if any(at not in inside for at in k.readers) or not k.readers:
+            results += k.read_outside(inside)
+    return results
+
+
+def _function(group: Group, results: Sequence[Var]) -> tuple[Function, list[Expr]]:
+    """The function of a group, and what it is called with."""
+    bindings = [b for k in group.members for b in (k.binding, *k.items)]
+    bound = {b.var for b in bindings}
+    values: dict[Any, None] = {}
+    symbols: dict[PrimVar, None] = {}
+    for k in group.members:
+        call = k.call
+        values.update(dict.fromkeys(a for a in k.arguments if a not in bound))
+        symbols.update(dict.fromkeys(tir_vars_in_struct_info(call.sinfo_args[0])))
+        for shape in call.args[2:]:
+            symbols.update(dict.fromkeys(n for n in walk(shape) if isinstance(n, PrimVar)))
+    shown: set[PrimVar] = set()
+    for v in values:
+        symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
+        shown.update(definable_tir_vars_in_struct_info(v.struct_info))
+    mapping: dict[Any, Any] = {s: PrimVar(s.name, s.dtype) for s in symbols}
+    infos = dict(mapping)
+    names = NameSupply()
+    params = []
+    for v in values:
+        name = getattr(v, "name_hint", "constant")
+        mapping[v] = Var(names.fresh(name), substitute(v.struct_info, infos), v.span)
+        params.append(mapping[v])
+    hidden = tuple(s for s in symbols if s not in shown)
+    args = list(values)
+    if hidden:
+        args.append(ShapeExpr(hidden))
+        params.append(Var("symbols", ShapeStructInfo(tuple(infos[s] for s in hidden))))
+    outside = set(results)
+    for v in bound:
+        kind = Var if v in outside else DataflowVar
+        mapping[v] = kind(names.fresh(v.name_hint), substitute(v.struct_info, infos), v.span)
+    body = [VarBinding(mapping[b.var], substitute(b.value, mapping), b.span) for b in bindings]
+    given = [mapping[v] for v in results]
+    result = given[0] if len(given) == 1 else Tuple(given)
+    seq = SeqExpr((DataflowBlock(tuple(body)),), result)
+    return Function(params, seq, result.struct_info, attrs={"Primitive": True}), args

@@ -1,0 +1,290 @@
+"""FuseOps: which kernels become one function, what that looks like, and what stays apart."""
+
+import numpy as np
+import pytest
+from pass_cases import becomes, parse, same_results, stays
+
+from relaxvm import relax
+from relaxvm.ir import PassContext
+from relaxvm.relax import transform
+from relaxvm.relax.analysis import assert_well_formed
+
+run = transform.FuseOps()
+ROW = 'R.Tensor((2, 4), "float32")'
+
+
+def lowered(text):
+    return transform.LegalizeOps()(parse(text))
+
+
+def fused(text, run=run):
+    """The names of the functions called by main, in order, after fusion."""
+    mod = run(lowered(text))
+    assert_well_formed(mod)
+    assert run(mod) is mod
+    return called(mod)
+
+
+def called(mod):
+    names = []
+    for block in mod["main"].body.blocks:
+        for b in block.bindings:
+            if isinstance(b.value, relax.Call):
+                callee = b.value.op
+                callee = callee if hasattr(callee, "name_hint") else b.value.args[0]
+                names.append(callee.name_hint)
+    return names
+
+
+KERNELS = """
+@T.prim_func(private=True)
+def add(x: T.Buffer((2, 4), "float32"), y: T.Buffer((2, 4), "float32"),
+        z: T.Buffer((2, 4), "float32")):
+    for i, j in T.grid(2, 4):
+        with T.block("z"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            z[vi, vj] = x[vi, vj] + y[vi, vj]
+
+@T.prim_func(private=True)
+def twice(x: T.Buffer((2, 4), "float32"), y: T.Buffer((2, 4), "float32")):
+    for i, j in T.grid(2, 4):
+        with T.block("y"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = x[vi, vj] * T.float32(2)
+"""
+
+
+def test_kernels_of_users_become_a_private_function_of_their_calls():
+    becomes(
+        run,
+        KERNELS
+        + """
+@R.function
+def main(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")):
+    cls = Module
+    with R.dataflow():
+        a = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((2, 4), "float32"))
+        b = R.call_tir(cls.twice, (a,), out_sinfo=R.Tensor((2, 4), "float32"))
+        R.output(b)
+    return b
+""",
+        KERNELS
+        + """
+@R.function(private=True)
+def fused_add_twice(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")):
+    R.func_attr({"Primitive": True})
+    cls = Module
+    with R.dataflow():
+        a = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((2, 4), "float32"))
+        b = R.call_tir(cls.twice, (a,), out_sinfo=R.Tensor((2, 4), "float32"))
+        R.output(b)
+    return b
+
+@R.function
+def main(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")):
+    cls = Module
+    with R.dataflow():
+        b = cls.fused_add_twice(x, y)
+        R.output(b)
+    return b
+""",
+    )
+
+
+def test_several_results_are_a_tuple():
+    mod = becomes(
+        run,
+        KERNELS
+        + """
+@R.function
+def main(x: R.Tensor((2, 4), "float32")):
+    cls = Module
+    with R.dataflow():
+        a = R.call_tir(cls.twice, (x,), out_sinfo=R.Tensor((2, 4), "float32"))
+        b = R.call_tir(cls.twice, (a,), out_sinfo=R.Tensor((2, 4), "float32"))
+        R.output(a, b)
+    return (a, b)
+""",
+        KERNELS
+        + """
+@R.function(private=True)
+def fused_twice(x: R.Tensor((2, 4), "float32")):
+    R.func_attr({"Primitive": True})
+    cls = Module
+    with R.dataflow():
+        a = R.call_tir(cls.twice, (x,), out_sinfo=R.Tensor((2, 4), "float32"))
+        b = R.call_tir(cls.twice, (a,), out_sinfo=R.Tensor((2, 4), "float32"))
+        R.output(a, b)
+    return (a, b)
+
+@R.function
+def main(x: R.Tensor((2, 4), "float32")):
+    cls = Module
+    with R.dataflow():
+        fused = cls.fused_twice(x)
+        a = fused[0]
+        b = fused[1]
+        R.output(a, b)
+    return (a, b)
+""",
+    )
+    x = np.arange(8, dtype="float32").reshape(2, 4)
+    same_results(mod, transform.DefuseOps()(mod), x)
+
+
+def main(body, params=f"x: {ROW}, y: {ROW}"):
+    lines = "\n            ".join(body)
+    return f"""
+    @R.function
+    def main({params}):
+        with R.dataflow():
+            {lines}
+            R.output(r)
+        return r
+    """
+
+
+GROUPS = {
+    "a row of elementwise operators": (
+        ["a = R.add(x, y)", "b = R.exp(a)", "r = R.nn.relu(b)"],
+        ["fused_add_exp_relu"],
+    ),
+    "two ways that meet again": (
+        ["a = R.sigmoid(x)", "b = R.exp(a)", "c = R.tanh(a)", "r = R.add(b, c)"],
+        ["fused_sigmoid_exp_tanh_add"],
+    ),
+    "a product and what follows": (
+        ["a = R.matmul(x, R.permute_dims(y))", "b = R.add(a, a)", "r = R.nn.gelu(b)"],
+        ["permute_dims", "fused_matmul_add_gelu"],
+    ),
+    "of two products each takes what follows it alone, the later their sum": (
+        [
+            "z = R.permute_dims(y)",
+            "a = R.matmul(x, z)",
+            "b = R.matmul(y, z)",
+            "c = R.exp(a)",
+            "r = R.add(c, b)",
+        ],
+        ["permute_dims", "fused_matmul_exp", "fused_matmul_add"],
+    ),
+    "a softmax with scale and mask": (
+        ["a = R.multiply(x, R.const(0.5))", "b = R.add(a, y)", "r = R.nn.softmax(b)"],
+        ["fused_multiply_add_softmax"],
+    ),
+    "a reduction of what is computed": (
+        ["a = R.exp(x)", "b = R.multiply(a, y)", "r = R.sum(b, axis=1)"],
+        ["fused_exp_multiply_sum"],
+    ),
+    "not what is read again and again": (
+        ["a = R.exp(R.permute_dims(x))", "r = R.matmul(y, a)"],
+        ["fused_permute_dims_exp", "matmul"],
+    ),
+    "not a small one that would be computed for each row": (
+        ["s = R.sum(x, axis=0)", "a = R.exp(s)", "r = R.add(y, a)"],
+        ["fused_sum_exp", "add"],
+    ),
+    "not through what is opaque": (
+        ["a = R.exp(x)", "b = R.cumsum(a, axis=0)", "c = R.exp(b)", "r = R.add(a, c)"],
+        ["exp", "cumsum", "fused_exp_add"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups(name):
+    body, names = GROUPS[name]
+    assert fused(main(body)) == names
+
+
+def test_a_value_that_is_read_before_the_last_member_keeps_them_apart():
+    body = ["a = R.exp(x)", "b = R.cumsum(a, axis=0)", "c = R.tanh(a)", "r = (b, c)"]
+    assert fused(main(body)) == ["exp", "cumsum", "tanh"]
+    body = ["a = R.exp(x)", "c = R.tanh(a)", "b = R.cumsum(a, axis=0)", "r = (b, c)"]
+    assert fused(main(body)) == ["fused_exp_tanh", "cumsum"]
+
+
+def test_levels_and_the_most_kernels():
+    text = main(["a = R.exp(x)", "b = R.tanh(a)", "r = (a, b)"])
+    assert fused(text) == ["fused_exp_tanh"]
+    assert fused(text, transform.FuseOps(fuse_opt_level=1)) == ["exp", "tanh"]
+    assert fused(text, transform.FuseOps(fuse_opt_level=0)) == ["exp", "tanh"]
+    text = main([f"v{i + 1} = R.exp(v{i})" for i in range(5)] + ["r = R.exp(v5)"], f"v0: {ROW}")
+    assert fused(text) == ["fused_exp"]
+    with PassContext(config={"relax.FuseOps.max_depth": 3}):
+        assert fused(text) == ["fused_exp", "fused_exp"]
+    with PassContext(config={"relax": {"FuseOps.max_depth": 1}}):
+        assert fused(text) == ["exp"] * 6
+
+
+def test_equal_groups_are_one_function():
+    params = f'x: {ROW}, w: R.Tensor((4, 4), "float32")'
+    body = []
+    for i in range(3):
+        body += [f"a{i} = R.matmul({f'r{i - 1}' if i else 'x'}, w)", f"r{i} = R.nn.relu(a{i})"]
+    body.append("r = R.nn.softmax(r2)")
+    mod = run(lowered(main(body, params)))
+    assert called(mod) == ["fused_matmul_relu"] * 3 + ["softmax"]
+
+
+def test_symbols_that_no_tensor_shows_are_handed_over():
+    params = 'x: R.Tensor(("n * 2",), "float32"), s: R.Shape(["n"])'
+    body = [
+        "a = R.exp(x)",
+        "b = R.reshape(a, (n, 2))",
+        "c = R.split(x, 2)",
+        "r = R.add(c[0], c[0])",
+    ]
+    mod = run(lowered(main([*body[2:]], params).replace("with", "n = T.int64()\n        with", 1)))
+    assert_well_formed(mod)
+    callee = next(fn for gv, fn in mod.items() if gv.name_hint.startswith("fused"))
+    assert isinstance(callee.params[-1].struct_info, relax.ShapeStructInfo)
+    for n in (0, 1, 5):
+        x = np.arange(2 * n, dtype="float32")
+        same_results(mod, transform.DefuseOps()(mod), x, (n,))
+
+
+def test_what_is_written_later_is_read_in_time():
+    stays(
+        run,
+        KERNELS
+        + """
+@T.prim_func(private=True)
+def clear(x: T.Buffer((2, 4), "float32")):
+    for i, j in T.grid(2, 4):
+        with T.block("x"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            x[vi, vj] = T.float32(0)
+
+@R.function
+def main(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")):
+    cls = Module
+    a = R.call_tir(cls.twice, (x,), out_sinfo=R.Tensor((2, 4), "float32"))
+    b = R.call_tir_inplace(cls.clear, (x,), inplace_indices=[0],
+                           out_sinfo=R.Tensor((2, 4), "float32"))
+    c = R.call_tir(cls.add, (a, b), out_sinfo=R.Tensor((2, 4), "float32"))
+    return c
+""",
+    )
+
+
+def test_kernels_with_a_schedule_or_stated_to_be_opaque_stay_apart():
+    text = (
+        KERNELS
+        + """
+@R.function
+def main(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")):
+    cls = Module
+    with R.dataflow():
+        a = R.call_tir(cls.add, (x, y), out_sinfo=R.Tensor((2, 4), "float32"))
+        b = R.call_tir(cls.twice, (a,), out_sinfo=R.Tensor((2, 4), "float32"))
+        R.output(b)
+    return b
+"""
+    )
+    for old, new in (
+        ("):\n    for", '):\n    T.func_attr({"op_pattern": 8})\n    for'),
+        ("):\n    for", '):\n    T.func_attr({"tir.is_scheduled": True})\n    for'),
+        ('with T.block("y"):', 'with T.block("y"):\n            T.block_attr({"pragma": 1})'),
+    ):
+        at = text.index(old, text.index("def twice"))
+        stays(run, text[:at] + new + text[at + len(old) :])
