@@ -32,7 +32,7 @@ ABSENT: dict[str, dict[str, str]] = {
             AdjustMatmulOrder CombineParallelMatmul DataflowUseInplaceCalls
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
             PatternCheckContext RemoveRedundantReshape
-            ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul RewriteDataflowReshape
+            ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul
             SpecializePrimFuncBasedOnCallSite
         """,
         "script.relax": "rewriter",

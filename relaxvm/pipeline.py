@@ -57,6 +57,7 @@ GRAPH_TO_LEGAL = Sequential(
 LEGAL_TO_FUSED = Sequential(
     (
         transform.LambdaLift(),  # the VM has no functions inside functions
+        transform.RewriteDataflowReshape(),  # what is left of reshapes is views, not kernels
     ),
     name="legal_to_fused",
 )

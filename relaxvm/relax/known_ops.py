@@ -36,6 +36,7 @@ HINT_ON_DEVICE = Op.get("relax.hint_on_device")
 TO_VDEVICE = Op.get("relax.to_vdevice")
 SHAPE_OF = Op.get("relax.shape_of")
 MAKE_CLOSURE = Op.get("relax.make_closure")
+RESHAPE = Op.get("relax.reshape")
 INVOKE_CLOSURE = Op.get("relax.invoke_closure")
 INVOKE_PURE_CLOSURE = Op.get("relax.invoke_pure_closure")
 

@@ -20,6 +20,7 @@ from .known_ops import (
     CALL_TIR_DYN,
     INVOKE_CLOSURE,
     INVOKE_PURE_CLOSURE,
+    RESHAPE,
     VM_ALLOC_STORAGE,
     VM_ALLOC_TENSOR,
     VM_KILL_OBJECT,
@@ -58,7 +59,7 @@ _PLANNED_OPS = (
 
 def _needs_no_legalisation(op: Op) -> bool:
     """Whether an operator is no computation, or one that the virtual machine does itself."""
-    return not callable(getattr(op, "lower", None))
+    return op is RESHAPE or not callable(getattr(op, "lower", None))
 
 
 STAGES: Mapping[str, Stage] = {

@@ -9,8 +9,11 @@ import textwrap
 import numpy as np
 from relax_vm_helpers import build_interpreted, value
 
+from relaxvm import relax, tir
 from relaxvm.ir import assert_structural_equal
+from relaxvm.relax import op
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.relax.transform import LegalizeOps
 from relaxvm.script import from_source
 
 HEAD = """
@@ -61,3 +64,42 @@ def same_results(a, b, *args, functions=None):
 def flat(x):
     """The arrays in a result."""
     return [leaf for item in x for leaf in flat(item)] if isinstance(x, tuple) else [np.asarray(x)]
+
+
+def random_model(rng):
+    """Random operators of every kind of kernel, legalised, on x and y of [n, 6], w of [6, 6]; and
+    n, a symbol or an int.
+    """
+    n = tir.Var("n", "int64") if rng.random() < 0.6 else rng.choice((1, 3))
+    wide = relax.TensorStructInfo((n, 6), "float32")
+    bb = relax.BlockBuilder()
+    x, y = relax.Var("x", wide), relax.Var("y", wide)
+    w = relax.Var("w", relax.TensorStructInfo((6, 6), "float32"))
+    steps = [
+        lambda a, b: op.add(a, b),
+        lambda a, b: op.multiply(a, op.sigmoid(b)),
+        lambda a, b: op.nn.softmax(a),
+        lambda a, b: op.subtract(a, op.mean(b, axis=1, keepdims=True)),
+        lambda a, b: op.matmul(a, w),
+        lambda a, b: op.permute_dims(op.permute_dims(a)),
+        lambda a, b: op.reshape(op.reshape(a, (n, 2, 3)), (n, 6)),
+        lambda a, b: op.strided_slice(op.concat([a, b], axis=1), [1], [3], [9]),
+        lambda a, b: op.take(a, relax.const([5, 4, 3, 2, 1, 0], "int64"), axis=1),
+        lambda a, b: op.cumsum(a, axis=1),
+        lambda a, b: op.where(op.greater(a, b), a, op.negative(b)),
+        lambda a, b: op.maximum(a, relax.const(0.25, "float32")),
+        lambda a, b: op.full_like(a, relax.const(0.5, "float32")),
+    ]
+    with bb.function("main", [x, y, w]):
+        with bb.dataflow():
+            values = [x, y]
+            for _ in range(rng.randint(2, 7)):
+                if rng.random() < 0.15:
+                    t = bb.emit(op.split(rng.choice(values), 2, axis=1))
+                    values.append(bb.emit(op.concat([t[1], t[0]], axis=1)))
+                else:
+                    a, b = (rng.choice(values[-3:]) for _ in range(2))
+                    values.append(bb.emit(bb.normalize(rng.choice(steps)(a, b))))
+            out = bb.emit_output(relax.Tuple(values[-2:]))
+        bb.emit_func_output(out)
+    return LegalizeOps()(bb.finalize()), n

@@ -48,6 +48,7 @@ from .realize_vdevice import RealizeVDevice as RealizeVDevice
 from .remove_purity_checking import RemovePurityChecking as RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
+from .rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
 from .split_args import SplitArgs as SplitArgs
 from .static_plan_block_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from .to_graph_normal_form import ToGraphNormalForm as ToGraphNormalForm
