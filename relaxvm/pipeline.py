@@ -40,7 +40,7 @@ from .tir.transform import LOWER_TIR as LOWER_TIR
 GRAPH_TO_LEGAL = Sequential(
     (
         transform.Normalize(),  # every later pass sees bindings of flat values only
-        transform.InlinePrivateFunctions().at_level(3),  # first: nothing below looks across calls
+        transform.InlinePrivateFunctions().at_level(1),  # first: nothing below looks across calls
         transform.CanonicalizeBindings(),  # one name for one value, so that equal calls look equal
         transform.FoldConstant(),  # while operators still have a meaning that needs no compiler
         # After folding: equal constants make more calls equal.

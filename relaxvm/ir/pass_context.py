@@ -5,6 +5,7 @@ options.
 from __future__ import annotations
 
 import contextvars
+import copy
 import difflib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,9 +22,10 @@ class PassInfo:
     opt_level  the least optimisation level at which a `Sequential` runs it
     required   names of passes that run before it
     numerics   "exact" (bit for bit), "reassociates" (sums in another order) or "approximate"
+    obeys_numerics  whether it keeps to what a context allows of these: it runs under any
     """
 
-    __slots__ = ("name", "numerics", "opt_level", "required", "traceable")
+    __slots__ = ("name", "numerics", "obeys_numerics", "opt_level", "required", "traceable")
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class PassInfo:
         required: Sequence[str] = (),
         traceable: bool = False,
         numerics: str = "exact",
+        obeys_numerics: bool = False,
     ) -> None:
         if numerics not in NUMERICS:
             raise PassError(
@@ -44,6 +47,13 @@ class PassInfo:
         self.required = tuple(required or ())
         self.traceable = traceable
         self.numerics = numerics
+        self.obeys_numerics = obeys_numerics
+
+    def at_level(self, opt_level: int) -> PassInfo:
+        """The same at another level."""
+        made = copy.copy(self)
+        made.opt_level = opt_level
+        return made
 
     def __repr__(self) -> str:
         return f"PassInfo({self.name}, opt_level={self.opt_level}, numerics={self.numerics})"
@@ -157,9 +167,13 @@ class PassContext:
         info = getattr(info, "info", info)
         if info.name in self.disabled_pass:
             return False
-        if NUMERICS.index(info.numerics) > NUMERICS.index(self.get("numerics")):
+        if not (info.obeys_numerics or self.allows(info.numerics)):
             return False
         return info.name in self.required_pass or self.opt_level >= info.opt_level
+
+    def allows(self, numerics: str) -> bool:
+        """Whether what is done to numbers may be as loose as that."""
+        return NUMERICS.index(numerics) <= NUMERICS.index(self.get("numerics"))
 
     def override_instruments(self, instruments: Sequence[Any] | None) -> None:
         """Replace the instruments: the old ones see the context's exit, the new ones its entry."""

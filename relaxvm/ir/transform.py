@@ -100,9 +100,7 @@ class Pass:
 
     def at_level(self, opt_level: int) -> Pass:
         """This pass, for a `Sequential` that runs it from another level on than its own."""
-        i = self.info
-        info = PassInfo(opt_level, i.name, i.required, i.traceable, i.numerics)
-        return Pass(info, self._run, self._parameters, self.options, self.__doc__)
+        return Pass(self.info.at_level(opt_level), self._run, self._parameters, self.options, self.__doc__)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Run without instruments or level checks."""
@@ -209,13 +207,16 @@ class PassDecorator:
         required: Sequence[str] = (),
         traceable: bool = False,
         numerics: str = "exact",
+        obeys_numerics: bool = False,
     ) -> Callable[[Callable[..., Any]], Pass]:
         """The pass made of `pass_func`, or, without it, what makes one of what it decorates."""
         if opt_level is None:
             raise PassError(f"{self.__name__} needs opt_level=")
 
         def make(f: Any) -> Any:
-            info = PassInfo(opt_level, name or f.__name__, required, traceable, numerics)
+            info = PassInfo(
+                opt_level, name or f.__name__, required, traceable, numerics, obeys_numerics
+            )
             if inspect.isclass(f):
                 return _pass_class(f, info, self._method, self._lift)
             if not callable(f):

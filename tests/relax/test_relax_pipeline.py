@@ -202,3 +202,11 @@ def test_a_sequence_of_ones_own_runs_what_the_default_build_leaves_to_level_3():
     assert (exps(own), exps(build)) == (1, 2)
     with PassContext(opt_level=3):
         assert exps(build) == 1
+
+
+def test_levels_say_what_a_build_runs():
+    levels = {p.info.name: p.info.opt_level for p in pipeline.GRAPH_TO_LEGAL.passes}
+    assert levels["LegalizeOps"] == 0
+    assert levels["InlinePrivateFunctions"] == levels["DeadCodeElimination"] == 1
+    assert levels["FoldConstant"] == 2
+    assert levels["EliminateCommonSubexpr"] == 3

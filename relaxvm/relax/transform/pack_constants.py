@@ -34,7 +34,7 @@ from ..struct_info import StructInfo
 from .signature import replace_functions
 
 
-@module_pass(opt_level=1, numerics="reassociates")
+@module_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
 def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule:
     """Change kernels that are called directly, with outputs as arguments, and their constants."""
     calls = _kernel_calls(mod)
@@ -46,7 +46,7 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
         assert isinstance(fn, PrimFunc)
         if constants:
             new, layouts = with_constant_layouts(fn, constants, cpu)
-            new, blocks = with_constant_blocks(new, constants, cpu)
+            new, blocks = with_constant_blocks(new, constants, cpu, not ctx.allows("reassociates"))
             with in_function(gv):
                 for k in constants:
                     if k in layouts:

@@ -64,6 +64,7 @@ from .queries import TYPICAL_SIZE, extent_of, never_runs, reduces
 from .ragged import schedule_ragged
 from .reduction import schedule_reduction
 from .streaming import schedule_streaming
+from .sum_order import keep_orders, sum_orders
 from .transpose import schedule_transpose
 
 SCHEDULED = "tir.is_scheduled"
@@ -77,14 +78,16 @@ BlockRule = Callable[[Schedule, Any, CpuModel], bool]
 GroupRule = Callable[[Schedule, Sequence[Any], CpuModel], Sequence[Any]]
 
 
-@module_pass(opt_level=1, numerics="reassociates")
+@module_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
 def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule:
     """Schedule the loop functions of `mod` for `cpu`; those with a schedule of their own stay.
 
     A function counts as scheduled if it has the attribute `tir.is_scheduled`, or a loop that is not
     serial, or an annotation. Where nothing may be approximate, bfloat16 is summed in float32: its
-    dot products take subnormal numbers for 0.
+    dot products take subnormal numbers for 0. Where all is to be exact, rules that add up in
+    another order are refused, and LLVM adds in the order that is written.
     """
+    exact = ctx.get("numerics") == "exact"
     if ctx.get("numerics") != "approximate":
         cpu = replace(cpu, features=cpu.features - {"avx512bf16", "bf16"})
     changed = {}
@@ -95,7 +98,7 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
             if is_scheduled(fn):
                 declined("left as it is: it has a schedule of its own, or no blocks")
                 continue
-            made = schedule_function(fn, cpu)
+            made = schedule_function(fn, cpu, exact)
         if made is not fn:
             changed[gv] = made
     if not changed:
@@ -130,20 +133,23 @@ def is_scheduled(fn: PrimFunc) -> bool:
     return blocks < 2
 
 
-def schedule_function(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
-    """`fn` with a default schedule; the same function if no rule fits and its indices are wide."""
+def schedule_function(fn: PrimFunc, cpu: CpuModel, exact: bool = False) -> PrimFunc:
+    """`fn` with a default schedule; the same function if no rule fits and its indices are wide.
+
+    exact  whether sums are to be added up in the order in which `fn` does
+    """
     fn = with_index_dtype(fn, "int64")
     if fn.span is FORMULA:
         fn = fn.replace(span=UNKNOWN)
     trimmed = without_empty(fn)
     if trimmed is not None:
-        made = _scheduled(trimmed[0], cpu)
+        made = _scheduled(trimmed[0], cpu, exact)
         if made is not trimmed[0] and is_filled(made, trimmed[1]):
             return made
-    return _scheduled(fn, cpu)
+    return _scheduled(fn, cpu, exact)
 
 
-def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
+def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
     try:
         sch = Schedule(fn, error_render_level="fast")
         blocks = sch.get_child_blocks(sch.get_block("root"))
@@ -152,12 +158,15 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
     sums = any(reduces(sch.get(rv)) for rv in blocks)
     # Rules may take blocks away; what is told is about those that were written.
     written = {rv: sch.get(rv) for rv in blocks}
+    orders = sum_orders(sch, blocks) if exact else {}
     left = [rv for rv in blocks if not never_runs(sch, rv)]
     for group_rule in GROUP_RULES:
         trial = sch.copy()
         try:
             taken = group_rule(trial, left, cpu)
-        except ScheduleError:
+            keep_orders(trial, orders)
+        except ScheduleError as error:
+            declined("{} given up: {}", group_rule.__name__, str(error))
             continue
         if taken:
             for rv in taken:
@@ -169,6 +178,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
             trial = sch.copy()
             try:
                 fits = rule(trial, rv, cpu)
+                keep_orders(trial, orders)
             except ScheduleError as error:
                 declined("block {} not taken by {}: {}", written[rv], rule.__name__, str(error))
                 continue
@@ -183,7 +193,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel) -> PrimFunc:
         sch = _parallel(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     made = next(iter(sch.mod.functions.values()))
     assert isinstance(made, PrimFunc)
-    if sums:
+    if sums and not exact:
         made = made.with_attr(REASSOCIATE, True)
     return made if made is fn else made.with_attr(SCHEDULED, True)
 
@@ -291,7 +301,7 @@ _NARROW = frozenset({"int8", "uint8", "int16", "bfloat16", "float16"})
 
 
 def with_constant_blocks(
-    fn: PrimFunc, constants: Collection[int], cpu: CpuModel
+    fn: PrimFunc, constants: Collection[int], cpu: CpuModel, exact: bool = False
 ) -> tuple[PrimFunc, list[ConstantBlocks]]:
     """`fn`, not yet scheduled, with its schedule for `cpu`, but without what that computes of
     constant inputs of narrow numbers alone; and how to compute that. `fn` itself if there is
@@ -303,7 +313,7 @@ def with_constant_blocks(
     if is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
         return fn, []
     with telling(None):
-        scheduled = schedule_function(fn, cpu)
+        scheduled = schedule_function(fn, cpu, exact)
     made, blocks = without_constant_blocks(scheduled, constants)
     return (made, blocks) if blocks else (fn, [])
 
