@@ -100,7 +100,8 @@ class Pass:
 
     def at_level(self, opt_level: int) -> Pass:
         """This pass, for a `Sequential` that runs it from another level on than its own."""
-        return Pass(self.info.at_level(opt_level), self._run, self._parameters, self.options, self.__doc__)
+        info = self.info.at_level(opt_level)
+        return Pass(info, self._run, self._parameters, self.options, self.__doc__)
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Run without instruments or level checks."""

@@ -212,12 +212,28 @@ def test_functions_that_somebody_scheduled_stay():
     assert DefaultSchedule(cpu=CPUS["this"])(mod)["main"] is marked
 
 
-def test_exact_numerics_forbid_the_rules():
+def test_exact_numerics_allow_tiles_but_no_other_order_of_sums():
     mod = IRModule({"main": matmul(32, 64, 24)})
     rules = Sequential([DefaultSchedule(cpu=CPUS["this"])])
     with PassContext(config={"numerics": "exact"}):
-        assert rules(mod)["main"] is mod["main"]
-    assert rules(mod)["main"] is not mod["main"]
+        exact = rules(mod)["main"]
+    assert exact.get_attr("tir.is_scheduled") and not exact.get_attr("tir.reassociate")
+    assert rules(mod)["main"].get_attr("tir.reassociate")
+
+
+def test_exact_numerics_refuse_rules_that_take_sums_apart_and_tell():
+    x = te.placeholder((512, 1024), "float32", "x")
+    i, j = te.reduce_axis((0, 512)), te.reduce_axis((0, 1024))
+    total = te.compute((1,), lambda _: te.sum(x[i, j], axis=[i, j]), "total")
+    mod = IRModule({"main": te.create_prim_func([x, total])})
+    rules = Sequential([DefaultSchedule(cpu=CPUS["this"])])
+    assert "rf" in rules(mod)["main"].script()
+    with PassContext(config={"numerics": "exact"}) as ctx:
+        assert "rf" not in rules(mod)["main"].script()
+    assert [d.text for d in ctx.report if not d.done][0] == (
+        "block total not taken by schedule_reduction: rfactor takes sums apart, and numerics are "
+        "to be exact"
+    )
 
 
 def test_tiles_fit_the_registers():

@@ -339,7 +339,8 @@ class _Planner:
                 why_not = "it has another shape or dtype"
             elif self._pool(alloc) is not self._pool(storage.alloc):
                 why_not = "it is in another memory"
-            made_by = writers[tensor][1] if storage is not None else tensor
+            # Of a branch it is not known what writes it.
+            made_by = writers[tensor][1] if tensor in writers else tensor
             if storage is None or why_not:
                 declined("{} not written over its input {}: {}", binding, made_by, why_not)
                 continue

@@ -1,0 +1,98 @@
+"""Loops that are shared out among the cores: the outermost of each nest that has enough to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....base import CpuModel, ScheduleError, TIRError, decided, declined
+from ....ir import IntImm, descend
+from ...analysis import estimate_tir_flops
+from ...stmt import BufferStore, For, Stmt, statements_below
+from ..schedule import Schedule
+from .queries import TYPICAL_SIZE, extent_of
+
+_PARALLEL_FLOPS = 1 << 20
+_PARALLEL_STEPS = 1 << 15
+_EVEN = 4  # iterations for each core, from which on they are shared out evenly enough
+
+
+def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
+    """Share out the outermost loop of each nest that has enough to do."""
+    seen: set[int] = set()
+    for rv in blocks:
+        loops = list(sch.get_loops(rv))
+        if not loops or id(sch.get(loops[0])) in seen:
+            continue
+        seen.add(id(sch.get(loops[0])))
+        if not _is_much(sch.get(loops[0])):
+            continue
+        sch, loops = _with_enough_iterations(sch, loops, cpu)
+        seen.add(id(sch.get(loops[0])))
+        for loop in loops[:3]:
+            extent = extent_of(sch, loop)
+            if extent is not None and extent < cpu.cores:
+                continue
+            trial = sch.copy()
+            try:
+                trial.parallel(loop)
+            except ScheduleError:
+                # It carries sums from one iteration to the next: a loop inside may be shared out.
+                continue
+            sch = trial
+            decided("block {} runs on several cores", sch.get(rv))
+            break
+        else:
+            declined("block {} runs on one core: no loop of it can be shared out", sch.get(rv))
+    return sch
+
+
+def _with_enough_iterations(
+    sch: Schedule, loops: list[Any], cpu: CpuModel
+) -> tuple[Schedule, list[Any]]:
+    """The outermost loops made one while they have too few iterations to share out evenly, or
+    maybe so: batches are known late and often of one.
+    """
+    known = extent_of(sch, loops[0])
+    sure = known or 1
+    while sure < _EVEN * cpu.cores and len(loops) > 1:
+        inner = extent_of(sch, loops[1])
+        if inner is None or any(sch.get(x).annotations for x in loops[:2]):
+            # A division by a symbol tells nothing about what is divided; a hint would be lost.
+            break
+        trial = sch.copy()
+        try:
+            fused = trial.fuse(*loops[:2])
+            trial.copy().parallel(fused)
+        except ScheduleError:
+            break
+        sch, loops, sure = trial, [fused, *loops[2:]], sure * inner
+    return sch, loops
+
+
+def _is_much(nest: For) -> bool:
+    """Whether a nest may be worth another thread, one that is awake; the code of the loop looks
+    again, at what it turns out to do (`target/llvm/parallel.py`).
+    """
+    return _steps(nest) >= _PARALLEL_STEPS or _flops(nest) >= _PARALLEL_FLOPS
+
+
+def _steps(nest: For) -> float:
+    """How often stores run, symbols taken for typical."""
+
+    def below(at: tuple[Stmt, float]) -> list[tuple[Stmt, float]]:
+        s, times = at
+        if isinstance(s, For):
+            times *= s.extent.value if isinstance(s.extent, IntImm) else TYPICAL_SIZE
+        return [(c, times) for c in statements_below(s)]
+
+    start: tuple[Stmt, float] = (nest, 1.0)
+    inside = descend(start, below)
+    return sum(times for s, times in inside if isinstance(s, BufferStore))
+
+
+def _flops(nest: For) -> float:
+    try:
+        return estimate_tir_flops(nest, guards=True)
+    except TIRError:
+        # A loop without a bound: nothing is known, so it counts as little.
+        return 0.0
