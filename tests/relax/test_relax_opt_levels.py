@@ -112,9 +112,7 @@ def program(make, shapes, dtype, constant):
     """A function of the first shape's tensor; the others are constants, or parameters too."""
     rng = np.random.default_rng(0)
     arrays = [values(rng, s, dtype) for s in shapes]
-    x, *rest = [
-        relax.Var(f"x{i}", relax.TensorStructInfo(s, dtype)) for i, s in enumerate(shapes)
-    ]
+    x, *rest = [relax.Var(f"x{i}", relax.TensorStructInfo(s, dtype)) for i, s in enumerate(shapes)]
     params = [x] if constant else [x, *rest]
     builder = relax.BlockBuilder()
     with builder.function("main", params):

@@ -7,7 +7,7 @@ import pytest
 
 from relaxvm import relax
 from relaxvm.base import CpuModel
-from relaxvm.ir import IRModule, PassContext, walk
+from relaxvm.ir import IRModule, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.pipeline import default_build_pipeline
 from relaxvm.relax import op as R
