@@ -19,6 +19,7 @@ from . import locks as locks
 from . import native as native
 from . import ops as ops
 from . import pyabi as pyabi
+from . import result_memory as result_memory
 from . import sinfo as sinfo
 from . import trust as trust
 from . import vm as vm
@@ -138,7 +139,9 @@ _LATER = {
     "timing": "BenchmarkResult time_evaluator",
 }
 __getattr__ = _submodules(
-    __name__, _LATER, "bytecode dims frame library_vision locks native ops pyabi sinfo trust vm"
+    __name__,
+    _LATER,
+    "bytecode dims frame library_vision locks native ops pyabi result_memory sinfo trust vm",
 )
 
 String = str

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base import DataType, LimitError, VMError, VMTypeError, VMValueError, to_numpy_dtype
-from . import check, kv_cache
+from . import check, kv_cache, result_memory
 from . import heap as shape_heap
 from .check import as_condition, got, shape_text
 from .constants import integer
@@ -104,9 +104,10 @@ def storage_size(size: object) -> int:
 
 def alloc_storage_of(
     size: object, device_index: object = 0, dtype: object = None, scope: object = "global"
-) -> Callable[[Account | None], Storage]:
-    """`size` bytes (an int, or a shape whose sizes are multiplied).
+) -> Callable[..., Storage]:
+    """`size` bytes (an int, or a shape whose sizes are multiplied), for a run that has `account`.
 
+    What is made with `lasting` serves call after call; all else goes round (`result_memory`).
     Raises LimitError if there are not so many.
     """
     size_bytes = storage_size(size)
@@ -114,11 +115,15 @@ def alloc_storage_of(
     if type(scope) is not str:
         raise VMTypeError(f"alloc_storage: scope: wanted a text, got {type(scope).__name__}")
 
-    def alloc(account: Account | None) -> Storage:
+    def alloc(account: Account | None, lasting: bool = False) -> Storage:
         if account is not None:
             account.reserve(size_bytes)
+        needed = size_bytes + ALIGNMENT_BYTES
         try:
-            raw = np.empty(size_bytes + ALIGNMENT_BYTES, _UINT8)
+            if lasting or account is not None:
+                raw = np.empty(needed, _UINT8)
+            else:
+                raw = result_memory.take(needed)
         except (MemoryError, ValueError) as error:
             raise LimitError(
                 f"alloc_storage: cannot allocate {size_bytes} bytes: {error}"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base import DataType, LoadError, to_numpy_dtype
+from . import result_memory
 from .builtin import VMClosure
 from .check import as_condition
 from .compiled_code import INTERPRETER, MODES, CompiledCode, CompiledInfo
@@ -42,7 +43,6 @@ from .pyabi import (
     new_builtin,
     numpy_address,
 )
-from .storage import ALIGNMENT_BYTES
 from .trampoline import fast_path_problem
 
 _MAX_FRAMES = 8
@@ -189,10 +189,15 @@ class CompiledProgram:
 
     def _fill(self, num_threads: int) -> None:
         deepest = min(self._max_depth, _INT64_MAX)
-        settings = {"careful": 0, "max_depth": deepest, "threads": num_threads}
+        settings = {
+            "careful": 0,
+            "max_depth": deepest,
+            "threads": num_threads,
+            "results": result_memory.table_address(),
+        }
         helpers: dict[str, Callable[..., Any]] = {
             "adopt": adopt,
-            "alloc": self._alloc,
+            "alloc": result_memory.make,
             "condition": as_condition,
             "drop": self._drop,
             "finish": self._finish,
@@ -372,10 +377,6 @@ class CompiledProgram:
         frame = self._frames[index][address]
         take_from_arena(frame.arena(pc), size)
         frame.refresh()
-
-    @staticmethod
-    def _alloc(size: int) -> np.ndarray:
-        return np.empty(size + ALIGNMENT_BYTES, np.uint8)
 
     def _own(self, value: Any) -> Any:
         return self._vm._own(value)

@@ -5,6 +5,7 @@ The machine code holds no addresses of this process. It reads everything it need
 64-bit words, the context, which the linker fills by the names in `words`:
 
     careful, max_depth, threads, free:F         what a machine sets; free frames of function F
+    results                                     the table of `result_memory`
     py:X, np:X                                  functions of Python's and numpy's C APIs
     type:X, obj:X, dtype:X, descr:X             types, singletons, DataTypes, numpy dtypes
     const:I, data:I                             constant I, and the address of its data

@@ -77,7 +77,7 @@ def take_from_arena(arena: Arena, size: Any) -> Storage:
     if size_bytes > arena.size_bytes:
         # The old memory goes first, unless somebody still looks at it.
         arena.raw, arena.size_bytes = None, -1
-        made = alloc_storage_of(size_bytes, 0, None, arena.scope)(None)
+        made = alloc_storage_of(size_bytes, 0, None, arena.scope)(None, lasting=True)
         arena.raw, arena.start, arena.size_bytes = made.raw, made.start, size_bytes
     return Storage(arena.raw, arena.start, size_bytes, arena.scope)
 
@@ -131,7 +131,7 @@ class Frames:
     def _make(self) -> tuple[list[Any], list[int]]:
         registers = self._template.copy()
         for place, make, tensors in self._plan.storages:
-            storage = registers[place] = make(None)
+            storage = registers[place] = make(None, lasting=True)
             for tensor_place, make_tensor in tensors:
                 registers[tensor_place] = make_tensor(storage)
             del storage

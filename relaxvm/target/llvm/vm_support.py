@@ -10,10 +10,9 @@ import functools
 import re
 
 from ...runtime import pyabi as abi
+from ...runtime import result_memory as results
 from .module import ModuleText
 
-SMALL_BYTES = 1 << 20
-"""Larger memory is allocated in Python, by numpy."""
 MAX_ASKED = 8
 _ARRAY_FLAGS = abi.WRITEABLE | abi.ALIGNED | abi.C_CONTIGUOUS
 _WORD = re.compile(r"^(\s*)(%[\w.]+) = word (\S+)$", re.M)
@@ -221,25 +220,57 @@ same:
     f"""
 define hidden ptr @relaxvm_vm_alloc(ptr %ctx, i64 %size, ptr %data) noinline nounwind {{
 entry:
-  %big = icmp ugt i64 %size, {SMALL_BYTES}
-  br i1 %big, label %large, label %small
+  %padded = add i64 %size, 64
+  %big = icmp uge i64 %padded, {results.FROM_BYTES}
+  br i1 %big, label %look, label %small
 small:
   %new.bytes = word py:PyBytes_FromStringAndSize
-  %padded = add i64 %size, 64
   %bytes = call ptr %new.bytes(ptr null, i64 %padded)
   %bytes.failed = icmp eq ptr %bytes, null
   br i1 %bytes.failed, label %failed, label %bytes.made
 bytes.made:
   %bytes.data = getelementptr i8, ptr %bytes, i64 {abi.BYTES_DATA}
   br label %align
+look:
+  ; a block of the table that fits and that nobody else holds
+  %table = word results
+  %end = field i64 %table, {8 * results.END}
+  %now = field i64 %table, {8 * results.NOW}
+  %slack = lshr i64 %padded, {results.SLACK_SHIFT}
+  %first = getelementptr i64, ptr %table, i64 {results.FIRST}
+  br label %each
+each:
+  %i = phi i64 [ 0, %look ], [ %i.next, %next ]
+  %more = icmp ult i64 %i, %end
+  br i1 %more, label %slot, label %large
+slot:
+  %seat = getelementptr [{results.SLOT_WORDS} x i64], ptr %first, i64 %i
+  %have = field i64 %seat, {8 * results.CAPACITY}
+  %spare = sub i64 %have, %padded
+  %fits = icmp ule i64 %spare, %slack
+  br i1 %fits, label %fitting, label %next
+fitting:
+  %block = field ptr %seat, {8 * results.OBJECT}
+  %holders = field i32 %block, {abi.OB_REFCNT}
+  %unheld = icmp eq i32 %holders, 1
+  br i1 %unheld, label %again, label %next
+next:
+  %i.next = add i64 %i, 1
+  br label %each
+again:
+  put i64 %now, %seat, {8 * results.USED}
+  %incref = word py:Py_IncRef
+  call void %incref(ptr %block)
+  br label %array.made
 large:
   %word = alloca i64, align 8
-  store i64 %size, ptr %word, align 8
+  store i64 %padded, ptr %word, align 8
   %callable = word call:alloc
-  %array = call ptr @relaxvm_vm_ask(ptr %ctx, ptr %callable, i64 1, ptr %word)
-  %array.failed = icmp eq ptr %array, null
+  %new.array = call ptr @relaxvm_vm_ask(ptr %ctx, ptr %callable, i64 1, ptr %word)
+  %array.failed = icmp eq ptr %new.array, null
   br i1 %array.failed, label %failed, label %array.made
 array.made:
+  %array = phi ptr [ %block, %again ], [ %new.array, %large ]
   %array.data = field ptr %array, {abi.ND_DATA}
   br label %align
 align:
