@@ -41,6 +41,16 @@ class Case:
             r = te.placeholder(conv.shape, "float32", name="R")
             made = te.compute(conv.shape, lambda *i: conv(*i) + r(*i), name="out")
             args.append(r)
+        elif self.after == "residual of one image":
+            r = te.placeholder(conv.shape, "float32", name="R")
+            made = te.compute(conv.shape, lambda i, *j: conv(0, *j) + r(0, *j), name="out")
+            args.append(r)
+        elif self.after == "exp":
+            b = te.placeholder((self.channels,), "float32", name="B")
+            made = te.compute(
+                conv.shape, lambda *i: te.exp(tir.min(conv(*i) + b[i[1]], 1.0)), name="out"
+            )
+            args.append(b)
         return te.create_prim_func([*args, made]).with_attr("tir.noalias", True)
 
     def arrays(self, rng):
@@ -51,9 +61,12 @@ class Case:
         if self.after == "bias":
             args.append(rng.standard_normal(self.channels).astype("float32"))
             want = np.maximum(want + args[2][:, None, None], 0)
-        elif self.after == "residual":
+        elif self.after.startswith("residual"):
             args.append(rng.standard_normal(want.shape).astype("float32"))
             want = want + args[2]
+        elif self.after == "exp":
+            args.append(rng.standard_normal(self.channels).astype("float32"))
+            want = np.exp(np.minimum(want + args[2][:, None, None], 1))
         return [*args, np.full(want.shape, np.nan, "float32")], want
 
     def formula(self, x, k):

@@ -69,6 +69,16 @@ CASES = {
     "bias and relu, 1x1": Case((1, 40, 7, 7), 26, (1, 1), after="bias"),
     "residual": Case((1, 8, 14, 14), 12, strides=(2, 1), padding=(1, 1), after="residual"),
     "residual, 1x1": Case((1, 16, 8, 8), 32, (1, 1), after="residual"),
+    "residual of one image": Case(
+        (1, 8, 14, 14), 12, padding=(1, 1), after="residual of one image"
+    ),
+    "calls": Case((1, 8, 8, 16), 12, padding=(1, 1), after="exp"),
+    "calls, short rows": Case((2, 8, 7, 7), 12, padding=(1, 1), after="exp"),
+    "calls, short rows, 1x1": Case((1, 32, 7, 7), 40, (1, 1), after="exp"),
+    "calls, depthwise, short rows": Case((2, 24, 7, 7), 24, padding=(1, 1), groups=24, after="exp"),
+    "depthwise, small images": Case(
+        (2, 40, 5, 6), 40, strides=(2, 2), padding=(1, 1), groups=40, after="residual"
+    ),
     "symbolic batch": Case((3, 8, 9, 16), 12, padding=(1, 1), after="bias", symbolic=True),
     "symbolic batch, 1x1": Case((3, 24, 7, 7), 32, (1, 1), symbolic=True),
     "symbolic batch of none": Case((0, 8, 9, 16), 12, padding=(1, 1), symbolic=True),
@@ -133,6 +143,32 @@ def test_the_tile_of_a_convolution_stays_in_registers():
     tile = [n.extent.value for n in unrolled if n.kind == ForKind.UNROLLED]
     assert 6 in tile and 2 in tile
     assert all(n.extent.value == 8 for n in unrolled if n.kind == ForKind.VECTORIZED)
+
+
+def nests(fn):
+    """The loops around each block by its name, as (extent, kind)."""
+    sch = Schedule(fn)
+    blocks = sch.get_child_blocks(sch.get_block("root"))
+    loops = {sch.get(b).name_hint: [sch.get(x) for x in sch.get_loops(b)] for b in blocks}
+    return {n: [(x.extent.value, x.kind) for x in found] for n, found in loops.items()}
+
+
+def test_what_reads_the_only_image_at_zero_is_computed_in_the_tiles():
+    one = Case((1, 8, 16, 16), 12, padding=(1, 1), after="residual of one image")
+    assert nests(applied(one)) == nests(applied(dataclasses.replace(one, after="residual")))
+
+
+def test_calls_after_short_rows_are_computed_over_all_rows():
+    case = Case((1, 24, 7, 7), 24, padding=(1, 1), groups=24, after="exp")
+    assert nests(applied(case))["out"][-1] == (49, ForKind.VECTORIZED)
+    assert nests(applied(dataclasses.replace(case, after="bias")))["out"][-1][0] == 7
+
+
+def test_panels_of_several_small_images_are_copied_at_once():
+    loops = nests(applied(Case((1, 64, 7, 7), 64, padding=(1, 1), groups=64)))
+    panel = [extent for extent, _ in loops["padded_pad"]]
+    assert panel[1] * panel[2] == 64 and panel[2] > 1
+    assert panel[3:] == [9, 10]
 
 
 def test_tiles_fit_the_registers():

@@ -23,14 +23,14 @@ from typing import Any
 
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError
-from ....ir import Call, FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
+from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
 from ..facts import BlockKind, facts_of
 from ..schedule import Schedule
 from .contraction import match_contraction
 from .nontemporal import flat_index, is_large
-from .queries import extent_of, loops_of, reduces
+from .queries import calls_of, extent_of, loops_of, reduces
 from .reduction import run_length
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
@@ -340,7 +340,7 @@ def _fetch_ahead(
     best, most = None, _MUCH - 1
     for group in groups[1:]:
         reads = {r.buffer for k in group for r in blocks[k].reads}
-        cost = sum(_calls(blocks[k]) for k in group)
+        cost = sum(calls_of(blocks[k]) for k in group)
         if cost > most and any(is_large(sch, b, cpu.l2_bytes) for b in first & reads):
             best, most = group, cost
     if best is None:
@@ -356,10 +356,6 @@ def _fetch_ahead(
         return
     outer, _ = sch.split(loops[-1], [None, chunk])
     sch.annotate(outer, PREFETCH, row)
-
-
-def _calls(block: Block) -> int:
-    return sum(isinstance(n, Call) for n in walk(block.body))
 
 
 def _row_step(sch: Schedule, rv: Any, buffers: set[Buffer]) -> int | None:

@@ -93,15 +93,14 @@ class _Convolve(Work):
             whole = {c.height: rows, c.width: t.vectors * t.lanes}
             sch.pad_einsum(rv, [whole.get(a.var, 1) for a in sch.get(rv).iter_vars])
             written = next(b for b in sch.get_consumers(rv))
-            after = self.joined(written, after)
+            write = self.joined(written, after)
         panel, before = self._panel()
-        if after is None:
+        if not self.ragged and after is None:
             write = sch.cache_write(rv, 0, "local")
-        else:
+        elif not self.ragged:
             write = after
-            if not self.ragged:
-                sch.set_scope(rv, 0, "local")
-        self._tile(panel, write)
+            sch.set_scope(rv, 0, "local")
+        self._tile(panel, write, after)
         return [*before, *([] if after is None else [after])]
 
     # -- all pixels in one row ---------------------------------------------------------------------
@@ -250,7 +249,7 @@ class _Convolve(Work):
 
     # -- loops -------------------------------------------------------------------------------------
 
-    def _tile(self, panel: Any, write: Any) -> None:
+    def _tile(self, panel: Any, write: Any, after: Any) -> None:
         sch, rv, c, t, sizes = self.sch, self.rv, self.c, self.tile, self.sizes
         loops = loops_of(sch, rv)
         assert loops is not None
@@ -269,19 +268,23 @@ class _Convolve(Work):
             blocks.append(ho)
         else:
             hi, hv = sch.split(height, [None, t.rows])
+        several: list[Any] = []
+        if panel is not None and groups and not blocks and sizes.known:
+            group, few = sch.split(groups[0], [None, self._groups(batch)])
+            groups, several = [group], [few]
         outer = self.in_order(batch, groups, blocks)
         vector, lane = sch.split(loops[c.width], [None, t.lanes])
         wo, wv = sch.split(vector, [None, t.vectors])
         oo, oi = sch.split(channel, [None, t.channels])
         reduce = [loops[v] for v in c.reduce]
-        sch.reorder(*outer, oo, hi, wo, *reduce, oi, hv, wv, lane)
+        sch.reorder(*outer, *several, oo, hi, wo, *reduce, oi, hv, wv, lane)
         if panel is not None:
             sch.compute_at(panel, outer[-1])
             self._spread(panel)
         sums = write
         if self.ragged:
             sch.reverse_compute_at(write, oo)
-            self.finish_copy(write, oo)
+            self.finish_copy(write, oo, after)
             sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, wo)
         self.sum_in_tile(reduce[0], 4)
@@ -313,6 +316,13 @@ class _Convolve(Work):
             return block_of(_SYMBOLIC_ROWS, self.tile.rows, self._most_rows())
         high, _ = self._padded_sides()
         return block_of(high, self.tile.rows, self._most_rows(), self.share(outer))
+
+    def _groups(self, outer: Sequence[Any]) -> int:
+        """The groups to copy panels of at once, where a panel is a whole image: several, as what
+        was just stored in other pieces is slow to load.
+        """
+        count = self._most_rows() / max(1, self.sizes.height)
+        return block_of(self.sizes.groups, 1, count, self.share(outer))
 
     def _most_rows(self) -> float:
         """How many rows of the result to compute from one panel."""

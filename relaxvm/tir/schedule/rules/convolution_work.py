@@ -16,7 +16,8 @@ from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import unroll_short
 from .convolution_shape import Convolution, match_convolution
-from .queries import extent_of, is_pointwise, loops_inside, loops_of
+from .queries import calls_of, extent_of, is_pointwise, loops_inside, loops_of
+from .reduction import fuse_run
 
 _TYPICAL_SIDE = 56
 _MOST_LANES_OF_A_COPY = 64
@@ -88,11 +89,17 @@ class Work:
         return consumers[0]
 
     def joined(self, written: Any, after: Any) -> Any:
-        """The copy out of a padded buffer and what comes after it, as one block."""
-        if after is None:
+        """What writes the elements of a padded buffer that there are: a copy of them, or the block
+        after it, which that vanishes in. Of short rows only where there are no calls to compute:
+        those have full vectors where rows are one run.
+        """
+        if after is None or (self._is_short() and calls_of(self.sch.get(after))):
             return written
         self.sch.compute_inline(written)
         return after
+
+    def _is_short(self) -> bool:
+        return self.sizes.known and self.sizes.width <= self.cpu.line_bytes // self.bytes
 
     def data(self) -> Buffer:
         """The input that the block reads now."""
@@ -190,15 +197,23 @@ class Work:
             *steps, last = list(self.sch.get_loops(each))[-count:]
             self.finish(steps, last)
 
-    def finish_copy(self, write: Any, at: Any) -> None:
+    def finish_copy(self, write: Any, at: Any, after: Any = None) -> None:
         """Vectors for a copy of short rows in the loop `at`; LLVM makes those of long ones. Of an
-        image whose size is not known the copy ends with the last row, without asking in each.
+        image whose size is not known the copy ends with the last row, without asking in each. The
+        block `after`, if it is another one, goes over all rows behind it.
         """
         *rows, last = loops_inside(self.sch, write, at)
         if (extent_of(self.sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
             self.sch.vectorize(last)
         if rows and not self.sizes.known:
             self.sch.annotate(rows[-1], PARTITION_HINT, True)
+        if after is not None and after is not write:
+            sch = self.sch
+            sch.reverse_compute_at(after, at)
+            fuse_run(sch, after, loops_inside(sch, after, at))
+            last = loops_inside(sch, after, at)[-1]
+            if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
+                sch.vectorize(last)
 
     def unroll_taps(self, reduce: Sequence[Any], most: int) -> None:
         """Unroll the innermost loops over taps that are at most `most` steps together."""

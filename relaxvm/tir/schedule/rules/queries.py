@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ....ir import IntImm, PrimExpr, Var, walk
-from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ....ir import Call, IntImm, PrimExpr, Var, is_const, walk
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from ..facts import facts_of
 from ..schedule import Schedule
 
@@ -17,6 +17,11 @@ TYPICAL_SIZE = 64
 def reduces(block: Block) -> bool:
     """Whether a block has a reduce axis."""
     return any(axis.is_reduce for axis in block.iter_vars)
+
+
+def calls_of(block: Block) -> int:
+    """How many functions a block computes for each element."""
+    return sum(isinstance(n, Call) for n in walk(block.body))
 
 
 def extent_of(sch: Schedule, loop: Any) -> int | None:
@@ -82,7 +87,7 @@ def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
     reader: Block = sch.get(rv)
     if not isinstance(reader.body, BufferStore) or reader.init is not None:
         return False
-    axes = tuple(a.var for a in reader.iter_vars)
+    axes = reader.iter_vars
     reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
     return (
         facts_of(sch.state, reader).elementwise
@@ -91,5 +96,9 @@ def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
     )
 
 
-def _same(indices: Sequence[PrimExpr], axes: Sequence[Any]) -> bool:
-    return len(indices) == len(axes) and all(i is a for i, a in zip(indices, axes))
+def _same(indices: Sequence[PrimExpr], axes: Sequence[IterVar]) -> bool:
+    """Whether the indices are the axes; one of a single value may be written as that."""
+    return len(indices) == len(axes) and all(
+        i is a.var or (is_const(a.range.extent, 1) and i is a.range.min)
+        for i, a in zip(indices, axes)
+    )

@@ -148,6 +148,16 @@ def run_length(sch: Schedule, block: Block, loops: dict[Var, Any], axes: Sequenc
     return count
 
 
+def fuse_run(sch: Schedule, rv: Any, loops: Sequence[Any]) -> None:
+    """Make the innermost of these loops around a block one, as far as they are one run."""
+    block: Block = sch.get(rv)
+    values = dict(zip(sch.state.realize(block).iter_values, block.iter_vars))
+    found = {values[sch.get(x).loop_var].var: x for x in loops if sch.get(x).loop_var in values}
+    run = run_length(sch, block, found, list(found))
+    if run > 1 and list(found.values())[-run:] == list(loops[-run:]):
+        sch.fuse(*loops[-run:])
+
+
 def _outside_accesses(block: Block) -> set[Any]:
     """The variables that the block uses in other ways than as indices."""
 
