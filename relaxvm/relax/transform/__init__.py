@@ -40,6 +40,7 @@ from .lambda_lift import LambdaLift as LambdaLift
 from .lazy_inputs import LazyGetInput as LazyGetInput
 from .lazy_inputs import LazySetOutput as LazySetOutput
 from .legalize_ops import LegalizeOps as LegalizeOps
+from .lift_transform_params import LiftTransformParams as LiftTransformParams
 from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
 from .normalize import Normalize as Normalize
 from .normalize_global_var import NormalizeGlobalVar as NormalizeGlobalVar

@@ -69,11 +69,12 @@ def _each_entry(mod: IRModule, make: Callable[[Function, int | None], Function])
     changed = {}
     for gv, fn in mod.items():
         if isinstance(fn, Function) and gv not in called and fn.get_attr("global_symbol"):
-            changed[gv] = make(fn, _num_input(fn, gv.name_hint))
+            changed[gv] = make(fn, num_input(fn, gv.name_hint))
     return replace_functions(mod, changed)
 
 
-def _num_input(fn: Function, name: str) -> int | None:
+def num_input(fn: Function, name: str) -> int | None:
+    """How many of the first parameters of `fn`, called `name`, are no weights, if it says so."""
     number = fn.get_attr("num_input")
     number = number.value if isinstance(number, IntImm) else number
     if number is not None and not (isinstance(number, int) and 0 <= number <= len(fn.params)):
