@@ -28,7 +28,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.dpl": "*",
         "relax.transform": """
             FuseOpsByPattern MergeCompositeFunctions RunCodegen
-            AllocateWorkspace LazyTransformParams BundleModelParams
+            AllocateWorkspace
             AdjustMatmulOrder CombineParallelMatmul DataflowUseInplaceCalls
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
             PatternCheckContext RemoveRedundantReshape

@@ -16,6 +16,7 @@ from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPatter
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from .bind_params import BindParams as BindParams
 from .bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
+from .bundle_model_params import BundleModelParams as BundleModelParams
 from .call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
 from .canonicalize_bindings import CanonicalizeBindings as CanonicalizeBindings
 from .compute_float_scalars import ComputeFloatScalars as ComputeFloatScalars
@@ -39,6 +40,7 @@ from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse
 from .lambda_lift import LambdaLift as LambdaLift
 from .lazy_inputs import LazyGetInput as LazyGetInput
 from .lazy_inputs import LazySetOutput as LazySetOutput
+from .lazy_transform_params import LazyTransformParams as LazyTransformParams
 from .legalize_ops import LegalizeOps as LegalizeOps
 from .lift_transform_params import LiftTransformParams as LiftTransformParams
 from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor

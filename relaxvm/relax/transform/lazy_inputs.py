@@ -55,16 +55,17 @@ _SET = FuncStructInfo((_INDEX, ObjectStructInfo()), TupleStructInfo(()), False)
 @module_pass(opt_level=0)
 def LazyGetInput(mod: IRModule, ctx: PassContext) -> IRModule:
     """Replace weights by a callback `fget_param(index, name)`, called just before the first use."""
-    return _each_entry(mod, _getting)
+    return each_entry(mod, _getting)
 
 
 @module_pass(opt_level=0)
 def LazySetOutput(mod: IRModule, ctx: PassContext) -> IRModule:
     """Hand each field of the result to a callback `fset_output(index, value)` once it is there."""
-    return _each_entry(ToNonDataflow.run(mod, ctx), _setting)
+    return each_entry(ToNonDataflow.run(mod, ctx), _setting)
 
 
-def _each_entry(mod: IRModule, make: Callable[[Function, int | None], Function]) -> IRModule:
+def each_entry(mod: IRModule, make: Callable[[Function, int | None], Function]) -> IRModule:
+    """`mod` with `make(fn, num_input(fn))` for each public function that no other one calls."""
     called = {gv for mentioned in collect_call_map(mod).values() for gv in mentioned}
     changed = {}
     for gv, fn in mod.items():
@@ -88,6 +89,22 @@ def num_input(fn: Function, name: str) -> int | None:
 def _getting(fn: Function, num_input: int | None) -> Function:
     inputs, weights = fn.params[: num_input or 0], fn.params[num_input or 0 :]
     callback = Var("fget_param", _GET)
+    body = fetching(
+        fn.body,
+        inputs,
+        weights,
+        lambda k: callback(PrimValue(IntImm("int64", k)), StringImm(weights[k].name_hint)),
+    )
+    attrs = fn.attrs.with_({"num_input": len(inputs) + 1})
+    return Function((*inputs, callback), body, None, fn.is_pure, attrs, fn.span)
+
+
+def fetching(
+    seq: SeqExpr, inputs: Sequence[Var], weights: Sequence[Var], fetch: Callable[[int], Expr]
+) -> SeqExpr:
+    """`seq`, which reads `weights`, with the k-th bound to what `fetch(k)` gives just before it is
+    used first. What `inputs` bind is there.
+    """
     # A symbol that only a weight's shape says is a use of that weight.
     bound = {v for p in inputs for v in definable_tir_vars_in_struct_info(p.struct_info)}
     source: dict[Node, int] = {}
@@ -113,23 +130,31 @@ def _getting(fn: Function, num_input: int | None) -> Function:
         for k in sorted(needed):
             p = weights[k]
             untyped = Var(p.name_hint, ObjectStructInfo())
-            name = StringImm(p.name_hint)
-            out.append(VarBinding(untyped, callback(PrimValue(IntImm("int64", k)), name)))
+            out.append(VarBinding(untyped, fetch(k)))
             out.append(MatchCast(p, untyped, p.struct_info))
         return out
 
     blocks = [
         block.replace(bindings=[each for b in block.bindings for each in (*fetched(b), b)])
-        for block in fn.body.blocks
+        for block in seq.blocks
     ]
-    last = fetched(fn.body.body)
-    body = SeqExpr([*blocks, *([BindingBlock(last)] if last else [])], fn.body.body)
-    attrs = fn.attrs.with_({"num_input": len(inputs) + 1})
-    return Function((*inputs, callback), body, None, fn.is_pure, attrs, fn.span)
+    last = fetched(seq.body)
+    return SeqExpr([*blocks, *([BindingBlock(last)] if last else [])], seq.body)
 
 
 def _setting(fn: Function, num_input: int | None) -> Function:
     callback = Var("fset_output", _SET)
+    body = handing(fn, lambda k, value: callback(PrimValue(IntImm("int64", k)), value))
+    at = len(fn.params) if num_input is None else num_input
+    attrs = fn.attrs if num_input is None else fn.attrs.with_({"num_input": num_input + 1})
+    params = (*fn.params[:at], callback, *fn.params[at:])
+    return Function(params, body, None, False, attrs, fn.span)
+
+
+def handing(fn: Function, hand: Callable[[int, Expr], Expr]) -> SeqExpr:
+    """The body of `fn` with ``hand(k, field)`` for the k-th field of the result as soon as it is
+    there, and the empty tuple as result.
+    """
     value_of = {b.var: b.value for block in fn.body.blocks for b in block.bindings}
     result = fn.body.body
     while isinstance(result, Var) and isinstance(value_of.get(result), (Var, Tuple)):
@@ -140,19 +165,12 @@ def _setting(fn: Function, num_input: int | None) -> Function:
         places.setdefault(field, []).append(k)
 
     def handed(values: Iterable[Expr]) -> list[Binding]:
-        return [
-            VarBinding(Var("_", _SET.ret), callback(PrimValue(IntImm("int64", k)), value))
-            for value in values
-            for k in places.pop(value, ())
-        ]
+        calls = [hand(k, value) for value in values for k in places.pop(value, ())]
+        return [VarBinding(Var("_", call.struct_info), call) for call in calls]
 
     blocks = [BindingBlock(handed(fn.params))]
     for block in fn.body.blocks:
         each = [e for b in block.bindings for e in (b, *handed([b.var]))]
         blocks.append(block.replace(bindings=each))
     blocks.append(BindingBlock(handed(list(places))))
-    at = len(fn.params) if num_input is None else num_input
-    attrs = fn.attrs if num_input is None else fn.attrs.with_({"num_input": num_input + 1})
-    params = (*fn.params[:at], callback, *fn.params[at:])
-    body = SeqExpr(join_plain_blocks([b for b in blocks if b.bindings]), Tuple(()))
-    return Function(params, body, None, False, attrs, fn.span)
+    return SeqExpr(join_plain_blocks([b for b in blocks if b.bindings]), Tuple(()))
