@@ -77,7 +77,7 @@ CASES = {
     "calls, short rows, 1x1": Case((1, 32, 7, 7), 40, (1, 1), after="exp"),
     "calls, depthwise, short rows": Case((2, 24, 7, 7), 24, padding=(1, 1), groups=24, after="exp"),
     "depthwise, small images": Case(
-        (2, 40, 5, 6), 40, strides=(2, 2), padding=(1, 1), groups=40, after="residual"
+        (2, 64, 5, 6), 64, strides=(2, 2), padding=(1, 1), groups=64, after="residual"
     ),
     "symbolic batch": Case((3, 8, 9, 16), 12, padding=(1, 1), after="bias", symbolic=True),
     "symbolic batch, 1x1": Case((3, 24, 7, 7), 32, (1, 1), symbolic=True),
