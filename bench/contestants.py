@@ -20,7 +20,7 @@ from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import BindParams
 from relaxvm.runtime import VirtualMachine, cpu
 
-__all__ = ["RUNS", "Kernel", "Run", "interleaved", "runner"]
+__all__ = ["RUNS", "Kernel", "Run", "interleaved", "medians", "runner"]
 
 Run = Callable[[], Any]
 
@@ -170,18 +170,27 @@ def _skips() -> Iterator[None]:
 
 
 def interleaved(kernel: Kernel, threads: int = 1, seconds: float = 1.0) -> dict[str, float]:
-    """Seconds per call of all who can run `kernel`: the medians of rounds in which each has its
-    turn, so that what disturbs the machine disturbs all.
-    """
+    """Seconds per call of all who can run `kernel`, see `medians`."""
     runs: dict[str, Run] = {}
     for what in RUNS:
         with _skips():
             runs[what] = runner(kernel, what, threads)
-            runs[what]()
+    return medians(runs, threads, seconds)
+
+
+def medians(runs: dict[str, Run], threads: int = 1, seconds: float = 1.0) -> dict[str, float]:
+    """Seconds per call: the medians of rounds in which each has its turn, so that what disturbs the
+    machine disturbs all.
+
+    seconds  about how long each runs in all
+    """
+    for run in runs.values():
+        run()
     calls = {what: max(1, int(2e-3 / _time(run, 1))) for what, run in runs.items()}
     times: dict[str, list[float]] = {what: [] for what in runs}
-    end = time.perf_counter() + seconds * len(runs)
-    while time.perf_counter() < end or len(times["relaxvm"]) < 5:
+    end, rounds = time.perf_counter() + seconds * len(runs), 0
+    while time.perf_counter() < end or rounds < 5:
+        rounds += 1
         for what, run in runs.items():
             if threads > 1:
                 # The threads of the one before may still spin, waiting for more work; then those
