@@ -29,7 +29,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.transform": """
             FuseOpsByPattern MergeCompositeFunctions RunCodegen
             AllocateWorkspace
-            AdjustMatmulOrder CombineParallelMatmul DataflowUseInplaceCalls
+            AdjustMatmulOrder CombineParallelMatmul
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
             PatternCheckContext RemoveRedundantReshape
             ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul

@@ -40,7 +40,7 @@ def maybe_written_vars(fn: Function, mod: IRModule | None = None) -> set[Var]:
             continue
         if isinstance(n.value, Call):
             first += _vars(_written_args(n.value, mod))
-        for other in _vars(_may_be(n.value)):
+        for other in _vars(may_share(n.value)):
             linked.setdefault(n.var, []).append(other)
             linked.setdefault(other, []).append(n.var)
     return set(reachable(first, lambda var: linked.get(var, ())))
@@ -64,7 +64,7 @@ def _at(values: tuple[Any, ...], indices: Any) -> Iterable[Any]:
     return [values[i] for i in wanted if i >= 0]
 
 
-def _may_be(value: Any) -> Iterable[Any]:
+def may_share(value: Any) -> Iterable[Any]:
     """What the value of a binding may share memory with."""
     if isinstance(value, (Var, Tuple)):
         return (value,)

@@ -22,6 +22,7 @@ from .canonicalize_bindings import CanonicalizeBindings as CanonicalizeBindings
 from .compute_float_scalars import ComputeFloatScalars as ComputeFloatScalars
 from .compute_prim_value import ComputePrimValue as ComputePrimValue
 from .convert_to_dataflow import ConvertToDataflow as ConvertToDataflow
+from .dataflow_use_inplace_calls import DataflowUseInplaceCalls as DataflowUseInplaceCalls
 from .dead_code_elimination import DeadCodeElimination as DeadCodeElimination
 from .dead_code_elimination import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
