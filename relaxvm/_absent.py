@@ -28,12 +28,10 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.dpl": "*",
         "relax.transform": """
             FuseOpsByPattern MergeCompositeFunctions RunCodegen
-            AllocateWorkspace
             AdjustMatmulOrder CombineParallelMatmul
             ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
             PatternCheckContext RemoveRedundantReshape
             ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul
-            SpecializePrimFuncBasedOnCallSite
         """,
         "script.relax": "rewriter",
     },

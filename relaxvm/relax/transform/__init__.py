@@ -12,6 +12,7 @@ from ...ir.transform import Sequential as Sequential
 from ...ir.transform import dataflowblock_pass as dataflowblock_pass
 from ...ir.transform import function_pass as function_pass
 from ...ir.transform import module_pass as module_pass
+from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from .bind_params import BindParams as BindParams
@@ -53,6 +54,9 @@ from .remove_purity_checking import RemovePurityChecking as RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
 from .rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
+from .specialize_prim_func_based_on_call_site import (
+    SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
+)
 from .split_args import SplitArgs as SplitArgs
 from .static_plan_block_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from .to_graph_normal_form import ToGraphNormalForm as ToGraphNormalForm
