@@ -8,12 +8,15 @@ import contextvars
 import copy
 import difflib
 import importlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import PassError, Report, telling
 
 NUMERICS = ("exact", "reassociates", "approximate")
+# Of every pass there is, users' own included.
+_PASS_NAMES: set[str] = set()
 
 
 class PassInfo:
@@ -48,6 +51,7 @@ class PassInfo:
         self.traceable = traceable
         self.numerics = numerics
         self.obeys_numerics = obeys_numerics
+        _PASS_NAMES.add(name)
 
     def at_level(self, opt_level: int) -> PassInfo:
         """The same at another level."""
@@ -102,11 +106,13 @@ class PassContext:
     opt_level      passes of a higher level do not run (0 correctness, 1 clean-up, 2 folding, 3
                    layout, 4 wider rewrites)
     required_pass  names that run whatever their level
-    disabled_pass  names that never run; this beats `required_pass`
+    disabled_pass  names that never run; this beats `required_pass`. A `Pass` may stand for its
+                   name in both. A name that no pass has is an error when the context is entered.
     instruments    objects called around passes (`ir.instrument`)
     config         options of passes; unknown keys and wrong types are errors. Those of one pass
                    may stand together: {"tir.UnrollLoop": {"auto_max_step": 16}} is
-                   {"tir.UnrollLoop.auto_max_step": 16}
+                   {"tir.UnrollLoop.auto_max_step": 16}. Keys of TVM's that mean nothing here give
+                   one warning that says why
 
     `report` tells what the passes that ran while it was entered decided, and why.
 
@@ -131,6 +137,7 @@ class PassContext:
         self.instruments = list(_items(instruments, "instruments"))
         self.config = _checked_config({} if config is None else config)
         self.report = Report()
+        self._names_known = False
 
     @staticmethod
     def current() -> PassContext:
@@ -142,9 +149,11 @@ class PassContext:
         """A context like this one, to be entered elsewhere: with a report of its own, and without
         the instruments.
         """
-        return PassContext(
+        made = PassContext(
             self.opt_level, self.required_pass, self.disabled_pass, None, self.config
         )
+        made._names_known = True
+        return made
 
     @staticmethod
     def list_configs() -> dict[str, dict[str, Any]]:
@@ -188,6 +197,10 @@ class PassContext:
                 method(*args)
 
     def __enter__(self) -> PassContext:
+        if not self._names_known:
+            _check_names(self.required_pass, "required_pass")
+            _check_names(self.disabled_pass, "disabled_pass")
+            self._names_known = True
         scope = telling(self.report)
         scope.__enter__()
         _entered.set((*_entered.get(), (self, scope)))
@@ -227,7 +240,54 @@ _entered: contextvars.ContextVar[tuple[tuple[PassContext, telling], ...]] = cont
 def _names(values: Any, what: str) -> tuple[str, ...]:
     if isinstance(values, str):
         raise PassError(f"PassContext: {what} is a list of names, got the string {values!r}")
-    return _items(values, what)
+    names = [getattr(v, "__name__", v) for v in _items(values, what)]
+    for name in names:
+        if not isinstance(name, str):
+            raise PassError(f"PassContext: {what} is a list of names, got {name!r} in it")
+    return tuple(map(_without_room, names))
+
+
+def _without_room(name: str) -> str:
+    """The name of a pass that TVM knows with its room, as in "tir.UnrollLoop"."""
+    room, _, bare = name.partition(".")
+    return bare if room in (*_ROOMS, "s_tir", "tirx") and name not in _PASS_NAMES else name
+
+
+def _check_names(names: Sequence[str], what: str) -> None:
+    """Raise PassError for a name that no pass has; warn of those that TVM has and this has not."""
+    if not all(name in _PASS_NAMES for name in names):
+        for room in _ALL_PASSES:
+            importlib.import_module(room)
+    for name in names:
+        if name in _PASS_NAMES:
+            continue
+        why = next(filter(None, (_absent(f"{r}.transform.{name}") for r in _ROOMS)), None)
+        if why is None:
+            raise PassError(
+                f"PassContext: {what}: no pass is named {name!r}"
+                f"{_nearest(name, _PASS_NAMES)}; a pass of one's own is known once it is made"
+            )
+        _warn_once(f"{what}: {name!r} changes nothing: {why}")
+
+
+def _absent(path: str) -> str | None:
+    """Why a name of TVM's does not exist here, if it is one."""
+    why: str | None = importlib.import_module("relaxvm._absent").reason(f"tvm.{path}")
+    return why
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+_warned: set[str] = set()
+
+
+def _warn_once(text: str) -> None:
+    if text not in _warned:
+        _warned.add(text)
+        warnings.warn(f"PassContext: {text}", stacklevel=4)
 
 
 def _items(values: Any, what: str) -> tuple[Any, ...]:
@@ -240,6 +300,7 @@ def _items(values: Any, what: str) -> tuple[Any, ...]:
 
 # Where the passes live that declare keys of these beginnings.
 _ROOMS = {"relax": "relaxvm.relax.transform", "tir": "relaxvm.tir.transform"}
+_ALL_PASSES = (*_ROOMS.values(), "relaxvm.tir.schedule.rules", "relaxvm.pipeline")
 
 
 def _option(key: str) -> _Option:
@@ -249,18 +310,50 @@ def _option(key: str) -> _Option:
             importlib.import_module(room)
     found = _OPTIONS.get(key)
     if found is None:
-        near = difflib.get_close_matches(key, _OPTIONS, n=3)
-        hint = f"did you mean {', '.join(near)}? " if near else ""
-        room, _, name = key.partition(".")
-        why = importlib.import_module("relaxvm._absent").reason(
-            f"tvm.{room}.transform.{name.partition('.')[0]}"
-        )
-        if why is not None:
-            hint = f"there is no such pass here: {why}; "
         raise PassError(
-            f"PassContext: unknown config key {key!r}; {hint}known: {', '.join(sorted(_OPTIONS))}"
+            f"PassContext: unknown config key {key!r}{_nearest(key, (*_OPTIONS, *_NO_EFFECT))}"
+            f" (known: {', '.join(sorted(_OPTIONS))})"
         )
     return found
+
+
+_CPU = "kernels run on CPUs"
+_RELAY = "there is no Relay here; its graph language is relax"
+# Keys of TVM's, as far as they are no options here, and why they change nothing.
+_NO_EFFECT = {
+    "ir.enable_si_builder": "nodes keep their spans in any case",
+    "relax.backend.use_cuda_graph": _CPU,
+    "relax.fallback_device_type": "what has no device is on the CPU",
+    "relay": _RELAY,
+    "te.keep_schedule_record": "schedules are those of tir, which keep a trace",
+    "testing.immutable_module": "passes never change the module they are given",
+    "tir.debug_keep_trivial_loop": "loops of one iteration cost nothing once compiled",
+    "tir.detect_global_barrier": _CPU,
+    "tir.disable_assert": "assertions of kernels are how their errors are told",
+    "tir.disable_storage_rewrite": "no build runs StorageRewrite",
+    "tir.dma_bypass_cache": _CPU,
+    "tir.enable_buffer_level_predication": "VectorizeLoop chooses itself",
+    "tir.enable_debug": "functions are traced with vm.set_instrument",
+    "tir.experimental_dma_bypass_cache": _CPU,
+    "tir.instrument_lwp": "kernels are timed with vm.profile",
+    "tir.is_entry_func": "every public function can be called",
+    "tir.merge_static_smem": _CPU,
+    "tir.ptx_ldg32": _CPU,
+    "tir.use_async_copy": _CPU,
+    "tir.usmp": "memory is planned by relax's StaticPlanBlockMemory",
+    "tir.vtcm_capacity": _CPU,
+}
+
+
+def _no_effect(key: str) -> str | None:
+    """Why a key of TVM's changes nothing here; None for an option, and for unknown keys."""
+    if key in _OPTIONS:
+        return None
+    room, _, name = key.partition(".")
+    why = _NO_EFFECT.get(key) or _NO_EFFECT.get(f"{room}.{name.partition('.')[0]}")
+    if why is None and room in _ROOMS and "." in name:
+        why = _absent(f"{room}.transform.{name.partition('.')[0]}")
+    return why or _NO_EFFECT.get(room)
 
 
 def _single_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -283,6 +376,10 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
         raise PassError(f"PassContext: config is a dictionary, got {type(config).__name__}")
     checked = {}
     for key, value in _single_keys(config):
+        why = _no_effect(key)
+        if why is not None:
+            _warn_once(f"config {key!r} changes nothing: {why}")
+            continue
         option = _option(key)
         if option.kind is bool and type(value) is int and value in (0, 1):
             value = bool(value)

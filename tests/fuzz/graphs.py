@@ -50,7 +50,11 @@ PASSES = {
 SETTLED = ("DeadCodeElimination", "LambdaLift", "Normalize", "ToNonDataflow")
 # Passes of a build that may be left out.
 OPTIONAL = (
-    *[n for n in PASSES if n not in ("LambdaLift", "Normalize", "ToNonDataflow")],
+    *[
+        n
+        for n, p in PASSES.items()
+        if n not in ("LambdaLift", "Normalize", "ToNonDataflow") and not p.options
+    ],
     *("StaticPlanBlockMemory", "KillAfterLastUse", "ComputePrimValue", "FuseOps"),
 )
 

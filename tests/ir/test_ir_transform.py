@@ -5,6 +5,8 @@ import sys
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from relaxvm.base import PassError, VerifyError
 from relaxvm.ir import IRModule, Var, const
@@ -21,6 +23,7 @@ from relaxvm.ir.transform import (
     module_pass,
     prim_func_pass,
     register_config,
+    registered_passes,
 )
 from relaxvm.tir.stmt import Evaluate, PrimFunc
 
@@ -294,3 +297,89 @@ def test_sequential_wants_passes():
 def test_decorators_need_a_level():
     with pytest.raises(PassError, match="opt_level"):
         module_pass(lambda m, c: m)
+
+
+# -- names of passes and keys of TVM's -------------------------------------------------------------
+
+
+def test_a_name_that_no_pass_has_is_an_error_with_the_nearest():
+    for options in ({"disabled_pass": ["FoldConstnt"]}, {"required_pass": ["tir.FoldConstnt"]}):
+        ctx = PassContext(**options)
+        with pytest.raises(PassError, match=r"no pass is named 'FoldConstnt'; did you mean FoldC"):
+            ctx.__enter__()
+    assert PassContext.current().opt_level == 2
+
+
+def test_passes_of_ones_own_are_known_by_name_or_as_they_are_once_they_are_made():
+    ctx = PassContext(disabled_pass=["Later"])
+    with pytest.raises(PassError, match="a pass of one's own is known once it is made"):
+        ctx.__enter__()
+
+    @module_pass(opt_level=0, name="Later")
+    def later(mod, ctx):
+        raise AssertionError("it is disabled")
+
+    for name in ("Later", later, later()):
+        with PassContext(disabled_pass=[name]) as ctx:
+            Sequential([later])(module())
+        assert ctx.disabled_pass == ("Later",)
+
+
+def test_names_may_have_the_room_that_tvm_gives_them():
+    with PassContext(disabled_pass=["tir.Tag", "relax.FoldConstant", "tir.UnrollLoop"]) as ctx:
+        assert ctx.disabled_pass == ("Tag", "FoldConstant", "UnrollLoop")
+        assert tag(Sequential([Tag()])(module())) is None
+
+
+def test_a_name_that_is_no_text_is_an_error():
+    with pytest.raises(PassError, match="list of names, got 3 in it"):
+        PassContext(required_pass=[3])
+
+
+def test_passes_that_only_tvm_has_are_warned_of_once():
+    name = "ThreadSync" if "ThreadSync" not in registered_passes() else "InjectDoubleBuffer"
+    with pytest.warns(UserWarning, match=f"disabled_pass: '{name}' changes nothing: "):
+        PassContext(disabled_pass=[name]).__enter__().__exit__()
+    PassContext(disabled_pass=[name]).__enter__().__exit__()  # warnings are errors here
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"relay.fallback_device_type": 1}, "relax"),
+        ({"relax.backend.use_cuda_graph": True}, "CPUs"),
+        ({"tir.usmp.enable": True}, "StaticPlanBlockMemory"),
+        ({"tir.disable_storage_rewrite": True}, "StorageRewrite"),
+    ],
+)
+def test_keys_of_tvm_that_mean_nothing_here_give_one_warning(config, why):
+    with pytest.warns(UserWarning, match=f"{next(iter(config))}' changes nothing: .*{why}") as seen:
+        PassContext(config=config)
+    assert seen[0].filename == __file__
+    assert PassContext(config=config).config == {}
+
+
+@given(
+    st.integers(0, 4),
+    st.lists(st.sampled_from(["Tag", "Loose", "Log"])),
+    st.lists(st.sampled_from(["Tag", "Loose", "Log"])),
+    st.sampled_from(["exact", "reassociates", "approximate"]),
+)
+def test_disabled_beats_numerics_beats_required_beats_level(level, required, disabled, numerics):
+    ran = []
+
+    class Watch(PassInstrument):
+        def run_before_pass(self, mod, info):
+            ran.append(info.name)
+
+    passes = [log, Tag(), Loose()]
+    with PassContext(level, required, disabled, [Watch()], {"numerics": numerics}):
+        Sequential(passes)(module())
+    wanted = [
+        p.info.name
+        for p in passes
+        if p.info.name not in disabled
+        and (numerics == "approximate" or p.info.numerics == "exact")
+        and (p.info.name in required or level >= p.info.opt_level)
+    ]
+    assert ran == ["sequential", *wanted]
