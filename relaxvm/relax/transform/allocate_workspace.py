@@ -18,6 +18,7 @@ machine runs one kernel after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ...base import PassError
 from ...ir import BaseFunc, GlobalVar, IntImm, IRModule, PassContext
@@ -88,7 +89,7 @@ class _Taking(BindingRewriter):
     def __init__(self, info: TensorStructInfo) -> None:
         self.info = info
         self.workspace = Var("workspace", info)
-        self.renewed: dict[Var, Var] = {}
+        self.renewed: dict[Any, Var] = {}
 
     def taking(self, fn: Function) -> Function:
         body = self.rewrite(fn).body
@@ -105,8 +106,11 @@ class _Taking(BindingRewriter):
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         call = b.value
-        new = self.renewed.get(call.op) if isinstance(call, Call) else None  # type: ignore[call-overload]
-        if new is None:
+        if (
+            not isinstance(call, Call)
+            or not isinstance(call.op, Var)
+            or call.op not in self.renewed
+        ):
             return None
-        assert isinstance(call, Call)
+        new = self.renewed[call.op]
         return (b.replace(value=call.replace(op=new, args=(*call.args, self.workspace))),)

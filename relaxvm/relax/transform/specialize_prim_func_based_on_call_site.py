@@ -56,8 +56,8 @@ def SpecializePrimFuncBasedOnCallSite(mod: IRModule, ctx: PassContext) -> IRModu
                 callee = GlobalVar(names.fresh(name))
                 functions[callee] = special.without_attr("global_symbol")
                 for caller, b in calls:
-                    args = (callee, *b.value.args[1:])  # type: ignore[attr-defined]
-                    new = b.replace(value=b.value.replace(args=args))
+                    assert isinstance(b.value, Call)
+                    new = b.replace(value=b.value.replace(args=(callee, *b.value.args[1:])))
                     changes.setdefault(caller, {})[id(b.var)] = new
     for caller, changed in changes.items():
         fn = mod[caller]
