@@ -29,7 +29,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.transform": """
             FuseOpsByPattern MergeCompositeFunctions RunCodegen
             AdjustMatmulOrder CombineParallelMatmul
-            ExpandMatmulOfSum FastMathTransform FoldBatchnormToConv2D FuseTransposeMatmul
+            ExpandMatmulOfSum FastMathTransform FuseTransposeMatmul
             PatternCheckContext RemoveRedundantReshape
             ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul
         """,

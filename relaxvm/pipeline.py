@@ -43,6 +43,8 @@ GRAPH_TO_LEGAL = Sequential(
         transform.InlinePrivateFunctions().at_level(1),  # first: nothing below looks across calls
         transform.CanonicalizeBindings(),  # one name for one value, so that equal calls look equal
         transform.FoldConstant(),  # while operators still have a meaning that needs no compiler
+        transform.FoldBatchnormToConv2D(),  # after folding: statistics and weights are constants
+        transform.FoldScaleAxis(),  # after that: what stays of batch norms is products, too
         # After folding: equal constants make more calls equal.
         transform.EliminateCommonSubexpr().at_level(3),
         transform.ExpandTupleArguments(),  # so that each field can be found unused below

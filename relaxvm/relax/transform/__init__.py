@@ -15,6 +15,7 @@ from ...ir.transform import module_pass as module_pass
 from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
+from .backward_fold_scale_axis import BackwardFoldScaleAxis as BackwardFoldScaleAxis
 from .bind_params import BindParams as BindParams
 from .bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
 from .bundle_model_params import BundleModelParams as BundleModelParams
@@ -32,7 +33,10 @@ from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonS
 from .eta_expand import EtaExpand as EtaExpand
 from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
 from .flatten_nested_tuples import FlattenNestedTuples as FlattenNestedTuples
+from .fold_batchnorm_to_conv2d import FoldBatchnormToConv2D as FoldBatchnormToConv2D
 from .fold_constant import FoldConstant as FoldConstant
+from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
+from .forward_fold_scale_axis import ForwardFoldScaleAxis as ForwardFoldScaleAxis
 from .fuse_ops import FuseOps as FuseOps
 from .fuse_tir import FuseTIR as FuseTIR
 from .inline_private_functions import DefuseOps as DefuseOps

@@ -1,0 +1,355 @@
+"""Products with constants go into the constants of what stands before and after them.
+
+    y = conv2d(x, w); z = y * s        z = conv2d(x, w')              backward: y is made scaled
+    y = x * s; z = conv2d(relu(y), w)  z = conv2d(relu(x), w')        forward: y is made unscaled
+
+To scale a variable, the operator that gives it and all that read it have to go along: each by its
+rule (`scale_rules`) absorbs the scale in a constant, or asks for other variables to be scaled. If
+all that are asked agree, the constants change and the product is gone; else nothing happens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ...base import decided, declined, in_function
+from ...ir import FloatImm, IRModule, Op
+from ...runtime import array as as_array
+from ..analysis.written import maybe_written_vars
+from ..expr import Binding, Call, Constant, Function, PrimValue, Var, VarBinding
+from ..flow import BIND, BINDS, events, leaves, map_leaves, name_of
+from ..op.meaning import from_storage, to_storage
+from ..rewriter import Dropper, SameVars
+from ..substitute import substitute_graph
+from .constant_eval import is_constant
+from .scale_rules import OUT, RULES, Product, Scale, Way, relation_of, tensor_dims
+from .signature import replace_functions
+
+MOST_VARIABLES = 32
+"""A scale is carried through no more variables than this."""
+_SHARED_BYTES = 1 << 16
+"""A constant that others read too is not copied if it is larger than this."""
+_MULTIPLY, _DIVIDE = Op.get("relax.multiply"), Op.get("relax.divide")
+
+Place = tuple[Var, int]
+"""A slot of the call that a variable is bound to."""
+Prepare = Callable[[Function], "tuple[Function, Collection[Var]]"]
+
+
+def fold_scales(
+    mod: IRModule, *, backward: bool, forward: bool, prepare: Prepare | None = None
+) -> IRModule:
+    """`mod` with products by constants folded where they can be.
+
+    prepare  rewrites a function first, and says which variables of it are the products to fold
+             (else all are)
+    """
+    uses = Counter(
+        id(leaf.data)
+        for fn in mod.functions.values()
+        if isinstance(fn, Function)
+        for e in events(fn, inner=True)
+        if e.value is not None
+        for leaf in leaves(e.value)
+        if isinstance(leaf, Constant)
+    )
+    changed: dict[Any, Any] = {}
+    for gv, fn in mod.items():
+        if isinstance(fn, Function):
+            with in_function(gv), np.errstate(all="ignore"):
+                new, products = (fn, None) if prepare is None else prepare(fn)
+                changed[gv] = _Folding(new, mod, uses).folded(backward, forward, products)
+    return replace_functions(mod, changed)
+
+
+class _Plan:
+    """What has to change for a product to go.
+
+    scales     the variables that are scaled, and by how much
+    constants  by place: what the constants there are scaled by
+    scaled     the same, scaled
+    chosen     whether it might have been done in another way
+    why        why it cannot be, "" if it can
+    """
+
+    def __init__(self) -> None:
+        self.scales: dict[Var, Scale] = {}
+        self.constants: dict[Place, Scale] = {}
+        self.scaled: dict[Place, Constant] = {}
+        self.chosen = False
+        self.why = ""
+
+
+class _Folding:
+    """Folds the products of one function.
+
+    calls    the operators with rules, by their variables, as they are now
+    readers  variable -> who reads it: variables of `calls`; None for anything else
+    gone     variables of products that were folded -> what stands for them
+    scaled   the constants that were scaled, as they were, and by how much in all
+    """
+
+    def __init__(self, fn: Function, mod: IRModule, uses: Counter[int]) -> None:
+        self.fn, self.mod, self.uses = fn, mod, uses
+        self.calls: dict[Var, Call] = {}
+        self.readers: dict[Var, dict[Var | None, None]] = {}
+        self.gone: dict[Var, Var] = {}
+        self.bound: dict[Var, tuple[Binding, Any]] = {}
+        self.scaled: dict[Place, tuple[Any, Scale]] = {}
+        self._written: set[Var] | None = None
+        for e in events(fn, inner=True):
+            reader = None
+            if e.kind in BINDS:
+                self.bound[e.node.var] = e.node, e.block
+            if e.kind is BIND and type(e.node) is VarBinding and type(e.value) is Call:
+                if e.value.op in RULES:
+                    reader = e.node.var
+                    self.calls[reader] = e.value
+            for var in e.reads():
+                self.readers.setdefault(var, {})[reader] = None
+
+    def folded(self, backward: bool, forward: bool, products: Collection[Var] | None) -> Function:
+        """The function with `products` folded where they can be."""
+        for var in list(self.calls) if products is None else products:
+            product = self.product(var)
+            if product is None:
+                continue
+            slot, x, scale = product
+            plans = [self.plan(x, scale, (var, slot))] if backward else []
+            if forward and (not plans or plans[0].why):
+                plans.append(self.plan(var, 1.0 / scale, (var, OUT)))
+            plan = plans[-1]
+            if plan.why:
+                declined("{} stays: {}", self.bound[var][0], plans[0].why)
+                continue
+            decided("{} folded into {} constants", self.bound[var][0], len(plan.constants))
+            self.apply(plan, var, x)
+        return self.rebuilt() if self.gone else self.fn
+
+    def rebuilt(self) -> Function:
+        """The function as it is now."""
+        changes: dict[int, Binding | None] = {id(var): None for var in self.gone}
+        for var in {var for var, _ in self.scaled} & self.calls.keys():
+            changes[id(var)] = self.bound[var][0].replace(value=self.calls[var])
+        same = SameVars()
+        for var, (_, block) in self.bound.items():
+            same.bound(var, block)
+            if var in self.gone:
+                same.merge(self.gone[var], var, block)
+        return substitute_graph(Dropper(changes).rewrite(self.fn), same.mapping())
+
+    def product(self, var: Var) -> tuple[int, Var, Scale] | None:
+        """The slot, variable and scale of the product or quotient that `var` is bound to."""
+        call = self.calls[var]
+        if call.op is not _MULTIPLY and call.op is not _DIVIDE:
+            return None
+        slot = 0 if isinstance(call.args[0], Var) else 1
+        x, scale = self.operand((var, slot)), array_of(call.args[1 - slot])
+        if not isinstance(x, Var) or scale is None or (call.op is _DIVIDE and slot == 1):
+            return None
+        dims = tensor_dims(x)
+        if x.struct_info is not var.struct_info or dims is None or relation_of(call) is None:
+            return None
+        if scale.ndim > len(dims) or not np.isfinite(scale).all():
+            return None
+        scale = scale.reshape((1,) * (len(dims) - scale.ndim) + scale.shape)
+        scale = _least(scale.astype("float64"))
+        return slot, x, 1.0 / scale if call.op is _DIVIDE else scale
+
+    def operand(self, place: Place) -> Any:
+        """What stands at a place."""
+        var, slot = place
+        if slot == OUT:
+            return var
+        value: Any = leaves(self.calls[var])[1 + slot]
+        while value in self.gone:
+            value = self.gone[value]
+        return value
+
+    # -- planning ---------------------------------------------------------------------------------
+
+    def plan(self, var: Var, scale: Scale, settled: Place) -> _Plan:
+        """What has to change for `var` to be scaled; the place `settled` takes it as it comes."""
+        first = self.attempt(var, scale, settled, 0)
+        if not first.why or not first.chosen:
+            return first
+        second = self.attempt(var, scale, settled, -1)
+        return first if second.why else second
+
+    def attempt(self, var: Var, scale: Scale, settled: Place, pick: int) -> _Plan:
+        """The plan that takes the first way, or the last, where there are several."""
+        plan, answered, todo = _Plan(), {settled}, [(var, scale)]
+        for var, scale in todo:  # grows while it is read
+            known = plan.scales.get(var)
+            if known is not None:
+                if np.allclose(known, scale, rtol=1e-12, atol=0):
+                    continue
+                plan.why = f"{var.name_hint} would have to be scaled in two ways"
+                return plan
+            plan.scales[var] = scale
+            plan.why = self.why_not(var, scale)
+            if len(plan.scales) > MOST_VARIABLES:
+                plan.why = "too many operators would have to change"
+            if plan.why:
+                return plan
+            for place in self.places(var):
+                if place in answered:
+                    continue
+                ways = self.ways(place, scale, answered) if place[0] is not settled[0] else ()
+                if not ways:
+                    user = self.calls[place[0]]
+                    plan.why = f"{name_of(user.op)} ({place[0].name_hint}) cannot go along"
+                    return plan
+                way = ways[pick]
+                plan.chosen |= len(ways) > 1
+                answered.add(place)
+                for k, own in way.items():
+                    other = place[0], k
+                    answered.add(other)
+                    operand = self.operand(other)
+                    if isinstance(operand, Var):
+                        todo.append((operand, own))
+                    else:
+                        plan.constants[other] = own * plan.constants.get(other, 1.0)
+        plan.why = self.scale_constants(plan)
+        return plan
+
+    def why_not(self, var: Var, scale: Scale) -> str:
+        """Why `var` cannot be scaled, whatever else is; "" if it can."""
+        if var not in self.calls:
+            return f"{var.name_hint} is given by nothing that can be scaled"
+        if None in self.readers.get(var, ()):
+            return f"{var.name_hint} is needed as it is, too"
+        if not np.isfinite(scale).all():
+            return "it divides by zero"
+        if self._written is None:
+            self._written = maybe_written_vars(self.fn, self.mod)
+        return f"{var.name_hint} may be written into" if var in self._written else ""
+
+    def places(self, var: Var) -> Iterator[Place]:
+        """Every place where `var` stands: as a result, and as operands."""
+        yield var, OUT
+        for user in self.readers.get(var, ()):
+            assert user is not None
+            for slot in range(len(leaves(self.calls[user])) - 1):
+                if self.operand((user, slot)) is var:
+                    yield user, slot
+
+    def ways(self, place: Place, scale: Scale, answered: set[Place]) -> Sequence[Way]:
+        """What may be scaled if a place is: constants alone where that is enough."""
+        user, slot = place
+        relation = relation_of(self.calls[user])
+        ways = () if relation is None else relation.ways(slot, scale)
+        absorbed = [
+            way for way in ways if not any(isinstance(self.operand((user, k)), Var) for k in way)
+        ]
+        if isinstance(relation, Product):
+            # Scales of factors multiply: that of one may be passed on, others end here.
+            if any(var is user for var, _ in answered):
+                ways = absorbed
+            operand = self.operand(place)
+            if sum(self.operand((user, k)) is operand for k in relation.views) > 1:
+                return ()
+        return absorbed[:1] or ways
+
+    def scale_constants(self, plan: _Plan) -> str:
+        """Put the scaled constants into `plan`; why one cannot be, "" if all can."""
+        for place, scale in plan.constants.items():
+            old = self.operand(place)
+            if isinstance(old, Constant) and place not in self.scaled:
+                if self.uses[id(old.data)] > 1 and old.data.numpy().nbytes > _SHARED_BYTES:
+                    return "a large constant is used elsewhere, too"
+            new = self.constant(place, scale)
+            if new is None:
+                return "a constant would grow, overflow or lose digits"
+            plan.scaled[place] = new
+        return ""
+
+    # -- constants --------------------------------------------------------------------------------
+
+    def constant(self, place: Place, scale: Scale) -> Constant | None:
+        """The constant at `place` scaled once more; None if it would be no good one."""
+        first, factor = self.factor(place, scale)
+        value = array_of(first)
+        if value is None:
+            return None
+        new = value * factor
+        grown = new.ndim - value.ndim
+        if math.prod(new.shape[:grown]) == 1:
+            new = new.reshape(new.shape[grown:])
+        if new.size > max(value.size, _SHARED_BYTES):
+            return None
+        least = _RANGE[str(first.struct_info.dtype)][0]
+        if new.size and np.abs(new).min() < least:
+            lost = (np.abs(new) < least) & (np.abs(value) >= least) & (factor != 0)
+            if lost.any():
+                return None
+        return constant_like(first, new)
+
+    def factor(self, place: Place, scale: Scale) -> tuple[Any, Scale]:
+        """The constant at `place` as it was first, and what it is to be scaled by in all."""
+        if place not in self.scaled:
+            return self.operand(place), scale
+        first, before = self.scaled[place]
+        return first, before * scale
+
+    def apply(self, plan: _Plan, product: Var, x: Var) -> None:
+        """Change the constants, and let `x` stand for `product`."""
+        for place, scale in plan.constants.items():
+            var, slot = place
+            self.scaled[place] = self.factor(place, scale)
+            self.calls[var] = _with_leaf(self.calls[var], slot, plan.scaled[place])
+        del self.calls[product]
+        self.gone[product] = x
+        readers = self.readers[x]
+        del readers[product]
+        readers.update(self.readers.get(product, {}))
+
+
+_RANGE = {
+    "float16": (6.104e-05, 65504.0),
+    "float32": (1.176e-38, 3.4e38),
+    "bfloat16": (1.176e-38, 3.38e38),
+    "float64": (2.226e-308, 1.79e308),
+}
+"""By dtype: the least magnitude that has all digits, and the largest."""
+
+
+def array_of(value: Any) -> np.ndarray | None:
+    """The numbers of a constant; None if it is none, or of another device."""
+    if isinstance(value, PrimValue) and isinstance(value.value, FloatImm):
+        return np.asarray(value.value.value)
+    if not isinstance(value, Constant) or not is_constant(value):
+        return None
+    info: Any = value.struct_info
+    return from_storage(value.data.numpy(), str(info.dtype))
+
+
+def constant_like(first: Any, value: np.ndarray) -> Constant | None:
+    """A constant of the dtype of `first`; None if `value` is not finite there."""
+    dtype = str(first.struct_info.dtype)
+    if value.size and not np.abs(value).max() <= _RANGE[dtype][1]:
+        return None
+    return Constant(as_array(to_storage(value, dtype), dtype=dtype), span=first.span)
+
+
+def _least(scale: Scale) -> Scale:
+    """`scale` of size 1 along the axes that it is the same along."""
+    for axis in range(scale.ndim):
+        first = scale.take([0], axis) if scale.shape[axis] else scale
+        if (scale == first).all():
+            scale = first
+    return scale
+
+
+def _with_leaf(call: Call, slot: int, new: Any) -> Call:
+    """`call` with another leaf in a slot."""
+    numbers = count()
+    changed: Call = map_leaves(call, lambda leaf: new if next(numbers) == slot else leaf)
+    return changed

@@ -1,0 +1,607 @@
+"""FoldScaleAxis, its halves, and FoldBatchnormToConv2D: products with constants go into weights.
+
+All is float64 here, so that what is not rounding is seen.
+"""
+
+import random
+
+import numpy as np
+import pytest
+from fuzz.graph_eval import Evaluator
+from pass_cases import becomes, flat, stays
+
+from relaxvm import relax
+from relaxvm.ir import IRModule, PassContext
+from relaxvm.ir import Var as TirVar
+from relaxvm.relax import op, transform
+from relaxvm.relax.analysis import assert_well_formed
+
+both = transform.FoldScaleAxis()
+backward = transform.BackwardFoldScaleAxis()
+forward = transform.ForwardFoldScaleAxis()
+norms = transform.FoldBatchnormToConv2D()
+rng = np.random.default_rng(0)
+
+
+def const(*shape, dtype="float64"):
+    return relax.const(rng.standard_normal(shape), dtype)
+
+
+def positive(*shape, dtype="float64"):
+    return relax.const(rng.uniform(0.5, 2.0, shape), dtype)
+
+
+def model(build, *shapes, dtype="float64"):
+    """A module whose main is ``build(emit, *parameters)``."""
+    params = [relax.Var(f"x{i}", relax.TensorStructInfo(s, dtype)) for i, s in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(build(builder.emit, *params))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def arguments(mod, sizes=None):
+    sizes = sizes or {}
+    return [
+        rng.standard_normal(
+            [getattr(d, "value", None) or sizes[d.name] for d in p.struct_info.dims]
+        )
+        for p in mod["main"].params
+    ]
+
+
+def products(mod):
+    """How many products and quotients by constants there are."""
+    text = mod["main"].script(show_meta=False)
+    return text.count("R.multiply(") + text.count("R.divide(") + text.count("R.nn.batch_norm(")
+
+
+def same(mod, new, args=None):
+    args = arguments(mod) if args is None else args
+    assert_well_formed(new)
+    for a, b in zip(flat(Evaluator(mod)("main", *args)), flat(Evaluator(new)("main", *args))):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9 * max(np.abs(a).max(initial=0), 1))
+
+
+def folds(run, build, *shapes, left=0):
+    """The pass leaves this many products, and the meaning as it was."""
+    mod = model(build, *shapes)
+    before = str(mod)
+    new = run(mod)
+    assert products(new) == left
+    assert str(mod) == before, "the module that was given has changed"
+    if left == products(mod):
+        assert new is mod
+    same(mod, new)
+    return new
+
+
+def refuses(run, build, *shapes):
+    """The pass leaves the module alone, and says why."""
+    mod = model(build, *shapes)
+    with PassContext(opt_level=3) as ctx:
+        assert run(mod) is mod
+    told = ctx.report.of(run.info.name)
+    assert told and not any(d.done for d in told)
+    return str(told[0])
+
+
+# -- convolutions and products ---------------------------------------------------------------------
+
+CONVOLUTIONS = {
+    "1d": (op.nn.conv1d, (2, 4, 9), (6, 4, 3), {}, (6, 1), (4, 1)),
+    "2d": (op.nn.conv2d, (2, 4, 6, 5), (6, 4, 3, 2), {"padding": 1}, (6, 1, 1), (4, 1, 1)),
+    "3d": (op.nn.conv3d, (1, 2, 4, 4, 4), (3, 2, 2, 2, 2), {}, (3, 1, 1, 1), (2, 1, 1, 1)),
+    "strided": (op.nn.conv2d, (1, 2, 6, 6), (3, 2, 3, 3), {"strides": 2}, (3, 1, 1), (2, 1, 1)),
+    "grouped": (op.nn.conv2d, (1, 6, 4, 4), (4, 3, 3, 3), {"groups": 2}, (4, 1, 1), (6, 1, 1)),
+    "depthwise": (op.nn.conv2d, (1, 4, 4, 4), (8, 1, 3, 3), {"groups": 4}, (8, 1, 1), (4, 1, 1)),
+    "nhwc": (
+        op.nn.conv2d, (1, 6, 5, 4), (6, 4, 3, 3),
+        {"data_layout": "NHWC"}, (6,), (4,),
+    ),
+    "hwio": (
+        op.nn.conv2d, (1, 6, 5, 4), (3, 3, 2, 6),
+        {"data_layout": "NHWC", "kernel_layout": "HWIO", "groups": 2}, (6,), (4,),
+    ),
+    "blocked": (
+        op.nn.conv2d, (1, 2, 5, 5, 4), (3, 2, 3, 3, 4, 2),
+        {"data_layout": "NCHW4c", "kernel_layout": "OIHW4i2o", "out_layout": "NCHW2c"},
+        (3, 1, 1, 2), (2, 1, 1, 4),
+    ),
+    "blocked groups": (
+        op.nn.conv2d, (1, 3, 5, 5, 4), (12, 4, 3, 3),
+        {"data_layout": "NCHW4c", "kernel_layout": "OIHW", "out_layout": "NHWC", "groups": 3},
+        (12,), (3, 1, 1, 4),
+    ),
+    "transposed 1d": (op.nn.conv1d_transpose, (2, 4, 5), (4, 3, 3), {}, (3, 1), (4, 1)),
+    "transposed": (
+        op.nn.conv2d_transpose, (1, 4, 4, 4), (4, 3, 2, 2), {"strides": 2}, (3, 1, 1), (4, 1, 1),
+    ),
+    "transposed groups": (
+        op.nn.conv2d_transpose, (1, 4, 4, 4), (4, 3, 2, 2), {"groups": 2}, (6, 1, 1), (4, 1, 1),
+    ),
+    "transposed 3d": (
+        op.nn.conv3d_transpose, (1, 2, 3, 3, 3), (2, 3, 2, 2, 2), {}, (3, 1, 1, 1), (2, 1, 1, 1),
+    ),
+    "matmul": (op.matmul, (2, 3, 4), (4, 6), {}, (6,), (4,)),
+    "batched matmul": (op.matmul, (2, 3, 4), (2, 4, 6), {}, (2, 1, 6), (2, 1, 4)),
+    "batch scales": (op.matmul, (2, 3, 4), (2, 4, 6), {}, (2, 1, 1), (2, 1, 1)),
+    "matmul by a vector": (op.matmul, (2, 3, 4), (4,), {}, (), (4,)),
+    "a number": (op.nn.conv2d, (1, 2, 4, 4), (3, 2, 3, 3), {}, (), (1, 1)),
+}  # fmt: skip
+each_convolution = pytest.mark.parametrize("case", CONVOLUTIONS.values(), ids=CONVOLUTIONS)
+
+
+@each_convolution
+@pytest.mark.parametrize("scaled", [op.multiply, op.divide])
+def test_a_scale_after_weights_goes_into_them(case, scaled):
+    make, data, weight, attrs, out, _ = case
+
+    def build(emit, x):
+        y = emit(make(x, const(*weight), **attrs))
+        return scaled(y, positive(*out))
+
+    folds(backward, build, data)
+    refuses(forward, build, data)
+
+
+@each_convolution
+@pytest.mark.parametrize("scaled", [op.multiply, op.divide])
+def test_a_scale_before_weights_goes_into_them(case, scaled):
+    make, data, weight, attrs, _, into = case
+
+    def build(emit, x):
+        return make(emit(scaled(x, positive(*into))), const(*weight), **attrs)
+
+    folds(forward, build, data)
+    refuses(backward, build, data)
+
+
+def test_the_form_of_what_comes_out():
+    becomes(
+        both,
+        """
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32")):
+            with R.dataflow():
+                lv = R.matmul(x, R.const([[1, 2], [3, 4]], "float32"))
+                lv1 = R.add(R.const([1, 1], "float32"), lv)
+                lv2 = R.nn.relu(lv1)
+                gv = R.multiply(R.const([2, 4], "float32"), lv2)
+                R.output(gv)
+            return gv
+        """,
+        """
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32")):
+            with R.dataflow():
+                lv = R.matmul(x, R.const([[2, 8], [6, 16]], "float32"))
+                lv1 = R.add(R.const([2, 4], "float32"), lv)
+                gv = R.nn.relu(lv1)
+                R.output(gv)
+            return gv
+        """,
+    )
+
+
+# -- through other operators -----------------------------------------------------------------------
+
+
+def conv(emit, x, outputs=4, size=1, **attrs):
+    inputs = int(x.struct_info.dims[1].value) // attrs.get("groups", 1)
+    return emit(op.nn.conv2d(x, const(outputs, inputs, size, size), **attrs))
+
+
+THROUGH = {
+    "relu": op.nn.relu,
+    "leaky relu": lambda x: op.nn.leakyrelu(x, 0.1),
+    "prelu": lambda x: op.nn.prelu(x, const(4)),
+    "abs": op.abs,
+    "negative": op.negative,
+    "a bias": lambda x: op.add(x, const(4, 1, 1)),
+    "a number": lambda x: op.subtract(const(), x),
+    "a whole bias": lambda x: op.add(x, const(1, 4, 6, 6)),
+    "another factor": lambda x: op.multiply(x, const(1, 1, 6, 1)),
+    "maximum": lambda x: op.maximum(x, const(4, 1, 1)),
+    "max pool": lambda x: op.nn.max_pool2d(x, 2, padding=1),
+    "average pool": lambda x: op.nn.avg_pool2d(x, 2, padding=1),
+    "adaptive pool": lambda x: op.nn.adaptive_avg_pool2d(x, 1),
+    "global pool": op.nn.global_max_pool2d,
+    "zeros around": lambda x: op.nn.pad(x, (0, 0, 0, 0, 1, 1, 1, 1)),
+    "mean": lambda x: op.mean(x, axis=[2, 3], keepdims=True),
+    "greatest": lambda x: op.max(x, axis=[2, 3], keepdims=True),
+    "where": lambda x: op.where(relax.const(True), x, const(4, 1, 1)),
+    "broadcast": lambda x: op.broadcast_to(x, (1, 4, 6, 6)),
+    "itself": lambda x: op.add(x, x),
+    "depthwise": lambda x: op.nn.conv2d(x, const(4, 1, 3, 3), groups=4),
+}
+
+
+@pytest.mark.parametrize("through", THROUGH.values(), ids=THROUGH)
+def test_a_positive_scale_goes_through(through):
+    def after(emit, x):
+        return op.multiply(emit(through(conv(emit, x))), positive(4, 1, 1))
+
+    def before(emit, x):
+        return conv(emit, emit(through(emit(op.multiply(x, positive(4, 1, 1))))), 3)
+
+    shape = (1, 4, 6, 6)
+    left = int(through is THROUGH["another factor"])  # which stays
+    folds(backward, after, shape, left=left)
+    folds(forward, before, shape, left=left)
+
+
+@pytest.mark.parametrize(
+    "through",
+    [op.nn.relu, op.abs, THROUGH["max pool"], THROUGH["maximum"], THROUGH["greatest"]],
+)
+def test_a_negative_scale_does_not_go_through_what_has_a_corner(through):
+    refuses(
+        both,
+        lambda e, x: op.multiply(
+            e(through(conv(e, x))), relax.const(np.array([1.0, -1, 2, 3]).reshape(4, 1, 1))
+        ),
+        (1, 3, 6, 6),
+    )
+
+
+@pytest.mark.parametrize(
+    "through",
+    [op.exp, op.sigmoid, op.nn.relu6, lambda x: op.nn.pad(x, (0,) * 6 + (1, 1), pad_value=1.0)],
+)
+def test_nothing_goes_through_what_is_not_linear(through):
+    refuses(both, lambda e, x: op.multiply(e(through(conv(e, x))), positive(4, 1, 1)), (1, 3, 6, 6))
+
+
+def test_both_sides_of_a_residual_sum_are_scaled():
+    def build(e, x):
+        y = e(op.nn.relu(conv(e, x)))
+        z = e(op.add(conv(e, e(op.nn.relu(conv(e, y)))), y))
+        return op.multiply(z, positive(4, 1, 1))
+
+    # What reads the inner sum makes up for its scale.
+    folds(backward, build, (1, 3, 5, 5))
+
+
+def test_a_residual_sum_with_a_parameter_is_left_alone():
+    why = refuses(
+        both,
+        lambda e, x: op.multiply(e(op.add(conv(e, x), x)), positive(4, 1, 1)),
+        (1, 4, 5, 5),
+    )
+    assert "x0 is given by nothing that can be scaled" in why
+
+
+def test_a_value_that_is_given_out_is_not_scaled():
+    def build(e, x):
+        y = conv(e, x)
+        return relax.Tuple([y, e(op.multiply(y, positive(4, 1, 1)))])
+
+    assert "is needed as it is, too" in refuses(both, build, (1, 4, 5, 5))
+
+
+def test_a_reader_that_cannot_make_up_for_the_scale_keeps_it():
+    def build(e, x):
+        y = conv(e, x)
+        return op.add(e(op.exp(y)), e(op.multiply(y, positive(4, 1, 1))))
+
+    refuses(both, build, (1, 4, 5, 5))
+
+
+def test_a_product_that_is_added_to_what_it_is_of():
+    refuses(
+        backward,
+        lambda e, x: op.exp(e(op.add(y := conv(e, x), e(op.multiply(y, positive(4, 1, 1)))))),
+        (1, 4, 5, 5),
+    )
+
+
+def test_the_product_of_a_value_with_itself_takes_no_scale():
+    def build(e, x):
+        y = conv(e, x)
+        return op.multiply(e(op.multiply(y, y)), positive(4, 1, 1))
+
+    refuses(both, build, (1, 4, 5, 5))
+
+
+def test_a_concatenation_is_scaled_part_by_part():
+    def build(e, x):
+        parts = relax.Tuple([conv(e, x, 2), conv(e, x, 3)])
+        return op.multiply(e(op.concat(parts, axis=1)), positive(5, 1, 1))
+
+    folds(backward, build, (1, 4, 5, 5))
+
+    def before(e, x, y):
+        part = e(op.multiply(x, positive(4, 1, 1)))
+        return conv(e, e(op.concat(relax.Tuple([y, part]), axis=1)))
+
+    folds(forward, before, (1, 4, 5, 5), (1, 2, 5, 5))
+
+
+def test_the_scale_of_attention_goes_into_the_weights_of_a_query():
+    def build(e, x):
+        def heads(y, *axes):
+            return e(op.permute_dims(e(op.reshape(y, (2, 3, 2, 4))), axes))
+
+        q = heads(e(op.add(e(op.matmul(x, const(8, 8))), const(8))), 0, 2, 1, 3)
+        k = heads(e(op.matmul(x, const(8, 8))), 0, 2, 3, 1)
+        return op.divide(e(op.matmul(q, k)), relax.const(8.0, "float64"))
+
+    folds(both, build, (2, 3, 8))
+
+
+def test_the_other_factor_is_scaled_where_the_first_cannot_be():
+    def build(e, x, y):
+        return op.multiply(e(op.matmul(x, e(op.matmul(y, const(4, 4))))), positive(4))
+
+    folds(both, build, (3, 3), (3, 4))
+
+
+def test_axes_that_move_take_the_scale_along():
+    def build(e, x):
+        y = e(op.permute_dims(conv(e, x), (0, 2, 3, 1)))
+        y = e(op.reshape(y, (1, 25, 4)))
+        return op.multiply(e(op.expand_dims(e(op.squeeze(y, 0)), 1)), positive(4))
+
+    folds(both, build, (1, 3, 5, 5))
+
+
+def test_a_reshape_that_mixes_the_scaled_axis_stops_it():
+    refuses(
+        both,
+        lambda e, x: op.multiply(e(op.reshape(conv(e, x), (1, 2, 2, 25))), positive(2, 1, 1)),
+        (1, 3, 5, 5),
+    )
+
+
+def test_scales_one_after_the_other():
+    def build(e, x):
+        for _ in range(3):
+            x = conv(e, x, 4, 3, padding=1)
+            for f in (op.subtract, op.divide, op.multiply, op.add):
+                x = e(f(x, positive(4, 1, 1)))
+            x = e(op.nn.relu(x))
+        return x
+
+    folds(both, build, (1, 2, 5, 5))
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def test_a_scale_of_zero_is_folded_backward_but_not_undone():
+    zero = relax.const(np.array([0.0, 1, 2, 3]).reshape(4, 1, 1))
+    folds(backward, lambda e, x: op.multiply(conv(e, x), zero), (1, 3, 5, 5))
+    assert "divides by zero" in refuses(
+        forward, lambda e, x: conv(e, e(op.multiply(x, zero))), (1, 4, 5, 5)
+    )
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_scales_that_are_not_finite_stay(value):
+    def build(e, x):
+        return op.multiply(conv(e, x), relax.const(value, "float64"))
+
+    mod = model(build, (1, 3, 5, 5))
+    assert both(mod) is mod
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e-20])
+def test_weights_that_would_overflow_or_lose_digits_stay(scale):
+    def build(e, x):
+        y = e(op.matmul(x, const(4, 4, dtype="float32")))
+        for _ in range(2):
+            y = e(op.multiply(y, relax.const(scale, "float32")))
+        return y
+
+    assert products(both(model(build, (2, 4), dtype="float32"))) == 1
+
+
+def test_a_large_constant_that_others_read_is_not_copied():
+    weight = const(100, 100)
+
+    def build(e, x):
+        y = e(op.multiply(e(op.matmul(x, weight)), positive(100)))
+        return op.matmul(y, weight)
+
+    assert "a large constant is used elsewhere" in refuses(backward, build, (2, 100))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_floating_dtype_is_folded_and_rounded_once(dtype):
+    weight, scale = const(4, 4, dtype=dtype), positive(4, dtype=dtype)
+    mod = model(lambda e, x: op.multiply(e(op.matmul(x, weight)), scale), (2, 4), dtype=dtype)
+    new = both(mod)
+    assert products(new) == 0
+    folded = new["main"].body.blocks[0].bindings[0].value.args[1]
+    assert str(folded.struct_info.dtype) == dtype
+
+
+def test_integers_and_mixed_dtypes_stay():
+    def whole(e, x):
+        return op.multiply(e(op.matmul(x, relax.const(np.ones((4, 4)), "int32"))), relax.const(3))
+
+    def widened(e, x):
+        y = e(op.matmul(x, const(4, 4, dtype="float16"), out_dtype="float32"))
+        return op.multiply(y, positive(4, dtype="float32"))
+
+    for build, dtype in ((whole, "int32"), (widened, "float16")):
+        mod = model(build, (2, 4), dtype=dtype)
+        assert both(mod) is mod
+
+
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_symbolic_batches(size):
+    n = TirVar("n", "int64")
+
+    def build(e, x):
+        y = e(op.nn.relu(e(op.multiply(conv(e, x), positive(4, 1, 1)))))
+        y = e(op.reshape(e(op.mean(y, axis=[2, 3])), (n, 4)))
+        return op.divide(e(op.matmul(y, const(4, 5))), positive(5))
+
+    mod = model(build, (n, 3, 4, 4))
+    new = both(mod)
+    assert products(new) == 0
+    same(mod, new, arguments(mod, {"n": size}))
+
+
+def test_rows_of_a_product_are_scaled_where_there_are_any_number_of_columns():
+    n = TirVar("n", "int64")
+    build = lambda e, x: op.multiply(e(op.matmul(const(4, 4), x)), positive(4, 1))  # noqa: E731
+    assert products(both(model(build, (4, n)))) == 0
+
+
+def test_a_value_that_may_be_written_into_is_not_scaled():
+    stays(
+        both,
+        """
+        @R.function(pure=False)
+        def main(x: R.Tensor((2, 2), "float32")):
+            y = R.matmul(x, R.const([[1, 2], [3, 4]], "float32"))
+            _ = R.call_packed("test.write", y, sinfo_args=R.Tuple())
+            z = R.multiply(y, R.const([2, 4], "float32"))
+            return z
+        """,
+    )
+
+
+def test_a_product_inside_a_branch_is_folded_there():
+    becomes(
+        both,
+        """
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((2, 2), "float32")):
+            if c:
+                y = R.matmul(x, R.const([[1, 2], [3, 4]], "float32"))
+                z = R.multiply(y, R.const([2, 4], "float32"))
+                r = z
+            else:
+                r = R.multiply(x, R.const([2, 4], "float32"))
+            return r
+        """,
+        """
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((2, 2), "float32")):
+            if c:
+                y = R.matmul(x, R.const([[2, 8], [6, 16]], "float32"))
+                r = y
+            else:
+                r = R.multiply(x, R.const([2, 4], "float32"))
+            return r
+        """,
+    )
+
+
+# -- batch norms -----------------------------------------------------------------------------------
+
+
+def norm(e, x, mean=None, **more):
+    vectors = [const(4), const(4), const(4) if mean is None else mean, positive(4)]
+    return e(op.nn.batch_norm(x, *vectors, **{"axis": 1, "training": False, **more}))
+
+
+@pytest.mark.parametrize("more", [{}, {"scale": False}, {"center": False, "epsilon": 0.1}])
+def test_a_batch_norm_after_a_convolution_becomes_a_sum(more):
+    new = folds(norms, lambda e, x: norm(e, conv(e, x), **more)[0], (1, 3, 5, 5))
+    assert new["main"].script(show_meta=False).count("R.add(") == 1
+
+
+def test_a_batch_norm_after_anything_else_becomes_a_product_and_a_sum():
+    for axis, shape in ((1, (2, 4, 5, 5)), (3, (2, 3, 5, 4))):
+        mod = model(lambda e, x, axis=axis: norm(e, x, axis=axis)[0], shape)
+        new = norms(mod)
+        assert [b.value.op.name for b in new["main"].body.blocks[0].bindings[:2]] == [
+            "relax.multiply",
+            "relax.add",
+        ]
+        same(mod, new)
+
+
+def test_the_statistics_of_a_batch_norm_are_given_back():
+    def build(e, x):
+        made = norm(e, conv(e, x))
+        return relax.Tuple([e(made[2]), e(made[0]), e(made[1]), e(made[0])])
+
+    folds(norms, build, (1, 3, 5, 5))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda e, x: norm(e, x),
+        lambda e, x: norm(e, x, training=True)[0],
+        lambda e, x: norm(e, x, mean=e(op.exp(const(4))))[0],
+    ],
+)
+def test_batch_norms_that_cannot_be_known_stay(build):
+    refuses(norms, build, (1, 4, 5, 5))
+
+
+def test_decomposed_batch_norms_are_folded():
+    mod = model(lambda e, x: norm(e, conv(e, x))[0], (1, 3, 5, 5))
+    parts = transform.FoldConstant()(transform.DecomposeOpsForInference()(mod))
+    new = both(parts)
+    assert products(new) == 0
+    same(mod, new)
+
+
+# -- random graphs ---------------------------------------------------------------------------------
+
+
+def random_graph(seed):
+    r = random.Random(seed)
+
+    def step(e, values):
+        x = r.choice(values[-3:])
+        c = int(x.struct_info.dims[1].value)
+        scale = positive(c, 1, 1) if r.random() < 0.7 else const(1, c, 1, 1)
+        kind = r.randrange(12)
+        if kind < 2:
+            return e(op.nn.conv2d(x, const(r.choice((c, 4)), c, 3, 3), padding=1))
+        if kind == 2:
+            return e(op.nn.conv2d(x, const(c, 1, 1, 1), groups=c))
+        if kind < 6:
+            return e(r.choice((op.multiply, op.divide))(x, r.choice((scale, positive()))))
+        if kind == 6:
+            return e(r.choice((op.add, op.subtract))(x, const(c, 1, 1)))
+        if kind == 7:
+            return e(r.choice((op.nn.relu, op.negative, op.abs, op.tanh))(x))
+        if kind == 8:
+            return e(op.nn.avg_pool2d(x, 3, padding=1))
+        if kind == 9:
+            return e(op.concat(relax.Tuple([x, r.choice(values)]), axis=1))
+        others = [v for v in values if v.struct_info.dims[1].value == c]
+        return e(r.choice((op.add, op.multiply, op.maximum))(x, r.choice(others)))
+
+    def build(e, x, y):
+        values = [x, y]
+        for _ in range(r.randrange(4, 16)):
+            values.append(step(e, values))
+        return relax.Tuple([values[-1], *r.sample(values[2:], r.randrange(2))])
+
+    return model(build, (1, 4, 4, 4), (1, 4, 4, 4))
+
+
+@pytest.mark.parametrize("run", [both, backward, forward])
+def test_random_graphs_mean_what_they_did(run):
+    folded = 0
+    for seed in range(60):
+        mod = random_graph(seed)
+        new = run(mod)
+        folded += products(mod) - products(new)
+        same(mod, new)
+    assert folded > 20
+
+
+def test_ten_thousand_products():
+    x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
+    last, bindings = x, []
+    for i in range(10_000):
+        value = op.multiply(last, relax.const(1.0)) if i % 3 else op.add(last, x)
+        last = relax.Var(f"v{i}", value.struct_info)
+        bindings.append(relax.VarBinding(last, value))
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], last)
+    mod = IRModule({"main": relax.Function([x], body).with_attr("global_symbol", "main")})
+    assert len(both(mod)["main"].body.blocks[0].bindings) < 7_000
