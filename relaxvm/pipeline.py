@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .base import PassError, Report, collected
+from .base import PassError, Report, VerifyError, collected
 from .base.config import checks_enabled
 from .ir import IRModule, PassContext
+from .ir.instrument import blame
 from .ir.transform import Pass, Sequential, module_pass
 from .relax import transform
 from .relax.analysis import assert_well_formed
@@ -165,7 +166,11 @@ def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
         changed = first(mod)
         names = _enabled(first)
         if changed is not mod:
-            mod = _well_formed(changed)
+            try:
+                mod = _well_formed(changed)
+            except VerifyError:
+                blame(first, mod)
+                raise
     check_devices(mod)
     mod = run_stages(mod)
     for stage in (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED):

@@ -5,6 +5,8 @@ An instrument has any of the methods of `PassInstrument`.
 
 from __future__ import annotations
 
+import difflib
+import html
 import importlib
 import pathlib
 import re
@@ -16,7 +18,7 @@ from typing import TextIO
 from ..base import VerifyError, add_note
 from .equal import structural_equal
 from .module import IRModule
-from .transform import PassInfo
+from .transform import Pass, PassContext, PassInfo
 
 
 class PassInstrument:
@@ -161,6 +163,77 @@ class DumpIR(PassInstrument):
         path.write_text(mod.script() + "\n", encoding="utf-8")
 
 
+_PAGE = """<!DOCTYPE html>
+<html><head><meta charset="utf-8"><title>What each pass changed</title><style>
+body {{ font-family: sans-serif }} pre {{ background: #f6f6f6; padding: 0.5em; overflow: auto }}
+summary {{ font-family: monospace }} .same {{ color: #888 }}
+.add {{ background: #cfc }} .gone {{ background: #fcc }} .place {{ color: #06c }}
+</style></head><body><h1>What each pass changed</h1>
+{}
+</body></html>
+"""
+_KINDS = {"+": "add", "-": "gone", "@": "place"}
+
+
+class HTMLDiff(PassInstrument):
+    """Writes one page, to be read in any browser without a network, with what each pass changed:
+    passes that ran others as headings, the others as differences of the script text.
+
+    path     where it is written, when the context is left
+    context  how many lines are shown around each change
+    """
+
+    def __init__(self, path: str | pathlib.Path, context: int = 3) -> None:
+        self._path = pathlib.Path(path)
+        self._context = context
+        self._rows: list[str] = []
+        # Of passes that run: place in the rows, name, the module and its text before.
+        self._open: list[tuple[int, str, IRModule, str]] = []
+
+    def enter_pass_ctx(self) -> None:
+        self._rows.clear()
+        self._open.clear()
+
+    def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
+        self._open.append((len(self._rows), info.name, mod, mod.script()))
+        self._rows.append(f"<p>{html.escape(info.name)} failed</p>")
+
+    def run_after_pass(self, mod: IRModule, info: PassInfo) -> None:
+        # A pass that raised leaves its entry open: drop entries until ours.
+        while self._open:
+            row, name, before, text = self._open.pop()
+            if name == info.name:
+                leaf = row == len(self._rows) - 1
+                after = text if mod is before else mod.script()
+                self._rows[row] = self._shown(len(self._open), name, text, after, leaf)
+                return
+
+    def _shown(self, depth: int, name: str, before: str, after: str, leaf: bool) -> str:
+        title = "&nbsp;" * 4 * depth + html.escape(name)
+        if before == after or not leaf:
+            kind = "same" if before == after else "runs"
+            return f'<div class="{kind}"><code>{title}</code></div>'
+        lines = list(
+            difflib.unified_diff(
+                before.splitlines(), after.splitlines(), n=self._context, lineterm=""
+            )
+        )[2:]
+        marked = (
+            f'<span class="{_KINDS.get(line[:1], "")}">{html.escape(line)}</span>' for line in lines
+        )
+        counts = f"+{_count(lines, '+')} -{_count(lines, '-')}"
+        shown = "\n".join(marked)
+        return f"<details open><summary>{title} {counts}</summary>\n<pre>{shown}</pre></details>"
+
+    def exit_pass_ctx(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.write_text(_PAGE.format("\n".join(self._rows)), encoding="utf-8")
+
+
+def _count(lines: Sequence[str], sign: str) -> int:
+    return sum(line.startswith(sign) for line in lines)
+
+
 # Of the languages of this house: checks of a whole module, in rooms that this one does not import.
 _WELL_FORMED = {
     "relax.Function": ("relaxvm.relax.analysis", "assert_well_formed"),
@@ -190,3 +263,12 @@ class VerifyAfterAll(PassInstrument):
         except VerifyError as error:
             add_note(error, f"found after pass {info.name}")
             raise
+
+
+def blame(p: Pass, mod: IRModule) -> None:
+    """Run `p` on `mod` again, verifying after every pass in it: raises VerifyError naming the pass
+    after which the module is broken, if there is one.
+    """
+    with PassContext.current().again() as context:
+        context.override_instruments([VerifyAfterAll()])
+        p(mod)
