@@ -4,8 +4,8 @@
     declined("{} not fused with {}: the sum is also returned", convolution, add)
 
 Whoever wants to know opens a report: a `PassContext` that is entered does, and so does a build.
-Where none is open, nothing is kept. Names and places are taken when told, which costs less than a
-microsecond and keeps no model alive; text is made when a report is printed.
+Where none is open, nothing is kept. Names and places are taken when told, which costs a few
+microseconds and keeps no model alive; text is made when a report is printed.
 """
 
 from __future__ import annotations
