@@ -25,7 +25,6 @@ PAGE = "docs/tvm_names.md"
 ABSENT: dict[str, dict[str, str]] = {
     "comes with fusion, patterns and the rewriting of whole graphs": {
         "relax.backend": "*",
-        "relax.dpl": "*",
         "relax.transform": """
             FuseOpsByPattern MergeCompositeFunctions RunCodegen
             AdjustMatmulOrder CombineParallelMatmul
@@ -33,7 +32,6 @@ ABSENT: dict[str, dict[str, str]] = {
             PatternCheckContext RemoveRedundantReshape
             ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul
         """,
-        "script.relax": "rewriter",
     },
     "comes with the conversion of layouts": {
         "tir.transform": "RemoveWeightLayoutRewriteBlock",

@@ -82,6 +82,12 @@ class PassError(RelaxvmError, ValueError):
     """A pass, a pass option or a pass configuration that does not exist or has the wrong type."""
 
 
+class PatternError(RelaxvmError, TypeError, ValueError):
+    """A pattern of graph functions built from parts that do not fit, or a rewriter that gives what
+    cannot stand where its pattern matched.
+    """
+
+
 class ScheduleError(RelaxvmError, ValueError):
     """A schedule primitive that would not be legal: of the loops and blocks `sites`."""
 

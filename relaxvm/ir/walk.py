@@ -38,7 +38,7 @@ def walk(
                         stack.append(child)
 
 
-def post_order(root: Node, below: Callable[[Any], Sequence[Any]] | None = None) -> Iterator[Any]:
+def post_order(root: Any, below: Callable[[Any], Sequence[Any]] | None = None) -> Iterator[Any]:
     """Every node reachable from `root`, children first, each shared node once.
 
     below  the nodes to be entered from a node; default: its children

@@ -28,8 +28,9 @@ from ..relax import (
 )
 from ..relax import Tuple as _Tuple
 from ..relax import const as _const
+from ..relax.dpl import PatternMatchingRewriter as _Rewriter
 from ..runtime import cpu, device
-from .reader import MAKERS, decorate_function, decorate_macro, records
+from .reader import MAKERS, decorate_class, decorate_function, decorate_macro, records
 from .reader.records import Step, marked, statement
 from .reader.struct_info import as_struct_info
 
@@ -66,6 +67,7 @@ __all__ = [
     "match_cast",
     "output",
     "prim_value",
+    "rewriter",
     "shape",
     "str",
     "tuple",
@@ -97,6 +99,18 @@ def function(func: Any = None, **options: Any) -> Any:
 
 def _function(func: Any, options: Any) -> Any:
     return decorate_function(func, sys._getframe(2), "relax", options)
+
+
+@marked(script_language="module")
+def rewriter(rewriter_mod: Any) -> _Rewriter:
+    """Make a rewriter (a pass) out of a class of two graph functions of the same parameters,
+    `pattern` and `replacement`, or out of such a module.
+
+    Raises PatternError if they are no rule; see `relax.dpl.PatternMatchingRewriter.from_module`.
+    """
+    if isinstance(rewriter_mod, type):
+        rewriter_mod = decorate_class(rewriter_mod, sys._getframe(1), {})
+    return _Rewriter.from_module(rewriter_mod)
 
 
 @marked(script_language="macro")
