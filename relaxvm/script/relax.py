@@ -67,7 +67,6 @@ __all__ = [
     "match_cast",
     "output",
     "prim_value",
-    "rewriter",
     "shape",
     "str",
     "tuple",

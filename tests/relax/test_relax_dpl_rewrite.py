@@ -388,10 +388,10 @@ def test_three_products_become_one_each_value_after_what_it_needs():
         (lambda found, _: 3, "wanted {variable"),
         (lambda found, _: {"a": found[0]}, "which the block does not bind"),
         (lambda found, _: {found[0]: relax.const(1.0)}, "another kind of value for a"),
-        (lambda found, _: {found[0]: relax.op.exp(found[0])}, "circle"),
+        (lambda found, _: {found[0]: relax.op.exp(found[0])}, "need one another"),
         (
             lambda found, _: {found[0]: relax.op.exp(found[1]), found[1]: relax.op.exp(found[0])},
-            "circle",
+            "need one another",
         ),
     ],
 )

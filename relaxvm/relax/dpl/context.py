@@ -12,9 +12,8 @@ import contextvars
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base import PatternError
-from ...ir import GlobalVar, Op
-from ...ir.walk import post_order
+from ...base import PatternError, reachable
+from ...ir import GlobalVar, Op, descend
 from ..expr import Binding, BindingBlock, Call, DataflowVar, ExternFunc, Tuple, Var
 from ..flow import leaves, vars_in
 from ..struct_info import Expr
@@ -241,24 +240,19 @@ class Graph:
         for use in self._uses:
             at.setdefault(use.producer, []).append(use)
             at.setdefault(use.consumer, []).append(use)
-        plan: list[DFPattern | _Use] = []
-        planned: set[int] = set()
+        plan: dict[DFPattern | _Use, None] = {}
         reached: set[DFPattern] = set()
+
+        def neighbours(pattern: DFPattern) -> list[DFPattern]:
+            return [p for use in at.get(pattern, ()) for p in (use.consumer, use.producer)]
+
         for first in self.nodes:
-            if first in reached:
-                continue
-            plan.append(first)
-            reached.add(first)
-            front = [first]
-            while front:
-                for use in at.get(front.pop(0), ()):
-                    if id(use) not in planned:
-                        planned.add(id(use))
-                        plan.append(use)
-                        new = {use.producer, use.consumer} - reached
-                        reached |= new
-                        front += new
-        return plan
+            if first not in reached:
+                plan[first] = None
+                for pattern in reachable([first], neighbours):
+                    reached.add(pattern)
+                    plan.update(dict.fromkeys(at.get(pattern, ())))
+        return list(plan)
 
     def goals(self, block: BlockIndex) -> Goals:
         """The goals of a match of all patterns in `block`."""
@@ -282,7 +276,7 @@ def _groups(nodes: Sequence[DFPattern]) -> dict[DFPattern, int]:
     """A number for each node, the same for those that stand around one another."""
     number: dict[DFPattern, int] = {}
     for i, node in enumerate(nodes):
-        inside = list(post_order(node, lambda p: [getattr(p, name) for name in p.around]))
+        inside = list(descend(node, lambda p: [getattr(p, name) for name in p.around], id))
         known = {number[p] for p in inside if p in number}
         own = min(known, default=i)
         for p, n in list(number.items()):

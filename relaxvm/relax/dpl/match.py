@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base import PatternError
-from ...ir import Node, Op, structural_equal, substitute
+from ...ir import Node, Op, post_order, structural_equal, substitute
 from ...ir import Var as TirVar
-from ...ir.walk import post_order
 from ..derive import bind_symbols, dims_equal, is_base_of, substitute_struct_info
 from ..expr import (
     LEAF_TYPES,

@@ -27,8 +27,7 @@ from typing import Any, ClassVar, TypeVar
 
 from ...base import DataType, PatternError
 from ...base import dtype as as_dtype
-from ...ir import GlobalVar, Node, Op, PrimExpr, descend, structural_equal
-from ...ir.walk import post_order
+from ...ir import GlobalVar, Node, Op, PrimExpr, descend, post_order, structural_equal
 from ..expr import (
     Call,
     Constant,
@@ -250,7 +249,7 @@ class VarPattern(DFPattern):
     """A variable, bound or not, of the name `name_hint` ("" for any)."""
 
     name_hint: str = ""
-    _kind: ClassVar[type] = Var
+    _kind: ClassVar[type[Var]] = Var
 
     def __post_init__(self) -> None:
         if not isinstance(self.name_hint, str):
@@ -262,9 +261,8 @@ class VarPattern(DFPattern):
         return self.name_hint
 
     def step(self, match: Match, place: Any, rest: Goals) -> Goals:
-        if isinstance(place, self._kind) and self.name_hint in ("", place.name_hint):  # type: ignore[attr-defined]
-            return rest
-        return FAIL
+        named = isinstance(place, self._kind) and self.name_hint in ("", place.name_hint)
+        return rest if named else FAIL
 
 
 class DataflowVarPattern(VarPattern):
@@ -766,7 +764,8 @@ def is_op(op_name: str) -> ExprPattern:
 
 def is_tuple(fields: Sequence[DFPattern], unordered: bool = False) -> TuplePattern:
     """A tuple; `unordered`: of these fields in any order."""
-    return UnorderedTuplePattern(fields) if unordered else TuplePattern(fields)  # type: ignore[arg-type]
+    kind = UnorderedTuplePattern if unordered else TuplePattern
+    return kind(_patterns(fields, "is_tuple"))
 
 
 def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> TupleGetItemPattern:
@@ -776,7 +775,7 @@ def is_tuple_get_item(tuple_value: DFPattern, index: int | None = None) -> Tuple
 
 def is_shape(shape: Sequence[Any]) -> PrimArrPattern:
     """A shape as an argument, provably `shape`. For the shape of a tensor see `has_shape`."""
-    return PrimArrPattern(shape)  # type: ignore[arg-type]
+    return PrimArrPattern(_dims(shape, "is_shape"))
 
 
 def has_dtype(dtype: DataType | str, pattern: DFPattern | None = None) -> DataTypePattern:
@@ -800,7 +799,7 @@ _Args = Sequence[DFPattern] | TuplePattern | None
 def _tuple_of(args: _Args) -> DFPattern:
     if args is None:
         return wildcard()
-    return args if isinstance(args, DFPattern) else TuplePattern(args)  # type: ignore[arg-type]
+    return args if isinstance(args, DFPattern) else TuplePattern(_patterns(args, "arguments"))
 
 
 def is_call_tir(

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ...base import NameSupply, PatternError, add_note
+from ...base import NameSupply, PatternError, add_note, callees_first, components, reachable
 from ...ir import GlobalVar, IRModule, Node, PassContext, descend, substitute, walk
 from ...ir.transform import Pass, PassInfo, run_pass
 from ...ir.walk import transform
@@ -58,7 +58,7 @@ from ..rewriter import BindingRewriter
 from ..struct_info import Expr, ObjectStructInfo, StructInfo, TupleStructInfo
 from ..substitute import substitute_graph
 from .context import BlockIndex, Graph, PatternContext
-from .match import Heads, Match, heads, may_start
+from .match import Heads, Match, bound_values, heads, may_start
 from .pattern import (
     AttrPattern,
     CallPattern,
@@ -168,7 +168,8 @@ class PatternMatchingRewriter(Pass):
         if isinstance(what, Function):
             return self.rewrite(what)
         if isinstance(what, Expr):
-            seq = Normalizer(names_in(what)).seq(what)  # type: ignore[arg-type]
+            seq = what if isinstance(what, SeqExpr) else SeqExpr((), what)
+            seq = Normalizer(names_in(what)).seq(seq)
             return self.rewrite(Function((), seq, is_pure=False)).body
         raise PatternError(f"{self.info.name}: wanted a module or an expression, got {args!r:.80}")
 
@@ -199,13 +200,16 @@ class PatternMatchingRewriter(Pass):
         """`mod` with `changed` functions, and those of the rules that they call now."""
         result = mod.clone()
         names = NameSupply(lambda: [gv.name_hint for gv in mod])
-        renamed: dict[GlobalVar, GlobalVar] = {}
-        todo = list(changed.values())
-        while todo:
-            for n in walk(todo.pop()):
-                if isinstance(n, GlobalVar) and n in self._functions and n not in renamed:
-                    renamed[n] = GlobalVar(names.fresh(n.name_hint), n.struct_info)
-                    todo.append(self._functions[n])
+
+        def called(gv: GlobalVar) -> list[GlobalVar]:
+            fn: Any = changed.get(gv, self._functions.get(gv))
+            return [n for n in walk(fn) if isinstance(n, GlobalVar) and n in self._functions]
+
+        renamed = {
+            gv: GlobalVar(names.fresh(gv.name_hint), gv.struct_info)
+            for gv in reachable(list(changed), called)
+            if gv not in changed
+        }
         for gv, new in renamed.items():
             result[new] = substitute(self._functions[gv], renamed)
         for gv, fn in changed.items():
@@ -243,7 +247,7 @@ class TupleRewriter(PatternMatchingRewriter):
     """
 
     def __init__(self, patterns: Sequence[DFPattern], func: CallRule) -> None:
-        patterns = TuplePattern(patterns).fields  # type: ignore[arg-type]
+        patterns = TuplePattern(tuple(patterns)).fields
 
         def rule(found: Found, bindings: Mapping[Var, Expr]) -> Any:
             roots = [found[p] for p in patterns]
@@ -349,24 +353,28 @@ class _SingleRewriter(BindingRewriter):
     def binding(self, b: Binding) -> list[Binding | BindingBlock] | None:
         if type(b) is not VarBinding:
             return None
-        todo: list[Binding | BindingBlock] = [b]
         out: list[Binding | BindingBlock] = []
         rewrites = 0
-        while todo:
-            each = todo.pop()
+
+        def parts(each: Binding | BindingBlock) -> Sequence[Binding | BindingBlock]:
+            nonlocal rewrites
             new = None if isinstance(each, BindingBlock) else self.rewritten(each)
-            if new is not None:
-                todo += reversed(new)
-                rewrites += 1
-                if rewrites > _MAX_REWRITES:
-                    raise PatternError(
-                        f"{_rule_name(self.last.rule)} keeps matching its own results at "
-                        f"{b.var.name_hint}{where(b.span)}"
-                    )
-                continue
-            bound = each.bindings if isinstance(each, BindingBlock) else (each,)
-            self.values.update((x.var, x.value) for x in bound if type(x) is VarBinding)
-            out.append(each)
+            if new is None:
+                bound = each.bindings if isinstance(each, BindingBlock) else (each,)
+                self.values.update(bound_values(bound))
+                out.append(each)
+                return ()
+            rewrites += 1
+            if rewrites > _MAX_REWRITES:
+                raise PatternError(
+                    f"{_rule_name(self.last.rule)} keeps matching its own results at "
+                    f"{b.var.name_hint}{where(b.span)}"
+                )
+            return new
+
+        first: Binding | BindingBlock = b
+        for _ in descend(first, parts):
+            pass
         return out if rewrites else None
 
     def rules_for(self, value: Expr) -> list[_Single]:
@@ -403,14 +411,13 @@ class _SingleRewriter(BindingRewriter):
 
     def may_read_later(self, match: Match) -> bool:
         """Whether everything that was looked through is still what it was."""
-        through = [
-            (place, value)
-            for place in match.places().values()
-            if isinstance(place, Var) and (value := match.value(place)) is not place
-        ]
-        if through and self.written is None:
+        through: list[Var] = []
+        for place in match.places().values():
+            if isinstance(place, Var) and (value := match.value(place)) is not place:
+                through += (place, *vars_in(value))
+        if self.written is None and through:
             self.written = maybe_written_vars(self.fn, self.mod)
-        return all(self.written.isdisjoint((v, *vars_in(value))) for v, value in through)  # type: ignore[union-attr]
+        return not through or self.written is None or self.written.isdisjoint(through)
 
     def bound(
         self, b: VarBinding, new: Expr, match: Match, rule: Any
@@ -522,38 +529,24 @@ class _Joined:
     def in_order(self) -> tuple[Binding, ...]:
         """The bindings, each after what it needs, else as they stood."""
         uses = Uses()
-        casts = {
+        casts: dict[Any, Var] = {
             symbol: b.var
             for b in self.bindings.values()
             if isinstance(b, MatchCast)
             for symbol in definable_tir_vars_in_struct_info(b.struct_info)
         }
-        done: dict[Var, bool] = {}
-        ordered: list[Binding] = []
-        for first in self.bindings:
-            stack = [first]
-            while stack:
-                var = stack[-1]
-                if var in done:
-                    stack.pop()
-                    if not done[var]:
-                        done[var] = True
-                        ordered.append(self.bindings[var])
-                    continue
-                done[var] = False
-                b = self.bindings[var]
-                needs = uses.of(b)
-                if casts:
-                    needs += [casts[s] for s in walk(b) if s in casts and casts[s] is not var]  # type: ignore[index]
-                for need in needs:
-                    if need in self.bindings and not done.get(need, False):
-                        if need in done:
-                            raise PatternError(
-                                f"a rewriter gave values that need one another in a circle: "
-                                f"{need.name_hint} and {var.name_hint}"
-                            )
-                        stack.append(need)
-        return tuple(ordered)
+
+        needs: dict[Var, list[Var]] = {}
+        for var, b in self.bindings.items():
+            read = uses.of(b)
+            if casts:
+                read += [casts[n] for n in walk(b) if n in casts and casts[n] is not var]
+            needs[var] = [v for v in read if v in self.bindings]
+        for group in components(self.bindings, needs):
+            if len(group) > 1 or group[0] in needs[group[0]]:
+                circle = ", ".join(v.name_hint for v in group)
+                raise PatternError(f"a rewriter gave values that need one another: {circle}")
+        return tuple(self.bindings[v] for v in callees_first(self.bindings, needs))
 
 
 def _made_visible(fn: Function) -> Function:
