@@ -318,7 +318,7 @@ def run_carefully(
                     if kind != _OP_BUILTIN and dst < fn.info.register_file_size:
                         value = adopt(value)
                 if recorder is not None:
-                    recorder.add(fn, pc, op, began, perf_counter_ns(), given)
+                    recorder.add(fn, pc, op, began, perf_counter_ns(), given, value)
                 regs[dst] = value
                 if instrument is not None:
                     instrument(op.function, symbol, False, value, *shown)

@@ -48,8 +48,8 @@ class KernelParam(Plain):
     """One parameter: a scalar, or a tensor.
 
     shape    sizes of its axes       strides  in elements; None: C-contiguous
-    access   "r", "w" or "rw"; "ret" of the last one: the place of the value that the kernel
-             returns, which callers do not give
+    access   "r", "w" or "rw"; "g": it is read at places that data says; "ret" of the last one: the
+             place of the value that the kernel returns, which callers do not give
     """
 
     name: str
@@ -67,8 +67,8 @@ class KernelParam(Plain):
             f"{where}: kind {self.kind!r} is not 'tensor' or 'scalar'",
         )
         _require(
-            self.access in ("r", "w", "rw", "ret"),
-            f"{where}: access {self.access!r} is not 'r', 'w', 'rw' or 'ret'",
+            self.access in ("r", "g", "w", "rw", "ret"),
+            f"{where}: access {self.access!r} is not 'r', 'g', 'w', 'rw' or 'ret'",
         )
         dtype = self.dtype
         fits = type(dtype) is DataType and dtype.lanes == 1 and dtype.kind not in ("handle", "void")
@@ -93,7 +93,7 @@ class KernelParam(Plain):
     @property
     def written(self) -> bool:
         """Whether the kernel writes it."""
-        return self.access != "r"
+        return self.access not in ("r", "g")
 
     def __str__(self) -> str:
         if self.kind == "scalar":

@@ -6,8 +6,9 @@ and computed.
     report.save_json("profile.json")
     report.save_trace("trace.json")      # for chrome://tracing or ui.perfetto.dev
 
-The run goes instruction by instruction and allocates its storages anew, so the whole takes longer
-than `vm["main"](x)`; the times of the calls are theirs, less the cost of reading the clock.
+The run goes instruction by instruction, so the whole takes longer than `vm["main"](x)`; the times
+of the calls are theirs, less the cost of reading the clock. Pages of new storages are asked for
+before the kernels that write them run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from ..base import VMError
+from .builtin import Storage
 from .dims import evaluate, is_symbol
 from .disasm import instruction_text
 from .kernel import KernelInfo
@@ -31,6 +33,7 @@ from .ndarray import NDArray
 from .ops import OpKind
 from .program import Program
 
+_PAGE_BYTES = 1 << 12
 MAX_EVENTS = 1_000_000
 """Calls that are kept one by one for the trace; the sums count all."""
 _KINDS = {
@@ -120,7 +123,8 @@ class Recorder:
         self._open: list[tuple[str, int, str, int]] = []
         self._left_out = 0
         self._started = self._ended = 0
-        self._roof = machine_roof()
+        has_kernels = program.kernels is not None and bool(program.kernels.infos)
+        self._roof = machine_roof() if has_kernels else None
 
     def enter(self, caller: Any, pc: int, callee: Any) -> None:
         """A VM function begins."""
@@ -135,8 +139,22 @@ class Recorder:
         self._ended = perf_counter_ns()
         self._event(name, "function", began, self._ended, caller, pc)
 
-    def add(self, fn: Any, pc: int, op: Any, began: int, ended: int, given: Sequence[Any]) -> None:
-        """An instruction called a kernel, an extern, a builtin or a Python closure."""
+    def add(
+        self,
+        fn: Any,
+        pc: int,
+        op: Any,
+        began: int,
+        ended: int,
+        given: Sequence[Any],
+        value: Any,
+    ) -> None:
+        """An instruction called a kernel, an extern, a builtin or a Python closure, which gave
+        `value`.
+        """
+        if type(value) is Storage:
+            # The system gives a page when it is first written: let no kernel pay for that.
+            value.raw[::_PAGE_BYTES] = 0
         kind = _KINDS[op.kind]
         key = (fn.name, pc, op.symbol, kind)
         found = self._sums.get(key)
@@ -148,6 +166,7 @@ class Recorder:
             size_bytes, flops = self._cost(op.function.info, given)
             found.known = True
             found.size_bytes += size_bytes
+            assert self._roof is not None
             found.least_s += self._roof.least_seconds(size_bytes, flops)
             if flops is not None:
                 found.flops = (found.flops or 0.0) + flops
@@ -219,7 +238,7 @@ class ProfileReport:
     instructions  a row per call instruction, in order
     result        what the function returned
     clock_ns      what was subtracted from each call for reading the clock
-    roof          the machine's measured rates
+    roof          what one thread of this machine can do; None for a program without kernels
     """
 
     def __init__(
@@ -230,7 +249,7 @@ class ProfileReport:
         instructions: tuple[ProfileRow, ...],
         result: Any,
         clock_ns: int,
-        roof: Roof,
+        roof: Roof | None,
         events: list[tuple[str, str, int, int, str, int]],
         left_out: int,
     ) -> None:
@@ -272,7 +291,7 @@ class ProfileReport:
             f"{self.function}: {_us(self.wall_ns)} us in all, {_us(self.calls_ns)} us in calls, "
             f"{_us(between)} us between them (this loop and its clock)\n\n"
             f"{self.table()}\n\n{self._instruction_table()}\n\n"
-            f"roof: {self.roof}\n"
+            f"roof: {self.roof or 'there are no kernels'}\n"
             f"{self.clock_ns} ns for reading the clock are taken off each call"
         )
 
@@ -298,8 +317,9 @@ class ProfileReport:
             "wall_ns": self.wall_ns,
             "calls_ns": self.calls_ns,
             "clock_ns": self.clock_ns,
-            "roof": {
-                "how": "measured with numpy in this process",
+            "roof": self.roof
+            and {
+                "how": "measured in this process, one thread",
                 "flops_per_second": self.roof.flops_per_second,
                 "bytes_per_second": [list(pair) for pair in self.roof.bytes_per_second],
             },
@@ -407,11 +427,18 @@ def _clock_cost_ns() -> int:
 
 
 def _moved_bytes(info: KernelInfo, given: Sequence[Any]) -> int:
-    """Each tensor once for reading and once for writing, as its access says."""
+    """Each tensor once for reading and once for writing, as its access says; of what is read at
+    places that data says, as many elements as are written.
+    """
+    tensors = [
+        (param, value._array) for param, value in zip(info.params, given) if type(value) is NDArray
+    ]
+    written = sum(array.size for param, array in tensors if param.written)
     return sum(
-        len(param.access) * int(value._array.nbytes)
-        for param, value in zip(info.params, given)
-        if type(value) is NDArray
+        min(array.size, written) * array.itemsize
+        if param.access == "g"
+        else len(param.access) * array.nbytes
+        for param, array in tensors
     )
 
 

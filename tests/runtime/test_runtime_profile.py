@@ -1,6 +1,7 @@
 """vm.profile: counts, shares, bytes and operations, and the files it writes."""
 
 import json
+import resource
 
 import numpy as np
 import pytest
@@ -91,6 +92,51 @@ def test_calls_are_counted_with_bytes_and_operations(report):
     extern = row(report, "env.twice")
     assert (extern.kind, extern.count, extern.flops, extern.size_bytes) == ("extern", 1, None, None)
     assert row(report, "vm.builtin.alloc_tensor").kind == "builtin"
+
+
+def test_of_a_table_the_rows_that_are_read_count():
+    table = relax.Var("table", relax.TensorStructInfo((5000, 64), "float32"))
+    rows = relax.Var("rows", relax.TensorStructInfo((7,), "int32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [table, rows]):
+        with builder.dataflow():
+            out = builder.emit_output(relax.op.take(table, rows, 0))
+        builder.emit_func_output(out)
+    vm = VirtualMachine(relax.build(builder.get(), "llvm"))
+    x, at = np.ones((5000, 64), "float32"), np.arange(7, dtype="int32")
+    (kernel,) = [r for r in vm.profile("main", x, at).calls if r.kind == "kernel"]
+    assert kernel.size_bytes == 2 * 7 * 64 * 4 + 7 * 4
+
+
+def test_pages_of_new_memory_are_there_before_a_kernel_writes(ex):
+    vm, (x, w) = machine(ex), arguments(1 << 19)
+    kernels = []
+
+    def look(func, name, before, value, *args):
+        if name == "mm":
+            kernels.append((before, resource.getrusage(resource.RUSAGE_SELF).ru_minflt))
+
+    vm.set_instrument(look)
+    vm.profile("main", x, w)
+    # 16 MiB are 4096 pages; the first kernel writes as many.
+    assert kernels[1][1] - kernels[0][1] < 1000
+
+
+def test_a_program_without_kernels_has_no_roof():
+    ex = relax.build(
+        from_source("""
+from relaxvm.script import ir as I, relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((4,), "float32")):
+        return x
+""")
+    )
+    report = VirtualMachine(ex).profile("main", np.ones(4, "float32"))
+    assert report.roof is None
+    assert "there are no kernels" in str(report)
+    assert json.loads(report.to_json())["roof"] is None
 
 
 def test_times_add_up(report):

@@ -41,7 +41,7 @@ from ...ir import (
 from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
 from ...tir import Buffer, PrimFunc
-from ...tir.analysis import buffer_accesses
+from ...tir.analysis import buffer_accesses, gathered_data
 from ...tir.transform import size_bounds
 
 _OPERATORS: dict[type, str] = {
@@ -131,7 +131,7 @@ class Signature:
 
 def signature_of(fn: PrimFunc) -> Signature:
     """The signature of a function. Raises CodegenError for parameters that a kernel cannot take."""
-    used = buffer_accesses(fn)
+    used, gathered = buffer_accesses(fn), gathered_data(fn)
     params: list[Parameter] = []
     names: dict[Var, str] = {}
     supply = NameSupply(joint="_")
@@ -157,7 +157,10 @@ def signature_of(fn: PrimFunc) -> Signature:
                 f"parameter {name}: its data variable belongs to another parameter too"
             )
         data_seen.add(buffer.data)
-        params.append(Parameter(name, var, buffer, used.get(buffer, "r")))
+        access = used.get(buffer, "r")
+        if access == "r" and buffer.data in gathered:
+            access = "g"
+        params.append(Parameter(name, var, buffer, access))
     symbols: list[Var] = []
     zeros: list[Var] = []
     for param in params:

@@ -1,10 +1,10 @@
-"""Which buffers a function reads and writes."""
+"""Which buffers a function reads and writes, and of which it reads what data says."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...ir import INTRINSICS, Call, GlobalVar, IntImm, Node, Var, walk
+from ...ir import INTRINSICS, Call, GlobalVar, IntImm, Let, Node, Var, walk
 from ..stmt import Buffer, BufferLoad, BufferStore, LetStmt, MatchBufferRegion, PrimFunc
 
 
@@ -46,6 +46,22 @@ def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
         if ways:
             result[b] = "rw" if len(ways) == 2 else "".join(ways)
     return result
+
+
+def gathered_data(func: PrimFunc) -> set[Var]:
+    """The data of buffers that `func` reads only at places that data says: a gather's table."""
+    told: set[Var] = set()  # variables whose values depend on data
+
+    def by_data(index: Node) -> bool:
+        return any(isinstance(n, BufferLoad) or n in told for n in walk(index))
+
+    loads: dict[Var, bool] = {}
+    for n in walk(func.body):
+        if isinstance(n, (Let, LetStmt)) and by_data(n.value):
+            told.add(n.var)
+        elif isinstance(n, BufferLoad) and loads.get(n.buffer.data, True):
+            loads[n.buffer.data] = any(by_data(i) for i in n.indices)
+    return {data for data, gathered in loads.items() if gathered}
 
 
 def _escaping(n: Call) -> list[tuple[Any, str]]:
