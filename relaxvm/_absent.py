@@ -27,7 +27,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.backend": "*",
         "relax.transform": """
             FuseOpsByPattern MergeCompositeFunctions RunCodegen
-            AdjustMatmulOrder CombineParallelMatmul
+            AdjustMatmulOrder
             ExpandMatmulOfSum FastMathTransform FuseTransposeMatmul
             PatternCheckContext RemoveRedundantReshape
             ReorderPermuteDimsAfterConcat ReorderTakeAfterMatmul

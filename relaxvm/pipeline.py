@@ -25,6 +25,7 @@ from .relax.analysis import assert_well_formed
 from .relax.named_pipelines import get_pipeline, register_pipeline
 from .relax.stages import STAGES as STAGES
 from .relax.stages import verify_stage
+from .relax.transform.combine_parallel import constant_weights
 from .relax.vm_build import (
     assemble,
     bind_params,
@@ -48,6 +49,9 @@ GRAPH_TO_LEGAL = Sequential(
         transform.FoldScaleAxis(),  # after that: what stays of batch norms is products, too
         # After folding: equal constants make more calls equal.
         transform.EliminateCommonSubexpr().at_level(3),
+        # After that, so that no product is joined with itself.
+        transform.CombineParallelConv2D(check=constant_weights),
+        transform.CombineParallelMatmul(check=constant_weights),
         transform.ExpandTupleArguments(),  # so that each field can be found unused below
         transform.RemoveUnusedOutputs(),  # callers first: what computed them is dead then
         transform.DeadCodeElimination(),  # while calls are still known to be pure

@@ -26,6 +26,8 @@ PASSES = {
     for p in (
         transform.CanonicalizeBindings(),
         transform.ConvertToDataflow(),
+        transform.BatchingOps(),
+        transform.CombineParallelMatmul(),
         transform.DeadCodeElimination(),
         transform.EliminateCommonSubexpr(),
         transform.EliminateCommonSubexpr(call_only=True),

@@ -17,6 +17,8 @@ BOOL = relax.TensorStructInfo((), "bool")
 PASSES = [
     transform.Normalize(),
     transform.CanonicalizeBindings(),
+    transform.BatchingOps(),
+    transform.CombineParallelMatmul(),
     transform.DeadCodeElimination(),
     transform.EliminateCommonSubexpr(),
     transform.EtaExpand(expand_global_var=True),

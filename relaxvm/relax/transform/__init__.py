@@ -16,11 +16,18 @@ from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from .backward_fold_scale_axis import BackwardFoldScaleAxis as BackwardFoldScaleAxis
+from .batching_ops import BatchingOps as BatchingOps
 from .bind_params import BindParams as BindParams
 from .bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
 from .bundle_model_params import BundleModelParams as BundleModelParams
 from .call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
 from .canonicalize_bindings import CanonicalizeBindings as CanonicalizeBindings
+from .combine_parallel_batch_matmul import (
+    CombineParallelBatchMatmul as CombineParallelBatchMatmul,
+)
+from .combine_parallel_conv2d import CombineParallelConv2D as CombineParallelConv2D
+from .combine_parallel_dense import CombineParallelDense as CombineParallelDense
+from .combine_parallel_matmul import CombineParallelMatmul as CombineParallelMatmul
 from .compute_float_scalars import ComputeFloatScalars as ComputeFloatScalars
 from .compute_prim_value import ComputePrimValue as ComputePrimValue
 from .convert_to_dataflow import ConvertToDataflow as ConvertToDataflow

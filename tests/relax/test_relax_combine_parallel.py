@@ -1,0 +1,410 @@
+"""CombineParallelMatmul, ...Dense, ...BatchMatmul, ...Conv2D, BatchingOps: products of one value
+with several weights become one product.
+"""
+
+import numpy as np
+import pytest
+from fuzz.graph_eval import Evaluator
+from pass_cases import becomes, flat, stays
+
+from relaxvm import relax
+from relaxvm.ir import IRModule, PassContext
+from relaxvm.ir import Var as TirVar
+from relaxvm.relax import op, transform
+from relaxvm.relax.analysis import assert_well_formed
+
+matmul = transform.CombineParallelMatmul()
+dense = transform.CombineParallelDense()
+flat_dense = transform.CombineParallelDense(to_batch=False)
+batched = transform.CombineParallelBatchMatmul()
+conv2d = transform.CombineParallelConv2D()
+rng = np.random.default_rng(0)
+
+
+def const(*shape):
+    return relax.const(rng.standard_normal(shape))
+
+
+def model(build, *shapes):
+    """A module whose main is the tuple ``build(emit, *parameters)``."""
+    params = [
+        relax.Var(f"x{i}", relax.TensorStructInfo(s, "float64")) for i, s in enumerate(shapes)
+    ]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = builder.emit_output(relax.Tuple(build(builder.emit, *params)))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def calls(mod):
+    """The names of the operators called, in order."""
+    return [
+        b.value.op.name.removeprefix("relax.").removeprefix("nn.")
+        for block in mod["main"].body.blocks
+        for b in block.bindings
+        if isinstance(b.value, relax.Call)
+    ]
+
+
+def combines(run, build, *shapes, names, sizes=None):
+    """The pass leaves calls of these operators before the first slice, and the meaning."""
+    mod = model(build, *shapes)
+    before = str(mod)
+    new = run(mod)
+    assert str(mod) == before, "the module that was given has changed"
+    assert_well_formed(new)
+    assert run(new) is new
+    args = [
+        rng.standard_normal([getattr(d, "value", None) or sizes for d in p.struct_info.dims])
+        for p in mod["main"].params
+    ]
+    wanted, got = (flat(Evaluator(m)("main", *args)) for m in (mod, new))
+    for a, b in zip(wanted, got, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-10, atol=1e-10)
+    found = calls(new)
+    assert found[: found.index("strided_slice")] == names.split()
+    return new
+
+
+def refuses(run, build, *shapes):
+    mod = model(build, *shapes)
+    assert run(mod) is mod
+
+
+def test_the_form_of_what_comes_out():
+    becomes(
+        matmul,
+        """
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32")):
+            with R.dataflow():
+                lv = R.matmul(x, R.const([[1, 2], [3, 4]], "float32"))
+                lv1 = R.add(lv, R.const([1, 2], "float32"))
+                lv2 = R.matmul(x, R.const([[5], [6]], "float32"))
+                lv3 = R.add(lv2, R.const([7], "float32"))
+                gv = (lv1, lv3)
+                R.output(gv)
+            return gv
+        """,
+        """
+        @R.function
+        def main(x: R.Tensor((2, 2), "float32")):
+            with R.dataflow():
+                lv = R.matmul(x, R.const([[1, 2, 5], [3, 4, 6]], "float32"))
+                lv4 = R.add(lv, R.const([1, 2, 7], "float32"))
+                lv1 = R.strided_slice(lv4, axes=[1], begin=[0], end=[2])
+                lv3 = R.strided_slice(lv4, axes=[1], begin=[2], end=[3])
+                gv = (lv1, lv3)
+                R.output(gv)
+            return gv
+        """,
+    )
+
+
+def heads(e, x):
+    out = []
+    for size in (6, 4, 4):
+        y = e(op.add(e(op.matmul(x, const(8, size))), const(size)))
+        out.append(e(op.reshape(y, (2, 3, size // 2, 2))))
+    return out
+
+
+def test_query_key_and_value_become_one_product():
+    combines(matmul, heads, (2, 3, 8), names="matmul add")
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_of_any_number_of_rows(size):
+    n = TirVar("n", "int64")
+
+    def build(e, x):
+        return [e(op.nn.silu(e(op.matmul(x, const(4, k))))) for k in (2, 3)]
+
+    combines(matmul, build, (n, 4), names="matmul silu", sizes=size)
+
+
+def test_weights_that_are_parameters_are_joined_when_it_runs():
+    def build(e, x, w, v, b, c):
+        return [
+            e(op.nn.relu(e(op.add(e(op.matmul(x, w)), b)))),
+            e(op.nn.relu(e(op.add(e(op.matmul(x, v)), c)))),
+        ]
+
+    combines(
+        matmul, build, (2, 4), (4, 3), (4, 5), (3,), (1, 5), names="concat matmul"
+    )  # biases of different ranks stay
+    combines(
+        matmul,
+        build,
+        (2, 4),
+        (4, 3),
+        (4, 5),
+        (3,),
+        (5,),
+        names="concat matmul concat add relu",
+    )
+
+
+def test_what_follows_only_some_branches_stays_with_them():
+    def build(e, x):
+        a, b, c = (e(op.matmul(x, const(4, 4))) for _ in range(3))
+        return [e(op.nn.relu(a)), e(op.nn.relu(b)), c]
+
+    combines(matmul, build, (2, 4), names="matmul")
+
+
+def test_a_result_that_is_read_twice_ends_a_branch():
+    def build(e, x):
+        a, b = (e(op.matmul(x, const(4, 4))) for _ in range(2))
+        return [e(op.nn.relu(a)), e(op.nn.relu(b)), a]
+
+    combines(matmul, build, (2, 4), names="matmul")
+
+
+@pytest.mark.parametrize(
+    ("operand", "names"),
+    [
+        (lambda k: relax.const(2.0 + k, "float64"), "matmul multiply"),
+        (lambda k: const(1, 1, k + 2), "matmul multiply"),
+        (lambda k: const(2, 3, k + 2), "matmul multiply"),
+        (lambda k: const(2, 1, 1), "matmul multiply"),
+    ],
+)
+def test_factors_of_every_shape_are_joined(operand, names):
+    def build(e, x):
+        return [e(op.multiply(e(op.matmul(x, const(4, k + 2))), operand(k))) for k in range(3)]
+
+    combines(matmul, build, (2, 3, 4), names=names)
+
+
+def test_a_factor_that_all_share_is_read_once():
+    def build(e, x, y):
+        return [e(op.multiply(y, e(op.matmul(x, const(4, k + 2))))) for k in range(3)]
+
+    combines(matmul, build, (2, 3, 4), (3, 1), names="matmul multiply")
+
+
+def test_a_residual_value_is_not_copied_to_be_added():
+    def build(e, x, y):
+        return [e(op.add(e(op.matmul(x, const(4, 4))), y)) for _ in range(2)]
+
+    combines(matmul, build, (2, 4), (2, 4), names="matmul")
+
+
+def test_operand_order_is_kept():
+    def build(e, x):
+        return [e(op.subtract(const(3), e(op.matmul(x, const(4, 3))))) for _ in range(2)]
+
+    combines(matmul, build, (2, 4), names="matmul subtract")
+
+    def mixed(e, x):
+        a, b = (e(op.matmul(x, const(4, 3))) for _ in range(2))
+        return [e(op.subtract(const(3), a)), e(op.subtract(b, const(3)))]
+
+    combines(matmul, mixed, (2, 4), names="matmul")
+
+
+def test_branches_of_each_other_and_of_other_values_stay():
+    def product(e, x, *weight):
+        return e(op.matmul(x, const(*weight)))
+
+    for build in (
+        lambda e, x, y: [product(e, x, 4, 4), product(e, y, 4, 4)],
+        lambda e, x, y: [product(e, product(e, x, 4, 4), 4, 4)],
+        lambda e, x, y: [product(e, x, 4), product(e, x, 4)],
+        lambda e, x, y: [product(e, x, 4, 2), product(e, x, 3, 4, 2)],
+    ):
+        refuses(matmul, build, (2, 4), (2, 4))
+
+
+def test_a_weight_that_is_made_of_an_earlier_branch_stays():
+    def build(e, x):
+        a = e(op.matmul(x, const(4, 4)))
+        return [e(op.matmul(x, a)), e(op.matmul(x, const(4, 2)))]
+
+    combines(matmul, build, (4, 4), names="matmul")
+
+
+def test_a_bias_that_comes_later_is_added_later():
+    def build(e, x, y):
+        a = e(op.add(e(op.matmul(x, const(4, 3))), const(3)))
+        late = e(op.exp(y))
+        return [a, e(op.add(e(op.matmul(x, const(4, 3))), late))]
+
+    combines(matmul, build, (2, 4), (3,), names="matmul")
+
+
+def test_the_check_decides_and_is_told_all():
+    seen = []
+
+    def check(x, weights, biases, bound):
+        seen.append((x.name_hint, len(weights), sorted(biases), len(bound)))
+        return False
+
+    mod = model(heads, (2, 3, 8))
+    with PassContext() as ctx:
+        assert transform.CombineParallelMatmul(check=check)(mod) is mod
+    assert seen == [("x0", 3, [0, 1, 2], 10)]
+    assert "stay" in str(ctx.report)
+    assert transform.CombineParallelMatmul(check)(mod) is mod
+    assert calls(transform.CombineParallelMatmul(lambda *told: True)(mod)).count("matmul") == 1
+
+
+# -- convolutions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "kernel", "out", "shape", "weight"),
+    [
+        ("NCHW", "OIHW", "NCHW", (1, 4, 5, 6), lambda o: (o, 4, 3, 3)),
+        ("NHWC", "HWIO", "NHWC", (1, 5, 6, 4), lambda o: (3, 3, 4, o)),
+        ("NCHW", "OIHW", "NCHW2c", (1, 4, 5, 6), lambda o: (o, 4, 3, 3)),
+        ("NCHW4c", "OIHW2o", "NHWC", (1, 1, 5, 6, 4), lambda o: (o // 2, 4, 3, 3, 2)),
+        ("NCHW4c", "OIHW2i2o", "NCHW2c", (1, 1, 5, 6, 4), lambda o: (o // 2, 2, 3, 3, 2, 2)),
+    ],
+)
+def test_convolutions_of_one_value_become_one(layout, kernel, out, shape, weight):
+    def build(e, x):
+        made = []
+        for o in (2, 6, 4):
+            y = op.nn.conv2d(
+                x, const(*weight(o)), data_layout=layout, kernel_layout=kernel, out_layout=out
+            )
+            made.append(e(op.nn.relu(e(y))))
+        return made
+
+    combines(conv2d, build, shape, names="conv2d relu")
+
+
+def test_biases_of_convolutions_are_joined_along_channels():
+    def build(e, x):
+        return [
+            e(op.add(e(op.nn.conv2d(x, const(o, 2, 1, 1))), const(1, o, 1, 1))) for o in (2, 6, 4)
+        ]
+
+    combines(conv2d, build, (1, 2, 5, 6), names="conv2d add")
+
+
+def test_convolutions_that_differ_stay():
+    def build(e, x):
+        return [
+            e(op.nn.conv2d(x, const(4, 4, 1, 1))),
+            e(op.nn.conv2d(x, const(4, 4, 3, 3), padding=1)),
+            e(op.nn.conv2d(x, const(4, 4, 1, 1), strides=2)),
+            e(op.nn.conv2d(x, const(4, 2, 1, 1), groups=2)),
+            e(op.nn.conv2d(x, const(4, 2, 1, 1), groups=2)),
+        ]
+
+    refuses(transform.CombineParallelConv2D(min_num_branches=2), build, (1, 4, 5, 6))
+
+
+@pytest.mark.parametrize("run", [matmul, dense, flat_dense, batched, conv2d])
+def test_fewer_branches_than_wanted_stay(run):
+    def build(e, x, y, z):
+        return [
+            e(op.matmul(x, const(4, 4))),
+            *(e(op.nn.conv2d(z, const(2, 2, 1, 1))) for _ in range(2)),
+            *(() if run is matmul else (e(op.matmul(y, const(2, 4, 4))) for _ in range(2))),
+        ]
+
+    refuses(run, build, (2, 4), (2, 3, 4), (1, 2, 3, 3))
+
+
+# -- dense and batched products --------------------------------------------------------------------
+
+
+def three(e, x, size=5):
+    return [
+        e(op.nn.relu(e(op.add(e(op.matmul(x, const(4, size))), const(size))))) for _ in range(3)
+    ]
+
+
+def test_dense_products_are_stacked_or_put_side_by_side():
+    stacked = combines(dense, three, (3, 4), names="matmul add relu")
+    assert "R.Tensor((3, 3, 5)" in stacked["main"].script()
+    combines(flat_dense, three, (3, 4), names="matmul add relu")
+
+
+def test_stacked_weights_and_biases_may_be_parameters():
+    def build(e, x, w, v, u, a, b, c):
+        return [e(op.add(e(op.matmul(x, each)), bias)) for each, bias in ((w, a), (v, b), (u, c))]
+
+    names = "stack matmul stack expand_dims add"
+    combines(dense, build, (2, 4), *[(4, 3)] * 3, *[(3,)] * 3, names=names)
+
+
+def test_dense_products_of_different_sizes_are_put_side_by_side_only():
+    def build(e, x):
+        return [e(op.matmul(x, const(4, k + 1))) for k in range(3)]
+
+    refuses(dense, build, (3, 4))
+    combines(flat_dense, build, (3, 4), names="matmul")
+
+
+def test_batched_products():
+    def build(e, x):
+        return [e(op.tanh(e(op.matmul(x, const(2, 4, k + 1))))) for k in range(3)]
+
+    combines(batched, build, (2, 3, 4), names="matmul tanh")
+    refuses(dense, build, (2, 3, 4))
+
+
+def test_batching_ops_is_all_of_them():
+    def build(e, x, y, z):
+        return [
+            *three(e, x),
+            *(e(op.matmul(y, const(2, 4, 4))) for _ in range(3)),
+            *(e(op.nn.conv2d(z, const(2, 2, 1, 1))) for _ in range(3)),
+        ]
+
+    new = transform.BatchingOps()(model(build, (2, 4), (2, 3, 4), (1, 2, 3, 3)))
+    assert calls(new).count("matmul") == 2
+    assert calls(new).count("conv2d") == 1
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+def test_what_may_be_written_into_between_the_branches_stays():
+    stays(
+        matmul,
+        """
+        @R.function(pure=False)
+        def main(x: R.Tensor((2, 2), "float32")):
+            y = R.matmul(x, R.const([[1, 2], [3, 4]], "float32"))
+            _ = R.call_packed("test.write", x, sinfo_args=R.Tuple())
+            z = R.matmul(x, R.const([[1, 2], [3, 5]], "float32"))
+            return (y, z)
+        """,
+    )
+
+
+def test_branches_of_an_if_are_not_joined():
+    stays(
+        matmul,
+        """
+        @R.function
+        def main(c: R.Tensor((), "bool"), x: R.Tensor((2, 2), "float32")):
+            if c:
+                r = R.matmul(x, R.const([[1, 2], [3, 4]], "float32"))
+            else:
+                r = R.matmul(x, R.const([[1, 2], [3, 5]], "float32"))
+            return r
+        """,
+    )
+
+
+def test_ten_thousand_products():
+    info = relax.TensorStructInfo((2, 2), "float32")
+    weights = [relax.const(np.full((2, 2), k, "float32")) for k in range(4)]
+    x = relax.Var("x", info)
+    last, bindings = x, []
+    for i in range(10_000):
+        var = relax.Var(f"v{i}", info)
+        bindings.append(relax.VarBinding(var, op.matmul(last, weights[i % 4])))
+        last = last if i % 4 < 3 else var
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], last)
+    mod = IRModule({"main": relax.Function([x], body).with_attr("global_symbol", "main")})
+    assert calls(matmul(mod)).count("matmul") == 2_500
