@@ -10,7 +10,7 @@ from transform_helpers import check, parse
 
 from relaxvm.base import PassError, TIRError
 from relaxvm.ir import IRModule, PassContext, Ramp, walk
-from relaxvm.tir import For, ForKind, SeqStmt, interpret
+from relaxvm.tir import BufferStore, For, ForKind, SeqStmt, interpret
 from relaxvm.tir.transform import (
     Apply,
     BindTarget,
@@ -136,7 +136,7 @@ def test_statements_without_vector_form_run_lane_by_lane():
     text = """
 def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
     for i in T.vectorized(8):
-        if i < 5:
+        if i % 2 == 0:
             B[i] = A[i]
         A[i] = A[i] + T.float32(1)
 """
@@ -145,8 +145,37 @@ def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32")):
     assert any(isinstance(n, Ramp) for n in walk(fn))
     a, b = np.arange(8, dtype="float32"), np.zeros(8, "float32")
     interpret(fn, a, b)
-    assert list(b) == [0, 1, 2, 3, 4, 0, 0, 0]
+    assert list(b) == [0, 0, 2, 0, 4, 0, 6, 0]
     assert list(a) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("condition", "lanes"),
+    [
+        ("i * 8 + j < 25", {8, 1}),
+        ("i * 8 + j <= 29", {8, 6}),
+        ("39 > i * 8 + j and k > 0", {8, 7}),
+        ("k > 0 and j < 3 and i > 1", {3}),
+        ("i * 8 + j < 21 and A[0] > T.float32(0)", set()),
+    ],
+)
+def test_a_bound_that_ends_in_a_vector_leaves_it_fewer_lanes(condition, lanes):
+    text = f"""
+def main(A: T.Buffer((40,), "float32"), B: T.Buffer((40,), "float32"), k: T.int32):
+    for i in range(5):
+        for j in T.vectorized(8):
+            if {condition}:
+                B[i * 8 + j] = A[i * 8 + j] + T.float32(1)
+"""
+    fn = Simplify()(IRModule({"main": flat(text)}))["main"]
+    stores = [n.indices[0].dtype.lanes for n in walk(fn) if isinstance(n, BufferStore)]
+    assert set(stores) == (lanes or {1})
+    a = np.arange(40, dtype="float32")
+    for k in (0, 1):
+        want, got = np.zeros(40, "float32"), np.zeros(40, "float32")
+        interpret(parse(text), a, want, k)
+        interpret(fn, a, got, k)
+        np.testing.assert_array_equal(want, got)
 
 
 def test_guarded_loads_are_not_made_unconditional():
@@ -185,7 +214,6 @@ def main(A: T.Buffer((16,), "float32"), B: T.Buffer((20,), "float32"), k: T.int3
         ("i * 8 + j < 24", True),
         ("i * 8 + j <= 23", True),
         ("24 > i * 8 + j", True),
-        ("i * 8 + j < 25", False),
         ("i * 4 + j < 22", False),
         ("i * 8 + j * 2 < 24", False),
     ],

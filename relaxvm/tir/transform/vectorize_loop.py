@@ -53,6 +53,7 @@ from ...ir import (
 )
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
+from ..copies import fresh_copy
 from ..op import if_then_else
 from ..stmt import (
     Allocate,
@@ -113,11 +114,16 @@ class _Vectorize(ScopedRewriter):
             return serial
         if lanes <= 0:
             return seq()
-        if lanes == 1:
-            return substitute(body, {stmt.loop_var: stmt.min})
-        if _depends_on_order(body, stmt.loop_var):
+        if lanes > 1 and _depends_on_order(body, stmt.loop_var):
             return serial
-        return _Lanes(stmt, lanes).run(body)
+        return _vectors(body, stmt, lanes, self.analyzer)
+
+
+def _vectors(body: Stmt, loop: For, lanes: int, analyzer: Analyzer) -> Stmt:
+    """`body` for all iterations of a loop, none of which minds the others."""
+    if lanes == 1:
+        return substitute(body, {loop.loop_var: loop.min})
+    return _Lanes(loop, lanes, analyzer).run(body)
 
 
 def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
@@ -153,10 +159,22 @@ def _of_the_first(condition: CompareExpr, loop: For, analyzer: Analyzer) -> Prim
     """``rest < 0`` for ``rest + i < 0``, if rest is a multiple of the iterations 0 <= i < n: then
     it holds for all of them or for none.
     """
-    kind, lanes = type(condition), constant(loop.extent)
-    if kind not in (LT, LE, GT, GE) or not condition.a.dtype.is_int or not lanes:
+    found = _first_lanes(condition, loop, analyzer)
+    if found is None or found[1] != 0:
         return None
-    if constant(loop.min) != 0 or not any(v is loop.loop_var for v in walk(condition)):
+    return LT(found[0], const(0, found[0].dtype))
+
+
+def _first_lanes(condition: PrimExpr, loop: For, analyzer: Analyzer) -> tuple[PrimExpr, int] | None:
+    """(rest, c) of a condition ``rest + i < 0`` on the iterations 0 <= i < n, if rest is c less
+    than a multiple of n, 0 <= c < n: it holds for all of them, for the first c, or for none.
+    """
+    kind, lanes = type(condition), constant(loop.extent)
+    if not isinstance(condition, CompareExpr) or kind not in (LT, LE, GT, GE) or not lanes:
+        return None
+    if not condition.a.dtype.is_int or constant(loop.min) != 0:
+        return None
+    if not any(v is loop.loop_var for v in walk(condition)):
         return None
     small, large = condition.a, condition.b
     if kind in (GT, GE):
@@ -166,9 +184,8 @@ def _of_the_first(condition: CompareExpr, loop: For, analyzer: Analyzer) -> Prim
     if terms is None or terms[0] != 1:
         return None
     rest = terms[1] if kind in (LT, GT) else binary(Sub, terms[1], const(1, dtype))
-    if constant(analyzer.simplify(rest % lanes)) != 0:
-        return None
-    return LT(rest, const(0, dtype))
+    over = constant(analyzer.simplify(rest % lanes))
+    return None if over is None else (rest, -over % lanes)
 
 
 def _depends_on_order(body: Stmt, loop_var: Var) -> bool:
@@ -248,10 +265,11 @@ def _zero_or_none(known: dict[int, int | None], e: Any) -> int | None:
 class _Lanes(StmtRewriter):
     """Rewrites the body of one loop, statement by statement."""
 
-    def __init__(self, loop: For, lanes: int) -> None:
+    def __init__(self, loop: For, lanes: int, analyzer: Analyzer) -> None:
         super().__init__()
         self.loop = loop
         self.lanes = lanes
+        self.analyzer = analyzer
         first = loop.min
         self.env: dict[int, PrimExpr] = {
             id(loop.loop_var): Ramp(first, const(1, first.dtype), lanes)
@@ -359,12 +377,32 @@ class _Lanes(StmtRewriter):
         except _NoVector:
             return self._serial(stmt)
         if condition.dtype.lanes > 1:
-            return self._serial(stmt)
+            return (yield from self._in_parts(stmt))
         then_case = yield stmt.then_case
         else_case = stmt.else_case
         if else_case is not None:
             else_case = yield else_case
         return stmt.replace(condition=condition, then_case=then_case, else_case=else_case)
+
+    def _in_parts(self, stmt: IfThenElse) -> Steps:
+        """A statement that the first lanes run: as many in each vector that is not a whole one."""
+        parts = conjuncts(stmt.condition)
+        chosen = [c for c in parts if self.expr(c).dtype.lanes > 1]
+        found = None
+        if len(chosen) == 1 and stmt.else_case is None and not _loads(stmt.condition):
+            found = _first_lanes(chosen[0], self.loop, self.analyzer)
+        if found is None or not found[1] or self.expr(found[0]).dtype.lanes > 1:
+            return self._serial(stmt)
+        rest, count = self.expr(found[0]), found[1]
+        zero, last = const(0, rest.dtype), const(self.lanes - 1, rest.dtype)
+        few = self.loop.replace(extent=const(count, self.loop.extent.dtype))
+        first = _vectors(fresh_copy(stmt.then_case), few, count, self.analyzer)
+        whole = yield stmt.then_case
+        made = IfThenElse(LT(rest + last, zero), whole, IfThenElse(LT(rest, zero), first))
+        for each in parts:
+            if each is not chosen[0]:
+                made = IfThenElse(self.expr(each), made)
+        return made
 
     def on_let(self, stmt: LetStmt) -> Steps:
         try:

@@ -360,11 +360,11 @@ def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None
 
 
 def vector_lanes(columns: int, most: int) -> int:
-    """The most lanes, up to `most`, that fill the columns without a rest; 1 if there are no good
-    ones.
+    """The lanes of vectors, `most` at most, that fill the columns: without a rest, if as few
+    vectors as a rest would leave do that.
     """
     fits = [n for n in range(1, most + 1) if columns % n == 0]
-    return fits[-1] if fits and fits[-1] >= min(4, most, columns) else 1
+    return fits[-1] if columns // fits[-1] <= -(-columns // most) else most
 
 
 def accumulate(

@@ -32,6 +32,7 @@ from ...stmt import (
     FORMULA,
     REASSOCIATE,
     Block,
+    Buffer,
     For,
     ForKind,
     PrimFunc,
@@ -56,7 +57,7 @@ from .low_precision import schedule_low_precision
 from .nontemporal import store_past_caches
 from .parallel import share_loops
 from .pooling import schedule_pools
-from .queries import never_runs, reduces
+from .queries import is_copy, never_runs, reduces
 from .ragged import schedule_ragged
 from .reduction import schedule_reduction
 from .streaming import schedule_streaming
@@ -263,7 +264,10 @@ def with_constant_layouts(
     except ScheduleError:
         return fn, packs
     places = {fn.buffer_map[p]: k for k, p in enumerate(fn.params) if p in fn.buffer_map}
-    for rv in blocks:
+    known = {b for b, k in places.items() if k in constants}
+    copies = [rv for rv in blocks if _copies(sch.get(rv), known)]
+    gone = inline_producers(sch, copies, cpu)
+    for rv in (rv for rv in blocks if rv not in gone):
         if never_runs(sch, rv):
             continue
         for rule in LAYOUT_RULES:
@@ -287,6 +291,11 @@ def with_constant_layouts(
     made = next(iter(sch.mod.functions.values()))
     assert isinstance(made, PrimFunc)
     return (made if packs else fn), packs
+
+
+def _copies(block: Block, known: Collection[Buffer]) -> bool:
+    """Whether a block copies elements of one of the buffers `known`."""
+    return is_copy(block.body) and all(r.buffer in known for r in block.reads)
 
 
 # Dtypes that kernels widen or rearrange before they multiply.

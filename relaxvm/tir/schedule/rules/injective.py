@@ -34,7 +34,7 @@ from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
-from .queries import extent_of, loops_of, no_more, reduces
+from .queries import extent_of, is_copy, loops_of, no_more, reduces
 from .reduction import run_length
 
 # Operations that cost next to nothing beside a load and a store.
@@ -79,7 +79,13 @@ def _pays(sch: Schedule, block: Block) -> bool:
     for reader in readers:
         loads = _loads(reader, store.buffer)
         times += len(loads)
-        if match_contraction(reader) is not None or not isinstance(reader.body, BufferStore):
+        contraction = match_contraction(reader)
+        if contraction is not None:
+            # It reads the streamed input along any axis: the copy into panels turns it round.
+            if times > 1 or contraction.streamed.buffer is not store.buffer or not is_copy(store):
+                return False
+            continue
+        if not isinstance(reader.body, BufferStore):
             return False
         once = _at_most_once(reader, store.buffer, loads)
         if not once and (reduces(reader) or cost > 0):

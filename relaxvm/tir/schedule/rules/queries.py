@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....ir import Call, IntImm, PrimExpr, Var, is_const, walk
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt
 from ..facts import facts_of
 from ..schedule import Schedule
 
@@ -80,6 +80,23 @@ def no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:
         else:
             return False
     return not symbols and few <= many
+
+
+def is_copy(store: Stmt) -> bool:
+    """Whether a statement copies elements with other axes, or axes in another order."""
+    value = store.value if isinstance(store, BufferStore) else None
+    if (
+        not isinstance(store, BufferStore)
+        or not isinstance(value, BufferLoad)
+        or value.dtype.lanes != 1
+        or value.dtype.bits < 8
+    ):
+        return False
+    for indices in (store.indices, value.indices):
+        plain = [i for i in indices if not isinstance(i, IntImm)]
+        if not all(isinstance(i, Var) for i in plain) or len(set(plain)) != len(plain):
+            return False
+    return value.buffer.data is not store.buffer.data
 
 
 def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:

@@ -1,4 +1,4 @@
-"""Matrix products of any size, also one that is known only when the kernel runs.
+"""Matrix products of a size that is known only when the kernel runs.
 
 Inputs are copied into panels anyway; where the last panel is not full, zeros fill it. So every tile
 computes whole vectors, and only writing a tile back looks at how far the result goes.
@@ -29,8 +29,8 @@ _LEAST_STEPS = 1 << 12
 
 
 def schedule_ragged(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Apply the rule to a product whose columns are no whole vectors, or of an unknown size. False
-    if the block is none, or has too few rows to be worth the copy.
+    """Apply the rule to a product whose rows, columns or depth are of an unknown size. False if the
+    block is none, or has too few rows to be worth the copy.
     """
     plan = plan_of(sch, rv, cpu, ragged=True)
     if plan is None or not plan.contraction.streamed.is_plain:
@@ -39,14 +39,8 @@ def schedule_ragged(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if row is None:
         return False
     columns, rows, lanes = plan.columns, plan.rows, plan.lanes
-    if columns is not None and columns * 2 < lanes:
+    if None not in (columns, rows, plan.depth) or (columns is not None and columns * 2 < lanes):
         return False
-    if columns is not None and None not in (rows, plan.depth) and columns % lanes == 0:
-        # Panels that are full let threads have one each: nothing of another is in it.
-        # A left side whose rows lie across memory is for blocks, which copy it too.
-        across = plan.contraction.broadcast.indices[-1] is row
-        if columns % plan.width == 0 or across or not plan.packs(cpu):
-            return False
     if (rows or _LEAST_ROWS) < _LEAST_ROWS or iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
         return False
     # A few rows more are computed, of zeros, rather than each step asking which there are.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ....base import CpuModel, DataType
-from ....ir import IntImm, Map, PrimExpr, Ramp, Range, Shuffle, Var, const, walk
+from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const, walk
 from ...stmt import (
     Block,
     BlockRealize,
@@ -32,7 +32,7 @@ from ...transform import PARTITION_HINT
 from ..facts import facts_of
 from ..intrin import TensorIntrin, register_builtin
 from ..schedule import Schedule
-from .queries import extent_of, loops_of
+from .queries import extent_of, is_copy, loops_of
 
 
 def schedule_transpose(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
@@ -55,7 +55,7 @@ def schedule_transpose(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if (rows is not None and rows < lanes) or (columns is not None and columns < lanes):
         return False
     others = [loop for v, loop in loops.items() if v is not across and v is not along]
-    in_registers = lanes > 1 and _is_copy(store) and _divides(lanes, rows, columns)
+    in_registers = lanes > 1 and is_copy(store) and _divides(lanes, rows, columns)
     if in_registers:
         high, wide = (tile if n and n % tile == 0 else lanes for n in (rows, columns))
         ro, ri, r = sch.split(loops[across], [None, high // lanes, lanes])
@@ -85,17 +85,6 @@ def _other_axis(store: BufferStore, loops: dict[Var, Any]) -> Any:
         if len(load.indices) > most and load.indices[-1] in loops and along in load.indices[:-1]:
             found, most = load.indices[-1], len(load.indices)
     return found if found in store.indices[:-1] else None
-
-
-def _is_copy(store: BufferStore) -> bool:
-    value = store.value
-    if not isinstance(value, BufferLoad) or value.dtype.lanes != 1 or value.dtype.bits < 8:
-        return False
-    for indices in (store.indices, value.indices):
-        plain = [i for i in indices if not isinstance(i, IntImm)]
-        if not all(isinstance(i, Var) for i in plain) or len(set(plain)) != len(plain):
-            return False
-    return value.buffer.data is not store.buffer.data
 
 
 def _divides(lanes: int, *extents: int | None) -> bool:
