@@ -25,6 +25,7 @@ from typing import Any
 from ..base import PassError, in_function, in_pass
 from .module import BaseFunc, IRModule
 from .node import Node
+from .pass_context import NUMERICS as NUMERICS
 from .pass_context import PassContext as PassContext
 from .pass_context import PassInfo as PassInfo
 from .pass_context import register_config as register_config

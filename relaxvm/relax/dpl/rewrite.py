@@ -355,20 +355,25 @@ class _SingleRewriter(BindingRewriter):
             return None
         out: list[Binding | BindingBlock] = []
         rewrites = 0
+        self.trail: list[Any] = []
 
         def parts(each: Binding | BindingBlock) -> Sequence[Binding | BindingBlock]:
             nonlocal rewrites
             new = None if isinstance(each, BindingBlock) else self.rewritten(each)
             if new is None:
                 bound = each.bindings if isinstance(each, BindingBlock) else (each,)
-                self.values.update(bound_values(bound))
+                for var, value in bound_values(bound).items():
+                    # A name for what has one is looked through once.
+                    known = self.values.get(value) if isinstance(value, Var) else None
+                    self.values[var] = value if known is None else known
                 out.append(each)
                 return ()
             rewrites += 1
             if rewrites > _MAX_REWRITES:
+                names = list(dict.fromkeys(map(_rule_name, self.trail[-8:])))
+                alone = "keeps matching its own results" if len(names) == 1 else "undo each other"
                 raise PatternError(
-                    f"{_rule_name(self.last.rule)} keeps matching its own results at "
-                    f"{b.var.name_hint}{where(b.span)}"
+                    f"{' and '.join(names)} {alone} at {b.var.name_hint}{where(b.span)}"
                 )
             return new
 
@@ -401,7 +406,7 @@ class _SingleRewriter(BindingRewriter):
                 new = single.rule(b.value, match.values())
                 if new is None or new is b.value:
                     continue
-                self.last = single
+                self.trail.append(single.rule)
                 self.done[key] = b.value
                 return self.bound(b, _expression(new, single.rule), match, single.rule)
             except Exception as error:

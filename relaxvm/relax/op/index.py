@@ -326,7 +326,7 @@ def _counted(v: PrimExpr, size: PrimExpr, analyzer: Any) -> PrimExpr:
     return Select(v < ZERO, v + size, v)
 
 
-def _slice_parts(call: Call) -> tuple[tuple[int, ...], list[tuple[Any, Any, Any]]]:
+def slice_parts(call: Call) -> tuple[tuple[int, ...], list[tuple[Any, Any, Any]]]:
     """The axes of a strided_slice, and begin, end and stride of each."""
     x: Any = call.args[0].struct_info
     axes = _axes(call.args[1], x.ndim)
@@ -382,7 +382,7 @@ def _slice_numpy(
 def _lower_slice(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
     own = tensor_of(x).dims
-    axes, parts = _slice_parts(call)
+    axes, parts = slice_parts(call)
     starts = [
         slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])[0]
         for a, (begin, end, step) in zip(axes, parts)
@@ -428,7 +428,7 @@ def _slice_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x = call.args[0]
     own = known_sizes(x, "the gradient of strided_slice: x")
     dims = list(known_sizes(call, "the gradient of strided_slice: the result"))
-    axes, parts = _slice_parts(call)
+    axes, parts = slice_parts(call)
     for a, (begin, end, step) in zip(axes, parts):
         start, length = slice_bounds(own[a], begin, end, step, call.attrs["assume_inbound"])
         if not isinstance(step, IntImm):

@@ -22,6 +22,8 @@ from .bind_symbolic_vars import BindSymbolicVars as BindSymbolicVars
 from .bundle_model_params import BundleModelParams as BundleModelParams
 from .call_tir_rewrite import CallTIRRewrite as CallTIRRewrite
 from .canonicalize_bindings import CanonicalizeBindings as CanonicalizeBindings
+from .canonicalize_cast import CanonicalizeCast as CanonicalizeCast
+from .canonicalize_ops import CanonicalizeOps as CanonicalizeOps
 from .combine_parallel_batch_matmul import (
     CombineParallelBatchMatmul as CombineParallelBatchMatmul,
 )
@@ -36,12 +38,17 @@ from .dead_code_elimination import DeadCodeElimination as DeadCodeElimination
 from .dead_code_elimination import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
 from .decompose_ops import DecomposeOpsForTraining as DecomposeOpsForTraining
+from .div_to_mul import DivToMul as DivToMul
+from .dynamic_to_static import DynamicToStatic as DynamicToStatic
 from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
 from .eta_expand import EtaExpand as EtaExpand
 from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
+from .fast_math import FastMath as FastMath
+from .flatten_atrous_conv import FlattenAtrousConv as FlattenAtrousConv
 from .flatten_nested_tuples import FlattenNestedTuples as FlattenNestedTuples
 from .fold_batchnorm_to_conv2d import FoldBatchnormToConv2D as FoldBatchnormToConv2D
 from .fold_constant import FoldConstant as FoldConstant
+from .fold_explicit_padding import FoldExplicitPadding as FoldExplicitPadding
 from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
 from .forward_fold_scale_axis import ForwardFoldScaleAxis as ForwardFoldScaleAxis
 from .fuse_ops import FuseOps as FuseOps
@@ -51,6 +58,7 @@ from .inline_private_functions import Inline as Inline
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse
 from .lambda_lift import LambdaLift as LambdaLift
+from .lazy_gradient_init import LazyGradientInit as LazyGradientInit
 from .lazy_inputs import LazyGetInput as LazyGetInput
 from .lazy_inputs import LazySetOutput as LazySetOutput
 from .lazy_transform_params import LazyTransformParams as LazyTransformParams
@@ -60,11 +68,14 @@ from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
 from .normalize import Normalize as Normalize
 from .normalize_global_var import NormalizeGlobalVar as NormalizeGlobalVar
 from .pack_constants import PackConstants as PackConstants
+from .partial_evaluate import PartialEvaluate as PartialEvaluate
 from .realize_vdevice import RealizeVDevice as RealizeVDevice
 from .remove_purity_checking import RemovePurityChecking as RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
 from .rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
+from .simplify_expr import RemoveRedundantReshape as RemoveRedundantReshape
+from .simplify_expr import SimplifyExpr as SimplifyExpr
 from .specialize_prim_func_based_on_call_site import (
     SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
 )
@@ -81,5 +92,7 @@ from .vm_shape_lower import VMShapeLower as VMShapeLower
 
 LowerRuntimeBuiltin = VMBuiltinLower
 ToANormalForm = Normalize
+FastMathTransform = FastMath
+SimplifyInference = DecomposeOpsForInference
 
 __getattr__ = _submodules(__name__)

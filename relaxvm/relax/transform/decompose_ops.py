@@ -1,4 +1,5 @@
-"""DecomposeOpsForInference, DecomposeOpsForTraining: composite operators become simpler ones.
+"""DecomposeOpsForInference, DecomposeOpsForTraining: composite operators become simpler ones. The
+first is also Relay's SimplifyInference.
 
     lv = R.nn.batch_norm(x, gamma, beta, mean, var, axis=1)     lv1 = R.expand_dims(mean, ...)
                                                                 lv2 = R.subtract(x, lv1)

@@ -89,14 +89,14 @@ def _inlined(mod: IRModule, wanted: Callable[[BaseFunc], Any]) -> IRModule:
     if not inlined:
         return mod
     done: dict[str, Function] = {}
-    bodies: dict[str, _Body] = {}
+    bodies: dict[str, Body] = {}
     total = [0]
     for name in _callees_first(mod):
         with in_function(name):
             fn = _Inliner(bodies, total).function(function_of(mod, name))
         done[name] = fn
         if name in inlined:
-            bodies[name] = _Body(fn)
+            bodies[name] = Body(fn)
     if all(mod[name] is fn for name, fn in done.items()):
         return mod
     made = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
@@ -117,10 +117,10 @@ def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Func
     recursive = [gv.name_hint for group in detect_recursion(mod) for gv in group]
     if recursive:
         raise VerifyError(f"inline_functions: {', '.join(recursive)} calls itself")
-    bodies: dict[str, _Body] = {}
+    bodies: dict[str, Body] = {}
     total = [0]
     for name in _callees_first(mod):
-        bodies[name] = _Body(_Inliner(bodies, total).function(by_name[name]))
+        bodies[name] = Body(_Inliner(bodies, total).function(by_name[name]))
     return _Inliner(bodies, total).function(fn)
 
 
@@ -155,7 +155,7 @@ def _mentioned(mod: IRModule) -> set[str]:
     }
 
 
-class _Body:
+class Body:
     """A function ready to be inlined."""
 
     def __init__(self, fn: Function) -> None:
@@ -203,7 +203,7 @@ class _Body:
 class _Inliner(BindingRewriter):
     """Rebuilds one function with the calls of `bodies` inlined."""
 
-    def __init__(self, bodies: dict[str, _Body], total: list[int]) -> None:
+    def __init__(self, bodies: dict[str, Body], total: list[int]) -> None:
         self.bodies = bodies
         self.total = total
         self.renamed: dict[Any, Any] = {}
@@ -238,44 +238,15 @@ class _Inliner(BindingRewriter):
             declined("{} not inlined: more than {} bindings are", b, _MAX_BINDINGS)
             return None
         self.total[0] += body.size
-        opened = self.opened(call, body)
-        if opened is None:
+        made = opened(call, body)
+        if made is None:
             declined("{} not inlined: its parameters' symbols need one another", b)
             return None
         decided("{} inlined", b)
-        checks, seq = opened
+        checks, seq = made
         if flow:
             return self.flat(b, checks, seq)
         return [*checks, *seq.blocks, *self.result(b, seq.body)]
-
-    # -- one call ---------------------------------------------------------------------------------
-
-    def opened(self, call: Call, body: _Body) -> tuple[list[Binding], SeqExpr] | None:
-        """The checks of the arguments, and the body with the arguments put in. None if the
-        parameters' symbols need one another in a circle.
-        """
-        fn = body.fn
-        symbols = body.fresh_symbols()
-        given = bind_symbols((p.struct_info, a.struct_info) for p, a in zip(fn.params, call.args))
-        symbols.update(given)
-        mapping: dict[Any, Any] = dict(symbols)
-        bound: list[Binding] = []
-        checks: list[MatchCast] = []
-        for p, arg in zip(fn.params, call.args):
-            wanted = substitute_struct_info(p.struct_info, symbols)
-            if not is_base_of(wanted, arg.struct_info):
-                mapping[p] = Var(p.name_hint, wanted, call.span)
-                checks.append(MatchCast(mapping[p], arg, wanted, call.span))
-            elif isinstance(arg, Tuple):
-                # A field is taken of a variable, never of a tuple that is written out.
-                mapping[p] = Var(p.name_hint, arg.struct_info, call.span)
-                bound.append(VarBinding(mapping[p], arg, call.span))
-            else:
-                mapping[p] = arg
-        ordered = _in_order(checks, {v for e in given.values() for v in _symbols(e)})
-        if ordered is None:
-            return None
-        return [*ordered, *bound], substitute_graph(fn.body, body.fresh_variables(mapping))
 
     def flat(self, b: Binding, checks: list[Binding], seq: SeqExpr) -> list[Binding]:
         """The bindings that stand for `b` inside a dataflow block."""
@@ -301,6 +272,34 @@ class _Inliner(BindingRewriter):
     def stays(self, var: Var, value: Var) -> bool:
         # Made a dataflow variable just now, it is not seen outside the block.
         return value not in self.renamed or isinstance(var, DataflowVar)
+
+
+def opened(call: Call, body: Body) -> tuple[list[Binding], SeqExpr] | None:
+    """The checks of the arguments, and the body with the arguments put in. None if the
+    parameters' symbols need one another in a circle.
+    """
+    fn = body.fn
+    symbols = body.fresh_symbols()
+    given = bind_symbols((p.struct_info, a.struct_info) for p, a in zip(fn.params, call.args))
+    symbols.update(given)
+    mapping: dict[Any, Any] = dict(symbols)
+    bound: list[Binding] = []
+    checks: list[MatchCast] = []
+    for p, arg in zip(fn.params, call.args):
+        wanted = substitute_struct_info(p.struct_info, symbols)
+        if not is_base_of(wanted, arg.struct_info):
+            mapping[p] = Var(p.name_hint, wanted, call.span)
+            checks.append(MatchCast(mapping[p], arg, wanted, call.span))
+        elif isinstance(arg, Tuple):
+            # A field is taken of a variable, never of a tuple that is written out.
+            mapping[p] = Var(p.name_hint, arg.struct_info, call.span)
+            bound.append(VarBinding(mapping[p], arg, call.span))
+        else:
+            mapping[p] = arg
+    ordered = _in_order(checks, {v for e in given.values() for v in _symbols(e)})
+    if ordered is None:
+        return None
+    return [*ordered, *bound], substitute_graph(fn.body, body.fresh_variables(mapping))
 
 
 def _symbols(expr: Any) -> list[TirVar]:
