@@ -1,4 +1,6 @@
-"""Schedules of products of sizes that no vector divides, and of those that read a copy."""
+"""Schedules of products and transposes of sizes that no vector divides, and of products that read
+a transposed copy.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ import pytest
 from conv_helpers import AVX2, AVX512
 
 from relaxvm import te, tir
-from relaxvm.base import CpuModel
-from relaxvm.ir import IRModule, Ramp, walk
+from relaxvm.base import CpuModel, ScheduleError
+from relaxvm.ir import IRModule, Ramp, Shuffle, walk
 from relaxvm.target import build
 from relaxvm.tir import For, ForKind, Schedule
 from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
@@ -134,3 +136,57 @@ def test_a_transposed_constant_is_kept_in_panels():
     assert packs[1](b).shape == tuple(int(e) for e in made.buffers[1].shape)
     sch = Schedule(made)
     assert any(match_contraction(sch.get(rv)) for rv in sch.get_child_blocks(sch.get_block("root")))
+
+
+# -- transposing ---------------------------------------------------------------------------------
+
+
+def transposed(m, n, dtype="float32", batch=()):
+    x = te.placeholder((*batch, m, n), dtype, "X")
+    return given(
+        x, te.compute((*batch, n, m), lambda *i: x(*i[:-2], i[-1], i[-2]), name="transposed")
+    )
+
+
+TRANSPOSED = [
+    ((17, 40), "float32", ()),
+    ((33, 65), "float32", (3,)),
+    ((16, 100), "float32", ()),
+    ((100, 16), "float32", (2, 1)),
+    ((5, 200), "float32", ()),
+    ((1, 1), "float32", ()),
+    ((20, 0), "float32", ()),
+    ((19, 21), "float64", ()),
+    ((70, 131), "int8", ()),
+    ((37, 35), "float16", ()),
+]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize(("shape", "dtype", "batch"), TRANSPOSED)
+def test_sides_that_squares_do_not_divide(shape, dtype, batch, cpu):
+    check(transposed(*shape, dtype, batch), cpu)
+
+
+@pytest.mark.parametrize("shape", [(48, 32), (49, 32), (48, 35), (50, 35)])
+def test_all_but_a_rest_is_transposed_in_registers(shape):
+    lowered = lower_module(IRModule({"main": schedule_function(transposed(*shape), AVX512)}))
+    nodes = list(walk(lowered["main"]))
+    assert any(isinstance(n, Shuffle) for n in nodes)
+    assert not any(isinstance(n, tir.IfThenElse) for n in nodes)
+
+
+def test_the_first_part_of_a_loop_that_was_taken_apart_can_be_blockized():
+    sch = Schedule(transposed(4, 19))
+    block = sch.get_block("transposed")
+    whole, rest = sch.loop_partition(sch.get_loops(block)[0], [16, None])
+    (first,), (last,) = sch.get_child_blocks(whole), sch.get_child_blocks(rest)
+    _, inner = sch.split(whole, [None, 8])
+    outer = sch.get(sch.blockize(inner))
+    assert [int(a.dom.extent) for a in outer.iter_vars if a.var.name.startswith("v_i0")] == [2]
+    with pytest.raises(ScheduleError, match="does not start where its domain does"):
+        sch.blockize(sch.get_loops(last)[0])
+    x = np.arange(76, dtype="float32").reshape(4, 19)
+    got = np.zeros((19, 4), "float32")
+    tir.interpret(sch.mod["main"], x, got)
+    np.testing.assert_array_equal(got, x.T)

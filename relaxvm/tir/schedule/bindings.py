@@ -156,9 +156,13 @@ def runs_its_part(state: State, realize: BlockRealize) -> bool:
     return True
 
 
-def _whole_axis(mapper: IterMapper, axis: Any, value: PrimExpr) -> IterSumExpr | str:
+def _whole_axis(
+    mapper: IterMapper, axis: Any, value: PrimExpr, part: bool = False
+) -> IterSumExpr | str:
     """The value of an axis as a sum that takes every value of the axis's domain, or why it is not
     shown to be one.
+
+    part  whether a spatial axis may take only the first values of its domain
     """
     name = axis.var.name
     total = mapper.sum_of(value)
@@ -167,20 +171,27 @@ def _whole_axis(mapper: IterMapper, axis: Any, value: PrimExpr) -> IterSumExpr |
     if not mapper.equal(total.base, number_of(axis.dom.min)):
         return f"its axis {name} does not start where its domain does"
     extent = mapper.dense_extent(total)
-    if extent is None or not mapper.at_most(number_of(axis.dom.extent), extent):
+    size = number_of(axis.dom.extent)
+    some = part and axis.is_spatial and extent is not None and mapper.at_most(extent, size)
+    if extent is None or not (some or mapper.at_most(size, extent)):
         return f"the loops do not reach all of its axis {name}"
     return total
 
 
-def covers_domain(state: State, realize: BlockRealize, loops: Sequence[For]) -> str:
-    """Why the loops are not shown to reach every point of the block's domain; empty if they are."""
+def covers_domain(
+    state: State, realize: BlockRealize, loops: Sequence[For], part: bool = False
+) -> str:
+    """Why the loops are not shown to reach every point of the block's domain; empty if they are.
+
+    part  it need be every point only of a box at the beginning of it, along spatial axes
+    """
     moving = moving_domain(state, realize.block)
     if moving:
         return moving
     mapper = mapper_of(state, realize, loops, constrained=False)
     sums = []
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
-        total = _whole_axis(mapper, axis, value)
+        total = _whole_axis(mapper, axis, value, part)
         if isinstance(total, str):
             return total
         sums.append(total)

@@ -213,6 +213,10 @@ def _blockized(
         refuse(f"block {block.name_hint} cannot be divided: {facts.why}", block)
     all_loops = state.loops_above(realize)
     why = covers_domain(state, realize, all_loops)
+    # Of a loop that was taken apart, the first part is divided as if there were no other.
+    some = bool(why) and isinstance(realize.predicate, IntImm) and bool(realize.predicate.value)
+    if some:
+        why = covers_domain(state, realize, all_loops, part=True)
     if why:
         refuse(f"block {block.name_hint} cannot be divided: {why}", block)
     mapper = IterMapper(iters_of(all_loops), state.analyzer)
@@ -243,11 +247,11 @@ def _blockized(
             )
         size = number_of(a.dom.extent)
         runs = not isinstance(extent, int) or mapper.at_most(1, size)
-        if not low.args and runs:
+        if not low.args and runs and not some:
             # Inner loops do not move it: where the outer ones go too far, their predicate tells.
             # (Not so where they run although the axis has no values.)
             extent = size
-        elif not mapper.equal(mapper.mul(extent, step), size):
+        elif not some and not mapper.equal(mapper.mul(extent, step), size):
             refuse(
                 f"axis {a.var.name} of block {block.name_hint} has the extent {a.dom.extent}, the "
                 f"loops {extent} times {step}: the tail must be padded or peeled first",

@@ -4,7 +4,7 @@
 
 A tile is a few cache lines of either buffer, so that each line is used up while it is in cache. In
 a plain copy the tile is transposed in registers: vectors are loaded along one axis, exchanged by
-shuffles, and stored along the other.
+shuffles, and stored along the other. Rows and columns that are left over are copied one by one.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ def schedule_transpose(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if (rows is not None and rows < lanes) or (columns is not None and columns < lanes):
         return False
     others = [loop for v, loop in loops.items() if v is not across and v is not along]
-    in_registers = lanes > 1 and is_copy(store) and _divides(lanes, rows, columns)
-    if in_registers:
-        high, wide = (tile if n and n % tile == 0 else lanes for n in (rows, columns))
-        ro, ri, r = sch.split(loops[across], [None, high // lanes, lanes])
-        wo, wi, w = sch.split(loops[along], [None, wide // lanes, lanes])
-        sch.reorder(*others, ro, wo, ri, wi, r, w)
+    if lanes > 1 and is_copy(store) and rows is not None and columns is not None:
+        sch.reorder(*others, loops[across], loops[along])
+        row, column = _whole_squares(sch, rv, rows, columns, lanes)
+        high, wide = (tile if n // lanes * lanes % tile == 0 else lanes for n in (rows, columns))
+        ro, ri, r = sch.split(row, [None, high // lanes, lanes])
+        wo, wi, w = sch.split(column, [None, wide // lanes, lanes])
+        sch.reorder(ro, wo, ri, wi, r, w)
         sch.tensorize(r, _intrinsic(store, across, lanes))
         sch.unroll(ri)
         sch.unroll(wi)
@@ -87,8 +88,22 @@ def _other_axis(store: BufferStore, loops: dict[Var, Any]) -> Any:
     return found if found in store.indices[:-1] else None
 
 
-def _divides(lanes: int, *extents: int | None) -> bool:
-    return all(e is not None and e % lanes == 0 for e in extents)
+def _whole_squares(sch: Schedule, rv: Any, rows: int, columns: int, lanes: int) -> list[Any]:
+    """The two innermost loops around a block, over whole squares. What is left over of rows or
+    columns gets a nest of its own, with the short loop inside: it uses up what it touches.
+    """
+    for k, size in ((-2, rows), (-1, columns)):
+        if size % lanes == 0:
+            continue
+        pair = sch.get_loops(rv)[-2:]
+        loop, other = pair[k], pair[-3 - k]
+        sch.reorder(loop, other)
+        whole, rest = sch.loop_partition(loop, [size // lanes * lanes, None])
+        (rv,), (left,) = sch.get_child_blocks(whole), sch.get_child_blocks(rest)
+        if k == -1:
+            sch.reorder(sch.get_loops(rv)[-1], whole)
+        sch.reorder(sch.get_loops(left)[-1], rest)
+    return list(sch.get_loops(rv))[-2:]
 
 
 # -- transposing in registers ----------------------------------------------------------------------
