@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..base import VerifyError, callees_first, components
 from ..ir import FloatImm, IntImm, Node, descend, walk
 from .expr import (
     Binding,
@@ -31,6 +32,7 @@ from .expr import (
 )
 from .steps import Steps, run_steps
 from .struct_info import ShapeExpr, StructInfo
+from .symbols import definable_tir_vars_in_struct_info
 
 # -- operands -------------------------------------------------------------------------------------
 
@@ -291,3 +293,36 @@ class Uses:
 def struct_info_vars(info: StructInfo) -> list[Var]:
     """The variables that `info` names as shapes, each once."""
     return list(dict.fromkeys(n for n in walk(info) if isinstance(n, Var)))
+
+
+# -- order ----------------------------------------------------------------------------------------
+
+
+def in_order(bindings: Sequence[Binding]) -> list[Binding]:
+    """`bindings` without effects, each after what it needs, symbols of casts among it; else as they
+    stand. Raises VerifyError for those that need one another.
+    """
+    uses = Uses()
+    bound = {b.var: b for b in bindings}
+    casts: dict[Any, Var] = {
+        symbol: b.var
+        for b in bindings
+        if isinstance(b, MatchCast)
+        for symbol in definable_tir_vars_in_struct_info(b.struct_info)
+    }
+    needs: dict[Var, list[Var]] = {}
+    for var, b in bound.items():
+        read = uses.of(b)
+        if isinstance(b.value, Function):
+            # What is in it it captures, but for its own; it may call itself.
+            read += [v for v in vars_in(b.value) if v is not var]
+        if casts:
+            read += [casts[n] for n in walk(b) if n in casts and casts[n] is not var]
+        needs[var] = [
+            v for v in read if v in bound and not (v is var and type(b.value) is Function)
+        ]
+    for group in components(bound, needs):
+        if len(group) > 1 or group[0] in needs[group[0]]:
+            names = ", ".join(v.name_hint for v in group)
+            raise VerifyError(f"values that need one another: {names}")
+    return [bound[v] for v in callees_first(bound, needs)]

@@ -396,7 +396,7 @@ def test_three_products_become_one_each_value_after_what_it_needs():
     ],
 )
 def test_wrong_answers_are_errors(how, message):
-    with pytest.raises(PatternError, match=message):
+    with pytest.raises((PatternError, VerifyError), match=message):
         combine(parse(QKV)["main"], how)
 
 

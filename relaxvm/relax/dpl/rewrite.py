@@ -18,7 +18,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from ...base import NameSupply, PatternError, add_note, callees_first, components, reachable
+from ...base import (
+    NameSupply,
+    PatternError,
+    add_note,
+    in_function,
+    reachable,
+)
 from ...ir import GlobalVar, IRModule, Node, PassContext, descend, substitute, walk
 from ...ir.transform import Pass, PassInfo, run_pass
 from ...ir.walk import transform
@@ -29,7 +35,6 @@ from ..derive import (
     BaseCheckResult,
     bind_symbols,
     declared_check,
-    definable_tir_vars_in_struct_info,
     substitute_struct_info,
     where,
 )
@@ -51,7 +56,7 @@ from ..expr import (
     VarBinding,
     as_relax,
 )
-from ..flow import BINDS, OPEN, Uses, events, map_leaves, vars_in
+from ..flow import BINDS, OPEN, events, in_order, map_leaves, vars_in
 from ..normal_form import Normalizer, Scope, names_in
 from ..renamings import drop_renamings
 from ..rewriter import BindingRewriter
@@ -102,7 +107,7 @@ def rewrite_bindings(ctx: PatternContext, rewriter: GraphRule, func: Function) -
               value} for variables that the block binds, or nothing
 
     Bindings are put in an order in which each comes after what it needs. Raises PatternError as
-    `rewrite_call` does.
+    `rewrite_call` does, VerifyError if values need one another.
     """
     return _rewritten(func, None, [_Joint(ctx.graph(), rewriter)])
 
@@ -187,11 +192,8 @@ class PatternMatchingRewriter(Pass):
         changed = {}
         for gv, fn in mod.items():
             if isinstance(fn, Function):
-                try:
+                with in_function(gv):
                     new = self.rewrite(fn, mod)
-                except Exception as error:
-                    add_note(error, f"in function {gv.name_hint}")
-                    raise
                 if new is not fn:
                     changed[gv] = new
         return self._with_functions(mod, changed) if changed else mod
@@ -482,7 +484,11 @@ class _Joined:
         """The block after the rules; the same object if none matches."""
         while any([self.sweep(each) for each in rules]):
             pass
-        return self.block.replace(bindings=self.in_order()) if self.changed else self.block
+        return (
+            self.block.replace(bindings=tuple(in_order(list(self.bindings.values()))))
+            if self.changed
+            else self.block
+        )
 
     def sweep(self, joint: _Joint) -> bool:
         """Apply a rule from the first binding to the last; whether it changed any."""
@@ -530,28 +536,6 @@ class _Joined:
             emitted.clear()
             self.changed = True
         return bool(todo)
-
-    def in_order(self) -> tuple[Binding, ...]:
-        """The bindings, each after what it needs, else as they stood."""
-        uses = Uses()
-        casts: dict[Any, Var] = {
-            symbol: b.var
-            for b in self.bindings.values()
-            if isinstance(b, MatchCast)
-            for symbol in definable_tir_vars_in_struct_info(b.struct_info)
-        }
-
-        needs: dict[Var, list[Var]] = {}
-        for var, b in self.bindings.items():
-            read = uses.of(b)
-            if casts:
-                read += [casts[n] for n in walk(b) if n in casts and casts[n] is not var]
-            needs[var] = [v for v in read if v in self.bindings]
-        for group in components(self.bindings, needs):
-            if len(group) > 1 or group[0] in needs[group[0]]:
-                circle = ", ".join(v.name_hint for v in group)
-                raise PatternError(f"a rewriter gave values that need one another: {circle}")
-        return tuple(self.bindings[v] for v in callees_first(self.bindings, needs))
 
 
 def _made_visible(fn: Function) -> Function:

@@ -52,6 +52,9 @@ from .fold_explicit_padding import FoldExplicitPadding as FoldExplicitPadding
 from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
 from .forward_fold_scale_axis import ForwardFoldScaleAxis as ForwardFoldScaleAxis
 from .fuse_ops import FuseOps as FuseOps
+from .fuse_ops_by_pattern import FuseOpsByPattern as FuseOpsByPattern
+from .fuse_ops_by_pattern import FusionPattern as FusionPattern
+from .fuse_ops_by_pattern import PatternCheckContext as PatternCheckContext
 from .fuse_tir import FuseTIR as FuseTIR
 from .inline_private_functions import DefuseOps as DefuseOps
 from .inline_private_functions import Inline as Inline
@@ -65,6 +68,7 @@ from .lazy_transform_params import LazyTransformParams as LazyTransformParams
 from .legalize_ops import LegalizeOps as LegalizeOps
 from .lift_transform_params import LiftTransformParams as LiftTransformParams
 from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
+from .merge_composite_functions import MergeCompositeFunctions as MergeCompositeFunctions
 from .normalize import Normalize as Normalize
 from .normalize_global_var import NormalizeGlobalVar as NormalizeGlobalVar
 from .pack_constants import PackConstants as PackConstants

@@ -23,31 +23,21 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ...base import NameSupply, Span, declined, in_function
+from ...base import declined, in_function
 from ...ir import (
     GlobalVar,
     IRModule,
     PassContext,
     descend,
-    structural_equal,
-    structural_hash,
-    substitute,
-    walk,
 )
-from ...ir import Var as PrimVar
 from ...ir.transform import module_pass, register_config
 from ...tir import PrimFunc
 from ...tir.analysis import OpPatternKind, op_pattern
 from ...tir.schedule.rules import is_scheduled
 from ..analysis.written import maybe_written_vars
-from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import (
-    Binding,
     Call,
-    DataflowBlock,
-    DataflowVar,
     Function,
-    SeqExpr,
     Tuple,
     TupleGetItem,
     Var,
@@ -57,13 +47,11 @@ from ..flow import BIND, Event, Uses, events
 from ..known_ops import CALL_TIR
 from ..rewriter import Dropper
 from ..struct_info import (
-    Expr,
-    ShapeExpr,
-    ShapeStructInfo,
     TensorStructInfo,
     TupleStructInfo,
 )
 from .fusion_rules import Group, Kernel, Read, refusal, refusal_of_results
+from .outline import Outliner
 from .private_functions import is_opaque
 
 register_config(
@@ -92,8 +80,8 @@ def FuseOps(mod: IRModule, ctx: PassContext, *, fuse_opt_level: int = -1) -> IRM
             groups = _Blocks(fn, mod).groups(most, fuse_opt_level != 1)
             if not groups:
                 continue
-            made = _Outliner(mod) if made is None else made
-            made.outline(gv, fn, groups)
+            made = Outliner(mod) if made is None else made
+            _outline(made, gv, fn, groups)
     return mod if made is None else made.mod
 
 
@@ -308,56 +296,21 @@ def _kernel(
 # -- groups become functions -----------------------------------------------------------------------
 
 
-class _Outliner:
-    """Puts functions for groups into a new module; equal ones are one."""
+def _outline(made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group]) -> None:
+    """Replace the kernels of `fn` that are in groups by calls."""
+    changes: dict[int, Any] = {}
+    for group in groups:
+        bindings = [b for kernel in group.members for b in (kernel.binding, *kernel.items)]
+        changes.update(dict.fromkeys([id(b.var) for b in bindings]))
+        first, *_, last = group.members
+        call = made.call(first.block, bindings, _results(group), _name(group), {"Primitive": True})
+        changes[id(last.binding.var)] = call
+    made.mod[gv] = Dropper(changes).rewrite(fn)
 
-    def __init__(self, mod: IRModule) -> None:
-        self.mod = mod.clone()
-        self.names = NameSupply(lambda: [gv.name_hint for gv in mod])
-        self.known: dict[int, list[GlobalVar]] = {}
 
-    def outline(self, gv: GlobalVar, fn: Function, groups: Sequence[Group]) -> None:
-        """Replace the kernels of `fn` that are in groups by calls."""
-        changes: dict[int, Any] = {}
-        for group in groups:
-            for kernel in group.members:
-                for b in (kernel.binding, *kernel.items):
-                    changes[id(b.var)] = None
-            changes[id(group.members[-1].binding.var)] = self._call(group)
-        self.mod[gv] = Dropper(changes).rewrite(fn)
-
-    def _call(self, group: Group) -> list[Binding]:
-        """The call of the function for `group`, and what takes its results apart."""
-        results = _results(group)
-        inner, values = _function(group, results)
-        gv = self._named(inner, group)
-        members = group.members
-        span = Span.merge(*(k.call.span for k in members))
-        if len(results) == 1:
-            var = results[0]
-            call = Call(gv, values, struct_info=var.struct_info, span=span)
-            return [VarBinding(var, call, members[-1].binding.span)]
-        info = TupleStructInfo([v.struct_info for v in results])
-        kind = DataflowVar if isinstance(group.members[0].block, DataflowBlock) else Var
-        whole = kind("fused", info, span)
-        out: list[Binding] = [VarBinding(whole, Call(gv, values, struct_info=info, span=span))]
-        items = {b.var: b.span for k in members for b in (k.binding, *k.items)}
-        for i, v in enumerate(results):
-            out.append(VarBinding(v, TupleGetItem(whole, i), items[v]))
-        return out
-
-    def _named(self, fn: Function, group: Group) -> GlobalVar:
-        """The function of the module that is `fn`."""
-        same = self.known.setdefault(structural_hash(fn), [])
-        for gv in same:
-            if structural_equal(self.mod[gv], fn):
-                return gv
-        parts = [k.call.args[0].name_hint.rstrip("0123456789_") for k in group.members]
-        name = "_".join(["fused", *dict.fromkeys(p for p in parts if p)][:_MOST_NAMES])
-        gv = GlobalVar(self.names.fresh(name), fn.struct_info)
-        self.mod[gv] = fn
-        same.append(gv)
-        return gv
+def _name(group: Group) -> str:
+    parts = [k.call.args[0].name_hint.rstrip("0123456789_") for k in group.members]
+    return "_".join(["fused", *dict.fromkeys(p for p in parts if p)][:_MOST_NAMES])
 
 
 _MOST_NAMES = 8
@@ -371,43 +324,3 @@ def _results(group: Group) -> list[Var]:
         if any(at not in inside for at in k.readers) or not k.readers:
             results += k.read_outside(inside)
     return results
-
-
-def _function(group: Group, results: Sequence[Var]) -> tuple[Function, list[Expr]]:
-    """The function of a group, and what it is called with."""
-    bindings = [b for k in group.members for b in (k.binding, *k.items)]
-    bound = {b.var for b in bindings}
-    values: dict[Any, None] = {}
-    symbols: dict[PrimVar, None] = {}
-    for k in group.members:
-        call = k.call
-        values.update(dict.fromkeys(a for a in k.arguments if a not in bound))
-        symbols.update(dict.fromkeys(tir_vars_in_struct_info(call.sinfo_args[0])))
-        for shape in call.args[2:]:
-            symbols.update(dict.fromkeys(n for n in walk(shape) if isinstance(n, PrimVar)))
-    shown: set[PrimVar] = set()
-    for v in values:
-        symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
-        shown.update(definable_tir_vars_in_struct_info(v.struct_info))
-    mapping: dict[Any, Any] = {s: PrimVar(s.name, s.dtype) for s in symbols}
-    infos = dict(mapping)
-    names = NameSupply()
-    params = []
-    for v in values:
-        name = getattr(v, "name_hint", "constant")
-        mapping[v] = Var(names.fresh(name), substitute(v.struct_info, infos), v.span)
-        params.append(mapping[v])
-    hidden = tuple(s for s in symbols if s not in shown)
-    args = list(values)
-    if hidden:
-        args.append(ShapeExpr(hidden))
-        params.append(Var("symbols", ShapeStructInfo(tuple(infos[s] for s in hidden))))
-    outside = set(results)
-    for v in bound:
-        kind = Var if v in outside else DataflowVar
-        mapping[v] = kind(names.fresh(v.name_hint), substitute(v.struct_info, infos), v.span)
-    body = [VarBinding(mapping[b.var], substitute(b.value, mapping), b.span) for b in bindings]
-    given = [mapping[v] for v in results]
-    result = given[0] if len(given) == 1 else Tuple(given)
-    seq = SeqExpr((DataflowBlock(tuple(body)),), result)
-    return Function(params, seq, result.struct_info, attrs={"Primitive": True}), args

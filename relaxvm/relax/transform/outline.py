@@ -1,0 +1,140 @@
+"""Bindings that become a function of their own, and the call that stands in their place.
+
+lv = R.add(x, y)                        gv = cls.fused_add_relu(x, y)
+gv = R.nn.relu(lv)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...base import NameSupply, Span
+from ...ir import GlobalVar, IRModule, structural_equal, structural_hash, substitute, walk
+from ...ir import Var as PrimVar
+from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
+from ..expr import (
+    Binding,
+    BindingBlock,
+    Call,
+    Constant,
+    DataflowBlock,
+    DataflowVar,
+    Function,
+    SeqExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    VarBinding,
+)
+from ..flow import leaves
+from ..struct_info import Expr, ShapeExpr, ShapeStructInfo, TupleStructInfo
+
+
+class Outliner:
+    """Puts functions for groups of bindings into a new module, `mod`; equal ones are one."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod.clone()
+        self._names = NameSupply(lambda: [gv.name_hint for gv in mod])
+        self._known: dict[int, list[tuple[Function, GlobalVar]]] = {}
+
+    def call(
+        self,
+        block: BindingBlock,
+        bindings: Sequence[Binding],
+        results: Sequence[Var],
+        name: str,
+        attrs: Mapping[str, Any],
+        constants_inside: bool = False,
+        finish: Callable[[Function, str], Function] | None = None,
+    ) -> list[Binding]:
+        """What stands for `bindings` of `block`: the call of a function that does the same, and
+        what takes its results apart.
+
+        results           those of their variables that are read elsewhere
+        name              a hint for the name of the function, which gets `attrs`
+        constants_inside  whether constants stay in the function; else they are arguments
+        finish            given the function and its name: what to put into the module instead
+        """
+        inner, values = function_of(bindings, results, attrs, constants_inside)
+        gv = self._named(inner, name, finish)
+        span = Span.merge(*(b.value.span for b in bindings if isinstance(b.value, Call)))
+        if len(results) == 1:
+            call = Call(gv, values, struct_info=results[0].struct_info, span=span)
+            return [VarBinding(results[0], call, bindings[-1].span)]
+        info = TupleStructInfo([v.struct_info for v in results])
+        kind = DataflowVar if isinstance(block, DataflowBlock) else Var
+        whole = kind("fused", info, span)
+        out: list[Binding] = [VarBinding(whole, Call(gv, values, struct_info=info, span=span))]
+        spans = {b.var: b.span for b in bindings}
+        for i, v in enumerate(results):
+            out.append(VarBinding(v, TupleGetItem(whole, i), spans[v]))
+        return out
+
+    def _named(
+        self, fn: Function, name: str, finish: Callable[[Function, str], Function] | None
+    ) -> GlobalVar:
+        """The function of the module that is `fn`."""
+        same = self._known.setdefault(structural_hash(fn), [])
+        for known, gv in same:
+            if structural_equal(known, fn):
+                return gv
+        gv = GlobalVar(self._names.fresh(name), fn.struct_info)
+        self.mod[gv] = fn if finish is None else finish(fn, gv.name_hint)
+        same.append((fn, gv))
+        return gv
+
+
+def function_of(
+    bindings: Sequence[Binding],
+    results: Sequence[Var],
+    attrs: Mapping[str, Any],
+    constants_inside: bool = False,
+) -> tuple[Function, list[Expr]]:
+    """A function of `bindings` that gives `results`, and what it is to be called with. Symbols that
+    no argument shows come as a shape, the last argument.
+    """
+    bound = {b.var for b in bindings}
+    values: dict[Any, None] = {}
+    symbols: dict[PrimVar, None] = {}
+    for b in bindings:
+        read = leaves(b.value)
+        for leaf in read:
+            outside = isinstance(leaf, Var) and leaf not in bound
+            if outside or (isinstance(leaf, Constant) and not constants_inside):
+                values[leaf] = None
+        for info in getattr(b.value, "sinfo_args", ()):
+            symbols.update(dict.fromkeys(tir_vars_in_struct_info(info)))
+        for leaf in read:
+            if not isinstance(leaf, (Var, Function)):
+                symbols.update(dict.fromkeys(n for n in walk(leaf) if isinstance(n, PrimVar)))
+        if not isinstance(b.value, Function):
+            symbols.update(dict.fromkeys(tir_vars_in_struct_info(b.var.struct_info)))
+    shown: set[PrimVar] = set()
+    for v in values:
+        symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
+        shown.update(definable_tir_vars_in_struct_info(v.struct_info))
+    mapping: dict[Any, Any] = {s: PrimVar(s.name, s.dtype) for s in symbols}
+    infos = dict(mapping)
+    names = NameSupply()
+    params = []
+    for v in values:
+        name = getattr(v, "name_hint", "constant")
+        mapping[v] = Var(names.fresh(name), substitute(v.struct_info, infos), v.span)
+        params.append(mapping[v])
+    hidden = tuple(s for s in symbols if s not in shown)
+    args = list(values)
+    if hidden:
+        args.append(ShapeExpr(hidden))
+        params.append(Var("symbols", ShapeStructInfo(tuple(infos[s] for s in hidden))))
+    outside_vars = set(results)
+    for b in bindings:
+        kind = Var if b.var in outside_vars else DataflowVar
+        info = substitute(b.var.struct_info, infos)
+        mapping[b.var] = kind(names.fresh(b.var.name_hint), info, b.var.span)
+    body = [VarBinding(mapping[b.var], substitute(b.value, mapping), b.span) for b in bindings]
+    given = [mapping[v] for v in results]
+    result = given[0] if len(given) == 1 else Tuple(given)
+    seq = SeqExpr((DataflowBlock(tuple(body)),), result)
+    return Function(params, seq, result.struct_info, attrs=dict(attrs)), args
