@@ -6,7 +6,8 @@ import pathlib
 import sys
 
 import numpy as np
-from fuzz.graph_eval import Evaluator
+
+from relaxvm.relax.interp import Evaluator
 
 _FILE = pathlib.Path(__file__).parents[1] / "bench" / "graphs.py"
 _found = importlib.util.spec_from_file_location("ten_graphs_of_bench", _FILE)

@@ -11,12 +11,12 @@ import numpy as np
 from relax_vm_helpers import build_interpreted
 
 from fuzz import graph_programs, language_programs
-from fuzz.graph_eval import CheckFailed, Evaluator
 from relaxvm import relax
 from relaxvm.base import VMValueError
 from relaxvm.ir import PassContext
 from relaxvm.relax import transform
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.relax.interp import CheckFailed, Evaluator
 from relaxvm.runtime import VirtualMachine
 from relaxvm.runtime.threads import set_num_threads
 from relaxvm.script import from_source
@@ -30,6 +30,7 @@ PASSES = {
         transform.ConvertToDataflow(),
         transform.BatchingOps(),
         transform.CombineParallelMatmul(),
+        transform.DataflowUseInplaceCalls(),
         transform.DeadCodeElimination(),
         transform.DynamicToStatic(),
         transform.EliminateCommonSubexpr(),

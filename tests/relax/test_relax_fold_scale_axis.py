@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import pytest
-from fuzz.graph_eval import Evaluator
 from pass_cases import becomes, flat, stays
 
 from relaxvm import relax
@@ -15,6 +14,7 @@ from relaxvm.ir import IRModule, PassContext
 from relaxvm.ir import Var as TirVar
 from relaxvm.relax import op, transform
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.relax.interp import Evaluator
 
 both = transform.FoldScaleAxis()
 backward = transform.BackwardFoldScaleAxis()
