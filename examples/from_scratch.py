@@ -60,14 +60,14 @@ def loops_to_code(loops: IRModule, target: Target) -> None:
     """What `compile_kernels` does to one loop function, if it is not on disk: schedule, lower,
     LLVM's language. (It also makes the machine code.)
     """
-    one = IRModule({"matmul": loops["matmul"]})
-    show("a loop function as legalisation wrote it", one["matmul"].script())
+    one = IRModule({"kernel": loops["fused_matmul_relu"]})
+    show("the loop function that legalisation and fusion made", one["kernel"].script())
     scheduled = DefaultSchedule(cpu=cpu_model(target))(WidenIndices()(one))
-    show("scheduled: tiles, vectors, threads", scheduled["matmul"].script(), lines=40)
+    show("scheduled: tiles, vectors, threads", scheduled["kernel"].script(), lines=40)
     lowered = scheduled
     for loop_pass in LOWER_TIR:
         lowered = loop_pass(lowered)
-    show("lowered: no blocks, flat memory", lowered["matmul"].script(), lines=40)
+    show("lowered: no blocks, flat memory", lowered["kernel"].script(), lines=40)
     show("as LLVM's text", generate_llvm(scheduled, target))
 
 
@@ -101,9 +101,8 @@ def main() -> None:
         for mode in ("bytecode", "compiled")
     }
     in_one_call = VirtualMachine(pipeline.build(mod, target), cpu())["main"](x, w).numpy()
-    product = np.empty((5, 16), "float32")
-    tir.interpret(planned["matmul"], x, w, product)
-    interpreted = np.maximum(product, 0)
+    interpreted = np.empty((5, 16), "float32")
+    tir.interpret(planned["fused_matmul_relu"], x, w, interpreted)
 
     def verdict(result: np.ndarray, exactly: np.ndarray | None = None) -> str:
         right = np.allclose(result, wanted, atol=1e-5)

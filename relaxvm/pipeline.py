@@ -64,6 +64,8 @@ GRAPH_TO_LEGAL = Sequential(
 LEGAL_TO_FUSED = Sequential(
     (
         transform.LambdaLift(),  # the VM has no functions inside functions
+        transform.FuseOps(),  # once every kernel stands in a function of the module
+        transform.FuseTIR(),  # groups become kernels, of which memory is planned below
         transform.RewriteDataflowReshape(),  # what is left of reshapes is views, not kernels
     ),
     name="legal_to_fused",

@@ -26,6 +26,9 @@ from .struct_info import (
     parts,
 )
 
+# Of what a kernel was fused of.
+_SHOWN_PARTS = 4
+
 
 def where(span: Span) -> str:
     """The place and source line of `span`, to end an error message with; empty if unknown."""
@@ -39,8 +42,11 @@ def source_place(span: Span) -> str:
     """The place and source line of `span` for a message of the program; empty if unknown."""
     if span is UNKNOWN or not isinstance(span, Span):
         return ""
-    text = span.source_line()
-    return f"\n  at {span}" + (f": {text.strip()}" if text else "")
+    places = ""
+    for part in (span.parts or (span,))[:_SHOWN_PARTS]:
+        text = part.source_line()
+        places += f"\n  at {part}" + (f": {text.strip()}" if text else "")
+    return places
 
 
 def made_at(value: Any) -> str:

@@ -19,6 +19,7 @@ What joins is decided by `fusion_rules`: by what the default schedules run well 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -34,6 +35,7 @@ from ...ir.transform import module_pass, register_config
 from ...tir import PrimFunc
 from ...tir.analysis import OpPatternKind, op_pattern
 from ...tir.schedule.rules import is_scheduled
+from ..analysis.reshape_pattern import has_reshape_pattern
 from ..analysis.written import maybe_written_vars
 from ..expr import (
     Call,
@@ -115,8 +117,9 @@ class _Blocks:
         if len(self.kernels) < 2:
             return []
         self._drop_written()
-        for kernel in self.kernels.values():
-            self._find_readers(kernel)
+        for at, kernel in list(self.kernels.items()):
+            if not self._find_readers(kernel):
+                del self.kernels[at]
         ends = self._post_dominators(most)
         kernels = list(self.kernels.values())
         # From what has much to compute to what follows; then from small kernels to what they end
@@ -159,17 +162,16 @@ class _Blocks:
             if not written.isdisjoint(variables):
                 del self.kernels[at]
 
-    def _find_readers(self, kernel: Kernel) -> None:
+    def _find_readers(self, kernel: Kernel) -> bool:
+        """Note who reads what `kernel` gives; False if it is a tuple that is read as a whole."""
         projected = {id(b.var) for b in kernel.items}
-        whole = [
-            at
+        whole = any(
+            id(getattr(self.row[at].node, "var", None)) not in projected
             for at in self.readers.get(kernel.binding.var, ())
-            if id(getattr(self.row[at].node, "var", None)) not in projected
-        ]
+        )
         kernel.readers_of = {v: self.readers.get(v, []) for v in kernel.values}
-        kernel.readers = sorted({*whole, *(at for r in kernel.readers_of.values() for at in r)})
-        # A tuple that is read as a whole cannot be taken apart.
-        kernel.is_whole = kernel.is_tuple and bool(whole or not kernel.items)
+        kernel.readers = sorted({at for r in kernel.readers_of.values() for at in r})
+        return not kernel.is_tuple or bool(kernel.items and not whole)
 
     # -- post-dominators ---------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class _Blocks:
 
     def _meeting(self, kernel: Kernel, ends: Mapping[int, Kernel], most: int) -> Kernel | None:
         readers = [self.kernels.get(at) for at in kernel.readers]
-        if not readers or kernel.is_whole:
+        if not readers:
             return None
         end = readers[0]
         steps = 0
@@ -283,6 +285,9 @@ def _kernel(
     pattern = op_pattern(fn)
     if not pattern.plain or pattern.kind is OpPatternKind.OPAQUE or is_scheduled(fn):
         return None
+    is_view = pattern.kind <= OpPatternKind.INJECTIVE and _is_view(fn)
+    if is_view and pattern.kind is OpPatternKind.INJECTIVE:
+        return None  # it costs nothing by itself, and divisions inside of another
     params = fn.params[: len(inputs.fields)]
     if any(p in pattern.writes or p not in fn.buffer_map for p in params):
         return None
@@ -290,7 +295,17 @@ def _kernel(
     for p, arg in zip(params, inputs.fields):
         if isinstance(arg, Var) and (producer := of_var.get(arg)) is not None:
             reads.append(Read(producer, arg, pattern.reads.get(p, pattern.kind)))
-    return Kernel(at, b, call, block, fn, pattern, tensors[: len(infos)], reads)
+    return Kernel(at, b, call, block, fn, pattern, tensors[: len(infos)], reads, is_view)
+
+
+_views: weakref.WeakKeyDictionary[PrimFunc, bool] = weakref.WeakKeyDictionary()
+
+
+def _is_view(fn: PrimFunc) -> bool:
+    """Whether `fn` only gives an array another shape. Proved once for each function."""
+    if fn not in _views:
+        _views[fn] = len(fn.params) == 2 and has_reshape_pattern(fn)
+    return _views[fn]
 
 
 # -- groups become functions -----------------------------------------------------------------------

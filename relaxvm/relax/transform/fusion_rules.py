@@ -12,8 +12,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ...ir import IntImm, PrimExpr, walk
-from ...tir import BufferStore, PrimFunc
+from ...ir import FloatImm, IntImm, PrimExpr, walk
+from ...tir import BufferLoad, BufferStore, PrimFunc
 from ...tir.analysis import OpPattern, OpPatternKind
 from ...tir.schedule.rules import LARGEST, cost_of
 from ..expr import Tuple, Var, VarBinding
@@ -42,9 +42,9 @@ class Kernel:
     at        the event that binds its result
     infos     what it gives
     reads     what it reads of other such kernels
+    is_view   whether it only gives an array another shape, which costs nothing
     items     bindings of the fields of its result, if that is a tuple
     readers   the events that read what it gives, in order, and those of each of its values
-    is_whole  whether its result is a tuple that is read as such
     """
 
     at: int
@@ -55,10 +55,10 @@ class Kernel:
     pattern: OpPattern
     infos: tuple[TensorStructInfo, ...]
     reads: list[Read]
+    is_view: bool
     items: list[VarBinding] = field(default_factory=list)
     readers: list[int] = field(default_factory=list)
     readers_of: dict[Var, list[int]] = field(default_factory=dict)
-    is_whole: bool = False
 
     def __post_init__(self) -> None:
         self.group = Group(self)
@@ -90,11 +90,15 @@ class Kernel:
 
     @property
     def cost(self) -> int:
-        """Operations for an element of the result, as the schedules count them."""
+        """Operations for an element of the result, as the schedules count them; moving costs
+        nothing.
+        """
         found = _costs.get(self.fn)
         if found is None:
             stores = (n for n in walk(self.fn.body) if isinstance(n, BufferStore))
-            found = _costs[self.fn] = sum(cost_of(s.value) for s in stores)
+            moves = (BufferLoad, IntImm, FloatImm)
+            values = [s.value for s in stores if not isinstance(s.value, moves)]
+            found = _costs[self.fn] = sum(map(cost_of, values))
         return found
 
     def read_outside(self, inside: Container[int]) -> list[Var]:
@@ -143,6 +147,8 @@ def refusal(kernel: Kernel, way: Sequence[Kernel], groups: Sequence[Group]) -> s
     """Why `kernel` and those that follow it, up to the last of `way`, are not to be one; "" where
     nobody would expect it; None if they are.
     """
+    if all(m.is_view for g in groups for m in g.members):
+        return ""
     inside = {kernel, *way}
     if sum(g.is_heavy for g in groups) > 1:
         return "each of them computes much for itself"

@@ -59,15 +59,21 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
                 packs[gv] |= {b.position: _Pack(b.inputs, partial(_computed, b)) for b in blocks}
     if not changed:
         return mod
-    made: dict[tuple[Any, ...], Constant] = {}
+    made: dict[Any, Constant] = {}
+    # By what they are made of: kernels that want one layout of a weight share it.
+    alike: dict[tuple[int, ...], list[Constant]] = {}
 
     def packed(gv: GlobalVar, k: int, args: Sequence[Any]) -> Constant:
         pack = packs[gv][k]
         data = [args[i].data for i in pack.inputs]
-        key = (gv, k, *map(id, data))
-        if key not in made:
-            made[key] = Constant(pack.compute(data))
-        return made[key]
+        sources = tuple(map(id, data))
+        if (gv, k, *sources) not in made:
+            result, others = pack.compute(data), alike.setdefault(sources, [])
+            same = next((c for c in others if _equal(c.data, result)), None)
+            if same is None:
+                others.append(same := Constant(result))
+            made[(gv, k, *sources)] = same
+        return made[(gv, k, *sources)]
 
     def post(n: Node) -> Node | None:
         if not isinstance(n, Call) or n.op not in packs:
@@ -103,6 +109,14 @@ def _computed(blocks: ConstantBlocks, given: Sequence[NDArray]) -> NDArray:
     with telling(None):
         build(blocks.fn, Target("llvm"), name="packed")["packed"](*given, result)
     return result
+
+
+def _equal(a: NDArray, b: NDArray) -> bool:
+    """Whether both are of the same bits."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    left, right = (np.ascontiguousarray(x.numpy()).reshape(-1).view("uint8") for x in (a, b))
+    return bool(np.array_equal(left, right))
 
 
 def _known(args: tuple[Any, ...]) -> bool:
