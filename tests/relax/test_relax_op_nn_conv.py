@@ -109,6 +109,34 @@ CASES = [
         count=8,
     ),
     Case(nn.conv3d_transpose, T(1, 2, 2, 2, 2), T(2, 1, 2, 2, 2), strides=(2, 1, 1), count=16),
+    Case(nn.conv2d_transpose, T("n", 3, 4, 3), T(3, 2, "k", 2), strides=2, count=9),
+    Case(
+        nn.conv2d_transpose,
+        T(1, 4, 3, 2),
+        T(4, 3, 4, 3),
+        groups=2,
+        strides=2,
+        padding=1,
+        count=24,
+    ),
+    Case(
+        nn.conv2d_transpose,
+        T(1, 2, 3, "k"),
+        T(2, 2, 2, 1),
+        strides=(2, 3),
+        output_padding=(1, 2),
+        count=2,
+    ),
+    Case(
+        nn.conv2d_transpose,
+        T(1, 1, 2, 3, 2),
+        T(2, 4, 3, 3),
+        strides=2,
+        data_layout="NCHW2c",
+        out_layout="NHWC",
+        count=18,
+    ),
+    Case(nn.conv2d_transpose, T(0, 2, 2, 2), T(2, 2, 2, 2), strides=2),
 ]
 
 

@@ -215,16 +215,12 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
         for k, axis in enumerate(conv.spatial):
             source[axis] = at[axis] * conv.strides[k] + taps[k].var * conv.dilation[k]
             if blocked and (conv.before[k] or conv.after[k]):
-                source[axis] = source[axis] - conv.before[k]
-                inside += [
-                    GE(source[axis], const(0, source[axis].dtype)),
-                    LT(source[axis], have[axis]),
-                ]
+                row = source[axis] = source[axis] - conv.before[k]
+                inside += [GE(row, const(0, row.dtype)), LT(row, have[axis])]
         read = padded(*conv.data.index(source))
         if inside:
             read = if_then_else(all_of(*inside), read, const(0, data.dtype))
-        taken = {"O": at["C"], "I": channel.var}
-        taken.update({a: t.var for a, t in zip(conv.spatial, taps)})
+        taken = {"O": at["C"], "I": channel.var, **{a: t.var for a, t in zip(conv.spatial, taps)}}
         factor = weight(*conv.kernel.index(taken))
         return te_sum(cast(wide, read) * cast(wide, factor), axis=[channel, *taps])
 
@@ -232,32 +228,51 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
 
 
 def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
+    """With strides, every element is first multiplied with every tap: that multiplies no zeros, and
+    of these products at most ceil(window / stride) meet in one element along an axis.
+    """
     wide = _accumulator(dtype)
     kernel, have = conv.kernel.sizes(weight.shape), conv.data.sizes(data.shape)
     sizes = {a: simple(d) for a, d in conv.sizes(data.shape, weight.shape).items()}
-    channel = reduce_axis((0, simple(kernel["I"] // conv.groups)), "rc")
-    taps = [reduce_axis((0, kernel[a]), f"r{a.lower()}") for a in conv.spatial]
+    channels, window = simple(kernel["I"] // conv.groups), [kernel[a] for a in conv.spatial]
+    channel = reduce_axis((0, channels), "rc")
+
+    def product(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
+        """Of the taps and places `at`, for output channel `c`."""
+        begin = _group(c, sizes["C"], conv.groups, channels)
+        source = {"N": n, "C": channel.var if begin is None else begin + channel.var}
+        source.update(zip(conv.spatial, at[len(window) :]))
+        own = c if begin is None else FloorMod(c, cast(c.dtype, kernel["O"]))
+        taken = {"O": own, "I": source["C"], **dict(zip(conv.spatial, at))}
+        read, factor = data(*conv.data.index(source)), weight(*conv.kernel.index(taken))
+        return cast(wide, read) * cast(wide, factor)
+
+    met: Callable[..., PrimExpr] = product
+    summed, count = [channel], window
+    if max(conv.strides) > 1 == max(conv.dilation) and channels != 1:
+        shape = [sizes["N"], sizes["C"], *window, *(have[a] for a in conv.spatial)]
+        met, summed = compute(shape, lambda *at: te_sum(product(*at), channel), "products"), []
+        count = [simple((d + s - 1) // s) for d, s in zip(window, conv.strides)]
+    steps = [reduce_axis((0, d), f"r{a.lower()}") for a, d in zip(conv.spatial, count)]
 
     def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        own, each = at["C"], cast(at["C"].dtype, kernel["O"])
-        source = {"N": at["N"], "C": channel.var}
-        if conv.groups > 1:
-            begin = FloorDiv(own, each) * cast(own.dtype, simple(kernel["I"] // conv.groups))
-            source["C"], own = begin + channel.var, FloorMod(own, each)
-        inside = []
+        inside: list[PrimExpr] = []
+        taps, rows = [], []
         for k, axis in enumerate(conv.spatial):
-            place = at[axis] + conv.before[k] - taps[k].var * conv.dilation[k]
-            stride = const(conv.strides[k], place.dtype)
-            source[axis] = place if conv.strides[k] == 1 else FloorDiv(place, stride)
-            inside += [GE(place, const(0, place.dtype)), LT(source[axis], have[axis])]
-            if conv.strides[k] > 1:
-                inside.append(EQ(FloorMod(place, stride), const(0, place.dtype)))
-        taken = {"O": own, "I": source["C"]}
-        taken.update({a: t.var for a, t in zip(conv.spatial, taps)})
-        product = cast(wide, data(*conv.data.index(source))) * cast(
-            wide, weight(*conv.kernel.index(taken))
-        )
-        return te_sum(product, axis=[channel, *taps], where=all_of(*inside))
+            row, tap = at[axis] + conv.before[k], cast(at[axis].dtype, steps[k].var)
+            stride, zero = const(conv.strides[k], row.dtype), const(0, row.dtype)
+            if not summed:
+                tap, row = tap * stride + FloorMod(row, stride), FloorDiv(row, stride) - tap
+                inside.append(LT(tap, window[k]))
+            else:
+                row = row - tap * conv.dilation[k]
+                if conv.strides[k] > 1:
+                    inside.append(EQ(FloorMod(row, stride), zero))
+                    row = FloorDiv(row, stride)
+            inside += [GE(row, zero), LT(row, have[axis])]
+            taps.append(tap)
+            rows.append(row)
+        return te_sum(met(at["N"], at["C"], *taps, *rows), [*summed, *steps], all_of(*inside))
 
     return _rounded(conv.out.compute(sizes, value, "conv_transpose"), dtype)
 
