@@ -13,6 +13,7 @@ from relaxvm import relax, tir
 from relaxvm.ir import assert_structural_equal
 from relaxvm.relax import op
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.relax.interp import Evaluator
 from relaxvm.relax.transform import LegalizeOps
 from relaxvm.script import from_source
 
@@ -45,6 +46,35 @@ def stays(run, text):
     mod = parse(text)
     assert run(mod) is mod
     return mod
+
+
+def model(build, *shapes, dtype="float64"):
+    """A module whose main is ``build(emit, *parameters)``, one expression or a list of them."""
+    params = [relax.Var(f"x{i}", relax.TensorStructInfo(s, dtype)) for i, s in enumerate(shapes)]
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        with builder.dataflow():
+            out = build(builder.emit, *params)
+            out = builder.emit_output(relax.Tuple(out) if isinstance(out, list) else out)
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def means_the_same(mod, new, *args, **sizes):
+    """Check that main means the same in both modules, but for rounding: of these arguments, or of
+    random ones, whose symbolic sizes are `sizes`.
+    """
+    assert_well_formed(new)
+    rng = np.random.default_rng(0)
+    dims = [
+        [getattr(d, "value", 0) or sizes.get(str(d), 0) for d in p.struct_info.dims]
+        for p in mod["main"].params[len(args) :]
+    ]
+    args = [*args, *map(rng.standard_normal, dims)]
+    left, right = (flat(Evaluator(m)("main", *args)) for m in (mod, new))
+    for a, b in zip(left, right, strict=True):
+        largest = np.abs(np.nan_to_num(a)).max(initial=1)
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9 * largest)
 
 
 def results(mod, *args, disabled=(), functions=None):

@@ -12,6 +12,7 @@ from ...ir.transform import Sequential as Sequential
 from ...ir.transform import dataflowblock_pass as dataflowblock_pass
 from ...ir.transform import function_pass as function_pass
 from ...ir.transform import module_pass as module_pass
+from .adjust_matmul_order import AdjustMatmulOrder as AdjustMatmulOrder
 from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
@@ -42,6 +43,7 @@ from .div_to_mul import DivToMul as DivToMul
 from .dynamic_to_static import DynamicToStatic as DynamicToStatic
 from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
 from .eta_expand import EtaExpand as EtaExpand
+from .expand_matmul_of_sum import ExpandMatmulOfSum as ExpandMatmulOfSum
 from .expand_tuple_arguments import ExpandTupleArguments as ExpandTupleArguments
 from .fast_math import FastMath as FastMath
 from .flatten_atrous_conv import FlattenAtrousConv as FlattenAtrousConv
@@ -56,6 +58,7 @@ from .fuse_ops_by_pattern import FuseOpsByPattern as FuseOpsByPattern
 from .fuse_ops_by_pattern import FusionPattern as FusionPattern
 from .fuse_ops_by_pattern import PatternCheckContext as PatternCheckContext
 from .fuse_tir import FuseTIR as FuseTIR
+from .fuse_transpose_matmul import FuseTransposeMatmul as FuseTransposeMatmul
 from .inline_private_functions import DefuseOps as DefuseOps
 from .inline_private_functions import Inline as Inline
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
@@ -77,6 +80,10 @@ from .realize_vdevice import RealizeVDevice as RealizeVDevice
 from .remove_purity_checking import RemovePurityChecking as RemovePurityChecking
 from .remove_unused_outputs import RemoveUnusedOutputs as RemoveUnusedOutputs
 from .remove_unused_parameters import RemoveUnusedParameters as RemoveUnusedParameters
+from .reorder_permute_dims_after_concat import (
+    ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat,
+)
+from .reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
 from .rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
 from .simplify_expr import RemoveRedundantReshape as RemoveRedundantReshape
 from .simplify_expr import SimplifyExpr as SimplifyExpr
