@@ -114,7 +114,11 @@ CASES = {
         for p in (
             transform.CanonicalizeBindings(),
             transform.FoldConstant(),
+            transform.FoldBatchnormToConv2D(),
+            transform.FoldScaleAxis(),
             transform.EliminateCommonSubexpr(),
+            transform.CombineParallelMatmul(),
+            transform.AdjustMatmulOrder(),
             transform.ExpandTupleArguments(),
             transform.RemoveUnusedOutputs(),
             transform.RemoveUnusedParameters(),

@@ -2,6 +2,8 @@
 with several weights become one product.
 """
 
+import random
+
 import numpy as np
 import pytest
 from pass_cases import becomes, means_the_same, model, stays
@@ -386,3 +388,53 @@ def test_ten_thousand_products():
     body = relax.SeqExpr([relax.BindingBlock(bindings)], last)
     mod = IRModule({"main": relax.Function([x], body).with_attr("global_symbol", "main")})
     assert calls(matmul(mod)).count("matmul") == 2_500
+
+
+# -- random graphs ---------------------------------------------------------------------------------
+
+
+def random_graph(seed):
+    """Products, few values of which are read by many, and what follows them."""
+    r = random.Random(seed)
+    weights = [const(4, 4) for _ in range(3)]
+
+    def step(e, values, params):
+        x = r.choice(values[:3] + values[-2:])
+        kind = r.randrange(9)
+        if kind < 5:
+            w = r.choice((*weights, const(4, 4), *params))
+            return e(op.matmul(x, w) if r.random() < 0.8 else op.matmul(w, x))
+        if kind < 7:
+            bias = r.choice((const(4), const(4, 4), const(1, 4), r.choice(values)))
+            return e(r.choice((op.add, op.subtract, op.multiply))(x, bias))
+        if kind == 7:
+            return e(op.permute_dims(x))
+        return e(r.choice((op.nn.relu, op.tanh))(x))
+
+    def build(e, x, *params):
+        values = [x]
+        for _ in range(r.randrange(6, 24)):
+            values.append(step(e, values, params))
+        return [values[-1], *r.sample(values, r.randrange(1, 4))]
+
+    return model(build, (4, 4), (4, 4), (4, 4))
+
+
+RANDOM = {
+    "matmul": matmul,
+    "dense": transform.CombineParallelDense(min_num_branches=2),
+    "flat dense": transform.CombineParallelDense(min_num_branches=2, to_batch=False),
+    "order": transform.AdjustMatmulOrder(),
+    "expand": transform.ExpandMatmulOfSum(),
+}
+
+
+@pytest.mark.parametrize("run", RANDOM.values(), ids=RANDOM)
+def test_random_graphs_mean_what_they_did(run):
+    changed = 0
+    for seed in range(80):
+        mod = random_graph(seed)
+        new = run(mod)
+        changed += new is not mod
+        means_the_same(mod, new)
+    assert changed >= (1 if run in (RANDOM["order"], RANDOM["expand"]) else 20)
