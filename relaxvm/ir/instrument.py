@@ -15,10 +15,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from ..base import VerifyError, add_note
+from ..base import VerifyError, add_note, submodules
 from .equal import structural_equal
 from .module import IRModule
 from .transform import Pass, PassContext, PassInfo
+
+# It sees the whole house.
+__getattr__ = submodules(__name__, {"relaxvm.meaning": "CheckMeaning"})
 
 
 class PassInstrument:
@@ -33,6 +36,9 @@ class PassInstrument:
     def should_run(self, mod: IRModule, info: PassInfo) -> bool:
         """Whether to run the pass; one False is enough to skip it."""
         return True
+
+    def enter_pass(self, p: Pass) -> None:
+        """The pass itself, before `run_before_pass`."""
 
     def run_before_pass(self, mod: IRModule, info: PassInfo) -> None:
         """The pass is about to run on `mod`."""

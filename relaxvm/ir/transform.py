@@ -129,6 +129,7 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
         should_run = getattr(instrument, "should_run", None)
         if should_run is not None and not should_run(mod, p.info):
             return mod
+    ctx._each("enter_pass", p)
     ctx._each("run_before_pass", mod, p.info)
     with in_pass(p.info.name):
         result = p.run(mod, ctx)

@@ -36,6 +36,7 @@ from ..tir import PrimFunc, evaluate_expr, interpret
 from .analysis.written import may_share
 from .derive import definable_tir_vars_in_struct_info
 from .expr import (
+    Binding,
     Call,
     Constant,
     DataTypeImm,
@@ -117,7 +118,7 @@ class Evaluator:
 
     functions  packed functions by name; others are those registered
     kernels    what runs loop functions
-    observe    given the function's name, the variable and the value of each binding
+    observe    given the function's name, the binding and the value of each
     printed    what R.print was given, in order
     operators  how many calls were of an operator's meaning in numpy
 
@@ -129,7 +130,7 @@ class Evaluator:
         mod: IRModule,
         functions: Mapping[str, Callable[..., Any]] | None = None,
         kernels: RunKernel = run_kernel,
-        observe: Callable[[str, Var, Any], None] | None = None,
+        observe: Callable[[str, Binding, Any], None] | None = None,
     ) -> None:
         self.mod = mod
         self.functions = functions or {}
@@ -191,7 +192,7 @@ class Evaluator:
                     self._check(b.struct_info, value, frame)
                 frame.values[b.var] = value
                 if self._observe is not None:
-                    self._observe(frame.name, b.var, value)
+                    self._observe(frame.name, b, value)
         return self._leaf(seq.body, frame)
 
     # -- struct info ------------------------------------------------------------------------------

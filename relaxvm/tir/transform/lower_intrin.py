@@ -61,7 +61,8 @@ register_config(
 )
 
 
-@prim_func_pass(opt_level=0)
+# It runs under any numerics: what its formulas give is the machine's own, the same in every build.
+@prim_func_pass(opt_level=0, numerics="approximate", obeys_numerics=True)
 def LowerIntrin(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Lower floor division, the derived intrinsics, and elementary functions of float32."""
     fused = bool(fn.get_attr("tir.fma"))

@@ -1,0 +1,159 @@
+"""CheckMeaning names the pass that changes what a module means, wherever in a build it stands."""
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from pass_cases import parse
+from relaxvm.instrument import CheckMeaning
+
+from relaxvm import pipeline, relax
+from relaxvm.ir import PassContext
+from relaxvm.ir.transform import Sequential, function_pass, module_pass
+from relaxvm.ir.walk import transform as rebuild
+from relaxvm.meaning import MeaningError
+from relaxvm.relax import Call, transform
+from relaxvm.relax.known_ops import MEM_ALLOC_STORAGE, MEM_ALLOC_TENSOR
+from relaxvm.tir import BufferStore
+from relaxvm.tir.transform import pipeline as lowering
+from relaxvm.tir.transform import prim_func_pass
+
+MODEL = """
+@R.function
+def main(x: R.Tensor(("n", 4), "float32"), y: R.Tensor(("n", 4), "float32")):
+    with R.dataflow():
+        a = R.multiply(x, y)
+        b = R.exp(a)
+        c = R.add(b, y)
+        d = R.add(c, x)
+        R.output(d)
+    return d
+"""
+
+
+# Kernels stay apart: there is memory to plan.
+UNFUSED = functools.partial(PassContext, disabled_pass=["FuseOps"])
+
+
+def model():
+    return parse(MODEL)
+
+
+def caught(tmp_path, run, **options):
+    """The error of `run` under the check."""
+    with pytest.raises(MeaningError) as error:
+        with UNFUSED(instruments=[CheckMeaning(out=tmp_path, **options)]):
+            run()
+    return error.value
+
+
+@function_pass(opt_level=0)
+def WrongSum(fn, mod, ctx):
+    """x + y becomes x - y."""
+    add, subtract = relax.op.add(*fn.params).op, relax.op.subtract(*fn.params).op
+    return rebuild(
+        fn, lambda n: n.replace(op=subtract) if isinstance(n, Call) and n.op is add else None
+    )
+
+
+@pytest.mark.parametrize("level", range(5))
+def test_the_passes_of_a_build_keep_the_meaning(level):
+    check = CheckMeaning()
+    with PassContext(opt_level=level, instruments=[check]):
+        relax.build(model(), "llvm", exec_mode="bytecode")
+    assert {"LegalizeOps", "CallTIRRewrite", "VMShapeLower", "LowerIntrin"} <= {*check.checked}
+    assert "DefaultSchedule" in check.checked or not level
+    assert check.unchecked == []
+
+
+def test_a_wrong_pass_is_named_with_the_first_binding_and_a_small_program(tmp_path):
+    passes = Sequential([transform.CanonicalizeBindings(), WrongSum(), transform.LegalizeOps()])
+    error = caught(tmp_path, lambda: passes(model()))
+    assert (error.stage, error.function, error.binding) == ("WrongSum", "main", "c")
+    assert "c = R.subtract(b, y)" in str(error)
+    text = error.path.read_text()
+    assert str(error.path) in str(error)
+    assert "R.add" in text and "R.subtract" in text
+    assert "R.exp" not in text and "R.multiply" not in text
+    done = subprocess.run([sys.executable, error.path], capture_output=True, text=True)
+    assert "MeaningError: main means something else" in done.stderr
+
+
+def planned_wrong(fn, mod, ctx):
+    """Every tensor lies at the beginning of the first storage."""
+    first = []
+
+    def change(n):
+        if isinstance(n, relax.VarBinding) and isinstance(n.value, Call):
+            if n.value.op is MEM_ALLOC_STORAGE:
+                first.append(n.var)
+            if n.value.op is MEM_ALLOC_TENSOR:
+                return n.replace(value=n.value.replace(args=(first[0], *n.value.args[1:])))
+        return None
+
+    rebuild(fn, change)
+    return rebuild(fn, change)
+
+
+def stores_one_more(fn, mod, ctx):
+    """What is stored is one more."""
+
+    def change(n):
+        if isinstance(n, BufferStore) and n.value.dtype == "float32":
+            return n.replace(value=n.value + 1.0)
+        return None
+
+    return fn.replace(body=rebuild(fn.body, change))
+
+
+STAGES = {
+    "GRAPH_TO_LEGAL": WrongSum(),
+    "LEGAL_TO_FUSED": prim_func_pass(stores_one_more, opt_level=0, name="StoresOneMore"),
+    "FUSED_TO_PLANNED": function_pass(planned_wrong, opt_level=0, name="PlannedWrong"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_wrong_pass_is_named_at_every_stage(stage, tmp_path, monkeypatch):
+    wrong, passes = STAGES[stage], list(getattr(pipeline, stage).passes)
+    after = "LowerAllocTensor" if stage == "FUSED_TO_PLANNED" else passes[0].info.name
+    place = [p.info.name for p in passes].index(after) + 1
+    passes.insert(place, wrong)
+    monkeypatch.setattr(pipeline, stage, Sequential(passes, name="changed"))
+    error = caught(tmp_path, lambda: relax.build(model(), "llvm", exec_mode="bytecode"))
+    assert error.stage == wrong.info.name
+    assert error.function == "main"
+    assert error.path.exists()
+
+
+@pytest.mark.parametrize("place", [0, 5, len(lowering.LOWER_TIR)])
+def test_a_wrong_pass_over_loops_is_named(place, tmp_path, monkeypatch):
+    wrong = prim_func_pass(stores_one_more, opt_level=0, name="StoresOneMore")
+    passes = [*lowering.LOWER_TIR]
+    passes.insert(place, wrong)
+    monkeypatch.setattr(lowering, "LOWER_TIR", tuple(passes))
+    error = caught(tmp_path, lambda: relax.build(model(), "llvm", exec_mode="bytecode"))
+    assert error.stage == "StoresOneMore"
+    assert error.function in ("multiply", "exp", "add")
+
+
+def test_given_inputs_are_used_and_an_error_of_the_changed_module_is_told(tmp_path):
+    @module_pass(opt_level=0)
+    def Forget(mod, ctx):
+        return mod.clone({gv: fn for gv, fn in mod.items() if gv.name_hint == "main"})
+
+    legal = transform.LegalizeOps()(model())
+    x = np.ones((2, 4), "float32")
+    error = caught(tmp_path, lambda: Forget()(legal), inputs=[x, x])
+    assert error.stage == "Forget"
+    assert "it fails" in str(error)
+
+
+def test_what_takes_too_long_is_left_out_and_told():
+    check = CheckMeaning(limit=0.0)
+    with PassContext(instruments=[check]):
+        transform.LegalizeOps()(model())
+    assert check.checked == []
+    assert check.unchecked == ["LegalizeOps: main: the 0.0 seconds of limit= are over"]
