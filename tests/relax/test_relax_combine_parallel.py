@@ -376,18 +376,18 @@ def test_branches_of_an_if_are_not_joined():
     )
 
 
-def test_ten_thousand_products():
+def test_thousands_of_products():
     info = relax.TensorStructInfo((2, 2), "float32")
     weights = [relax.const(np.full((2, 2), k, "float32")) for k in range(4)]
     x = relax.Var("x", info)
     last, bindings = x, []
-    for i in range(10_000):
+    for i in range(2_000):
         var = relax.Var(f"v{i}", info)
         bindings.append(relax.VarBinding(var, op.matmul(last, weights[i % 4])))
         last = last if i % 4 < 3 else var
     body = relax.SeqExpr([relax.BindingBlock(bindings)], last)
     mod = IRModule({"main": relax.Function([x], body).with_attr("global_symbol", "main")})
-    assert calls(matmul(mod)).count("matmul") == 2_500
+    assert calls(matmul(mod)).count("matmul") == 500
 
 
 # -- random graphs ---------------------------------------------------------------------------------

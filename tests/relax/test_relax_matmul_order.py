@@ -385,12 +385,12 @@ def test_what_may_be_written_into_in_between_stays(run):
 
 
 @pytest.mark.parametrize("run", [order, expand, take, concat, transposed])
-def test_ten_thousand_products(run):
+def test_thousands_of_products(run):
     info = relax.TensorStructInfo((2, 2), "float32")
     x = relax.Var("x", info)
     last, bindings = x, []
     steps = op.permute_dims, lambda v: op.matmul(x, v), lambda v: op.add(v, x)
-    for _ in range(2_500):
+    for _ in range(500):
         for make in (*steps, lambda v: op.matmul(v, x)):
             var = relax.Var(f"v{len(bindings)}", info)
             bindings.append(relax.VarBinding(var, make(last)))

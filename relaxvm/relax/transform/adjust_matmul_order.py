@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 from ...arith import Analyzer
+from ...base import decided
 from ...ir import IRModule, PassContext, PrimExpr, Range, const, walk
 from ...ir import Var as TirVar
 from ...ir.transform import function_pass
@@ -49,7 +50,10 @@ def AdjustMatmulOrder(fn: Function, mod: IRModule, ctx: PassContext) -> Function
                     return None
                 factors = [swapped(f) for f in reversed(factors)]
             three = (*factors, found[c]) if left else (found[c], *factors)
-            return order.better(call, found[product], three, left)
+            better = order.better(call, found[product], three, left)
+            if better is not None:
+                decided("{} of {}: the other two come together first", call, found[product])
+            return better
 
         return PatternMatchingRewriter.from_pattern(is_op("relax.matmul")(*operands), other)
 

@@ -117,6 +117,7 @@ class _Combining:
         if not groups:
             return self.fn
         self.written = maybe_written_vars(self.fn, self.mod)
+        self.values = {var: b.value for var, b in self.bound.items()}
         for group in groups.values():
             self.combine(group, least, check)
         return Dropper(self.changes).rewrite(self.fn) if self.changes else self.fn
@@ -143,8 +144,7 @@ class _Combining:
             return
         shared, weights = calls[0].args[0], [c.args[1] for c in calls]
         if check is not None:
-            bound_to = {var: b.value for var, b in self.bound.items()}
-            if not check(shared, weights, self.biases(group), bound_to):
+            if not check(shared, weights, self.biases(group), self.values):
                 declined("{} products of {} stay: so wants the check", len(group), shared)
                 return
         weight_axis, axis = self.kind.axes(calls[0]) or (0, 0)

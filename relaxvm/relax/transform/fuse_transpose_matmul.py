@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base import declined, in_function
 from ...ir import IRModule, PassContext, is_const
 from ...ir.transform import module_pass
 from ...te import Tensor
@@ -33,7 +34,10 @@ def FuseTransposeMatmul(mod: IRModule, ctx: PassContext) -> IRModule:
 
     def rule(call: Any, found: Any) -> Expr | None:
         turn, dims = found[turned], tensor_dims(call)
-        if dims is None or not swaps_last(turn) or not _fit(call.args[0], turn.args[0]):
+        if dims is None or not swaps_last(turn):
+            return None
+        if not _fit(call.args[0], turn.args[0]):
+            declined("{} not fused with {}: sizes may not fit", call, turn)
             return None
         args = ShapeExpr(dims), call.args[0], turn.args[0]
         dtype = str(call.struct_info.dtype)
@@ -42,7 +46,8 @@ def FuseTransposeMatmul(mod: IRModule, ctx: PassContext) -> IRModule:
     changed = {}
     for gv, fn in mod.items():
         if isinstance(fn, Function):
-            new = rewrite_call(is_op("relax.matmul")(x, turned), rule, fn)
+            with in_function(gv):
+                new = rewrite_call(is_op("relax.matmul")(x, turned), rule, fn)
             if new is not fn:
                 changed[gv] = new
     if not changed:

@@ -31,8 +31,8 @@ from .constant_eval import is_constant
 from .scale_rules import OUT, RULES, Product, Scale, Way, relation_of, tensor_dims
 from .signature import replace_functions
 
-MOST_VARIABLES = 32
-"""A scale is carried through no more variables than this."""
+MOST_PLACES = 64
+"""A scale is carried on to no more operands and results than this."""
 _SHARED_BYTES = 1 << 16
 """A constant that others read too is not copied if it is larger than this."""
 _MULTIPLY, _DIVIDE = Op.get("relax.multiply"), Op.get("relax.divide")
@@ -194,7 +194,7 @@ class _Folding:
                 return plan
             plan.scales[var] = scale
             plan.why = self.why_not(var, scale)
-            if len(plan.scales) > MOST_VARIABLES:
+            if len(answered) + len(self.readers.get(var, ())) > MOST_PLACES:
                 plan.why = "too many operators would have to change"
             if plan.why:
                 return plan
