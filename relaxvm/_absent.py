@@ -23,12 +23,6 @@ PAGE = "docs/tvm_names.md"
 # Reason -> TVM's module (or class, or "" for the package) -> its names; "*" stands for the module
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
-    "comes with fusion, patterns and the rewriting of whole graphs": {
-        "relax.backend": "*",
-        "relax.transform": """
-            RunCodegen
-        """,
-    },
     "comes with the conversion of layouts": {
         "tir.transform": "RemoveWeightLayoutRewriteBlock",
         "relax.transform": """
@@ -51,6 +45,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "comes with Relay's spelling": {"contrib": "*", "relay": "*"},
     "only meaningful on a GPU; code is made for CPUs here": {
         "": "cuda rocm opencl metal vulkan webgpu",
+        "relax.backend": "DispatchSampling",
         "dlight": "*",
         "relax.frontend.nn": "llm",
         "runtime": "cuda rocm opencl metal vulkan webgpu",

@@ -85,6 +85,7 @@ from .reorder_permute_dims_after_concat import (
 )
 from .reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
 from .rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
+from .run_codegen import RunCodegen as RunCodegen
 from .simplify_expr import RemoveRedundantReshape as RemoveRedundantReshape
 from .simplify_expr import SimplifyExpr as SimplifyExpr
 from .specialize_prim_func_based_on_call_site import (
