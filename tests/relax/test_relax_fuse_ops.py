@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from pass_cases import becomes, parse, same_results, stays
 
-from relaxvm import relax
+from relaxvm import relax, te
 from relaxvm.ir import PassContext
 from relaxvm.relax import transform
 from relaxvm.relax.analysis import assert_well_formed
@@ -288,3 +288,23 @@ def main(x: R.Tensor((2, 4), "float32"), y: R.Tensor((2, 4), "float32")):
     ):
         at = text.index(old, text.index("def twice"))
         stays(run, text[:at] + new + text[at + len(old) :])
+
+
+def test_symbols_of_a_kernels_own_signature_are_no_arguments():
+    # A GlobalVar may know the signature of its kernel, in symbols of the kernel's own.
+    n, m = te.var("n", "int64"), te.var("m", "int64")
+    a = te.placeholder((n,), "float32", "A")
+    kernel = te.create_prim_func([a, te.compute((n,), lambda i: -a[i], name="B")])
+    own, info = (relax.TensorStructInfo((s,), "float32") for s in (n, m))
+    b = relax.BlockBuilder()
+    b.add_func(kernel.without_attr("global_symbol"), "negate")
+    gv = relax.GlobalVar("negate", relax.FuncStructInfo([own], own))
+    x = relax.Var("x", info)
+    with b.function("main", [x]):
+        with b.dataflow():
+            once = b.emit(relax.call_tir(gv, [x], info))
+            out = b.emit_output(relax.call_tir(gv, [once], info))
+        b.emit_func_output(out)
+    fused = transform.FuseOps()(transform.AnnotateTIROpPattern()(b.get()))
+    (group,) = (fn for _, fn in fused.items() if fn.get_attr("Primitive"))
+    assert len(group.params) == 1

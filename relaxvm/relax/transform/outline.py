@@ -21,6 +21,7 @@ from ..expr import (
     DataflowBlock,
     DataflowVar,
     Function,
+    PrimValue,
     SeqExpr,
     Tuple,
     TupleGetItem,
@@ -107,7 +108,7 @@ def function_of(
         for info in getattr(b.value, "sinfo_args", ()):
             symbols.update(dict.fromkeys(tir_vars_in_struct_info(info)))
         for leaf in read:
-            if not isinstance(leaf, (Var, Function)):
+            if isinstance(leaf, (ShapeExpr, PrimValue)):
                 symbols.update(dict.fromkeys(n for n in walk(leaf) if isinstance(n, PrimVar)))
         if not isinstance(b.value, Function):
             symbols.update(dict.fromkeys(tir_vars_in_struct_info(b.var.struct_info)))
