@@ -16,8 +16,10 @@ PAGES = [
     "docs/add_a_schedule_rule.md",
     "docs/add_a_target.md",
     "docs/add_an_operator.md",
+    "docs/bring_your_own_codegen.md",
     "docs/frontend_nn.md",
     "docs/graph_language.md",
+    "docs/patterns.md",
     "docs/schedules.md",
     "docs/targets.md",
 ]
