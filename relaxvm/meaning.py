@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from . import pipeline
 from .base import DataType, PassError, StructInfoError, VerifyError, reachable, to_numpy_dtype
 from .ir import BaseFunc, IRModule, PrimExpr, descend, save_json, structural_equal, walk
 from .ir import Var as TirVar
@@ -41,8 +42,18 @@ from .relax.struct_info import (
     TupleStructInfo,
 )
 from .relax.substitute import substitute_graph
-from .runtime import NDArray, ShapeTuple, wrap_unchecked
+from .relax.vm_build import bind_params
+from .runtime import (
+    Executable,
+    NDArray,
+    ShapeTuple,
+    VirtualMachine,
+    as_ndarray,
+    wrap_unchecked,
+)
 from .script import from_source
+from .target import Target
+from .target import build as build_kernels
 from .tir import For, PrimFunc, Stmt, evaluate_expr
 from .tir.analysis import called_functions
 
@@ -328,18 +339,122 @@ class CheckMeaning(PassInstrument):
         return MeaningError(told + shown, info.name, name, variable, path)
 
 
+def bisect(
+    mod: IRModule,
+    inputs: Any = None,
+    target: Any = None,
+    params: Mapping[Any, Any] | None = None,
+    *,
+    functions: Mapping[str, Callable[..., Any]] | None = None,
+    limit: float = 60.0,
+    out: str | pathlib.Path | None = None,
+) -> MeaningError | None:
+    """The first step of a build whose result means something else than `mod`; None if there is
+    none. Nothing is taken from the cache.
+
+    Its `stage` is a pass (over graphs or loops, schedules included), "code generation" or "LLVM's
+    passes" (`function` is the kernel then), "bytecode", or "compiled graph functions". `inputs`,
+    `functions`, `limit` and `out` are as `CheckMeaning` has them.
+    """
+    check = CheckMeaning(inputs, functions=functions, limit=limit, out=out)
+    with PassContext.current().again() as context:
+        context.override_instruments([*context.instruments, check])
+        try:
+            executable = pipeline.build(mod, target, params)
+        except MeaningError as error:
+            return error
+        return _wrong_code(check, bind_params(mod, params or {}), executable, target)
+
+
+def _wrong_code(
+    check: CheckMeaning, mod: IRModule, executable: Executable, target: Any
+) -> MeaningError | None:
+    """What machine code of a build whose passes are right computes wrongly."""
+    machine, out = check._machine, check._out
+    machine.end = time.monotonic() + check._limit
+    for name, args, _, special in check._cases(mod, mod, "bisect"):
+        if special:
+            continue
+        want = machine.outcome(mod, name, args)
+        if want.error is not None:
+            continue
+        for mode, stage in (("bytecode", "bytecode"), ("compiled", "compiled graph functions")):
+            vm = VirtualMachine(executable, exec_mode=mode, functions=machine.functions or None)
+            given = [_copied(a) for a in args]
+            try:
+                result = _as_leaves(vm[name](*given))
+                got = _Outcome([*result, *_as_leaves(given)])
+            except Exception as error:
+                got = _Outcome(error=error)
+            count = len(got.values)
+            why = _difference(_Outcome(want.values[: count or None]), got, "reassociates")
+            if why:
+                wrong = _wrong_kernel(check, target) if mode == "bytecode" else None
+                if wrong is not None:
+                    return wrong
+                told = f"{stage} of {name} gives something else than it means: {why}"
+                path = write_reproducer(
+                    out, told, mod, str(target or ""), name, args, "reassociates"
+                )
+                return MeaningError(f"{told}; {path}", stage, name, "", path)
+    return None
+
+
+def _wrong_kernel(check: CheckMeaning, target: Any) -> MeaningError | None:
+    """The first loop function of a build whose machine code computes something else."""
+    machine, loops = check._machine, check._right
+    for gv, fn in loops.items() if loops is not None else ():
+        for args in machine.calls.get(gv.name_hint, ()):
+            single = IRModule({gv.name_hint: fn})
+            want = machine.outcome(single, gv.name_hint, args)
+            why = _difference(want, _built(single, gv.name_hint, args, target), "reassociates")
+            if want.error is not None or not why:
+                continue
+            plain = Target(str(Target.or_current(target)) + " -opt-level=0")
+            right = not _difference(want, _built(single, gv.name_hint, args, plain), "reassociates")
+            stage = "LLVM's passes" if right else "code generation"
+            told = f"{stage}: the machine code of {gv.name_hint} gives something else: {why}"
+            path = write_reproducer(
+                check._out, told, single, str(target or ""), gv.name_hint, args, "reassociates"
+            )
+            return MeaningError(f"{told}; {path}", stage, gv.name_hint, "", path)
+    return None
+
+
+def _built(mod: IRModule, name: str, args: Sequence[Any], target: Any) -> _Outcome:
+    """What machine code for `target` gives."""
+    given = [_copied(a) for a in args]
+    fn = mod[name]
+    if isinstance(fn, PrimFunc):
+        public = fn.with_attr("global_symbol", name)
+        build_kernels(IRModule({name: public}), target, schedule=False)[name](*given)
+        return _Outcome(_as_leaves(given))
+    vm = VirtualMachine(pipeline.build(mod, target))
+    return _Outcome([*_as_leaves(vm[name](*given)), *_as_leaves(given)])
+
+
+def _as_leaves(x: Any) -> list[Any]:
+    if isinstance(x, (tuple, list)):
+        return [leaf for each in x for leaf in _as_leaves(each)]
+    return _leaves(as_ndarray(x) if isinstance(x, np.ndarray) else x)
+
+
 def assert_same_meaning(
     before: IRModule,
-    after: IRModule,
+    after: IRModule | str,
     inputs: Sequence[Any],
     function: str = "main",
     numerics: str = "exact",
 ) -> None:
     """Raise MeaningError unless `function` of both modules gives the same by the reference: to the
-    bit if `numerics` is "exact".
+    bit if `numerics` is "exact". `after` may be a target: then `before` is built for it, and run.
     """
     machine = _Machine({}, time.monotonic() + 3600)
-    want, got = (machine.outcome(mod, function, inputs) for mod in (before, after))
+    want = machine.outcome(before, function, inputs)
+    if isinstance(after, str):
+        got = _built(before, function, inputs, after or None)
+    else:
+        got = machine.outcome(after, function, inputs)
     if want.error is not None:
         raise want.error
     why = _difference(want, got, numerics)
@@ -660,7 +775,7 @@ def write_reproducer(
     folder: str | pathlib.Path | None,
     about: str,
     before: IRModule,
-    after: IRModule,
+    after: IRModule | str,
     function: str,
     inputs: Sequence[Any],
     numerics: str,
@@ -670,7 +785,7 @@ def write_reproducer(
     text = _PROGRAM.format(
         about=re.sub(r'\\|"""', " ", about),
         before=_module_text(before),
-        after=_module_text(after),
+        after=repr(after) if isinstance(after, str) else _module_text(after),
         inputs=f"\n{''.join(values)}" if values else "",
         function=function,
         numerics=numerics,

@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from .base import submodules
 from .runtime import NDArray, cpu
+
+# They see the whole house.
+__getattr__ = submodules(__name__, {"relaxvm.meaning": "CheckMeaning assert_same_meaning bisect"})
 
 
 def assert_allclose(

@@ -16,7 +16,11 @@ from relaxvm.ir.walk import transform as rebuild
 from relaxvm.meaning import MeaningError
 from relaxvm.relax import Call, transform
 from relaxvm.relax.known_ops import MEM_ALLOC_STORAGE, MEM_ALLOC_TENSOR
-from relaxvm.tir import BufferStore
+from relaxvm.relax.substitute import substitute_graph
+from relaxvm.target.llvm import expr as llvm_expr
+from relaxvm.testing import bisect
+from relaxvm.tir import Add, BufferStore
+from relaxvm.tir.schedule.rules import DefaultSchedule
 from relaxvm.tir.transform import pipeline as lowering
 from relaxvm.tir.transform import prim_func_pass
 
@@ -157,3 +161,57 @@ def test_what_takes_too_long_is_left_out_and_told():
         transform.LegalizeOps()(model())
     assert check.checked == []
     assert check.unchecked == ["LegalizeOps: main: the 0.0 seconds of limit= are over"]
+
+
+INPUTS = [np.linspace(-1, 1, 8, dtype="float32").reshape(2, 4), np.ones((2, 4), "float32")]
+
+
+def test_bisect_finds_nothing_in_a_right_build():
+    assert bisect(model(), INPUTS, "llvm") is None
+
+
+def test_bisect_names_a_wrong_pass(monkeypatch, tmp_path):
+    passes = [WrongSum(), *pipeline.GRAPH_TO_LEGAL.passes]
+    monkeypatch.setattr(pipeline, "GRAPH_TO_LEGAL", Sequential(passes, name="changed"))
+    error = bisect(model(), INPUTS, "llvm", out=tmp_path)
+    assert (error.stage, error.binding) == ("WrongSum", "c")
+
+
+def test_bisect_names_a_wrong_schedule(monkeypatch, tmp_path):
+    right = DefaultSchedule._run
+
+    def wrong(mod, ctx, **options):
+        return prim_func_pass(stores_one_more, opt_level=0).run(right(mod, ctx, **options), ctx)
+
+    monkeypatch.setattr(DefaultSchedule, "_run", wrong)
+    error = bisect(model(), INPUTS, "llvm", out=tmp_path)
+    assert error.stage == "DefaultSchedule"
+
+
+def test_bisect_names_wrong_code_and_its_kernel(monkeypatch, tmp_path):
+    monkeypatch.setitem(llvm_expr._ARITHMETIC, Add, ("add", "fsub", "or"))
+    with UNFUSED():
+        error = bisect(model(), INPUTS, "llvm", out=tmp_path)
+    assert error.stage == "code generation"
+    assert error.path.exists()
+
+
+def test_bisect_names_wrong_bytecode(monkeypatch, tmp_path):
+    right = pipeline.emit_functions
+
+    def wrong(mod):
+        return right(transform.Normalize()(swapped(mod)))
+
+    def swapped(mod):
+        main = mod["main"]
+        x, y = main.params
+        swap = {x: relax.Var("x", x.struct_info), y: relax.Var("y", y.struct_info)}
+        body = substitute_graph(main.body, {x: swap[y], y: swap[x]})
+        changed = main.replace(params=tuple(swap.values()), body=body)
+        return mod.clone({**mod.functions, mod.get_global_var("main"): changed})
+
+    monkeypatch.setattr(pipeline, "emit_functions", wrong)
+    two = parse(MODEL.replace("R.add(b, y)", "R.subtract(b, y)"))
+    error = bisect(two, INPUTS, "llvm", out=tmp_path)
+    assert error.stage == "bytecode"
+    assert error.function == "main"
