@@ -7,7 +7,8 @@ import pytest
 from transform_helpers import parse
 
 import relaxvm as tvm
-from relaxvm.ir import IRModule, walk
+from relaxvm.instrument import CheckMeaning
+from relaxvm.ir import IRModule, PassContext, walk
 from relaxvm.tir import Allocate, For, ForKind, interpret
 from relaxvm.tir.transform import lower_module
 
@@ -254,3 +255,23 @@ def main(a: T.handle, b: T.handle, n: T.int64):
     out = np.zeros_like(a)
     tvm.build(fn, target="llvm")["main"](a, out, 37)
     np.testing.assert_allclose(out, (a * a)[:, ::-1])
+
+
+def test_a_region_that_begins_where_a_shrunk_buffer_says_follows_it():
+    fn = parse("""
+def main(P: T.Buffer((9,), "int32"), A: T.Buffer((20,), "float32"), B: T.Buffer((9,), "float32")):
+    W = T.alloc_buffer((9,), "int32")
+    for i in range(9):
+        with T.block("W"):
+            vi = T.axis.spatial(9, i)
+            W[vi] = P[vi]
+        with T.block("B"):
+            vi = T.axis.spatial(9, i)
+            T.reads(W[vi], A[W[vi]])
+            T.writes(B[vi])
+            B[vi] = A[W[vi]]
+""")
+    check = CheckMeaning()
+    with PassContext(instruments=[check]):
+        lower_module(IRModule({"main": fn}))
+    assert "CompactBufferAllocation" in check.checked

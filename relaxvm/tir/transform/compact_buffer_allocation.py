@@ -527,7 +527,7 @@ class _Shrink(StmtRewriter):
     def buffer(self, b: Buffer) -> Buffer:
         return self.new.get(b, b)
 
-    def expr(self, e: PrimExpr) -> PrimExpr:
+    def expr(self, e: Any) -> Any:
         return transform(
             e, self._load, pre=lambda n: n if type(n) is Buffer else None, memo=self._memo
         )
@@ -573,6 +573,7 @@ class _Shrink(StmtRewriter):
     def _region(self, r: BufferRegion) -> BufferRegion:
         new = self.new.get(r.buffer)
         if new is None:
-            return r
+            # Where it begins may be read of a buffer that shrank.
+            return self.expr(r)
         whole = [Range.from_min_extent(const(0, e.dtype), e) for e in new.shape]
         return BufferRegion(new, tuple(whole))
