@@ -7,7 +7,6 @@ import sys
 import numpy as np
 import pytest
 from pass_cases import parse
-from relaxvm.instrument import CheckMeaning
 
 from relaxvm import pipeline, relax
 from relaxvm.ir import PassContext
@@ -18,7 +17,7 @@ from relaxvm.relax import Call, transform
 from relaxvm.relax.known_ops import MEM_ALLOC_STORAGE, MEM_ALLOC_TENSOR
 from relaxvm.relax.substitute import substitute_graph
 from relaxvm.target.llvm import expr as llvm_expr
-from relaxvm.testing import bisect
+from relaxvm.testing import CheckMeaning, bisect
 from relaxvm.tir import Add, BufferStore
 from relaxvm.tir.schedule.rules import DefaultSchedule
 from relaxvm.tir.transform import pipeline as lowering

@@ -7,8 +7,8 @@ import pytest
 from transform_helpers import parse
 
 import relaxvm as tvm
-from relaxvm.instrument import CheckMeaning
 from relaxvm.ir import IRModule, PassContext, walk
+from relaxvm.testing import CheckMeaning
 from relaxvm.tir import Allocate, For, ForKind, interpret
 from relaxvm.tir.transform import lower_module
 
