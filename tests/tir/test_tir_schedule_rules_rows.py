@@ -112,6 +112,19 @@ def test_a_softmax_runs_row_by_row_and_keeps_one_row():
     assert "98304)]" not in text
 
 
+@pytest.mark.parametrize(
+    ("shape", "several"),
+    [((96, 64), 8), ((3, 64, 128), 4), ((90, 100), 5), ((97, 64), 1), ((8, 64), 2), ((96, 600), 1)],
+)
+def test_short_rows_are_taken_several_at_a_time(shape, several):
+    fn = softmax(shape, len(shape) - 1)
+    rows = loops(schedule_function(fn, WIDE))[len(shape) - 2]
+    assert rows.extent.value == shape[-2] // several
+    x, y = random(shape), np.zeros(shape, "float32")
+    run(fn, WIDE, x, y)
+    np.testing.assert_allclose(y, softmax_of(x, len(shape) - 1), rtol=1e-5, atol=1e-7)
+
+
 def group_norm(n, groups, width, inner):
     channels = groups * width
     a = te.placeholder((n, channels, inner), "float32", name="A")

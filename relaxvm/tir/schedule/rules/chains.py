@@ -35,6 +35,11 @@ from .reduction import run_length
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
 _LONGEST = 32
+# Of short rows, those that are taken at once at most, and their elements. Of still shorter ones
+# LLVM makes vectors across rows.
+_MOST_ROWS = 8
+_SHORT_ROWS = 512
+_SHORTEST = 32
 # Calls that a pass computes for each element, so that it leaves memory idle.
 _MUCH = 1
 # Of a row, asked for at once: not more lines than a core can wait for.
@@ -194,6 +199,7 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
     if _lies_across(rows, offset, axes):
         narrow = axes.pop()
     width = 0 if narrow is None else _width(rows, offset, narrow, cpu)
+    few = 1 if narrow is not None else _several(rows, offset, axes, cpu)
     inner: list[list[Any]] = []
     merged: list[Any] = []
     for k, at in enumerate(loops):
@@ -207,6 +213,9 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
                 loop, rest = sch.split(loop, [None, each])
                 ends.append(rest)
             outer.append(loop)
+        if few > 1:
+            outer[-1], within = sch.split(outer[-1], [None, few])
+            ends.insert(0, within)
         last = []
         if narrow is not None:
             var, _ = narrow.members[k + offset]
@@ -227,7 +236,7 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
     joined = sch.merge(*merged)
     if narrow is not None and not _divides(rows, offset, narrow, width):
         sch.annotate(joined, PARTITION_HINT, True)
-    groups = _join_neighbours(sch, chain, rows.blocks[offset:], inner)
+    groups = _join_neighbours(sch, chain, rows.blocks[offset:], inner, 1 if few > 1 else 0)
     if narrow is None:
         _fetch_ahead(sch, chain, rows.blocks[offset:], groups, cpu)
 
@@ -288,6 +297,23 @@ def _width(rows: _Rows, offset: int, narrow: _Axis, cpu: CpuModel) -> int:
     return -(-whole // -(-whole // width))  # parts of nearly one size
 
 
+def _several(rows: _Rows, offset: int, axes: list[_Axis], cpu: CpuModel) -> int:
+    """How many rows to take at once where they are short: what one of them waits for, as the sum of
+    its vectors, another need not.
+    """
+    count = _extent(rows, offset, axes[-1]) or 1
+    steps = 1
+    for block in rows.blocks[offset:]:
+        inside = [a.range.extent for a in block.iter_vars if a.is_reduce]
+        if not all(isinstance(e, IntImm) for e in inside):
+            return 1
+        steps = max(steps, math.prod(e.value for e in inside if isinstance(e, IntImm)))
+    most = min(_MOST_ROWS, _SHORT_ROWS // steps, count // (4 * cpu.cores))
+    if steps < _SHORTEST or any(each > 1 for _, each in axes[-1].members.values()):
+        return 1
+    return max((n for n in range(1, most + 1) if count % n == 0), default=1)
+
+
 def _divides(rows: _Rows, offset: int, narrow: _Axis, width: int) -> bool:
     whole = _extent(rows, offset, narrow)
     return whole is not None and whole % width == 0
@@ -301,10 +327,12 @@ def _extent(rows: _Rows, offset: int, axis: _Axis) -> int | None:
 
 
 def _join_neighbours(
-    sch: Schedule, chain: list[Any], blocks: list[Block], inner: list[list[Any]]
+    sch: Schedule, chain: list[Any], blocks: list[Block], inner: list[list[Any]], over: int
 ) -> list[list[int]]:
     """Let blocks that run over the same elements of a row do so in one loop, and start sums before
     the loops that they are sums over. Returns which blocks are together.
+
+    over  how many of the inner loops are over rows
     """
     group: list[int] = []
     summed: set[Var] = set()
@@ -323,7 +351,7 @@ def _join_neighbours(
             _join(sch, [inner[k][-1] for k in group])
     for k, rv in enumerate(chain):
         if reduces(blocks[k]) and inner[k]:
-            at = len(inner[k])
+            at = len(inner[k]) - over
             sch.decompose_reduction(rv, sch.get_loops(rv)[-at])
     return groups
 
