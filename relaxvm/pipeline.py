@@ -45,7 +45,8 @@ GRAPH_TO_LEGAL = Sequential(
         transform.InlinePrivateFunctions().at_level(1),  # first: nothing below looks across calls
         transform.CanonicalizeBindings(),  # one name for one value, so that equal calls look equal
         transform.FoldConstant(),  # while operators still have a meaning that needs no compiler
-        transform.FoldBatchnormToConv2D(),  # after folding: statistics and weights are constants
+        transform.SimplifyExpr(),  # after folding: what is neutral is a constant then
+        transform.FoldBatchnormToConv2D(),  # statistics and weights are constants, too
         transform.FoldScaleAxis(),  # after that: what stays of batch norms is products, too
         # After folding: equal constants make more calls equal.
         transform.EliminateCommonSubexpr().at_level(3),
@@ -57,6 +58,7 @@ GRAPH_TO_LEGAL = Sequential(
         transform.DeadCodeElimination(),  # while calls are still known to be pure
         transform.RemoveUnusedParameters(),  # what dead code read is unused only now
         transform.DeadCodeElimination(),  # what was computed for those is dead only now
+        transform.CanonicalizeCast(),  # equal calls are one now: these are meant to be several
         transform.LegalizeOps(),  # operators become loop functions: what is left is calls
     ),
     name="graph_to_legal",

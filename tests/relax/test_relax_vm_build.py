@@ -52,7 +52,7 @@ def test_instruments_see_every_stage_of_a_build(tmp_path):
 
     names, timing = Names(), PassTimingInstrument()
     watching = [names, timing, DumpIR(tmp_path), VerifyAfterAll()]
-    with PassContext(opt_level=3, instruments=watching):
+    with PassContext(opt_level=4, instruments=watching):
         relax.build(chain(), "llvm")
         timed = {name for _, name, _ in timing.timings_us}
     stages = (pipeline.GRAPH_TO_LEGAL, pipeline.LEGAL_TO_FUSED, pipeline.FUSED_TO_PLANNED)
