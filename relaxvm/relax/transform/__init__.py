@@ -39,6 +39,7 @@ from .dead_code_elimination import DeadCodeElimination as DeadCodeElimination
 from .dead_code_elimination import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .decompose_ops import DecomposeOpsForInference as DecomposeOpsForInference
 from .decompose_ops import DecomposeOpsForTraining as DecomposeOpsForTraining
+from .defunctionalization import Defunctionalization as Defunctionalization
 from .div_to_mul import DivToMul as DivToMul
 from .dynamic_to_static import DynamicToStatic as DynamicToStatic
 from .eliminate_common_subexpr import EliminateCommonSubexpr as EliminateCommonSubexpr
