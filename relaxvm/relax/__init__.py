@@ -8,6 +8,7 @@ normal form. Not done here: loop functions (`tir`, `te`), text (`script`), runni
 from ..base import submodules as _submodules
 from ..ir import VDevice as VDevice
 from . import expr as expr
+from . import normal_form as normal_form
 from . import op as op
 from . import struct_info as struct_info
 from .derive import BaseCheckResult as BaseCheckResult
@@ -71,7 +72,7 @@ _LATER = {
     "relaxvm.pipeline": "build get_pipeline",
     "relaxvm.runtime": "ExecBuilder Executable VMInstrumentReturnKind VirtualMachine",
 }
-__getattr__ = _submodules(__name__, _LATER, "expr op struct_info")
+__getattr__ = _submodules(__name__, _LATER, "expr normal_form op struct_info")
 
 
 def __dir__() -> list[str]:

@@ -53,6 +53,7 @@ from ..struct_info import (
 )
 from ..substitute import copy_with_new_vars
 from .lambda_lift import LambdaLift
+from .private_functions import function_of
 
 _INVOKE = (INVOKE_CLOSURE, INVOKE_PURE_CLOSURE)
 _CLOSURE = TupleStructInfo((TensorStructInfo((), "int64"), OBJECT))
@@ -226,8 +227,7 @@ class _Values(LeafRewriter):
         return copy_with_new_vars(fn)
 
     def fits(self, name: str, captured: int, info: FuncStructInfo) -> bool:
-        fn = self.mod[name]
-        assert isinstance(fn, Function)
+        fn = function_of(self.mod, name)
         assert info.params is not None
         own = fn.params[: len(fn.params) - captured]
         return (
@@ -238,7 +238,7 @@ class _Values(LeafRewriter):
 
     def case(self, name: str, held: Var, params: Sequence[Var], ret: StructInfo) -> SeqExpr:
         """What is done for the function `name`."""
-        fn = copy_with_new_vars(self.mod[name])  # type: ignore[arg-type]
+        fn = copy_with_new_vars(function_of(self.mod, name))
         count = self.codes[name][1]
         captured = fn.params[len(fn.params) - count :]
         made: list[Binding] = []

@@ -10,7 +10,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ...base import ParseError, StructInfoError
+from ...base import UNKNOWN, NameSupply, ParseError, Span, StructInfoError
 from ...ir import GlobalVar, Node, Op, PrimExpr, VDevice
 from ...ir import Var as TirVar
 from ...relax import (
@@ -40,6 +40,7 @@ from ...relax.analysis import (
     definable_tir_vars_in_struct_info,
     loop_result,
 )
+from ...relax.normal_form import Normalizer, Scope
 from ...tir import Buffer, PrimFunc
 from . import records as rec
 from .evaluate import Evaluator
@@ -374,30 +375,7 @@ class RelaxValues(FunctionParser):
         """`root` with every value inside it bound to a fresh variable, so that its own parts are
         leaves.
         """
-        if is_leaf(root):
-            return root
-        done: dict[int, Any] = {}
-        stack: list[tuple[Any, bool]] = [(root, False)]
-        while stack:
-            each, ready = stack.pop()
-            key = id(each)
-            if key in done:
-                continue
-            parts = _parts(each)
-            if not ready:
-                if is_leaf(each):
-                    done[key] = each
-                    continue
-                stack.append((each, True))
-                stack.extend((part, False) for part in reversed(parts) if id(part) not in done)
-                continue
-            rebuilt = _with_parts(each, [done[id(part)] for part in parts])
-            if each is not root and not is_leaf(rebuilt):
-                place = node
-                prefix = "gv" if self.bodies[-1].outputs is None else "lv"
-                rebuilt = self.emit(self.fresh(prefix), rebuilt, place)
-            done[key] = rebuilt
-        return done[id(root)]
+        return _Flattening(self, node).value(root)
 
     # -- bindings
 
@@ -471,31 +449,21 @@ def _widest(value: Any) -> Any:
     return value
 
 
-def _parts(expr: Any) -> list[Any]:
-    """The expressions that must be leaves in normal form."""
-    if isinstance(expr, Call):
-        return list(expr.args)
-    if isinstance(expr, Tuple):
-        return list(expr.fields)
-    if isinstance(expr, TupleGetItem):
-        return [expr.tuple_value]
-    return []
+class _Flattening(Normalizer):
+    """Normal form whose bindings go where the reader is."""
 
+    def __init__(self, reader: Any, node: ast.AST) -> None:
+        super().__init__(NameSupply())
+        self.reader, self.node = reader, node
+        self.scopes.append(Scope())
 
-def _with_parts(expr: Any, parts: list[Any]) -> Any:
-    if isinstance(expr, Call):
-        if all(a is b for a, b in zip(expr.args, parts)):
-            return expr
-        return expr.replace(args=tuple(parts))
-    if isinstance(expr, Tuple):
-        return (
-            expr
-            if all(a is b for a, b in zip(expr.fields, parts))
-            else expr.replace(fields=tuple(parts))
-        )
-    if isinstance(expr, TupleGetItem):
-        return expr if parts[0] is expr.tuple_value else expr.replace(tuple_value=parts[0])
-    return expr
+    def bind(
+        self, value: Expr, hint: str = "", *, as_output: bool = False, span: Span = UNKNOWN
+    ) -> Var:
+        reader = self.reader
+        prefix = "gv" if reader.bodies[-1].outputs is None else "lv"
+        var: Var = reader.emit(reader.fresh(prefix), value, self.node)
+        return var
 
 
 def _names_in(node: ast.AST) -> set[str]:
