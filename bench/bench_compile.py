@@ -129,7 +129,15 @@ CASES = {
     },
     "Normalize": (graph, _normalise),
     "LambdaLift": (closures, transform.LambdaLift()),
-    **{p.info.name: _in_build(p) for p in (transform.LegalizeOps(), *FUSED_TO_PLANNED.passes)},
+    **{
+        p.info.name: _in_build(p)
+        for p in (
+            transform.LegalizeOps(),
+            transform.FuseOps(),
+            transform.FuseTIR(),
+            *FUSED_TO_PLANNED.passes,
+        )
+    },
     "well_formed": (graph, analysis.check_well_formed),
     "free_vars": (graph, lambda mod: analysis.free_vars(mod["main"])),
     "estimate_memory_usage": (graph, analysis.estimate_memory_usage),
