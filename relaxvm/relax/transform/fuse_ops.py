@@ -163,7 +163,9 @@ class _Blocks:
                 del self.kernels[at]
 
     def _find_readers(self, kernel: Kernel) -> bool:
-        """Note who reads what `kernel` gives; False if it is a tuple that is read as a whole."""
+        """Note who reads what `kernel` gives; False if that is nobody, or somebody who reads a tuple
+        as a whole.
+        """
         projected = {id(b.var) for b in kernel.items}
         whole = any(
             id(getattr(self.row[at].node, "var", None)) not in projected
@@ -171,7 +173,7 @@ class _Blocks:
         )
         kernel.readers_of = {v: self.readers.get(v, []) for v in kernel.values}
         kernel.readers = sorted({at for r in kernel.readers_of.values() for at in r})
-        return not kernel.is_tuple or bool(kernel.items and not whole)
+        return bool(kernel.readers) and not (kernel.is_tuple and whole)
 
     # -- post-dominators ---------------------------------------------------------------------------
 
@@ -283,11 +285,11 @@ def _kernel(
     if not all(isinstance(i, TensorStructInfo) and i.dims is not None for i in tensors):
         return None
     pattern = op_pattern(fn)
-    if not pattern.plain or pattern.kind is OpPatternKind.OPAQUE or is_scheduled(fn):
+    if fn not in _known:
+        _known[fn] = _look_at(fn)
+    may_join, is_view = _known[fn]
+    if not may_join:
         return None
-    is_view = pattern.kind <= OpPatternKind.INJECTIVE and _is_view(fn)
-    if is_view and pattern.kind is OpPatternKind.INJECTIVE:
-        return None  # it costs nothing by itself, and divisions inside of another
     params = fn.params[: len(inputs.fields)]
     if any(p in pattern.writes or p not in fn.buffer_map for p in params):
         return None
@@ -298,14 +300,19 @@ def _kernel(
     return Kernel(at, b, call, block, fn, pattern, tensors[: len(infos)], reads, is_view)
 
 
-_views: weakref.WeakKeyDictionary[PrimFunc, bool] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[PrimFunc, tuple[bool, bool]] = weakref.WeakKeyDictionary()
 
 
-def _is_view(fn: PrimFunc) -> bool:
-    """Whether `fn` only gives an array another shape. Proved once for each function."""
-    if fn not in _views:
-        _views[fn] = len(fn.params) == 2 and has_reshape_pattern(fn)
-    return _views[fn]
+def _look_at(fn: PrimFunc) -> tuple[bool, bool]:
+    """Whether `fn` may join others, and whether it only gives an array another shape."""
+    pattern = op_pattern(fn)
+    if not pattern.plain or pattern.kind is OpPatternKind.OPAQUE or is_scheduled(fn):
+        return False, False
+    is_view = (
+        pattern.kind <= OpPatternKind.INJECTIVE and len(fn.params) == 2 and has_reshape_pattern(fn)
+    )
+    # By itself that costs nothing; inside of another it takes divisions, unless axes stay.
+    return not (is_view and pattern.kind is OpPatternKind.INJECTIVE), is_view
 
 
 # -- groups become functions -----------------------------------------------------------------------
@@ -336,6 +343,5 @@ def _results(group: Group) -> list[Var]:
     inside = {k.at for k in group.members}
     results: list[Var] = []
     for k in group.members:
-        if any(at not in inside for at in k.readers) or not k.readers:
-            results += k.read_outside(inside)
+        results += k.read_outside(inside)
     return results

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply, Span
-from ...ir import GlobalVar, IRModule, structural_equal, structural_hash, substitute, walk
+from ...ir import GlobalVar, IRModule, structural_digest, substitute, walk
 from ...ir import Var as PrimVar
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import (
@@ -28,7 +28,7 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..flow import leaves
+from ..flow import leaves, map_leaves
 from ..struct_info import Expr, ShapeExpr, ShapeStructInfo, TupleStructInfo
 
 
@@ -38,7 +38,7 @@ class Outliner:
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod.clone()
         self._names = NameSupply(lambda: [gv.name_hint for gv in mod])
-        self._known: dict[int, list[tuple[Function, GlobalVar]]] = {}
+        self._known: dict[bytes, GlobalVar] = {}
 
     def call(
         self,
@@ -77,14 +77,12 @@ class Outliner:
         self, fn: Function, name: str, finish: Callable[[Function, str], Function] | None
     ) -> GlobalVar:
         """The function of the module that is `fn`."""
-        same = self._known.setdefault(structural_hash(fn), [])
-        for known, gv in same:
-            if structural_equal(known, fn):
-                return gv
-        gv = GlobalVar(self._names.fresh(name), fn.struct_info)
-        self.mod[gv] = fn if finish is None else finish(fn, gv.name_hint)
-        same.append((fn, gv))
-        return gv
+        digest = structural_digest(fn)
+        known = self._known.get(digest)
+        if known is None:
+            known = self._known[digest] = GlobalVar(self._names.fresh(name), fn.struct_info)
+            self.mod[known] = fn if finish is None else finish(fn, known.name_hint)
+        return known
 
 
 def function_of(
@@ -134,7 +132,14 @@ def function_of(
         kind = Var if b.var in outside_vars else DataflowVar
         info = substitute(b.var.struct_info, infos)
         mapping[b.var] = kind(names.fresh(b.var.name_hint), info, b.var.span)
-    body = [VarBinding(mapping[b.var], substitute(b.value, mapping), b.span) for b in bindings]
+
+    def inside(value: Any) -> Any:
+        # Mostly there is nothing to change but arguments.
+        if symbols or type(value) is Function or isinstance(getattr(value, "op", None), Var):
+            return substitute(value, mapping)
+        return map_leaves(value, lambda leaf: mapping.get(leaf, leaf))
+
+    body = [VarBinding(mapping[b.var], inside(b.value), b.span) for b in bindings]
     given = [mapping[v] for v in results]
     result = given[0] if len(given) == 1 else Tuple(given)
     seq = SeqExpr((DataflowBlock(tuple(body)),), result)
