@@ -163,9 +163,7 @@ class _Blocks:
                 del self.kernels[at]
 
     def _find_readers(self, kernel: Kernel) -> bool:
-        """Note who reads what `kernel` gives; False if that is nobody, or somebody who reads a tuple
-        as a whole.
-        """
+        """Note who reads what `kernel` gives; False if nobody does, or one reads a whole tuple."""
         projected = {id(b.var) for b in kernel.items}
         whole = any(
             id(getattr(self.row[at].node, "var", None)) not in projected
