@@ -4,7 +4,6 @@ import warnings
 
 import numpy as np
 import pytest
-from fuzz.graph_eval import Evaluator
 from pass_cases import becomes, parse, same_results, stays
 from simplify_cases import random_module
 
@@ -14,6 +13,7 @@ from relaxvm.ir import IRModule, PassContext, structural_equal
 from relaxvm.relax import op as R
 from relaxvm.relax import transform
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.relax.interp import Evaluator
 from relaxvm.relax.transform import rule_text, simplify_expr
 
 run = transform.SimplifyExpr()
