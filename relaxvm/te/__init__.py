@@ -50,6 +50,7 @@ from ..tir import tanh as tanh
 from ..tir import trunc as trunc
 from ..tir import truncdiv as truncdiv
 from ..tir import truncmod as truncmod
+from .attention import attention as attention
 from .create_prim_func import create_prim_func as create_prim_func
 from .extern import extern as extern
 from .extern import extern_primfunc as extern_primfunc

@@ -14,7 +14,7 @@ import numpy as np
 
 from ... import te, tir
 from ...base import UNKNOWN, Span, StructInfoError
-from ...ir import And, FloorDiv, IntImm, Max, Mul, PrimExpr, Select, cast, const, is_const
+from ...ir import And, FloorDiv, Max, PrimExpr, Select, cast, const, is_const
 from ..derive import prove_dims
 from ..expr import Call, PrimValue
 from ..expr import const as constant
@@ -26,7 +26,7 @@ from .lower import call_te
 from .nn.window import simple
 from .record import face_of, missing, op
 from .sizes import ONE, want_equal
-from .statistical import te_max, wide_dtype
+from .statistical import wide_dtype
 
 _LAYOUT = missing("its layout is fixed")
 _MASKS = ("TopLeft", "BottomRight")
@@ -162,19 +162,9 @@ def _var_len_numpy(
 # -- legalisation ----------------------------------------------------------------------------------
 
 
-def _factor(q: te.Tensor, scale: Any, wide: Any) -> PrimExpr:
-    if scale is not None:
-        return const(scale, wide)
-    return _default_scale(q.shape[3], wide)
-
-
 def _default_scale(size: PrimExpr, dtype: Any) -> PrimExpr:
     """1 / sqrt(size); 1 for no dimension at all."""
     return const(1.0, dtype) / tir.sqrt(cast(dtype, Max(size, const(1, size.dtype))))
-
-
-def _group(q: te.Tensor, k: te.Tensor) -> PrimExpr:
-    return _times(q.shape[2], k.shape[2])
 
 
 def _times(heads: PrimExpr, shared: PrimExpr) -> PrimExpr:
@@ -185,86 +175,13 @@ def _times(heads: PrimExpr, shared: PrimExpr) -> PrimExpr:
     return simple(Max(FloorDiv(heads, Max(shared, one)), one))
 
 
-def _shared_head(h: PrimExpr, group: PrimExpr) -> PrimExpr:
-    return h if is_const(group, 1) else te.floordiv(h, cast(h.dtype, group))
-
-
-def _softmax_te(
-    scores: te.Tensor, seen: Any, v: te.Tensor, group: PrimExpr, out_dtype: Any
+def _tiles(
+    q: te.Tensor, k: te.Tensor, v: te.Tensor, bias: te.Tensor | None, seen: Any, scale: Any
 ) -> te.Tensor:
-    """From scores [batch, heads, s, t], of which `seen`(b, h, i, j) ones count, to [batch, s,
-    heads, d].
-    """
-    b, n, s, t = scores.shape
-    wide = scores.dtype
-    zero = const(0, wide)
-    low = const(float("-inf"), wide)
-    j = te.reduce_axis((0, t), "j")
-    top = te.compute(
-        (b, n, s),
-        lambda b, h, i: te_max(scores(b, h, i, j.var), axis=j, where=seen(b, h, i, j.var)),
-        "top",
-    )
-    base = te.compute(
-        (b, n, s), lambda b, h, i: Select(top(b, h, i).equal(low), zero, top(b, h, i)), "base"
-    )
-    weights = te.compute(
-        (b, n, s, t),
-        lambda b, h, i, j: Select(
-            seen(b, h, i, j), tir.exp(scores(b, h, i, j) - base(b, h, i)), zero
-        ),
-        "weights",
-    )
-    k = te.reduce_axis((0, t), "k")
-    total = te.compute((b, n, s), lambda b, h, i: te.sum(weights(b, h, i, k.var), axis=k), "total")
-    share = te.compute(
-        (b, n, s, t),
-        lambda b, h, i, j: Select(
-            total(b, h, i).equal(zero), zero, weights(b, h, i, j) / total(b, h, i)
-        ),
-        "share",
-    )
-    r = te.reduce_axis((0, t), "r")
-
-    def value(b: PrimExpr, i: PrimExpr, h: PrimExpr, d: PrimExpr) -> PrimExpr:
-        element = cast(wide, v(_batch_of(v, b), r.var, _shared_head(h, group), d))
-        return te.sum(share(b, h, i, r.var) * element, axis=r)
-
-    made = te.compute((b, s, n, v.shape[3]), value, "attention")
-    if made.dtype == out_dtype:
-        return made
-    return te.compute(made.shape, lambda *i: cast(out_dtype, made(*i)), "rounded")
-
-
-def _batch_of(x: te.Tensor, b: PrimExpr) -> PrimExpr:
-    one = isinstance(x.shape[0], IntImm) and x.shape[0].value == 1
-    return const(0, b.dtype) if one else b
-
-
-def _scores(q: te.Tensor, k: te.Tensor, scale: Any, bias: te.Tensor | None) -> te.Tensor:
     wide = wide_dtype(q.dtype)
-    group = _group(q, k)
-    factor = _factor(q, scale, wide)
-    d = te.reduce_axis((0, q.shape[3]), "d")
-    shape = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
-
-    def product(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        left, right = q(b, i, h, d.var), k(b, j, _shared_head(h, group), d.var)
-        return te.sum(cast(wide, left) * cast(wide, right), axis=d)
-
-    raw = te.compute(shape, product, "product")
-
-    def scaled(*at: PrimExpr) -> PrimExpr:
-        score = Mul(raw(*at), factor)
-        if bias is None:
-            return score
-        own = [
-            const(0, i.dtype) if is_const(n, 1) else i
-            for n, i in zip(bias.shape, at[4 - bias.ndim :])
-        ]
-        return score + cast(wide, bias(*own))
-
-    return te.compute(shape, scaled, "scores")
+    factor = const(scale, wide) if scale is not None else _default_scale(q.shape[3], wide)
+    group = _times(q.shape[2], k.shape[2])
+    return te.attention(q, k, v, factor=factor, group=group, bias=bias, seen=seen)
 
 
 def _seen(back: PrimExpr, causal_mask: Any, window_size: Any) -> PrimExpr:
@@ -285,14 +202,10 @@ def _attention_te(
 ) -> te.Tensor:
     shift = k.shape[1] - q.shape[1] if causal_mask == "BottomRight" else const(0, "int64")
 
-    def seen(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        return (
-            const(True, "bool")
-            if causal_mask is None
-            else _seen(i - j + shift, causal_mask, window_size)
-        )
+    def seen(i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return _seen(i - j + shift, causal_mask, window_size)
 
-    return _softmax_te(_scores(q, k, scale, bias), seen, v, _group(q, k), q.dtype)
+    return _tiles(q, k, v, bias, None if causal_mask is None else seen, scale)
 
 
 def _attention_lower(builder: LowerBuilder, call: Call) -> Expr:
@@ -337,7 +250,7 @@ def _var_len_te(
         inside = And(at >= zero, at < bounds)
         return te.if_then_else(inside, cast("int64", starts(at)), zero)
 
-    def seen(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
+    def seen(i: PrimExpr, j: PrimExpr) -> PrimExpr:
         first, last = bound(start_k, i, 0), bound(start_k, i, 1)
         visible = And(And(j >= first, j < last), sequence(i) < bounds)
         if causal_mask is None:
@@ -347,17 +260,9 @@ def _var_len_te(
             back = back + (last - first) - (bound(start_q, i, 1) - bound(start_q, i, 0))
         return And(visible, _seen(back, causal_mask, window_size))
 
-    scores = _scores(q, k, scale, None)
-    shape = scores.shape
     # A tensor of its own, so that its guarded loads are evaluated once for each pair.
-    flags = te.compute(
-        (shape[2], shape[3]), lambda i, j: cast("int8", seen(zero, zero, i, j)), "seen"
-    )
-
-    def visible(b: PrimExpr, h: PrimExpr, i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        return flags(i, j).equal(const(1, "int8"))
-
-    return _softmax_te(scores, visible, v, _group(q, k), q.dtype)
+    flags = te.compute((q.shape[1], k.shape[1]), lambda i, j: cast("int8", seen(i, j)), "seen")
+    return _tiles(q, k, v, None, lambda i, j: flags(i, j).equal(const(1, "int8")), scale)
 
 
 # -- gradient --------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ from ...transform import with_index_dtype
 from ..intrin import OWN_RULES
 from ..regions import users_of
 from ..schedule import Schedule
+from .attention import schedule_attention
 from .blocked import schedule_blocked
 from .chains import schedule_chains
 from .constant_blocks import ConstantBlocks, without_constant_blocks
@@ -197,6 +198,7 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     schedule_dot_convolutions,
     schedule_convolutions,
     schedule_pools,
+    schedule_attention,
     schedule_chains,
 )
 BLOCK_RULES: list[BlockRule] = [

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....arith import conjuncts
-from ....ir import LE, IntImm, Or, PrimExpr, Var, descend, walk
+from ....arith import Analyzer, conjuncts
+from ....ir import LE, IntImm, Or, PrimExpr, Var, const, descend, is_const, substitute, walk
 from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt, statements_below
 from ...transform.rewriter import constant
 from ..state import free_variables
@@ -84,35 +84,47 @@ def is_filled(fn: PrimFunc, symbols: frozenset[Var]) -> bool:
     and goes on to its readers, in loops that run whatever the symbols are.
     """
 
-    def below(at: tuple[Stmt, bool]) -> list[tuple[Stmt, bool]]:
-        s, depends = at
+    def below(at: tuple[Stmt, frozenset[Var]]) -> list[tuple[Stmt, frozenset[Var]]]:
+        s, on = at
         if isinstance(s, For):
-            depends = depends or _mentions((s.min, s.extent), symbols)
+            on |= _mentioned((s.min, s.extent), symbols)
         elif isinstance(s, BlockRealize):
-            depends = depends or _mentions((s.predicate,), symbols)
-        return [(c, depends) for c in statements_below(s)]
+            on |= _mentioned((s.predicate,), symbols)
+        return [(c, on) for c in statements_below(s)]
 
-    found = descend((fn.body, False), below)
-    inside = [(s, depends) for s, depends in found if isinstance(s, Block)]
-    sums = [b for b, depends in inside if depends and reduces(b)]
+    start: tuple[Stmt, frozenset[Var]] = (fn.body, frozenset())
+    inside = [(s, on) for s, on in descend(start, below) if isinstance(s, Block)]
+    sums = [b for b, on in inside if on and reduces(b)]
     if any(b.init is not None for b in sums):
         return False
-    others = [(b, depends) for b, depends in inside[1:] if not (depends and reduces(b))]
+    others = [(b, _missed(b, on)) for b, on in inside[1:] if not (on and reduces(b))]
     reached = {r.buffer.data for b in sums for r in b.writes}
     if not reached <= {r.buffer.data for b, _ in others for r in b.writes}:
         return False
     # What is written from the sums, however far away.
     while True:
         touched = [
-            (b, depends)
-            for b, depends in others
+            (b, missed)
+            for b, missed in others
             if any(r.buffer.data in reached for r in (*b.reads, *b.writes))
         ]
         more = {r.buffer.data for b, _ in touched for r in b.writes} - reached
         if not more:
-            return not any(depends for _, depends in touched)
+            return not any(missed for _, missed in touched)
         reached |= more
 
 
-def _mentions(values: Any, symbols: frozenset[Var]) -> bool:
-    return any(free_variables(e) & symbols for e in values)
+def _mentioned(values: Any, symbols: frozenset[Var]) -> frozenset[Var]:
+    return frozenset(v for e in values for v in free_variables(e) if v in symbols)
+
+
+def _missed(block: Block, symbols: frozenset[Var]) -> bool:
+    """Whether a block that does not run where one of the symbols is 0 leaves out something: what it
+    writes has elements then.
+    """
+    none = Analyzer(wrap=False)
+    return any(
+        not any(is_const(none.simplify(substitute(n, {v: const(0, v.dtype)})), 0) for n in b.shape)
+        for b in (r.buffer for r in block.writes)
+        for v in symbols
+    )

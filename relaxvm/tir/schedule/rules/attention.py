@@ -1,0 +1,183 @@
+"""Attention: two products with a softmax of the first between them, one block of rows at a time.
+
+    S[b, h, io, ii, j] = sum of Q * K panels     for b, h, io:
+    top, W = exp(S - top), total of W                for jo, tile of ii: S[ii, jo tile]    registers
+    O[b, h, io, ii, d] = sum of W * V          →     for ii: top, W, total                 one row
+    C[b, i, h, d] = O / total                        for tile of ii: O[ii, d tile]         registers
+                                                     for ii: C
+
+What is kept of the scores is one block of rows, in the second cache. Both products run in the tiles
+of `contraction.py`. The formula (`te/attention.py`) has the blocks of rows as an axis, and the keys
+in panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....base import CpuModel, ScheduleError
+from ....ir import FloorDiv, IntImm, PrimExpr, Var, walk
+from ...stmt import Block, BufferLoad
+from ...transform import PARTITION_HINT
+from ..schedule import Schedule
+from .contraction import (
+    Contraction,
+    accumulate,
+    epilogue_of,
+    match_contraction,
+    partition_tails,
+    tile_shape,
+)
+from .queries import extent_of, loops_inside, loops_of, reduces
+
+
+def schedule_attention(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
+    """Put the blocks of each attention under one loop over its blocks of rows, the products in
+    tiles; returns those blocks.
+    """
+    taken: list[Any] = []
+    number = {sch.get(rv): k for k, rv in enumerate(blocks)}
+    products = [match_contraction(block) for block in number]
+    readers = [{number[sch.get(x)] for x in sch.get_consumers(rv)} for rv in blocks]
+    for k, c in enumerate(products):
+        out = epilogue_of(sch, blocks[k]) if c is not None and c.row is not None else None
+        if out is None:
+            continue
+        before = _before(readers, number[sch.get(out)])
+        first = [n for n in before - {k} if products[n] is not None]
+        if len(first) == 1:
+            taken += _schedule(sch, blocks, readers, (first[0], k, number[sch.get(out)]), cpu)
+    return taken
+
+
+def _before(readers: Sequence[set[int]], last: int) -> set[int]:
+    """The blocks that block `last` gets something of, and itself."""
+    found = {last}
+    for k in reversed(range(last)):
+        if readers[k] & found:
+            found.add(k)
+    return found
+
+
+def _schedule(
+    sch: Schedule,
+    blocks: Sequence[Any],
+    readers: Sequence[set[int]],
+    ends: tuple[int, int, int],
+    cpu: CpuModel,
+) -> Sequence[Any]:
+    """The first product, the second one and what reads that, and all between them."""
+    first, second, out = ends
+    scores, sums = (match_contraction(sch.get(blocks[k])) for k in (first, second))
+    assert scores is not None
+    assert sums is not None
+    axes, loops = _rows_of(sch, blocks[second], sums, blocks[out]), loops_of(sch, blocks[out])
+    if loops is None or not axes:
+        return ()
+    after = {first}
+    for k in range(first, out):
+        after |= readers[k] if k in after else set()
+    between = after & _before(readers, out) - {*ends}
+    made = {r.buffer: k for k, rv in enumerate(blocks) for r in sch.get(rv).writes}
+    ready, packs = made.get(scores.broadcast.buffer), made.get(scores.streamed.buffer)
+    if ready is None or packs is None:
+        return ()
+    outer, inner = [], []
+    for axis, each in axes:
+        loop = loops[axis]
+        if each > 1:
+            loop, rest = sch.split(loop, [None, each])
+            inner.append(rest)
+        outer.append(loop)
+    inner += [loop for axis, loop in loops.items() if axis not in dict(axes)]
+    sch.reorder(*outer, *inner)
+    # What the second product needs not comes first: the sum of the weights, beside the weights.
+    order = sorted(between, key=lambda k: (k in _before(readers, second), -k))
+    late = [k for k in order if k not in _before(readers, second)]
+    for k in (*late, second, *order[len(late) :], first, ready):
+        sch.compute_at(blocks[k], outer[-1])
+    for k, c in ((first, scores), (second, sums)):
+        _tile(sch, blocks[k], c, outer[-1], cpu)
+    _softmax(sch, [blocks[k] for k in sorted(between)], outer[-1])
+    _pack(sch, blocks[packs], scores, cpu)
+    return [blocks[k] for k in (*between, ready, packs, *ends)]
+
+
+def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var, int]]:
+    """The axes of the block `out` that blocks of rows are, and how many of their values are one:
+    in what it reads of the product, they stand before the rows.
+    """
+    block, reader = sch.get(rv), sch.get(out)
+    (write,) = block.writes
+    place = next((k for k, r in enumerate(write.region) if r.min is c.row), 0)
+    found: list[tuple[Var, int]] = []
+    for load in (n for n in walk(reader.body) if isinstance(n, BufferLoad)):
+        if load.buffer is not write.buffer:
+            continue
+        for index in load.indices[:place]:
+            each = 1
+            if isinstance(index, FloorDiv) and isinstance(step := index.b, IntImm):
+                index, each = index.a, step.value
+            if isinstance(index, Var):
+                found.append((index, each))
+            elif not isinstance(index, IntImm):
+                return []
+        return found
+    return []
+
+
+def _tile(sch: Schedule, rv: Any, c: Contraction, at: Any, cpu: CpuModel) -> None:
+    loops = _loops_inside(sch, rv, at)
+    if c.row is None or not {c.row, c.vector, *c.reduce} <= loops.keys() or len(c.reduce) != 1:
+        raise ScheduleError("a product of attention has a single row, column or term")
+    column, row, reduce = loops[c.vector], loops[c.row], loops[c.reduce[0]]
+    over = [x for axis, x in loops.items() if axis not in (c.row, c.vector, *c.reduce)]
+    lanes = cpu.lanes(sch.get(rv).writes[0].buffer.dtype.bits)
+    columns, rows = extent_of(sch, column), extent_of(sch, row)
+    widths = [n for n in (1, 2, 3, 4, 6) if columns and columns % (n * lanes) == 0]
+    if not widths or columns is None or rows is None:
+        raise ScheduleError("a product of attention has columns that are no whole vectors")
+    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers, widths)
+    jo, ji = sch.split(column, [None, vectors * lanes])
+    io, ii = sch.split(row, [None, height])
+    sch.reorder(*over, jo, io, reduce, ii, ji)
+    accumulate(sch, rv, io, [ii, ji], [reduce], lanes, None)
+    partition_tails(sch, (io, rows, height))
+
+
+def _loops_inside(sch: Schedule, rv: Any, at: Any) -> dict[Var, Any]:
+    """{axis: loop} of the loops inside `at` that are an axis each."""
+    by_var = {sch.get(loop).loop_var: loop for loop in loops_inside(sch, rv, at)}
+    block: Block = sch.get(rv)
+    values: Sequence[PrimExpr] = sch.state.realize(block).iter_values
+    return {a.var: by_var[v] for a, v in zip(block.iter_vars, values) if v in by_var}
+
+
+def _softmax(sch: Schedule, middle: Sequence[Any], at: Any) -> None:
+    """One row after another, the weights and their sum in one loop."""
+    rows = [loops_inside(sch, rv, at)[0] for rv in middle]
+    if len(rows) > 1:
+        sch.merge(*rows)
+    before = None
+    for rv in middle:
+        inside = loops_inside(sch, rv, at)
+        sums = reduces(sch.get(rv)) and len(inside) == 2
+        if sums and before is not None and not reduces(sch.get(before)):
+            sch.merge(loops_inside(sch, before, at)[-1], inside[-1])
+        if sums:
+            sch.decompose_reduction(rv, sch.get_loops(rv)[-1])
+        before = rv
+
+
+def _pack(sch: Schedule, rv: Any, c: Contraction, cpu: CpuModel) -> None:
+    """Fill the panels a vector of keys at once, each read along its dimensions."""
+    loops = loops_of(sch, rv)
+    if loops is None:
+        return
+    *outer, depth, last = loops.values()
+    lanes = cpu.lanes(c.streamed.buffer.dtype.bits)
+    over, within = sch.split(last, [None, lanes])
+    sch.reorder(*outer, over, depth, within)
+    sch.unroll(within)
+    sch.annotate(outer[-1], PARTITION_HINT, True)
