@@ -183,6 +183,16 @@ GROUPS = {
         ["s = R.sum(x, axis=0)", "a = R.exp(s)", "r = R.add(y, a)"],
         ["fused_sum_exp", "add"],
     ),
+    "a unit axis more of an argument is a view of it": (
+        ["a = R.exp(x)", "b = R.reshape(y, (1, 4))", "r = R.add(a, b)"],
+        ["reshape", "fused_exp_add"],
+        f'x: {ROW}, y: R.Tensor((4,), "float32")',
+    ),
+    "a unit axis more of what stands between": (
+        ["a = R.exp(x)", "b = R.expand_dims(a, 1)", "r = R.add(b, y)"],
+        ["fused_exp_expand_dims_add"],
+        f'x: {ROW}, y: R.Tensor((4,), "float32")',
+    ),
     "not through what is opaque": (
         ["a = R.exp(x)", "b = R.cumsum(a, axis=0)", "c = R.exp(b)", "r = R.add(a, c)"],
         ["exp", "cumsum", "fused_exp_add"],
@@ -192,8 +202,14 @@ GROUPS = {
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups(name):
-    body, names = GROUPS[name]
-    assert fused(main(body)) == names
+    body, names, *params = GROUPS[name]
+    assert fused(main(body, *params)) == names
+
+
+def test_what_is_fused_is_told():
+    with PassContext() as ctx:
+        run(lowered(main(["a = R.exp(x)", "b = R.tanh(a)", "r = R.cumsum(b, axis=0)"])))
+    assert ":10 fused with tanh at :11" in str(ctx.report)
 
 
 def test_a_value_that_is_read_before_the_last_member_keeps_them_apart():

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ...base import declined, in_function
+from ...base import decided, declined, in_function
 from ...ir import (
     GlobalVar,
     IRModule,
@@ -323,6 +323,8 @@ def _outline(made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group
         bindings = [b for kernel in group.members for b in (kernel.binding, *kernel.items)]
         changes.update(dict.fromkeys([id(b.var) for b in bindings]))
         first, *_, last = group.members
+        others = ", ".join(["{}"] * (len(group.members) - 1))
+        decided(f"{{}} fused with {others}", *(k.binding for k in group.members))
         call = made.call(first.block, bindings, _results(group), _name(group), {"Primitive": True})
         changes[id(last.binding.var)] = call
     made.mod[gv] = Dropper(changes).rewrite(fn)

@@ -147,7 +147,8 @@ def refusal(kernel: Kernel, way: Sequence[Kernel], groups: Sequence[Group]) -> s
     """Why `kernel` and those that follow it, up to the last of `way`, are not to be one; "" where
     nobody would expect it; None if they are.
     """
-    if all(m.is_view for g in groups for m in g.members):
+    if all(m.is_view for m in kernel.group.members):
+        # It costs nothing by itself, and inside of another hides from schedules what is read.
         return ""
     inside = {kernel, *way}
     if sum(g.is_heavy for g in groups) > 1:
