@@ -40,7 +40,18 @@ ROWS, WIDE = f32(128, 768), f32(256, 1024)
 LAST = [f32(768), f32(768)]
 CHANNELS = [f32(32), f32(32)]
 SAME = {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
-HEADS = [f32(1, 128, 8, 64) for _ in range(3)]
+
+
+def heads(queries: int, keys: int, count: int, shared: int, size: int) -> list[np.ndarray]:
+    """Queries, keys and values of one attention."""
+    return [f32(1, queries, count, size), *(f32(1, keys, shared, size) for _ in range(2))]
+
+
+# Encoders; a decoder's step beside its cache, and one whose heads share keys.
+HEADS = [
+    heads(128, 128, 12, 12, 64), heads(512, 512, 12, 12, 64), heads(1, 1024, 12, 12, 64),
+    heads(1, 1024, 32, 8, 128),
+]  # fmt: skip
 GRID = RNG.uniform(-1, 1, (1, 28, 28, 2)).astype("float32")
 SCALES = [scalar(0.05, "float32"), scalar(3, "int8")]
 CORNERS = np.sort(RNG.uniform(0, 1, (1, 200, 2, 2)), 2).astype("float32").reshape(1, 200, 4)
@@ -48,7 +59,8 @@ CORNERS = np.sort(RNG.uniform(0, 1, (1, 200, 2, 2)), 2).astype("float32").reshap
 
 def attended(f: Any, q: Any, k: Any, v: Any) -> Any:
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    return f.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+    shared = q.shape[1] != k.shape[1]
+    return f.scaled_dot_product_attention(q, k, v, enable_gqa=shared).transpose(1, 2)
 
 
 KERNELS = [
@@ -116,7 +128,10 @@ KERNELS = [
         [PICTURE, *CHANNELS, f32(32), np.abs(f32(32)) + 1],
         lambda f, x, g, b, m, v: f.batch_norm(x, m, v, g, b), ("BatchNormalization", {}, []),
     ),
-    Kernel("attention 8 x 128 x 64", nn.attention, HEADS, attended),
+    *(
+        Kernel(f"attention {a[0].shape[1:3]}, {a[1].shape[1:]}", nn.attention, a, attended)
+        for a in HEADS
+    ),
     Kernel(
         "pad, reflect", lambda x: nn.pad(x, [0, 0, 0, 0, 2, 2, 2, 2], "reflect"), [PICTURE],
         lambda f, x: f.pad(x, (2, 2, 2, 2), "reflect"),
