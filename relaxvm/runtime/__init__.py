@@ -18,6 +18,7 @@ from . import library_vision as library_vision
 from . import locks as locks
 from . import native as native
 from . import ops as ops
+from . import outputs as outputs
 from . import pyabi as pyabi
 from . import result_memory as result_memory
 from . import sinfo as sinfo
@@ -141,7 +142,8 @@ _LATER = {
 __getattr__ = _submodules(
     __name__,
     _LATER,
-    "bytecode dims frame library_vision locks native ops pyabi result_memory sinfo trust vm",
+    "bytecode dims frame library_vision locks native ops outputs pyabi result_memory sinfo "
+    "trust vm",
 )
 
 String = str

@@ -31,9 +31,10 @@ from .link import LinkedFunction
 from .native import LinkedKernels
 from .ndarray import NDArray, ShapeTuple
 from .ops import Step
-from .outputs import Destination
+from .outputs import Destination, Offer
 from .pyabi import (
     BYTES_DATA,
+    FIRST_SLOT,
     METH_FASTCALL,
     METH_KEYWORDS,
     address_of_data,
@@ -42,6 +43,7 @@ from .pyabi import (
     method_definition,
     new_builtin,
     numpy_address,
+    peek,
 )
 from .trampoline import fast_path_problem
 
@@ -58,6 +60,7 @@ _TYPES: dict[str, type] = {
     "bool": bool,
     "str": str,
     "VMClosure": VMClosure,
+    "Offer": Offer,
 }
 _OBJECTS: dict[str, Any] = {
     "None": None,
@@ -138,7 +141,14 @@ def _problem(code: CompiledCode | None) -> str | None:
         return "the executable has no compiled functions"
     if call_path() == "generic":
         return "set_call_path('generic') was chosen when the machine was made"
-    return fast_path_problem() or compiled_problem()
+    return fast_path_problem() or compiled_problem() or _slot_problem()
+
+
+def _slot_problem() -> str | None:
+    offer = Offer(b"records")
+    if peek(id(offer) + FIRST_SLOT, ctypes.c_int64) != id(offer.records):
+        return "the layout of slots is not as expected"
+    return None
 
 
 def _check_fits(code: CompiledCode, functions: Mapping[str, LinkedFunction]) -> None:

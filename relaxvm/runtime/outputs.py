@@ -2,14 +2,15 @@
 
 A destination is an array, or a tuple (or list) of destinations for a function that gives a tuple;
 None in such a tuple stands for a result that is to be a new one. All that can be known is checked
-before the function runs, the rest before the first element is written. Results go through memory of
-the program's own, so a destination may share memory with an argument.
+before the function runs. Machine code computes right in a destination that shares no memory with an
+argument; all other results go through memory of the program's own, and are written once all fit.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from ..base import DataType, VMTypeError, VMValueError
 from .check import got, shape_text
 from .limits import MAX_NESTING
-from .ndarray import NDArray, memory_of
+from .ndarray import NDArray, ShapeTuple, memory_of
 from .program import FunctionInfo
 from .sinfo import Info, ObjectInfo, TensorInfo, TupleInfo
 from .storage import memory_overlaps
@@ -43,6 +44,21 @@ class _Place:
         self.count = -1
 
 
+RECORD_BYTES = 40
+"""What machine code is told of a destination: its data, its size in bytes, who owns it; for a
+single one also the object to return, and its sizes.
+"""
+
+
+class Offer:
+    """Destinations for the fields of a tuple, as records in the order of these."""
+
+    __slots__ = ("records",)
+
+    def __init__(self, records: bytes) -> None:
+        self.records = records
+
+
 class Destination:
     """A checked `out` for calls of a function.
 
@@ -51,9 +67,10 @@ class Destination:
     Raises VMTypeError or VMValueError naming function, field, wanted and got.
     """
 
-    __slots__ = ("_places", "_whole", "out")
+    __slots__ = ("_info", "_places", "_whole", "out")
 
     def __init__(self, info: FunctionInfo, out: object) -> None:
+        self._info = info
         self.out = out
         self._places = list(_places_of(info, out))
         self._whole = all(p.memory is not None or p.count >= 0 for p in self._places)
@@ -64,10 +81,28 @@ class Destination:
                 "not share memory"
             )
 
-    def write(self, value: Any) -> Any:
-        """Copy the result `value` there; gives `out`, with new results in place of None.
+    def filled_by(self, native: Callable[..., Any], given: Sequence[Any]) -> Any:
+        """What `write` gives for the result of machine code called with these arguments."""
+        ret = self._info.ret
+        if type(ret) is not TupleInfo or "out" in self._info.param_names:
+            return self.write(native(*given))
+        near = _arrays_in(given)
+        records = []
+        for path in _leaf_paths(ret):
+            place = next((p for p in self._places if p.path == path), None)
+            memory = None if place is None else place.memory
+            if memory is None or near is None or not _in_place(memory, near):
+                records.append(struct.pack("=5q", 0, -1, 0, 0, 0))
+            else:
+                data = memory.__array_interface__["data"][0]
+                records.append(struct.pack("=5q", data, memory.nbytes, id(memory), 0, 0))
+        return self.write(native(*given, out=Offer(b"".join(records))))
 
-        Nothing is written unless all of it fits.
+    def write(self, value: Any) -> Any:
+        """Copy the result `value` there, unless it lies there; gives `out`, with new results in
+        place of None.
+
+        Nothing is copied unless all of it fits.
         """
         written = [(place, _fitting(place, value)) for place in self._places]
         targets = [(p.memory, value._array) for p, value in written if p.memory is not None]
@@ -77,8 +112,41 @@ class Destination:
         for i in {j for _, j in _overlapping(memories, sources)}:
             sources[i] = sources[i].copy()
         for memory, source in zip(memories, sources):
-            memory[...] = source
+            if _extent(memory) != _extent(source) or not memory.flags.c_contiguous:
+                memory[...] = source
         return self.out if self._whole else _filled(self.out, value)
+
+
+def _leaf_paths(info: TupleInfo) -> Iterator[tuple[int, ...]]:
+    """Where what is no tuple lies in a tuple, in order."""
+    waiting: list[tuple[Info | None, tuple[int, ...]]] = [(info, ())]
+    while waiting:
+        part, path = waiting.pop()
+        if type(part) is TupleInfo:
+            waiting.extend((f, (*path, i)) for i, f in reversed(list(enumerate(part.fields))))
+        else:
+            yield path
+
+
+def _arrays_in(values: Sequence[Any]) -> list[np.ndarray] | None:
+    """The arrays in arguments; None where something else may hold one."""
+    found, waiting = [], list(values)
+    while waiting:
+        value = waiting.pop()
+        if type(value) is NDArray:
+            found.append(value._array)
+        elif type(value) is tuple:
+            waiting.extend(value)
+        elif type(value) not in (ShapeTuple, int, float, bool, NoneType):
+            return None
+    return found
+
+
+def _in_place(memory: np.ndarray, near: list[np.ndarray]) -> bool:
+    """Whether a result may be computed in `memory`, apart from the arrays it is computed of."""
+    low, high = _extent(memory)
+    plain = memory.flags.c_contiguous and memory.flags.aligned and memory.size > 0
+    return plain and all(end <= low or high <= start for start, end in map(_extent, near))
 
 
 def _places_of(info: FunctionInfo, out: object) -> Iterator[_Place]:

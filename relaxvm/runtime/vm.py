@@ -193,7 +193,9 @@ class VirtualMachine:
             native = self._native.get(fn.name)
             if self._careful:
                 value = self._own(self._run_carefully(fn, given))
-            elif native is not None and (destination is not None or _differ(given, args)):
+            elif native is not None and destination is not None:
+                return destination.filled_by(native, given)
+            elif native is not None and _differ(given, args):
                 value = native(*given)
             else:
                 # Machine code comes here with what it refused: the interpreter says why.
@@ -210,7 +212,7 @@ class VirtualMachine:
         if self._careful:
             value = self._own(self._run_carefully(fn, given))
         elif native is not None:
-            return native(*given) if into is None else native(*given, out=into.out)
+            return native(*given) if into is None else into.filled_by(native, given)
         else:
             value = self._own(run(fn, given, self.limits.max_depth))
         return value if into is None else into.write(value)

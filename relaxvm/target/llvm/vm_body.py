@@ -8,6 +8,7 @@ Objects that a call owns lie in a row of slots, released on the way out (`vm_exi
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ...runtime import (
     NDArray,
     ResolvedFunction,
     ShapeTuple,
+    TupleInfo,
     builtin_args,
     bytecode,
     static_values,
@@ -83,7 +85,7 @@ class Body(Exits):
         self.calls_out = any(
             op.kind in (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE) for op in self.ops
         )
-        self._results = self._result_storages()
+        self.results = self._result_storages()
         self._saved: dict[tuple[int, int], Value] = {}
         self._written: dict[int, int] = {i: -1 for i in range(self.info.num_inputs)}
         self._slots_of: dict[int, list[int]] = {}
@@ -175,30 +177,59 @@ class Body(Exits):
                 # Of other blocks only what is written once holds here too.
                 made.known = {s: v for s, v in made.known.items() if made.writes[s] == 1}
 
-    def is_result(self, register: int) -> bool:
-        """Whether a storage holds nothing but the tensor that is returned."""
-        return register in self._results
-
-    def _result_storages(self) -> set[int]:
+    def _result_storages(self) -> dict[int, int]:
+        """The instructions that allocate a storage for nothing but a tensor of the result, and
+        which one it is: tensors in tuples are counted in the order in which they lie.
+        """
         if self.flow.loops or not self.unit.takes_out(self.index):
-            return set()
+            return {}
+        if type(self.info.ret) is TupleInfo:
+            return self._field_storages() if self.single_block else {}
         returned = {op.args[0] for op in self.ops if op.kind == OpKind.RET}
         tensors: dict[int, list[int]] = {}
-        writes: dict[int, int] = {}
-        for op in self.ops:
+        writes: dict[int, list[int]] = {}
+        for pc, op in enumerate(self.ops):
             if op.kind <= OpKind.INVOKE:
-                writes[op.dst] = writes.get(op.dst, 0) + 1
+                writes.setdefault(op.dst, []).append(pc)
             if op.symbol == "vm.builtin.alloc_tensor":
                 tensors.setdefault(op.args[0], []).append(op.dst)
         return {
-            storage
+            writes[storage][0]: 0
             for storage, inside in tensors.items()
-            if writes.get(storage) == 1
+            if len(writes.get(storage, ())) == 1
             and len(inside) == 1
             and inside[0] in returned
-            and writes[inside[0]] == 1
+            and len(writes[inside[0]]) == 1
             and storage >= self.info.num_inputs
         }
+
+    def _field_storages(self) -> dict[int, int]:
+        """The same for a tuple that a single block of instructions makes."""
+        # What is known of registers: a storage or tensor is the instruction that allocated its
+        # memory, a tuple a list.
+        known: dict[int, Any] = {}
+        used: Counter[int] = Counter()
+        for pc, op in enumerate(self.ops):
+            args = [known.get(place) for place in op.args]
+            value: Any = None
+            if op.symbol == "vm.builtin.alloc_storage":
+                value = pc
+            elif op.symbol == "vm.builtin.make_tuple":
+                value = args
+            elif op.symbol == "vm.builtin.tuple_getitem":
+                index = self.template[op.args[1]]
+                if type(args[0]) is list and type(index) is int and index < len(args[0]):
+                    value = args[0][index]
+            elif op.aliases:
+                # A second tensor in the storage, or a view, might be handed out as new.
+                used.update(a for a in args if type(a) is int)
+                value = args[0] if op.symbol == "vm.builtin.alloc_tensor" else None
+            if op.kind == OpKind.RET:
+                leaves = _leaves(self.info.ret, args[0])
+                used.update(leaves)
+                return {pc: k for k, pc in enumerate(leaves) if pc >= 0 and used[pc] == 2}
+            known[op.args[0] if op.kind == OpKind.KILL else op.dst] = value
+        return {}
 
     def _take_frame(self) -> None:
         text = self.text
@@ -563,6 +594,19 @@ class Body(Exits):
 
     def _check_dtype(self, box: str, dtype: DataType) -> None:
         self.guard(self._wrong_dtype(box, dtype))
+
+
+def _leaves(info: Any, value: Any) -> list[int]:
+    """What a result of this kind consists of, in order; -1 for what is not known."""
+    found, waiting = [], [(info, value)]
+    while waiting:
+        info, value = waiting.pop()
+        if type(info) is TupleInfo:
+            fields = value if type(value) is list and len(value) == len(info.fields) else None
+            waiting += list(zip(info.fields, fields or [None] * len(info.fields)))[::-1]
+        else:
+            found.append(value if type(value) is int else -1)
+    return found
 
 
 def _dtype_name(dtype: DataType) -> str:

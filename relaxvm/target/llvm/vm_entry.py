@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
-from ...runtime import FunctionInfo, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from ...runtime import FunctionInfo, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo, outputs
 from ...runtime import pyabi as abi
 from .text import FunctionText
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from .vm_program import Unit
 
 
-OUT_BYTES = 40
-"""data, size in bytes, owner, the object to return, its sizes."""
+OUT_BYTES = outputs.RECORD_BYTES
 MAX_FIELDS = 64
 
 
@@ -33,6 +32,13 @@ def result_in_place(info: FunctionInfo) -> TensorInfo | None:
     # What lies in tuples and objects may share memory with the destination.
     flat = all(type(p) in (PrimInfo, ShapeInfo, TensorInfo) for p in info.params)
     return ret if flat and "out" not in info.param_names else None
+
+
+def fields_in_place(info: FunctionInfo) -> bool:
+    """Whether the fields of a tuple may be computed right in the caller's memory, which Python has
+    looked at (`outputs.Offer`).
+    """
+    return type(info.ret) is TupleInfo and "out" not in info.param_names
 
 
 def emit_entry(unit: Unit, index: int, fresh: bool) -> str:
@@ -89,14 +95,17 @@ class _Entry:
         self.slow_unless(text.op(f"and i1 {calm}, {right}"))
         given = [self.field("%args", 8 * i) for i in range(info.num_inputs)]
         ret = result_in_place(info)
-        out = self._no_names() if ret is None else self._out(ret, given)
+        offered = fields_in_place(info)
+        out = self._offered(given) if offered else "null"
+        if not offered:
+            out = self._no_names() if ret is None else self._out(ret, given)
         passed = [self._argument(param, value) for param, value in zip(info.params, given)]
         typed = "".join(f", ptr {p}" for p in passed)
         result = text.op(
             f"call ptr @{self.unit.body_symbol(self.index)}(ptr %ctx, i64 0, i64 %base, "
             f"ptr {out}{typed})"
         )
-        self._leave_with(result, fresh, out)
+        self._leave_with(result, fresh, "null" if offered else out)
         text.start("slow")
         self._release_wrapped()
         slow, call = self.word(f"slow:{self.index}"), self.word("py:PyObject_Vectorcall")
@@ -165,7 +174,10 @@ class _Entry:
         self.slow_unless(self.text.op("icmp eq ptr %names, null"))
         return "null"
 
-    def _out(self, ret: TensorInfo, given: list[str]) -> str:
+    def _named_out(self, given: list[str]) -> tuple[str, str, str]:
+        """The object given as `out`; the block before, where there is none, and the label of both
+        ways.
+        """
         text = self.text
         named, ready = text.label("named"), text.label("ready")
         before = text.block
@@ -175,7 +187,22 @@ class _Entry:
         self.slow_unless(text.op(f"icmp eq i64 {count}, 1"))
         name = self.field("%names", abi.TUPLE_ITEMS)
         self.slow_unless(text.op(f"icmp eq ptr {name}, {self.word('obj:out')}"))
-        out = self.field("%args", 8 * len(given))
+        return self.field("%args", 8 * len(given)), before, ready
+
+    def _offered(self, given: list[str]) -> str:
+        """The records of an `Offer`, null without one."""
+        text = self.text
+        offer, before, ready = self._named_out(given)
+        self.slow_unless(self.is_kind(offer, "type:Offer"))
+        records = self.at(self.field(offer, abi.FIRST_SLOT), abi.BYTES_DATA)
+        after = text.block
+        text.jump(ready)
+        text.start(ready)
+        return text.op(f"phi ptr [ null, %{before} ], [ {records}, %{after} ]")
+
+    def _out(self, ret: TensorInfo, given: list[str]) -> str:
+        text = self.text
+        out, before, ready = self._named_out(given)
         array = self._array_of(out, str.__str__(ret.dtype))
         self._check_out(array, ret, given)
         owner = self.at("%record", 16)

@@ -8,6 +8,7 @@ from ...base import DataType, to_numpy_dtype
 from ...runtime import DYNAMIC, ShapeTuple
 from .vm_body import Body
 from .vm_dims import product
+from .vm_entry import OUT_BYTES
 from .vm_values import (
     Integer,
     Memory,
@@ -43,7 +44,7 @@ def alloc_storage(body: Body) -> None:
         _take_arena(body, size, Region("arena", shown), scope)
         return
     region = Region("fresh", shown)
-    if body.is_result(dst):
+    if body.pc in body.results:
         _alloc_result(body, size, region, scope)
         return
     base, holder = _fresh(body, size)
@@ -89,17 +90,17 @@ def _fresh(body: Body, size: Size) -> tuple[str, str]:
 
 
 def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
-    """The storage of the result: the caller's memory if there is some of that size."""
-    text = body.text
+    """The storage of a result: the caller's memory if there is some of that size."""
+    text, record = body.text, OUT_BYTES * body.results[body.pc]
     given, own, done = text.label("given"), text.label("own"), text.label("placed")
     look = text.label("look")
     body.text.branch(text.op("icmp ne ptr %out, null"), look, own)
     text.start(look)
-    bytes_given = body.field("%out", 8, "i64")
+    bytes_given = body.field("%out", record + 8, "i64")
     text.branch(text.op(f"icmp eq i64 {bytes_given}, {size}"), given, own)
     text.start(given)
-    theirs = body.field("%out", 0)
-    owner = body.field("%out", 16)
+    theirs = body.field("%out", record)
+    owner = body.field("%out", record + 16)
     body.count(owner)
     text.jump(done)
     text.start(own)

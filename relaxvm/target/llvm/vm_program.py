@@ -23,7 +23,7 @@ from .codegen import InnerKernel
 from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
-from .vm_entry import emit_entry, result_in_place
+from .vm_entry import emit_entry, fields_in_place, result_in_place
 from .vm_exits import Untranslatable
 from .vm_instructions import emit_instruction
 from .vm_support import Words, declare_support
@@ -86,7 +86,8 @@ class Unit:
 
     def takes_out(self, index: int) -> bool:
         """Whether its result may be computed in the caller's memory."""
-        return result_in_place(self.infos[index]) is not None
+        info = self.infos[index]
+        return result_in_place(info) is not None or fields_in_place(info)
 
     def kernel(self, name: str) -> tuple[Any, Any]:
         """How a kernel is called, and the runtime's description of it."""
