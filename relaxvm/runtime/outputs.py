@@ -20,6 +20,7 @@ from ..base import DataType, VMTypeError, VMValueError
 from .check import got, shape_text
 from .limits import MAX_NESTING
 from .ndarray import NDArray, ShapeTuple, memory_of
+from .nested import map_leaves
 from .program import FunctionInfo
 from .sinfo import Info, ObjectInfo, TensorInfo, TupleInfo
 from .storage import memory_overlaps
@@ -87,10 +88,9 @@ class Destination:
         if type(ret) is not TupleInfo or "out" in self._info.param_names:
             return self.write(native(*given))
         near = _arrays_in(given)
-        records = []
+        memories, records = {p.path: p.memory for p in self._places}, []
         for path in _leaf_paths(ret):
-            place = next((p for p in self._places if p.path == path), None)
-            memory = None if place is None else place.memory
+            memory = memories.get(path)
             if memory is None or near is None or not _in_place(memory, near):
                 records.append(struct.pack("=5q", 0, -1, 0, 0, 0))
             else:
@@ -117,29 +117,23 @@ class Destination:
         return self.out if self._whole else _filled(self.out, value)
 
 
-def _leaf_paths(info: TupleInfo) -> Iterator[tuple[int, ...]]:
-    """Where what is no tuple lies in a tuple, in order."""
-    waiting: list[tuple[Info | None, tuple[int, ...]]] = [(info, ())]
-    while waiting:
-        part, path = waiting.pop()
-        if type(part) is TupleInfo:
-            waiting.extend((f, (*path, i)) for i, f in reversed(list(enumerate(part.fields))))
-        else:
-            yield path
+def _leaf_paths(info: Info | None, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Where what is no tuple lies in a result, in order."""
+    if type(info) is TupleInfo:
+        for i, part in enumerate(info.fields):
+            yield from _leaf_paths(part, (*path, i))
+    else:
+        yield path
 
 
 def _arrays_in(values: Sequence[Any]) -> list[np.ndarray] | None:
     """The arrays in arguments; None where something else may hold one."""
-    found, waiting = [], list(values)
-    while waiting:
-        value = waiting.pop()
-        if type(value) is NDArray:
-            found.append(value._array)
-        elif type(value) is tuple:
-            waiting.extend(value)
-        elif type(value) not in (ShapeTuple, int, float, bool, NoneType):
-            return None
-    return found
+    leaves: list[Any] = []
+    map_leaves(tuple(values), leaves.append)
+    known = (NDArray, ShapeTuple, int, float, bool, NoneType)
+    if any(type(leaf) not in known for leaf in leaves):
+        return None
+    return [leaf._array for leaf in leaves if type(leaf) is NDArray]
 
 
 def _in_place(memory: np.ndarray, near: list[np.ndarray]) -> bool:

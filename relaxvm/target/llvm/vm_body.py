@@ -598,15 +598,11 @@ class Body(Exits):
 
 def _leaves(info: Any, value: Any) -> list[int]:
     """What a result of this kind consists of, in order; -1 for what is not known."""
-    found, waiting = [], [(info, value)]
-    while waiting:
-        info, value = waiting.pop()
-        if type(info) is TupleInfo:
-            fields = value if type(value) is list and len(value) == len(info.fields) else None
-            waiting += list(zip(info.fields, fields or [None] * len(info.fields)))[::-1]
-        else:
-            found.append(value if type(value) is int else -1)
-    return found
+    if type(info) is not TupleInfo:
+        return [value if type(value) is int else -1]
+    fits = type(value) is list and len(value) == len(info.fields)
+    parts = value if fits else [None] * len(info.fields)
+    return [leaf for field, part in zip(info.fields, parts) for leaf in _leaves(field, part)]
 
 
 def _dtype_name(dtype: DataType) -> str:
