@@ -12,7 +12,9 @@ from relaxvm.tir.schedule import PRIMITIVES
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 
 
-COUNTS = {"graphs": 8, "loops": 50, "texts": 300, "files": 400, "values": 800, "calls": 3}
+COUNTS = {
+    "graphs": 8, "passes": 8, "loops": 50, "texts": 300, "files": 400, "values": 800, "calls": 3,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", COUNTS)
@@ -28,7 +30,8 @@ def test_a_few_random_cases(kind, tmp_path):
 
 
 MANY = {
-    "graphs": 300, "loops": 1200, "texts": 8000, "files": 5000, "values": 15_000, "calls": 50,
+    "graphs": 300, "passes": 600, "loops": 1200, "texts": 8000, "files": 5000, "values": 15_000,
+    "calls": 50,
 }  # fmt: skip
 
 
