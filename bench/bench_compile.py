@@ -114,6 +114,7 @@ CASES = {
         for p in (
             transform.CanonicalizeBindings(),
             transform.FoldConstant(),
+            transform.SimplifyExpr(),
             transform.FoldBatchnormToConv2D(),
             transform.FoldScaleAxis(),
             transform.EliminateCommonSubexpr(),
