@@ -14,13 +14,15 @@ from fuzz import graph_programs, language_programs
 from relaxvm import relax
 from relaxvm.base import VMValueError
 from relaxvm.ir import PassContext
-from relaxvm.relax import transform
+from relaxvm.relax import dpl, transform
 from relaxvm.relax.analysis import assert_well_formed
 from relaxvm.relax.interp import CheckFailed, Evaluator
 from relaxvm.runtime import VirtualMachine
 from relaxvm.runtime.threads import set_num_threads
 from relaxvm.script import from_source
 
+W, SUM = dpl.wildcard, dpl.is_op("relax.add")
+PRODUCT = dpl.is_op("relax.multiply")(W(), W()) | dpl.is_op("relax.subtract")(W(), W())
 PASSES = {
     p.info.name + ("(call_only)" if p.options else ""): p
     for p in (
@@ -41,8 +43,10 @@ PASSES = {
         transform.FoldBatchnormToConv2D(),
         transform.FoldConstant(),
         transform.FoldScaleAxis(),
+        transform.FuseOpsByPattern([("a.sum", SUM(SUM(W(), W()), W())), ("b.product", PRODUCT)]),
         transform.InlinePrivateFunctions(),
         transform.LambdaLift(),
+        transform.MergeCompositeFunctions(),
         transform.Normalize(),
         transform.NormalizeGlobalVar(),
         transform.PartialEvaluate(),

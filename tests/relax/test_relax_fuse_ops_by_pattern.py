@@ -467,6 +467,18 @@ def test_ten_thousand_bindings():
     assert len(transform.MergeCompositeFunctions()(apart)) == 4
 
 
+def test_calls_with_effects_are_left_where_they_are():
+    stays(
+        fuse(("any.call", wildcard()(wildcard()))),
+        """
+        @R.function(pure=False)
+        def main(x: R.Tensor((4,), "float32")):
+            a = R.call_packed("f", x, sinfo_args=R.Tensor((4,), "float32"))
+            return a
+        """,
+    )
+
+
 def test_modules_are_left_alone_where_nothing_matches():
     stays(fuse(("blas.sin", is_op("relax.sin")(wildcard()))), BEFORE)
     stays(transform.MergeCompositeFunctions(), BEFORE)

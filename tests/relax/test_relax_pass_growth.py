@@ -9,7 +9,7 @@ import pytest
 from relaxvm import relax
 from relaxvm.base import RelaxvmError
 from relaxvm.ir import IRModule
-from relaxvm.relax import transform
+from relaxvm.relax import dpl, transform
 from relaxvm.relax.analysis import assert_well_formed, estimate_memory_usage, maybe_written_vars
 
 VEC = relax.TensorStructInfo((4,), "float32")
@@ -28,6 +28,13 @@ PASSES = [
     transform.ExpandMatmulOfSum(),
     transform.DefuseOps(),
     transform.ExpandTupleArguments(),
+    transform.FuseOpsByPattern([("test.exp", dpl.is_op("relax.exp")(dpl.wildcard()))]),
+    transform.MergeCompositeFunctions(),
+    transform.RunCodegen(),
+    dpl.PatternMatchingRewriter.from_pattern(
+        dpl.is_op("relax.negative")(dpl.is_op("relax.negative")(dpl.wildcard())),
+        lambda call, found: None,
+    ),
     transform.FlattenNestedTuples(),
     transform.FoldBatchnormToConv2D(),
     transform.FoldConstant(),

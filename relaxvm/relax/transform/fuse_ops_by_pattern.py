@@ -22,6 +22,7 @@ from typing import Any
 from ...base import PassError, declined, in_function
 from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
+from ..analysis.purity import is_pure_call
 from ..analysis.written import maybe_written_vars
 from ..dpl import DFPattern
 from ..dpl.match import Match, bound_values, heads, may_start
@@ -215,6 +216,9 @@ class _Matches:
             return "a part of it belongs to another pattern"
         if any(self.home[v][1].block is not end.block for v in members):
             return "its parts stand in different blocks"
+        calls = [self.values[v] for v in members]
+        if not all(is_pure_call(c, self.mod) for c in calls if isinstance(c, Call)):
+            return "it may have effects"
         if any(struct_info_vars(v.struct_info) for v in members):
             return "its shape is a variable"
         inside = set(members)
