@@ -19,6 +19,7 @@ PAGES = [
     "docs/bring_your_own_codegen.md",
     "docs/frontend_nn.md",
     "docs/graph_language.md",
+    "docs/graph_passes.md",
     "docs/patterns.md",
     "docs/schedules.md",
     "docs/targets.md",
