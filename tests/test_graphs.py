@@ -7,6 +7,7 @@ import pytest
 from ten_graphs import NAMES, check_meaning, flat, graph, small
 
 from relaxvm import relax
+from relaxvm.relax.frontend import nn
 from relaxvm.runtime import VirtualMachine, cpu
 
 
@@ -41,3 +42,17 @@ def test_a_cache_of_any_length_decodes_with_one_build():
     assert longest[0].shape[1] == cache[0].shape[1] + 2
     np.testing.assert_array_equal(longest[3].numpy()[:, :-1], longer[3].numpy())
     assert not np.array_equal(again.numpy(), logits.numpy())
+
+
+def test_a_convolution_that_one_rule_has_split_is_passed_over_by_the_next():
+    class Model(nn.Module):
+        def __init__(self):
+            self.conv = nn.Conv2D(8, 8, 3, 1, 1)
+
+        def main(self, x):
+            return nn.op.relu(self.conv(x))
+
+    mod, params = Model().export({"main": {"x": nn.spec.Tensor([1, 8, 8, 8], "float32")}})
+    weights = {name: np.ones(p.shape, "float32") for name, p in params.items()}
+    main = VirtualMachine(relax.build(mod, "llvm", params=weights), cpu())["main"]
+    assert main(np.ones((1, 8, 8, 8), "float32")).numpy().max() == 8 * 9 + 1

@@ -39,10 +39,13 @@ def schedule_attention(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> S
     taken: list[Any] = []
     number = {sch.get(rv): k for k, rv in enumerate(blocks)}
     products = [match_contraction(block) for block in number]
-    readers = [{number[sch.get(x)] for x in sch.get_consumers(rv)} for rv in blocks]
+    # Of what another rule has taken and split nothing is known here.
+    readers = [
+        {number[b] for b in map(sch.get, sch.get_consumers(rv)) if b in number} for rv in blocks
+    ]
     for k, c in enumerate(products):
         out = epilogue_of(sch, blocks[k]) if c is not None and c.row is not None else None
-        if out is None:
+        if out is None or sch.get(out) not in number:
             continue
         before = _before(readers, number[sch.get(out)])
         first = [n for n in before - {k} if products[n] is not None]
