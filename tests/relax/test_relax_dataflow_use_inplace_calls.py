@@ -9,10 +9,11 @@ import pytest
 from pass_cases import parse, random_model, same_results, stays
 
 from relaxvm import relax, tir
-from relaxvm.ir import walk
+from relaxvm.ir import PassContext, walk
 from relaxvm.relax.analysis import assert_well_formed
-from relaxvm.relax.transform import DataflowUseInplaceCalls
+from relaxvm.relax.transform import DataflowUseInplaceCalls, TopologicalSort
 from relaxvm.runtime import VirtualMachine
+from relaxvm.testing import CheckMeaning
 
 V = 'R.Tensor(("n", 4), "float32")'
 X = np.array([[1, -2, 3, 4], [5, 6, -7, 8]], "float32")
@@ -142,3 +143,12 @@ def test_random_graphs_give_the_same_bits(seed):
     for rows in (0, 1, 4) if isinstance(n, tir.Var) else (n,):
         args = [numbers.standard_normal(s).astype("float32") for s in ((rows, 6),) * 2 + ((6, 6),)]
         same_results(mod, made, *args)
+
+
+def test_sorting_leaves_a_block_with_a_call_in_place_as_it_is():
+    mod = parse(main("a = R.exp(x)", "b = R.sin(a)", "d = R.add(a, y)", "c = R.multiply(b, d)"))
+    made = DataflowUseInplaceCalls()(mod)
+    assert inplace(made)
+    assert TopologicalSort("breadth-first", "from-outputs")(made) is made
+    with PassContext(instruments=[CheckMeaning()]):
+        TopologicalSort()(DataflowUseInplaceCalls()(mod))

@@ -5,7 +5,8 @@
     breadth-first, from-inputs:   a, b, c, d    what needs nothing but the arguments, then the rest
     depth-first, from-outputs:    a, c, b, d    the first operand's whole history, then the second's
 
-A binding stands after what it reads, symbols that a match_cast binds among it.
+A binding stands after what it reads, symbols that a match_cast binds among it. A block with a call
+that works in place stays as it is: who reads its argument before it must go on to do so.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from ...ir import Var as TirVar
 from ...ir.transform import function_pass
 from ...ir.walk import transform
 from ..derive import definable_tir_vars_in_struct_info
-from ..expr import Binding, DataflowBlock, Function, MatchCast
+from ..expr import Binding, Call, DataflowBlock, Function, MatchCast
 from ..flow import BINDS, Uses, events, vars_in
+from ..known_ops import CALL_INPLACE_PACKED, CALL_TIR_INPLACE
 
 _ORDERS = ("depth-first", "breadth-first")
 _DIRECTIONS = ("from-inputs", "from-outputs")
@@ -51,12 +53,16 @@ def TopologicalSort(
     places = {var: k for k, var in enumerate((*fn.params, *bound))}
 
     def post(n: Node) -> Node | None:
-        if not isinstance(n, DataflowBlock):
+        if not isinstance(n, DataflowBlock) or any(map(_works_in_place, n.bindings)):
             return None
         made = _sorted(n, places, order == "depth-first", direction == "from-outputs")
         return None if made == list(n.bindings) else n.replace(bindings=tuple(made))
 
     return transform(fn, post)
+
+
+def _works_in_place(b: Binding) -> bool:
+    return isinstance(b.value, Call) and b.value.op in (CALL_TIR_INPLACE, CALL_INPLACE_PACKED)
 
 
 def _sorted(
