@@ -34,26 +34,29 @@ class M:
 """
 
 
-def program(size=4, constant=1.0, number=7):
-    """The executable of `main`, which adds a constant to each element, and `number`."""
+def program(size=4, constant=1.0, number=7, step=0.0):
+    """The executable of `main`, which adds `constant` to the first element and `step` more to each
+    that follows (0: a number in the kernel, else an array beside it), and `number`.
+    """
     mod = from_source(PROGRAM.format(size=size, number=number))
-    return relax.build(mod, params={"w": np.full(size, constant, "float32")})
+    return relax.build(mod, params={"w": constant + step * np.arange(size, dtype="float32")})
 
 
 def test_what_is_on_disk_is_not_translated_again(cache, monkeypatch):
-    first = program()
+    first = program(step=1.0)
 
     def never(*args, **options):
         raise AssertionError("called")
 
     for name in ("compile_functions", "compile_glue"):
         monkeypatch.setattr(build, name, never)
-    assert program().to_bytes(sign=False) == first.to_bytes(sign=False)
+    assert program(step=1.0).to_bytes(sign=False) == first.to_bytes(sign=False)
     # What tensors hold is no matter of the code, all else is.
-    assert VirtualMachine(program(constant=2.0))["main"](X).numpy().tolist() == [3.0] * 4
+    other = VirtualMachine(program(constant=2.0, step=1.0))
+    assert other["main"](X).numpy().tolist() == [3.0, 4.0, 5.0, 6.0]
     for other in ({"number": 8}, {"size": 5}):
         with pytest.raises(AssertionError, match="called"):
-            program(**other)
+            program(step=1.0, **other)
 
 
 def test_programs_that_differ_share_no_code(cache):
