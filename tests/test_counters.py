@@ -18,11 +18,11 @@ PACKAGE = ROOT / "relaxvm"
 # Lower a limit when the count has fallen; a change that raises one is made otherwise. The lines of
 # the whole package are printed and not held: passes and operators come, what holds is their weight.
 LIMITS = {
-    "lines of relax/op": 17_900,
+    "lines of relax/op": 17_805,
     "lines of __all__": 171,
     "type: ignore": 52,
     "modules that mypy excuses": 0,
-    "explicit stacks": 58,
+    "explicit stacks": 57,
     "imports past another room's face": 7,
     "imports of another module's private name": 0,
     "attributes fetched by a made-up name": 4,
