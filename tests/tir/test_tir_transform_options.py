@@ -43,6 +43,7 @@ from relaxvm.tir.transform import (
     RemoveNoOp,
     RemoveStoreUndef,
     Simplify,
+    SkipAssert,
     UseAssumeToReduceBranches,
     VectorizeLoop,
     prim_func_pass,
@@ -466,6 +467,8 @@ def test_what_only_tells_the_compiler_something_is_removed():
     stores = "for i in range(16):\n        {}B[i] = A[i]\n"
     undef = 'B[i] = T.undef(dtype="int32")\n        '
     check(RemoveStoreUndef(), head + stores.format(undef), head + stores.format(""))
+    asserted = 'assert A[i] < 4, "too large"\n        '
+    check(SkipAssert(), head + stores.format(asserted), head + stores.format(""))
     with pytest.raises(TIRError, match="T.undef"):
         body_of(RemoveStoreUndef(), head + 'A[0] = T.undef(dtype="int32") + 1\n')
 

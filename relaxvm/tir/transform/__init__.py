@@ -44,6 +44,7 @@ from .reduce_branching import ReduceBranchingThroughOvercompute as ReduceBranchi
 from .reduce_branching import UseAssumeToReduceBranches as UseAssumeToReduceBranches
 from .remove_hints import RemoveAssume as RemoveAssume
 from .remove_hints import RemoveStoreUndef as RemoveStoreUndef
+from .remove_hints import SkipAssert as SkipAssert
 from .remove_no_op import RemoveNoOp as RemoveNoOp
 from .rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
 from .rewriter import MAX_SIZE as MAX_SIZE

@@ -1,7 +1,8 @@
-"""Drop what only tells the compiler something: `T.assume`, and stores of `T.undef()`.
+"""Drop what computes nothing: `T.assume`, stores of `T.undef()`, and assertions.
 
 T.evaluate(T.assume(A[i] < 4))              B[i] = A[i]
 B[i] = T.undef()
+assert A[i] < 4, "too large"
 B[i] = A[i]
 """
 
@@ -10,8 +11,8 @@ from __future__ import annotations
 from ...base import TIRError
 from ...ir import INTRINSICS, Call, IRModule, PassContext, PrimExpr, walk
 from ...ir.transform import prim_func_pass
-from ..stmt import BufferStore, Evaluate, PrimFunc, Stmt, seq
-from .rewriter import StmtRewriter
+from ..stmt import AssertStmt, BufferStore, Evaluate, PrimFunc, Stmt, seq
+from .rewriter import Steps, StmtRewriter
 
 
 @prim_func_pass(opt_level=0)
@@ -23,6 +24,18 @@ def RemoveAssume(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
 class _RemoveAssume(StmtRewriter):
     def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return seq() if _calls(stmt.value, "assume") else stmt
+
+
+@prim_func_pass(opt_level=0)
+def SkipAssert(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
+    """Remove every assertion: what stands under it runs whether the condition holds or not."""
+    return _SkipAssert().on_function(fn)
+
+
+class _SkipAssert(StmtRewriter):
+    def on_assert(self, stmt: AssertStmt) -> Steps:
+        body: Stmt = yield stmt.body
+        return body
 
 
 @prim_func_pass(opt_level=0)
