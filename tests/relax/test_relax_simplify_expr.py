@@ -483,3 +483,26 @@ def test_space_to_batch_around_a_convolution_dilates_it(layout):
     # Blocks put back another way around are something else.
     other = (back[0], back[1], back[4], back[3], back[2], back[5])
     stays(transform.FlattenAtrousConv(), before.replace(str(back), str(other)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "R.repeat(x, 3, 1)",
+        "R.tile(x, (2, 3))",
+        "R.nn.pad(x, (1, 0, 2, 1))",
+        "R.add(x, R.zeros((3, 3), 'float32'))",
+    ],
+)
+def test_what_has_unknown_sizes_stays(body):
+    mod = parse(
+        f"""
+@R.function
+def main(x: R.Tensor(ndim=2, dtype="float32")):
+    with R.dataflow():
+        r = {body}
+        R.output(r)
+    return r
+"""
+    )
+    assert transform.SimplifyExpr()(mod) is mod

@@ -433,6 +433,20 @@ def test_blockize_refuses_a_tail():
         sch.blockize(i1)
 
 
+def test_blockize_refuses_a_loop_whose_range_follows_another():
+    @T.prim_func
+    def main(A: T.Buffer((6, 2), "float32"), B: T.Buffer((2,), "float32")):
+        for i in range(6):
+            for j in range(T.min(i + 1, 2)):
+                with T.block("B"):
+                    v = T.axis.spatial(2, j)
+                    B[v] = A[0, v]
+
+    sch = Schedule(main)
+    with pytest.raises(ScheduleError, match="range of loop j follows"):
+        sch.blockize(sch.get_loops(sch.get_block("B"))[1])
+
+
 def test_tensorize():
     fn = matmul(8, 8, 8)
     sch = Schedule(fn)

@@ -36,7 +36,7 @@ from ..dpl.match import FAIL, Goals, Heads, Match, enter_all
 from ..expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from ..known_ops import ops_named
 from ..renamings import drop_renamings
-from ..struct_info import TensorStructInfo
+from ..struct_info import TensorStructInfo, TupleStructInfo
 from ..symbols import known_dims
 
 GROUPS = {
@@ -91,7 +91,10 @@ class Rule:
             for name, part in self.parts.items()
         }
         made = self.result(**given)
-        if made is None or not is_base_of(call.struct_info, made.struct_info):
+        # Of a call whose sizes are not known any value would be an instance.
+        if made is None or not _has_sizes(call.struct_info):
+            return None
+        if not is_base_of(call.struct_info, made.struct_info):
             return None
         decided("{} is an instance of {}", call, self.text)
         return made
@@ -241,6 +244,13 @@ def dims_of(value: Any) -> Any:
     """The dimensions of a tensor, or None if they are not known."""
     info = value.struct_info
     return known_dims(info) if isinstance(info, TensorStructInfo) else None
+
+
+def _has_sizes(info: Any) -> bool:
+    """Whether each dimension of the tensors in `info` is a number or has a name."""
+    if isinstance(info, TupleStructInfo):
+        return all(map(_has_sizes, info.fields))
+    return not isinstance(info, TensorStructInfo) or known_dims(info) is not None
 
 
 def static_sizes(value: Any) -> list[int] | None:

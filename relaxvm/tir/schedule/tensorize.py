@@ -232,6 +232,9 @@ def _blockized(
                 )
     inner = {f.loop_var for f in inner_loops}
     outer = {f.loop_var for f in all_loops} - inner
+    for f in inner_loops:
+        if any(n in outer for e in (f.min, f.extent) for n in walk(e)):
+            refuse(f"the range of loop {f.loop_var.name} follows the loops around it", f)
     inner_predicate, outer_predicate = _split_predicate(state, realize, inner, outer)
     axes: list[IterVar] = []
     values: list[PrimExpr] = []
