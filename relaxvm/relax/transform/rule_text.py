@@ -86,15 +86,14 @@ class Rule:
 
     def __call__(self, call: Call, found: Mapping[Any, Any]) -> Any:
         """What stands for `call`, given what the parts of the pattern are."""
+        if not _has_sizes(call.struct_info):
+            return None  # any value would be an instance of it
         given = {
             name: part.given(found) if isinstance(part, _Each) else found[part]
             for name, part in self.parts.items()
         }
         made = self.result(**given)
-        # Of a call whose sizes are not known any value would be an instance.
-        if made is None or not _has_sizes(call.struct_info):
-            return None
-        if not is_base_of(call.struct_info, made.struct_info):
+        if made is None or not is_base_of(call.struct_info, made.struct_info):
             return None
         decided("{} is an instance of {}", call, self.text)
         return made
