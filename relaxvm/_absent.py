@@ -62,9 +62,8 @@ ABSENT: dict[str, dict[str, str]] = {
             tvm_mma_sync tvm_store_matrix_sync tvm_thread_allreduce
         """,
         "tir.transform": """
-            DefaultGPUSchedule AnnotateDeviceRegions LowerDeviceKernelLaunch UnifyThreadBinding
-            DecorateDeviceScope InjectVirtualThread LiftThreadBinding LowerCrossThreadReduction
-            LowerThreadAllreduce ManifestSharedMemoryLocalStage SplitHostDevice ThreadSync
+            DefaultGPUSchedule AnnotateDeviceRegions LowerDeviceKernelLaunch DecorateDeviceScope
+            LiftThreadBinding LowerThreadAllreduce ManifestSharedMemoryLocalStage SplitHostDevice
         """,
     },
     "hides the time that copies to another memory take; a CPU has none of these, and runs ahead": {
@@ -101,8 +100,7 @@ ABSENT: dict[str, dict[str, str]] = {
             tvm_throw_last_error TVMBackendAllocWorkspace TVMBackendFreeWorkspace
         """,
         "tir.transform": """
-            LowerTVMBuiltin MakePackedAPI MakeUnpackedAPI AnnotateEntryFunc CombineContextCall
-            ExtractPrimFuncConstants
+            MakeUnpackedAPI AnnotateEntryFunc CombineContextCall ExtractPrimFuncConstants
         """,
     },
     "the code generator does this for every kernel": {

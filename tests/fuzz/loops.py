@@ -28,11 +28,22 @@ from relaxvm.tir.transform import (
     LOWER_TIR,
     CanonicalizeLoop,
     ConvertSSA,
+    InjectVirtualThread,
+    LowerCrossThreadReduction,
     RewriteUnsafeSelect,
     StorageRewrite,
+    UnifyThreadBinding,
 )
 
-OTHER_PASSES = (StorageRewrite(), CanonicalizeLoop(), RewriteUnsafeSelect(), ConvertSSA())
+OTHER_PASSES = (
+    StorageRewrite(),
+    CanonicalizeLoop(),
+    RewriteUnsafeSelect(),
+    ConvertSSA(),
+    UnifyThreadBinding(),
+    InjectVirtualThread(),
+    LowerCrossThreadReduction(),
+)
 CPUS = ("haswell", "skylake-avx512", "sapphirerapids", "znver4", "znver5", "x86-64")
 WAYS = ("interpreter", "interpreter", "passes", "machine", "rebuilt", *CPUS)
 SOURCES = ("program", "whole_numbers", "hostile", "by_hand", "kernel")

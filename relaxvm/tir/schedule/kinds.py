@@ -6,7 +6,9 @@ from typing import Any
 
 from ...ir import IntImm, PrimExpr, Range, Var, as_expr, const
 from ..stmt import For, ForKind, IterVar
-from .dependence import check_parallel
+from .bindings import loop_uses
+from .dependence import check_no_bare_statements, check_parallel
+from .facts import BlockKind, facts_of
 from .primitive import BLOCK_OR_LOOP, EXTRA, LOOP, primitive
 from .state import State, refuse
 
@@ -65,18 +67,30 @@ _THREADS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.
 def bind(state: State, loop: Var, thread_axis: str) -> tuple[State, None]:
     """Bind a loop to a thread axis: "blockIdx.x" … "threadIdx.z" or "vthread".
 
-    Raises ScheduleError unless the iterations are shown to be independent.
+    Raises ScheduleError unless the iterations are shown to be independent, or to be steps of one
+    reduction that "threadIdx.x", "threadIdx.y" or "threadIdx.z" share.
 
         for i in range(8):    →    for i in T.thread_binding(8, thread="threadIdx.x"):
     """
     f = state.loop(loop)
     if thread_axis not in _THREADS and not thread_axis.startswith("vthread"):
         refuse(f"wanted one of {', '.join(_THREADS)} or vthread, got {thread_axis!r}", f)
-    check_parallel(state, f, "parallel")
+    if not (thread_axis.startswith("threadIdx") and _only_reduces(state, f)):
+        check_parallel(state, f, "parallel")
     axis = IterVar(
         Range.from_min_extent(f.min, f.extent), Var("", loop.dtype), "thread", thread_axis
     )
     return _set_kind(state, f, ForKind.THREAD_BINDING, axis), None
+
+
+def _only_reduces(state: State, f: For) -> bool:
+    """Whether all that a loop does is to go through a reduce axis of one reduction."""
+    check_no_bare_statements(state, f.body)
+    realizes = state.child_realizes(f.body)
+    if len(realizes) != 1 or loop_uses(realizes[0], f.loop_var) != {"reduce"}:
+        return False
+    facts = facts_of(state, realizes[0].block)
+    return facts.kind is BlockKind.REDUCTION and facts.commutative
 
 
 def _value(v: Any) -> Any:

@@ -22,12 +22,17 @@ from .hoist_expression import HoistedConditionals as HoistedConditionals
 from .hoist_expression import HoistedLetBindings as HoistedLetBindings
 from .hoist_expression import HoistExpression as HoistExpression
 from .hoist_if_then_else import HoistIfThenElse as HoistIfThenElse
+from .host_entry import LowerTVMBuiltin as LowerTVMBuiltin
+from .host_entry import MakePackedAPI as MakePackedAPI
+from .host_entry import ThreadSync as ThreadSync
 from .index_dtype import with_index_dtype as with_index_dtype
+from .inject_virtual_thread import InjectVirtualThread as InjectVirtualThread
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .instrument_bound_checkers import InstrumentBoundCheckers as InstrumentBoundCheckers
 from .loop_partition import PARTITION_HINT as PARTITION_HINT
 from .loop_partition import LoopPartition as LoopPartition
 from .loop_partition import linear_in as linear_in
+from .lower_cross_thread_reduction import LowerCrossThreadReduction as LowerCrossThreadReduction
 from .lower_init_block import LowerInitBlock as LowerInitBlock
 from .lower_intrin import LowerIntrin as LowerIntrin
 from .lower_intrin import lower_intrinsics as lower_intrinsics
@@ -55,6 +60,7 @@ from .rewriter import reads_memory as reads_memory
 from .rewriter import size_bounds as size_bounds
 from .simplify import Simplify as Simplify
 from .storage_rewrite import StorageRewrite as StorageRewrite
+from .unify_thread_binding import UnifyThreadBinding as UnifyThreadBinding
 from .unroll_loop import UnrollLoop as UnrollLoop
 from .vectorize_loop import VectorizeLoop as VectorizeLoop
 

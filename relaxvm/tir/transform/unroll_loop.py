@@ -147,17 +147,21 @@ class _Unroll(StmtRewriter):
         if nodes * extent > min(MAX_NODES, self._nodes_left):
             return stays
         self._nodes_left -= nodes * extent
-        definitions = _definitions(stmt.body)
-        copies = []
-        for i in range(extent):
-            index: Any = stmt.min + i
-            if isinstance(stmt.min, IntImm):
-                index = IntImm(
-                    stmt.loop_var.dtype, wrap_int(stmt.min.value + i, stmt.loop_var.dtype)
-                )
-            mapping = {id(stmt.loop_var): index}
-            copies.append(_copy(stmt.body, mapping, definitions if i else []))
-        return seq(*copies), _Left(extent * left.stores, left.loops, left.depth + 1)
+        left = _Left(extent * left.stores, left.loops, left.depth + 1)
+        return seq(*iterations(stmt, extent)), left
+
+
+def iterations(stmt: For, extent: int) -> list[Stmt]:
+    """The body of a loop for each of its values, `extent` of them; each defines what is its own."""
+    definitions = _definitions(stmt.body)
+    copies = []
+    for i in range(extent):
+        index: Any = stmt.min + i
+        if isinstance(stmt.min, IntImm):
+            index = IntImm(stmt.loop_var.dtype, wrap_int(stmt.min.value + i, stmt.loop_var.dtype))
+        mapping = {id(stmt.loop_var): index}
+        copies.append(_copy(stmt.body, mapping, definitions if i else []))
+    return copies
 
 
 def _is_local_index(var: Var, body: Stmt) -> bool:
