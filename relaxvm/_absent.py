@@ -26,7 +26,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "comes with the conversion of layouts": {
         "tir.transform": "RemoveWeightLayoutRewriteBlock",
         "relax.transform": """
-            AlterOpImpl AttachAttrLayoutFreeBuffers ConvertLayout OptimizeLayoutTransform
+            AttachAttrLayoutFreeBuffers ConvertLayout
             SplitLayoutRewritePreproc
         """,
     },

@@ -49,6 +49,7 @@ PASSES = {
         transform.MergeCompositeFunctions(),
         transform.Normalize(),
         transform.NormalizeGlobalVar(),
+        transform.OptimizeLayoutTransform(),
         transform.PartialEvaluate(),
         transform.RemoveUnusedFunctions(),
         transform.RemoveUnusedOutputs(),

@@ -44,6 +44,7 @@ PASSES = [
     transform.FuseTransposeMatmul(),
     transform.InlinePrivateFunctions(),
     transform.LambdaLift(),
+    transform.OptimizeLayoutTransform(),
     transform.PartialEvaluate(),
     transform.RemoveUnusedFunctions(),
     transform.RemoveUnusedOutputs(),

@@ -14,6 +14,7 @@ from ...ir.transform import function_pass as function_pass
 from ...ir.transform import module_pass as module_pass
 from .adjust_matmul_order import AdjustMatmulOrder as AdjustMatmulOrder
 from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
+from .alter_op_impl import AlterOpImpl as AlterOpImpl
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from .backward_fold_scale_axis import BackwardFoldScaleAxis as BackwardFoldScaleAxis
@@ -75,6 +76,7 @@ from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
 from .merge_composite_functions import MergeCompositeFunctions as MergeCompositeFunctions
 from .normalize import Normalize as Normalize
 from .normalize_global_var import NormalizeGlobalVar as NormalizeGlobalVar
+from .optimize_layout_transform import OptimizeLayoutTransform as OptimizeLayoutTransform
 from .pack_constants import PackConstants as PackConstants
 from .partial_evaluate import PartialEvaluate as PartialEvaluate
 from .realize_vdevice import RealizeVDevice as RealizeVDevice

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir import GlobalVar, value_key
+from ...ir import GlobalVar, Node, structural_digest, value_key
 from ..array_leaf import ARRAY_CODEC
 from ..expr import Call, Constant, DataTypeImm, ExternFunc, StringImm, Tuple, Var
 
@@ -37,7 +37,7 @@ class ValueKeys:
             id(call.struct_info),
             self.leaf(call.op),
             tuple([self.leaf(a) for a in call.args]),
-            value_key(call.attrs) if call.attrs else None,
+            tuple([(k, _attribute(v)) for k, v in call.attrs.items()]),
             tuple(map(id, call.sinfo_args)),
         )
 
@@ -78,3 +78,8 @@ class ValueKeys:
             digest = ARRAY_CODEC.digest(data) if small else id(data).to_bytes(8, "little")
             found = self._arrays[id(data)] = (data, digest)
         return found[1]
+
+
+def _attribute(value: Any) -> Any:
+    # A map of indices has variables of its own.
+    return structural_digest(value) if isinstance(value, Node) else value_key(value)
