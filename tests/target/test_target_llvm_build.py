@@ -367,6 +367,25 @@ def test_the_same_input_gives_the_same_text():
     assert compile_prim_funcs(mod).portable == compile_prim_funcs(again).portable
 
 
+@pytest.mark.parametrize(
+    ("value", "count", "wide"),
+    [
+        ("T.gelu(A[i])", 4096, True),
+        ("T.exp(A[i])", 4096, True),
+        ("T.exp(A[i])", 48, False),
+        ("A[i] * A[i] + A[i]", 4096, False),
+    ],
+)
+def test_long_loops_that_compute_ask_for_wide_vectors(value, count, wide):
+    text = f"""
+def f(A: T.Buffer(({count},), "float32"), B: T.Buffer(({count},), "float32")):
+    T.func_attr({{"global_symbol": "f", "tir.noalias": True}})
+    for i in range({count}):
+        B[i] = {value}
+"""
+    assert ('"prefer-vector-width"="512"' in generate_llvm(IRModule({"f": parse(text)}))) == wide
+
+
 def test_texts_can_be_read():
     rt = build(parse(MATMUL))
     assert "define" in rt.get_source("llvm")
