@@ -189,6 +189,17 @@ def test_what_reads_its_own_elements_first_is_put_into_the_block_that_overwrites
     np.testing.assert_array_equal(*arrays)
 
 
+def test_an_axis_of_one_value_is_that_value():
+    text = BETWEEN.format(loops="i, j in T.grid(8, 8)", value="B[0, vj] + T.float32(1)")
+    fn = from_source(text.replace("8, 8", "1, 8"))
+    sch = Schedule(fn)
+    sch.compute_inline(sch.get_block("B"))
+    arrays = [np.arange(8, dtype="float32").reshape(1, 8) for _ in range(2)]
+    tir.interpret(fn, arrays[0])
+    tir.interpret(sch.mod["main"], arrays[1])
+    np.testing.assert_array_equal(*arrays)
+
+
 @pytest.mark.parametrize(
     ("loops", "value"),
     [

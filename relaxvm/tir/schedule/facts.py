@@ -8,7 +8,19 @@ from typing import Any, NamedTuple
 
 from ...arith import IterMapper, number_of
 from ...base import TIRError
-from ...ir import Call, IntImm, Let, PrimExpr, Var, children, const, descend, walk
+from ...ir import (
+    Call,
+    IntImm,
+    Let,
+    PrimExpr,
+    Var,
+    children,
+    const,
+    descend,
+    is_const,
+    substitute,
+    walk,
+)
 from ..analysis import get_block_access_region
 from ..stmt import (
     Allocate,
@@ -366,8 +378,10 @@ class _Reader:
         for a in self.writes.values():
             if not _same_place(places.setdefault(a.buffer.data, a), a):
                 return BlockKind.OPAQUE, f"it writes {a.buffer.name} in two places", False
+        domains = {a.var: a.dom for a in spatial if a.dom is not None}
+        only = {v: dom.min for v, dom in domains.items() if is_const(dom.extent, 1)}
         for a in self.own_reads:
-            if not _same_place(places[a.buffer.data], a):
+            if not _same_place(_where(places[a.buffer.data], only), _where(a, only)):
                 name = a.buffer.name
                 return BlockKind.OPAQUE, f"it reads {name} where other iterations write it", False
         why = self._not_its_own(spatial, reduced)
@@ -460,6 +474,12 @@ def _id(e: Any) -> Any:
 def _same_place(a: Access, b: Access) -> bool:
     """Whether two accesses of one memory touch the same, maybe by way of two equal buffers."""
     return not a.why_unlike(b) and _same_box(a.box, b.box)
+
+
+def _where(access: Access, only: dict[Var, PrimExpr]) -> Access:
+    """An access with axes of a single value, `only`, written as that."""
+    box = tuple((substitute(m, only), e) for m, e in access.box) if only else access.box
+    return Access(access.buffer, box)
 
 
 def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
