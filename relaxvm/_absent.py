@@ -24,11 +24,7 @@ PAGE = "docs/tvm_names.md"
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
     "comes with the conversion of layouts": {
-        "tir.transform": "RemoveWeightLayoutRewriteBlock",
-        "relax.transform": """
-            AttachAttrLayoutFreeBuffers ConvertLayout
-            SplitLayoutRewritePreproc
-        """,
+        "relax.transform": "ConvertLayout",
     },
     "an annotation of `te` schedules; `tir.transform.CompactBufferAllocation` shrinks buffers": {
         "tir.transform": "InjectRollingBuffer"

@@ -35,6 +35,13 @@ def check_kernel_call(call: Call, fn: PrimFunc) -> None:
     _Check(call, fn).run()
 
 
+def symbols_of_call(call: Call, fn: PrimFunc) -> dict[TirVar, PrimExpr]:
+    """What the sizes and scalars of `fn` are in `call`. Raises as `check_kernel_call`."""
+    check = _Check(call, fn)
+    check.run()
+    return check.symbols
+
+
 def loop_result(ret_dtype: Any) -> StructInfo:
     """What a direct call of a loop function that returns a scalar of `ret_dtype` gives; with None,
     one that returns nothing: the empty tuple.

@@ -16,6 +16,9 @@ from .adjust_matmul_order import AdjustMatmulOrder as AdjustMatmulOrder
 from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
 from .alter_op_impl import AlterOpImpl as AlterOpImpl
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
+from .attach_attr_layout_free_buffers import (
+    AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers,
+)
 from .attach_global_symbol import AttachGlobalSymbol as AttachGlobalSymbol
 from .backward_fold_scale_axis import BackwardFoldScaleAxis as BackwardFoldScaleAxis
 from .batching_ops import BatchingOps as BatchingOps
@@ -95,6 +98,7 @@ from .specialize_prim_func_based_on_call_site import (
     SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
 )
 from .split_args import SplitArgs as SplitArgs
+from .split_layout_rewrite_preproc import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc
 from .static_plan_block_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from .to_graph_normal_form import ToGraphNormalForm as ToGraphNormalForm
 from .to_mixed_precision import ToMixedPrecision as ToMixedPrecision

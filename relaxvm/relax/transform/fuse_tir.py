@@ -42,6 +42,7 @@ from ..known_ops import CALL_TIR, CALL_TIR_INPLACE
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, ShapeExpr, TupleStructInfo
 from .group_kernel import GroupKernel, NotMerged, Place, kernel_of_group
+from .private_functions import without_unmentioned
 
 
 @module_pass(opt_level=0)
@@ -96,15 +97,8 @@ def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule
         if gv.name_hint not in kernels or gv.name_hint in exported:
             functions[gv] = rewriter.rewrite(fn) if isinstance(fn, Function) else fn
     # Private kernels that only groups called go.
-    mentioned = {n.name_hint for fn in functions.values() for n in walk(fn) if type(n) is GlobalVar}
-    gone = {gv.name_hint for kernel in kernels.values() for gv in kernel.parts} - mentioned
-    return mod.clone(
-        functions={
-            gv: fn
-            for gv, fn in functions.items()
-            if gv.name_hint not in gone or fn.get_attr("global_symbol") is not None
-        }
-    )
+    parts = {gv.name_hint for kernel in kernels.values() for gv in kernel.parts}
+    return without_unmentioned(mod.clone(functions=functions), parts)
 
 
 # -- its callers -----------------------------------------------------------------------------------

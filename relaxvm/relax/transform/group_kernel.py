@@ -312,7 +312,7 @@ class _Group:
         own = {id(b): b for b in mapping.values() if isinstance(b, Buffer)}
         body = transform(fresh_copy(part.body, mapping), self.tidy, pre=lambda n: own.get(id(n)))
         allocated: tuple[Buffer, ...] = ()
-        if isinstance(body, BlockRealize) and _is_root(body):
+        if isinstance(body, BlockRealize) and is_root(body):
             allocated, body = body.block.alloc_buffers, body.block.body
             if _is_nest_of_blocks(body):
                 self.allocated += allocated
@@ -470,7 +470,8 @@ def _compact(b: Buffer) -> list[PrimExpr]:
     return strides
 
 
-def _is_root(realize: BlockRealize) -> bool:
+def is_root(realize: BlockRealize) -> bool:
+    """Whether it only holds what a function does."""
     block = realize.block
     return is_const(realize.predicate, 1) and not (
         block.iter_vars or block.match_buffers or block.annotations or block.init

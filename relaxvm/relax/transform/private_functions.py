@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 from ...ir import GlobalVar, IRModule, walk
@@ -76,3 +76,19 @@ def only_called(mod: IRModule, which: Callable[[Any], bool]) -> dict[str, list[S
 
 def _fits(fn: Function, sites: list[Site]) -> bool:
     return all(len(site.call.args) == len(fn.params) for site in sites)
+
+
+def without_unmentioned(mod: IRModule, names: Container[str]) -> IRModule:
+    """`mod` without those of the functions `names` that are private and that no other mentions."""
+    mentioned = {
+        n.name_hint for f in mod.functions.values() for n in walk(f) if type(n) is GlobalVar
+    }
+    return mod.clone(
+        functions={
+            gv: fn
+            for gv, fn in mod.items()
+            if gv.name_hint in mentioned
+            or gv.name_hint not in names
+            or fn.get_attr("global_symbol") is not None
+        }
+    )

@@ -12,17 +12,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import NameSupply
-from ...ir import BaseFunc, GlobalVar, IRModule, Map, PassContext, PointerType, PrimType, substitute
+from ...ir import IRModule, Map, PassContext, PointerType, PrimType, substitute
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
 from ...tir import Buffer, PrimFunc
 from ..derive import place_of
-from ..expr import Binding, Call, Function, Tuple
-from ..flow import bindings_of
-from ..kernel_call import KERNEL_CALLS
-from ..rewriter import Dropper
+from ..expr import Tuple
 from ..struct_info import TupleStructInfo
+from .call_sites import specialized_by_call
 
 # For each parameter the scope of its memory; None: as it says itself.
 _Scopes = tuple[str | None, ...]
@@ -33,47 +30,7 @@ def SpecializePrimFuncBasedOnCallSite(mod: IRModule, ctx: PassContext) -> IRModu
     """Give the buffers of loop functions the memory scopes of the tensors that `call_tir` hands
     them.
     """
-    sites: dict[str, dict[_Scopes, list[tuple[GlobalVar, Binding]]]] = {}
-    for gv, fn in mod.items():
-        for b in bindings_of(fn) if isinstance(fn, Function) else ():
-            callee = _callee(b.value, mod)
-            if callee is not None:
-                scopes = _scopes(b.value, mod[callee])
-                sites.setdefault(callee.name_hint, {}).setdefault(scopes, []).append((gv, b))
-    names = NameSupply(lambda: [gv.name_hint for gv in mod], "_")
-    functions: dict[GlobalVar, BaseFunc] = {}
-    changes: dict[GlobalVar, dict[int, Any]] = {}
-    for name, kinds in sites.items():
-        gv = mod.get_global_var(name)
-        part = mod[gv]
-        assert isinstance(part, PrimFunc)
-        alone = len(kinds) == 1 and part.get_attr("global_symbol") is None
-        for scopes, calls in kinds.items():
-            special = _with_scopes(part, scopes)
-            if alone:
-                functions[gv] = special
-            elif special is not part:
-                callee = GlobalVar(names.fresh(name))
-                functions[callee] = special.without_attr("global_symbol")
-                for caller, b in calls:
-                    assert isinstance(b.value, Call)
-                    new = b.replace(value=b.value.replace(args=(callee, *b.value.args[1:])))
-                    changes.setdefault(caller, {})[id(b.var)] = new
-    for caller, changed in changes.items():
-        fn = mod[caller]
-        assert isinstance(fn, Function)
-        functions[caller] = Dropper(changed).rewrite(fn)
-    if all(gv in mod and mod[gv] is fn for gv, fn in functions.items()):
-        return mod
-    return mod.clone({**mod.functions, **functions})
-
-
-def _callee(value: Any, mod: IRModule) -> GlobalVar | None:
-    if not isinstance(value, Call) or value.op not in KERNEL_CALLS:
-        return None
-    gv = value.args[0]
-    known = isinstance(gv, GlobalVar) and isinstance(mod.get(gv), PrimFunc)
-    return gv if known and isinstance(gv, GlobalVar) else None
+    return specialized_by_call(mod, lambda fn, call, part: _scopes(call, part), _with_scopes)
 
 
 def _scopes(call: Any, part: Any) -> _Scopes:

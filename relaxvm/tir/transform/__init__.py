@@ -51,6 +51,11 @@ from .remove_hints import RemoveAssume as RemoveAssume
 from .remove_hints import RemoveStoreUndef as RemoveStoreUndef
 from .remove_hints import SkipAssert as SkipAssert
 from .remove_no_op import RemoveNoOp as RemoveNoOp
+from .remove_weight_layout_rewrite_block import LAYOUT_REWRITE_PREPROC as LAYOUT_REWRITE_PREPROC
+from .remove_weight_layout_rewrite_block import (
+    RemoveWeightLayoutRewriteBlock as RemoveWeightLayoutRewriteBlock,
+)
+from .remove_weight_layout_rewrite_block import is_layout_rewrite as is_layout_rewrite
 from .rewrite_unsafe_select import RewriteUnsafeSelect as RewriteUnsafeSelect
 from .rewriter import MAX_SIZE as MAX_SIZE
 from .rewriter import ScopedRewriter as ScopedRewriter

@@ -1,0 +1,154 @@
+"""A loop function taken apart: some of its statements as a function of their own.
+
+def f(A, W, C):                              def f_weight_prepack(W, W2):
+    W2 = T.alloc_buffer(...)                     ...  # W2 from W
+    ...  # W2 from W
+    ...  # C from A and W2                   def f_prepacked(A, W2, C):
+                                                 ...  # C from A and W2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ...base import Span
+from ...ir import GlobalVar, Node, PrimExpr, cast, const, substitute, walk
+from ...ir import Var as TirVar
+from ...tir import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    fresh_copy,
+    renew,
+    seq,
+)
+from ..expr import Call, Tuple
+from ..known_ops import CALL_TIR
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
+from .group_kernel import is_root
+
+
+class Touched(NamedTuple):
+    """The buffers that a statement reads and writes, and whether these are all it touches."""
+
+    reads: dict[Buffer, None]
+    writes: dict[Buffer, None]
+    plain: bool
+
+
+def touched(statement: Stmt) -> Touched:
+    """What `statement` reads and writes."""
+    reads: dict[Buffer, None] = {}
+    writes: dict[Buffer, None] = {}
+    plain = True
+    for n in walk(statement, (Buffer,)):
+        if isinstance(n, BufferLoad):
+            reads[n.buffer] = None
+        elif isinstance(n, BufferStore):
+            writes[n.buffer] = None
+        elif isinstance(n, Block) and (n.match_buffers or n.alloc_buffers):
+            plain = False
+        elif isinstance(n, TirVar) and n.dtype.is_handle:
+            plain = False
+    return Touched(reads, writes, plain)
+
+
+class Kernel:
+    """A loop function as the statements of its root.
+
+    allocated  the buffers that only they see
+    """
+
+    def __init__(self, fn: PrimFunc) -> None:
+        self.fn = fn
+        body: Stmt = fn.body
+        self.allocated: tuple[Buffer, ...] = ()
+        if isinstance(body, BlockRealize) and is_root(body):
+            self.allocated, body = body.block.alloc_buffers, body.block.body
+        self.statements: tuple[Stmt, ...] = body.seq if isinstance(body, SeqStmt) else (body,)
+
+    @property
+    def buffers(self) -> list[Any]:
+        """The buffers of the parameters, in order; None for scalars."""
+        return [self.fn.buffer_map.get(p) for p in self.fn.params]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all buffers of parameters are compact tensors."""
+        known = [b for b in self.buffers if b is not None]
+        return all(
+            not b.strides and not walk_vars(b.elem_offset) and b.scope() == "global" for b in known
+        )
+
+    def part(self, statements: Iterable[Stmt], params: Sequence[Buffer], name: str) -> Part:
+        """These statements as a function of `params`, and of the sizes and scalars that these do
+        not tell. Its name, if it is to be exported, ends on `name`.
+        """
+        body = seq(*statements)
+        mentioned = set(walk(body))
+        inner = tuple(b for b in self.allocated if b not in params and b.data in mentioned)
+        symbols = {p for p in self.fn.params if p not in self.fn.buffer_map}
+        symbols |= {d for b in self.buffers if b is not None for d in b.shape if type(d) is TirVar}
+        used = {*mentioned, *(n for b in (*params, *inner) for n in walk(b))}
+        told = {d for b in params for d in b.shape if isinstance(d, TirVar)}
+        scalars = tuple(s for s in sorted(symbols, key=lambda v: v.name) if s in used - told)
+        values: dict[Any, Any] = {v: renew(v) for v in {*told, *scalars}}
+        for b in params:
+            data = values[b.data] = renew(b.data)
+            values[b] = b.replace(data=data, shape=tuple(substitute(d, values) for d in b.shape))
+        root = Block((), (), (), "root", body, alloc_buffers=inner)
+        attrs = dict(self.fn.attrs)
+        if "global_symbol" in attrs:
+            attrs["global_symbol"] = f"{attrs['global_symbol']}{name}"
+        fn = PrimFunc(
+            (*(values[b] for b in params), *(values[s] for s in scalars)),
+            fresh_copy(BlockRealize((), const(True), root), values),
+            attrs=attrs,
+        )
+        return Part(fn, tuple(params), scalars)
+
+
+class Part(NamedTuple):
+    """Some statements as a function. `params` and `scalars` are what its parameters are in the
+    whole.
+    """
+
+    fn: PrimFunc
+    params: tuple[Buffer, ...]
+    scalars: tuple[TirVar, ...]
+
+    def call(
+        self,
+        gv: GlobalVar,
+        given: Mapping[Buffer, Expr],
+        results: StructInfo,
+        known: Mapping[TirVar, PrimExpr],
+        span: Span,
+    ) -> Call:
+        """A call as `gv`. `given` are its arguments, `known` the symbols of the whole."""
+        inputs = Tuple([given[b] for b in self.params if b in given])
+        tail = (shape_of(self.scalars, known),) if self.scalars else ()
+        return Call(CALL_TIR, (gv, inputs, *tail), None, (results,), None, span)
+
+
+def shape_of(dims: Sequence[PrimExpr], known: Mapping[TirVar, PrimExpr]) -> ShapeExpr:
+    """Sizes of a loop function as its caller sees them."""
+    values = {v: cast(v.dtype, e) for v, e in known.items()}
+    return ShapeExpr([cast("int64", substitute(d, values)) for d in dims])
+
+
+def info_of(buffers: Sequence[Buffer], known: Mapping[TirVar, PrimExpr]) -> StructInfo:
+    """The tensor, or the tuple of several tensors, that buffers are for the caller."""
+    infos = [TensorStructInfo(shape_of(b.shape, known), b.dtype) for b in buffers]
+    return infos[0] if len(infos) == 1 else TupleStructInfo(infos)
+
+
+def walk_vars(e: Node) -> list[TirVar]:
+    """The variables in `e`."""
+    return [n for n in walk(e) if isinstance(n, TirVar)]
