@@ -12,14 +12,16 @@ from typing import Any
 
 from ..base import RelaxvmError
 from .access_path import AccessPath
-from .expr import Var
+from .expr import PrimExpr, Var
 from .leaf import leaf_codec
 from .module import GlobalVar, IRModule
 from .node import Map, Node, freeze, type_key, value_key
 from .op import Op
 
-_USE, _DEFINE, _REBIND = 0, 1, 2
+# _SIGNATURE: the parameters of a function type, whose symbols are bound for it alone.
+_USE, _DEFINE, _REBIND, _SIGNATURE = 0, 1, 2, 3
 _NEW_SCOPE = object()
+_END_OF_SIGNATURE = object()
 # Variables and buffers: compared through the renaming, their own name does not count.
 _NAME_FIELDS = {"name", "name_hint"}
 
@@ -41,6 +43,66 @@ def _compared_fields(cls: type[Node]) -> tuple[str, ...]:
     return tuple(f for f in fields if f != "span")
 
 
+def _is_signature(cls: type[Node]) -> bool:
+    return cls._interned and cls._defs_ == ("params",)
+
+
+def _binding_mode(cls: type[Node], bound: Any) -> int:
+    """How a field that binds is read."""
+    if isinstance(bound, Var):
+        return _REBIND
+    return _SIGNATURE if _is_signature(cls) else _DEFINE
+
+
+def _inner_mode(n: Node, mode: int) -> int:
+    """How the fields of `n` that do not bind are read."""
+    if mode == _REBIND:
+        return _USE
+    # Symbols are bound where they stand alone.
+    return _DEFINE if mode == _SIGNATURE and isinstance(n, PrimExpr) else mode
+
+
+class _Signatures:
+    """What is bound for the signatures that are being read, innermost last: it is forgotten, and
+    what was bound before is known again, when they end.
+    """
+
+    def __init__(self) -> None:
+        self._bound: list[set[Any]] = []
+        self._former: list[list[tuple[dict[Any, Any], Any, Any]]] = []
+
+    def begin(self) -> None:
+        self._bound.append(set())
+        self._former.append([])
+
+    def end(self) -> None:
+        self._bound.pop()
+        for table, key, former in reversed(self._former.pop()):
+            if former is None:
+                table.pop(key, None)
+            else:
+                table[key] = former
+
+    def is_new(self, symbol: Any) -> bool:
+        """Whether the innermost signature meets `symbol` for the first time."""
+        new = symbol not in self._bound[-1]
+        self._bound[-1].add(symbol)
+        return new
+
+    def count(self) -> int:
+        """How many symbols all of them have met."""
+        return sum(map(len, self._bound))
+
+    def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """``table[key] = value``, for the innermost signature alone; None takes the key away."""
+        if self._former:
+            self._former[-1].append((table, key, table.get(key)))
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+
+
 class _Comparison:
     def __init__(self, map_free_vars: bool) -> None:
         self.map_free_vars = map_free_vars
@@ -48,6 +110,7 @@ class _Comparison:
         self.right: dict[Any, Any] = {}
         self.renamed = False
         self.equal_pairs: set[tuple[int, int]] = set()
+        self.signatures = _Signatures()
         self.stack: list[tuple[Any, Any, int, AccessPath]] = []
 
     def run(self, a: Any, b: Any) -> tuple[AccessPath, Any, Any] | None:
@@ -60,6 +123,9 @@ class _Comparison:
                 self.right.clear()
                 self.equal_pairs.clear()
                 self.renamed = False
+            elif x is _END_OF_SIGNATURE:
+                self.signatures.end()
+                self.equal_pairs.clear()
             elif not self.step(x, y, mode, path):
                 return path, x, y
         return None
@@ -107,32 +173,37 @@ class _Comparison:
             if pair in self.equal_pairs:
                 return True
             self.equal_pairs.add(pair)
+        if _is_signature(cls):
+            self.signatures.begin()
+            self.stack.append((_END_OF_SIGNATURE, _END_OF_SIGNATURE, _USE, path))
         for field in reversed(_compared_fields(cls)):
             if key == _BUFFER and field in _NAME_FIELDS:
                 continue
             x, y = getattr(a, field), getattr(b, field)
-            inner = mode
+            inner = _inner_mode(a, mode)
             if field in cls._defs_ and (mode == _DEFINE or key != _BUFFER):
-                inner = _REBIND if isinstance(x, Var) else _DEFINE
-            elif mode == _REBIND:
-                inner = _USE
+                inner = _binding_mode(cls, x)
             self.stack.append((x, y, inner, path.attr(field)))
         return True
 
     def variables(self, a: Any, b: Any, mode: int, path: AccessPath) -> bool:
+        put = self.signatures.put
+        if mode == _SIGNATURE and isinstance(a, Var):
+            mode = _REBIND if self.signatures.is_new(a) else _USE
         if a in self.left or b in self.right:
             if self.left.get(a) is b and self.right.get(b) is a:
                 return True
             if mode != _REBIND:
                 return False
             # The same variable may be bound again in a later scope.
-            old_b, old_a = self.left.pop(a, None), self.right.pop(b, None)
-            self.right.pop(old_b, None)
-            self.left.pop(old_a, None)
+            old_b, old_a = self.left.get(a), self.right.get(b)
+            put(self.right, old_b, None)
+            put(self.left, old_a, None)
             self.equal_pairs.clear()
         elif mode == _USE and not self.map_free_vars:
             return a is b
-        self.left[a], self.right[b] = b, a
+        put(self.left, a, b)
+        put(self.right, b, a)
         self.renamed = self.renamed or a is not b
         if isinstance(a, Var):
             return a.dtype is b.dtype and a.storage_scope == b.storage_scope
@@ -232,7 +303,9 @@ class _Hasher:
         self.map_free_vars = map_free_vars
         self.numbers: dict[Any, int] = {}
         self.next_number = 0
+        self.signatures = _Signatures()
         self.digests: dict[int, tuple[Any, bytes]] = {}
+        self.outer_digests: list[dict[int, tuple[Any, bytes]]] = []
         self.out = hashlib.blake2b(digest_size=32)
         self.stack: list[tuple[Any, int]] = []
 
@@ -249,14 +322,24 @@ class _Hasher:
     def bind(self, n: Any) -> None:
         if n in self.numbers:
             self.digests.clear()  # bound again in a later scope
-        self.numbers[n] = self.next_number
+        self.signatures.put(self.numbers, n, self.next_number)
         self.next_number += 1
+
+    def begin_signature(self) -> None:
+        """Read a function type: what is pushed from here on, and no more."""
+        self.signatures.begin()
+        self.outer_digests.append(self.digests)
+        self.digests = {}
+        self.stack.append((_END_OF_SIGNATURE, _USE))
 
     def step(self, value: Any, mode: int) -> None:
         if value is _NEW_SCOPE:
             self.numbers.clear()
             self.digests.clear()
             self.next_number = 0
+        elif value is _END_OF_SIGNATURE:
+            self.signatures.end()
+            self.digests = self.outer_digests.pop()
         elif isinstance(value, Node):
             self.node(value, mode)
         elif type(value) is tuple:
@@ -303,7 +386,12 @@ class _Hasher:
         cls = type(n)
         key = cls._type_key
         if _is_variable(n):
-            if mode == _REBIND or (mode == _DEFINE and n not in self.numbers):
+            if mode == _SIGNATURE and isinstance(n, Var) and self.signatures.is_new(n):
+                # The same numbers wherever the function type stands.
+                self.signatures.put(self.numbers, n, -self.signatures.count())
+                self.digests = {}
+                self.put(f"define {_kind_of(n)}")
+            elif mode == _REBIND or (mode == _DEFINE and n not in self.numbers):
                 self.bind(n)
                 self.put(f"define {_kind_of(n)}")
                 if not isinstance(n, Var):
@@ -326,15 +414,15 @@ class _Hasher:
             self.out.update(self.digest_of(n))
             return
         self.put(key)
+        if _is_signature(cls):
+            self.begin_signature()
         for field in reversed(_compared_fields(cls)):
             if key == _BUFFER and field in _NAME_FIELDS:
                 continue
             x = getattr(n, field)
-            inner = mode
+            inner = _inner_mode(n, mode)
             if field in cls._defs_ and (mode == _DEFINE or key != _BUFFER):
-                inner = _REBIND if isinstance(x, Var) else _DEFINE
-            elif mode == _REBIND:
-                inner = _USE
+                inner = _binding_mode(cls, x)
             self.stack.append((x, inner))
 
     def digest_of(self, root: Node) -> bytes:
@@ -360,17 +448,18 @@ class _Hasher:
             self.digests,
             self.next_number,
         )
+        inner.signatures = self.signatures
         if not cls._interned or cls._defs_:
             if cls._interned:
                 # A binder inside an expression (Let, a function type): hashed as a stream with its
                 # own scope.
                 inner.put(type_key(cls))
+                if _is_signature(cls):
+                    inner.begin_signature()
                 for field in reversed(_compared_fields(cls)):
                     x = getattr(n, field)
-                    defines = field in cls._defs_
-                    inner.stack.append(
-                        (x, (_REBIND if isinstance(x, Var) else _DEFINE) if defines else _USE)
-                    )
+                    mode = _binding_mode(cls, x) if field in cls._defs_ else _USE
+                    inner.stack.append((x, mode))
                 while inner.stack:
                     inner.step(*inner.stack.pop())
             else:

@@ -144,9 +144,6 @@ def graph_function(rng: random.Random, name: str, callee: str) -> str:
     """A graph function with bindings, branches, casts, inner functions, calls and remarks."""
     n, x, p, y, z, g, c, t = some(rng, 8)
     other = struct_info(rng, n)
-    while callee.startswith("Mod.") and "R.Callable" in other:
-        # Symbols of a function type that a call gives back become two when read again.
-        other = struct_info(rng, n)
     head = rng.choice(["@R.function", "@R.function(private=True)", "@R.function(pure=False)"])
     lines = [
         head,

@@ -25,6 +25,7 @@ from relaxvm.ir import (
     substitute,
 )
 from relaxvm.relax.struct_info import FuncStructInfo, TensorStructInfo
+from relaxvm.script import from_source
 from relaxvm.tir.stmt import (
     Block,
     BlockRealize,
@@ -120,6 +121,47 @@ def test_symbols_of_struct_info_are_free_except_in_functions():
     assert same(t, u, map_free_vars=True)
     assert same(FuncStructInfo((t,), t), FuncStructInfo((u,), u))
     assert not same(FuncStructInfo((t,), t), FuncStructInfo((u,), t))
+
+
+def test_a_signature_binds_its_symbols_for_itself():
+    n, m, k = (Var(name, "int64") for name in "nmk")
+
+    def takes(*sizes):
+        infos = [TensorStructInfo((size,), "float32") for size in sizes]
+        return FuncStructInfo(infos, TensorStructInfo((sizes[0],), "float32"))
+
+    def pair(first, second):
+        return (first, second)
+
+    # One symbol for two signatures, or one for each.
+    assert same(pair(takes(n), takes(n)), pair(takes(m), takes(k)))
+    assert same(takes(n, n), takes(m, m)) and not same(takes(n, n), takes(m, k))
+    assert not same(takes(n, m), takes(m, m))
+    # A symbol from outside, where it does not stand alone, stays the one it is.
+    inner = FuncStructInfo((takes(n),), TensorStructInfo((m,), "float32"))
+    assert not same(inner, FuncStructInfo((takes(m),), TensorStructInfo((n,), "float32")))
+    assert same(inner, FuncStructInfo((takes(k),), TensorStructInfo((m,), "float32")))
+    nested = FuncStructInfo((takes(n), TensorStructInfo((n,), "float32")), takes(n))
+    other = FuncStructInfo((takes(m), TensorStructInfo((k,), "float32")), takes(n))
+    assert same(nested, other)
+
+
+def test_function_types_that_calls_give_back_are_read_as_they_were():
+    mod = from_source("""
+# from relaxvm.script import ir as I, relax as R, tir as T
+@I.ir_module
+class Mod:
+    @R.function
+    def f(p: R.Callable((R.Tensor(("q",)),), R.Tensor(("q",)))):
+        return p
+
+    @R.function
+    def main(x: R.Tensor(("n", 4)), g: R.Callable((R.Tensor(("q",)),), R.Tensor(("q",)))):
+        y = Mod.f(g)
+        z = Mod.f(y)
+        return (x, z)
+""")
+    assert same(from_source(mod.script()), mod)
 
 
 def test_blocks_bind_their_iteration_variables():
