@@ -8,6 +8,8 @@ memory is explicit, storages are memory, tensors share it as planned, and the vi
 functions are run as they are. Memory that nobody wrote holds rubbish, and what was killed cannot be
 read, so that a module that depends on either differs or fails.
 
+Values may be nested (`ToGraphNormalForm`): functions are run in normal form.
+
 Inside, an array is a runtime array (`NDArray`), a shape a tuple of ints, a scalar a Python number.
 """
 
@@ -52,6 +54,7 @@ from .expr import (
     Var,
 )
 from .flow import vars_in
+from .normal_form import Normalizer, names_in
 from .op.meaning import evaluate as operator_value
 from .op.meaning import from_storage, to_storage, value_dtype
 from .struct_info import (
@@ -139,6 +142,7 @@ class Evaluator:
         self._kernels = kernels
         self._observe = observe
         self._constants: dict[int, tuple[Constant, NDArray]] = {}
+        self._normal: dict[int, tuple[Function, Function]] = {}
 
     def __call__(self, name: str, *args: Any) -> Any:
         """The result of a function, arrays as numpy arrays of its values (bfloat16 as float32)."""
@@ -165,7 +169,11 @@ class Evaluator:
     ) -> Any:
         """`fn` on values; `outer` is the frame around an inner function."""
         frame = _Frame(name, {}, {})
-        if outer is not None:
+        if outer is None:
+            known = self._normal.get(id(fn)) or (fn, Normalizer(names_in(fn)).function(fn))
+            self._normal[id(fn)] = known
+            fn = known[1]
+        else:
             frame = _Frame(outer.name, dict(outer.values), dict(outer.symbols))
         if len(args) != len(fn.params):
             raise CheckFailed(f"{len(args)} arguments for {len(fn.params)} parameters")

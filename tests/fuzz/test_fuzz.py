@@ -5,7 +5,8 @@ import random
 import pytest
 from schedule_helpers import KERNELS
 
-from fuzz import graphs, loops, runner
+from fuzz import graphs, loops, passes, runner
+from fuzz.layer_models import layer_model
 from fuzz.schedule_steps import STEPS, random_schedule
 from relaxvm.tir.schedule import PRIMITIVES
 
@@ -50,6 +51,16 @@ def test_a_pass_alone_changes_nothing_but_the_form(name):
     for number in range(4):
         case = graphs.make(random.Random(f"{name} {number}"))
         graphs.check({**case, "passes": [] if case["language"] else [name], "ways": []})
+
+
+def test_every_rewrite_has_something_to_do_in_random_layers():
+    left = dict(passes.REWRITES)
+    for seed in range(200):
+        mod = layer_model(random.Random(seed))
+        left = {name: p for name, p in left.items() if p(mod) is mod}
+        if not left:
+            break
+    assert not left
 
 
 def test_every_step_is_accepted_somewhere():

@@ -148,3 +148,23 @@ def main(x: R.Tensor(("n",), "float32"), s: R.Shape(["n"])):
         x = np.arange(size, dtype="float32") + 3
         want = np.concatenate([x * x, np.ones(size, "float32")])
         np.testing.assert_array_equal(Evaluator(planned)("main", x, (size,)), want)
+
+
+def test_nested_values_mean_what_their_bindings_meant():
+    mod = parse(
+        f"""
+        @R.function
+        def main(t: R.Tuple({V}, {V}), y: {V}):
+            with R.dataflow():
+                a = t[0]
+                b = R.negative(a)
+                gv = (y, (t[1], b))
+                R.output(gv)
+            return gv
+        """
+    )
+    nested = relax.transform.ToGraphNormalForm()(mod)
+    assert "b =" not in nested.script()
+    y, (last, b) = Evaluator(nested)("main", (X, X + 1), X + 2)
+    for got, want in ((y, X + 2), (last, X + 1), (b, -X)):
+        assert np.array_equal(got, want)

@@ -8,6 +8,7 @@ from op_table import NUMBERS, Case, T, check, check_errors, check_gradients, thi
 
 from relaxvm import relax
 from relaxvm.relax import op as R
+from relaxvm.relax.interp import Evaluator
 from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import DecomposeOpsForInference, DecomposeOpsForTraining
 from relaxvm.runtime import VirtualMachine, cpu
@@ -173,3 +174,12 @@ def test_softplus_by_any_beta_is_right_to_the_last_places(beta):
     right = (np.maximum(scaled, 0) + np.log1p(np.exp(-np.abs(scaled)))) / np.longdouble(beta)
     off = evaluate(nn.softplus(x, beta, 1000.0), {x: data}) - right
     assert np.max(np.abs(off) / np.spacing(np.abs(right).astype("float32"))) < 1
+
+
+def test_relu6_means_what_clip_means_of_negative_zeros_too():
+    zeros = relax.const(np.array([-0.0, 0.0], "float32"))
+    for call in (nn.relu6(zeros), R.clip(zeros, 0, 6)):
+        module = relax.BlockBuilder()
+        with module.function("main", []):
+            module.emit_func_output(module.emit(call))
+        assert not np.signbit(Evaluator(module.get())("main")).any()

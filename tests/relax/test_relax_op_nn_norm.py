@@ -9,6 +9,8 @@ from relax_vm_helpers import build_interpreted
 
 from relaxvm import relax, tir
 from relaxvm.base import VMError
+from relaxvm.ir import PassContext
+from relaxvm.ir.transform import Sequential
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import DecomposeOpsForInference, DecomposeOpsForTraining
@@ -175,6 +177,12 @@ def test_decomposed_batch_norm_computes_the_same(training):
     vm = VirtualMachine(relax.build(simpler, target="llvm"), cpu())
     for got, w in zip(vm["main"](*map(array, arrays)), want):
         np.testing.assert_allclose(got.numpy(), w, rtol=1e-5, atol=1e-6)
+
+
+def test_decomposing_rounds_otherwise_and_is_left_out_where_numerics_are_exact():
+    mod = module(False)
+    with PassContext(config={"numerics": "exact"}):
+        assert Sequential([DecomposeOpsForInference()])(mod) is mod
 
 
 def test_a_decomposed_norm_takes_no_vector_of_one_element_for_all_channels():

@@ -24,7 +24,7 @@ from ..op.record import Op
 from ..struct_info import Expr
 
 
-@module_pass(opt_level=0)
+@module_pass(opt_level=0, numerics="reassociates")
 def DecomposeOpsForInference(
     mod: IRModule, ctx: PassContext, *, func_name: str | None = None
 ) -> IRModule:
@@ -36,7 +36,7 @@ def DecomposeOpsForInference(
     return _decompose(mod, func_name, False, "DecomposeOpsForInference")
 
 
-@module_pass(opt_level=0)
+@module_pass(opt_level=0, numerics="reassociates")
 def DecomposeOpsForTraining(
     mod: IRModule, ctx: PassContext, *, func_name: str | None = None
 ) -> IRModule:

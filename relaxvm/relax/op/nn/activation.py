@@ -78,7 +78,7 @@ def relu(data: Expr) -> StructInfo:
 @op(
     "nn.relu6",
     **_rules(
-        lambda x: np.clip(x, np.zeros((), x.dtype), np.full((), 6, x.dtype)),
+        lambda x: np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(6)),
         lambda x: Min(Max(x, _like(x, 0)), _like(x, 6)),
         lambda ops, x, y, gy: ops.where(ops.logical_and(x > 0.0, x < 6.0), gy, 0.0),
         exact=True,
