@@ -256,7 +256,10 @@ class _Channels(Work):
         sch.reverse_compute_at(sums, po)
         self.sum_in_tile(reduce[0], 3)
         self.write_tile(sums, po, self.lanes)
-        self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
+        if sizes.taps == 1 or not sizes.known or sizes.width % self.pixels:
+            # Within a row, taps share what they read: straight code of several keeps it in
+            # registers, of which none are left.
+            self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
         if sizes.known and self._rows() * sizes.width % self.pixels:
             sch.annotate(po, PARTITION_HINT, True)
         self.join(outer)
