@@ -16,9 +16,10 @@ from relaxvm.meaning import MeaningError
 from relaxvm.relax import Call, transform
 from relaxvm.relax.known_ops import MEM_ALLOC_STORAGE, MEM_ALLOC_TENSOR
 from relaxvm.relax.substitute import substitute_graph
+from relaxvm.target import Target
 from relaxvm.target.llvm import expr as llvm_expr
 from relaxvm.testing import CheckMeaning, bisect
-from relaxvm.tir import Add, BufferStore
+from relaxvm.tir import Add, BufferStore, Sub
 from relaxvm.tir.schedule.rules import DefaultSchedule
 from relaxvm.tir.transform import pipeline as lowering
 from relaxvm.tir.transform import prim_func_pass
@@ -195,22 +196,52 @@ def test_bisect_names_wrong_code_and_its_kernel(monkeypatch, tmp_path):
     assert error.path.exists()
 
 
+def swapped(mod):
+    """`mod` with the parameters of main the other way round."""
+    main = mod["main"]
+    x, y = main.params
+    swap = {x: relax.Var("x", x.struct_info), y: relax.Var("y", y.struct_info)}
+    body = substitute_graph(main.body, {x: swap[y], y: swap[x]})
+    changed = main.replace(params=tuple(swap.values()), body=body)
+    return mod.clone({**mod.functions, mod.get_global_var("main"): changed})
+
+
 def test_bisect_names_wrong_bytecode(monkeypatch, tmp_path):
     right = pipeline.emit_functions
 
     def wrong(mod):
         return right(transform.Normalize()(swapped(mod)))
 
-    def swapped(mod):
-        main = mod["main"]
-        x, y = main.params
-        swap = {x: relax.Var("x", x.struct_info), y: relax.Var("y", y.struct_info)}
-        body = substitute_graph(main.body, {x: swap[y], y: swap[x]})
-        changed = main.replace(params=tuple(swap.values()), body=body)
-        return mod.clone({**mod.functions, mod.get_global_var("main"): changed})
-
     monkeypatch.setattr(pipeline, "emit_functions", wrong)
     two = parse(MODEL.replace("R.add(b, y)", "R.subtract(b, y)"))
     error = bisect(two, INPUTS, "llvm", out=tmp_path)
     assert error.stage == "bytecode"
     assert error.function == "main"
+
+
+def test_bisect_names_the_passes_of_llvm(monkeypatch, tmp_path):
+    # Sums that may be ordered anew lose what cancels, once LLVM's passes run.
+    loose = {Add: ("add", "fadd reassoc nsz", "or"), Sub: ("sub", "fsub reassoc nsz", "xor")}
+    for kind, row in loose.items():
+        monkeypatch.setitem(llvm_expr._ARITHMETIC, kind, row)
+    text = MODEL.replace("R.multiply(x, y)", "R.subtract(R.add(x, R.const(1e9)), R.const(1e9))")
+    error = bisect(parse(text), INPUTS, "llvm", out=tmp_path)
+    assert error.stage == "LLVM's passes"
+    assert error.path.exists()
+
+
+def test_bisect_names_wrong_compiled_graph_functions(monkeypatch, tmp_path):
+    programs, emit, compiled = [], pipeline.emit_functions, pipeline.compile_program
+
+    def emitted(mod):
+        programs.append(emit(transform.Normalize()(swapped(mod))))
+        return emit(mod)
+
+    def wrong(program, kernels):
+        other = pipeline.assemble(programs[-1], kernels.section, Target("llvm"), ())
+        return program.with_kernels(compiled(other, kernels).kernels)
+
+    monkeypatch.setattr(pipeline, "emit_functions", emitted)
+    monkeypatch.setattr(pipeline, "compile_program", wrong)
+    error = bisect(parse(MODEL.replace("R.add(b, y)", "R.subtract(b, y)")), INPUTS, "llvm")
+    assert (error.stage, error.function) == ("compiled graph functions", "main")
