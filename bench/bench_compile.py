@@ -125,6 +125,7 @@ CASES = {
             transform.RemoveUnusedParameters(),
             transform.InlinePrivateFunctions(),
             transform.DeadCodeElimination(),
+            transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}),
             transform.ToMixedPrecision(),
         )
     },

@@ -23,9 +23,6 @@ PAGE = "docs/tvm_names.md"
 # Reason -> TVM's module (or class, or "" for the package) -> its names; "*" stands for the module
 # itself and all below it.
 ABSENT: dict[str, dict[str, str]] = {
-    "comes with the conversion of layouts": {
-        "relax.transform": "ConvertLayout",
-    },
     "an annotation of `te` schedules; `tir.transform.CompactBufferAllocation` shrinks buffers": {
         "tir.transform": "InjectRollingBuffer"
     },

@@ -66,6 +66,10 @@ class BindingRewriter:
         """What stands for a condition or a result; bindings it needs are appended to `out`."""
         return value
 
+    def sequence_result(self, seq: SeqExpr, out: list[Binding]) -> Expr:
+        """What stands for the result of the sequence `seq`; see `operand`."""
+        return self.operand(seq.body, out)
+
     def enter(self, fn: Function | None) -> None:
         """Called before a branch, or before the body of the inner function `fn`."""
 
@@ -124,7 +128,7 @@ class BindingRewriter:
             self._open.pop()
             blocks += [*parts, block.replace(bindings=tuple(current)) if changed else block]
         extra: list[Binding] = []
-        result = self.operand(seq.body, extra)
+        result = self.sequence_result(seq, extra)
         if extra:
             blocks.append(BindingBlock(extra))
         if len(blocks) != len(seq.blocks) or any(a is not b for a, b in zip(blocks, seq.blocks)):

@@ -29,6 +29,7 @@ PASSES = {
         transform.CanonicalizeBindings(),
         transform.CanonicalizeCast(),
         transform.CanonicalizeOps(),
+        transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}),
         transform.ConvertToDataflow(),
         transform.AttachAttrLayoutFreeBuffers(),
         transform.BatchingOps(),

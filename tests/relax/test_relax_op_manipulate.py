@@ -258,18 +258,6 @@ def test_index_map_wants_arithmetic_on_its_own_indices():
         IndexMap.from_func(lambda i: (tir.max(i, 2),))
 
 
-def test_layout_rules_renumber_axes():
-    x = tensor("x", 2, 3, 4)
-    nhwc = (1, 2, 0)
-    made = R.permute_dims.op.layout(R.permute_dims(x, (2, 0, 1)), (nhwc,))
-    a = np.arange(24).reshape(2, 3, 4)
-    assert np.array_equal(a.transpose(nhwc).transpose(made.attrs["axes"]), a.transpose(2, 0, 1))
-    made = R.flip.op.layout(R.flip(x, (0, -1)), (nhwc,))
-    assert made.attrs["axis"] == (2, 1)
-    flipped = np.flip(a.transpose(nhwc), made.attrs["axis"])
-    assert np.array_equal(flipped, np.flip(a, (0, -1)).transpose(made.result))
-
-
 def test_mistakes_are_named():
     n, _ = n_and_m()
     x, y, i = tensor("x", 2, 3), tensor("y", 3, 4), tensor("i", 2, dtype="int32")

@@ -21,6 +21,7 @@ PASSES = [
     transform.BatchingOps(),
     transform.CombineParallelMatmul(),
     transform.CanonicalizeCast(),
+    transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}),
     transform.DeadCodeElimination(),
     transform.DynamicToStatic(),
     transform.EliminateCommonSubexpr(),

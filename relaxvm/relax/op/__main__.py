@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..transform.layout_rules import rule_of
 from . import Missing, Op
 
 RULES = ("numpy", "lower", "grad", "layout", "decompose")
@@ -37,6 +38,11 @@ def records() -> list[Op]:
     return [r for r in found if isinstance(r, Op) and not r.name.startswith("relax.test.")]
 
 
+def rule_for(record: Op, name: str) -> Any:
+    """The rule that an operator has: as declared, or, of layouts, as follows from the rest."""
+    return rule_of(record) if name == "layout" else getattr(record, name)
+
+
 def _cell(rule: Any) -> str:
     return "" if rule is None else "-" if isinstance(rule, Missing) else "yes"
 
@@ -48,7 +54,7 @@ def as_text() -> str:
     head = f"{'operator':40}{'pure':6}" + "".join(f"{rule:10}" for rule in RULES)
     lines = [head.rstrip()]
     for record in records():
-        cells = "".join(f"{_cell(getattr(record, rule)):10}" for rule in RULES)
+        cells = "".join(f"{_cell(rule_for(record, rule)):10}" for rule in RULES)
         lines.append(f"{record.short:40}{'yes' if record.pure else 'no':6}{cells}".rstrip())
     return "\n".join(lines)
 
@@ -82,7 +88,7 @@ def as_markdown() -> str:
         lines.append(f"| operator | meaning | {' | '.join(RULES)} |")
         lines.append(f"| --- | --- |{' --- |' * len(RULES)}")
         for r in members:
-            cells = " | ".join(_cell(getattr(r, rule)) for rule in RULES)
+            cells = " | ".join(_cell(rule_for(r, rule)) for rule in RULES)
             effect = "" if r.pure else " *(has effects)*"
             lines.append(f"| `{_signature(r)}` | {_meaning(r)}{effect} | {cells} |")
         lines.append("")
@@ -90,7 +96,7 @@ def as_markdown() -> str:
     reasons: dict[tuple[str, str], list[str]] = {}
     for r in records():
         for rule in RULES:
-            found = getattr(r, rule)
+            found = rule_for(r, rule)
             if isinstance(found, Missing):
                 reasons.setdefault((rule, found.why), []).append(f"`{r.short}`")
     for (rule, why), names in sorted(reasons.items()):

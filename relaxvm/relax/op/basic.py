@@ -150,7 +150,6 @@ def null_value() -> StructInfo:
     numpy=lambda x, *, dst_vdevice: x,
     lower=_BUILTIN,
     grad=_back_on_its_device,
-    layout=missing("a mark for device placement"),
 )
 def to_vdevice(data: Expr, dst_vdevice: VDevice) -> StructInfo:
     """`data` on another device. All devices of kind llvm are one memory: there it is `data` itself,
@@ -164,7 +163,6 @@ def to_vdevice(data: Expr, dst_vdevice: VDevice) -> StructInfo:
     numpy=lambda x, *, dst_vdevice, memory_scope="global": x,
     lower=_BUILTIN,
     grad=lambda ops, call, y, gy: (gy,),
-    layout=missing("a mark for device placement"),
 )
 def _hint_on_device(data: Expr, dst_vdevice: str, memory_scope: str = "global") -> StructInfo:
     """`data`, with the remark for `RealizeVDevice` that it belongs on a device: a

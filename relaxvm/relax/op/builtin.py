@@ -42,7 +42,6 @@ def alloc_tensor(
     numpy=lambda x: x,
     lower=missing("identity"),
     grad=_same_gradient,
-    layout=missing("a mark for passes over parameters"),
 )
 def stop_lift_params(x: Expr) -> StructInfo:
     """`x`, and a mark that parameter lifting stops here."""

@@ -63,7 +63,6 @@ __getattr__ = submodules(__name__)
 
 _CREATES = missing("it has no tensor argument")
 _FILLS = missing("the result does not depend on the elements of its argument")
-_ROWS = missing("depends on the positions of rows and columns")
 
 
 # -- full ------------------------------------------------------------------------------------------
@@ -175,7 +174,6 @@ def _lower_full_like(builder: LowerBuilder, call: Call) -> Expr:
     ),
     lower=_lower_full_like,
     grad=_fill_grad,
-    layout=_FILLS,
 )
 def _full_like(x: Expr, fill_value: Expr, dtype: DataType | None = None) -> StructInfo:
     """A tensor of the shape of `x` (and its dtype, unless `dtype` says otherwise) filled with
@@ -230,7 +228,6 @@ def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[.
         ),
         lower=lower,
         grad=_FILLS,
-        layout=_FILLS,
     )(of_tensor)
     return made, like
 
@@ -480,7 +477,6 @@ def _triangle(
         numpy=lambda x, k: numpy(x, int(k)),
         lower=te_lower(te_function),
         grad=grad,
-        layout=_ROWS,
     )
     return made(rule)
 

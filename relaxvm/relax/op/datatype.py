@@ -9,11 +9,10 @@ from ...ir import cast
 from ..expr import Call
 from ..rules import Ops
 from ..struct_info import Expr, StructInfo
-from .families import elementwise_layout
 from .infer import array_dtype, tensor
 from .lower import elementwise, te_lower
 from .meaning import convert
-from .record import op
+from .record import ELEMENTWISE, op
 
 
 def _te_astype(x: Any, dtype: DataType) -> Any:
@@ -32,7 +31,7 @@ def _astype_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=convert,
     lower=te_lower(_te_astype),
     grad=_astype_grad,
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def astype(x: Expr, dtype: DataType) -> StructInfo:
     """x converted to `dtype`. A float becomes an integer toward zero, saturated, NaN 0; integers
@@ -46,7 +45,7 @@ def astype(x: Expr, dtype: DataType) -> StructInfo:
     numpy=convert,
     lower=te_lower(_te_astype),
     grad=_astype_grad,
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def wrap_param(data: Expr, dtype: DataType = DataType("float32")) -> StructInfo:
     """The model parameter `data`, in `dtype`."""

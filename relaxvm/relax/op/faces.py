@@ -19,10 +19,8 @@ from ..struct_info import (
     PrimStructInfo,
     ShapeExpr,
     ShapeStructInfo,
-    TensorStructInfo,
     TupleStructInfo,
 )
-from .families import Layouts
 from .infer import dims_product, known_sizes, tensor_of
 from .record import Operator, P, attribute_value, face_of, plain_value
 from .sizes import ZERO, simplified
@@ -169,31 +167,10 @@ def numbered(ops: Ops, x: Expr) -> tuple[Expr, PrimExpr]:
     return made, count
 
 
-# -- layout ---------------------------------------------------------------------------------------
+# -- axes -----------------------------------------------------------------------------------------
 
 
 def at_axis(x: Any, axis: int) -> int:
     """`axis` of the tensor `x`, counted from the front; as it is if the rank is not known."""
     ndim = tensor_of(x).ndim if isinstance(x, Expr) else x.ndim
     return axis + ndim if axis < 0 and ndim >= 0 else axis
-
-
-def axis_layout(call: Call, orders: tuple[tuple[int, ...] | None, ...]) -> Layouts | None:
-    """Tensors of one rank and an attribute `axis`: they work in any order of axes, with the axis
-    renumbered.
-    """
-    found = next((o for o in orders if o is not None), None)
-    if found is None:
-        return None
-    taken: list[tuple[int, ...] | None] = []
-    for arg in call.args:
-        info = arg.struct_info
-        if isinstance(info, TensorStructInfo) and info.ndim != len(found):
-            return None
-        taken.append(found if isinstance(info, TensorStructInfo) else None)
-    axis = call.attrs["axis"]
-    if axis is None:
-        return None
-    axes = axis if isinstance(axis, tuple) else (axis,)
-    moved = tuple(found.index(a % len(found)) for a in axes)
-    return Layouts(tuple(taken), found, {"axis": moved if isinstance(axis, tuple) else moved[0]})

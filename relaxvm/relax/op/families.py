@@ -1,19 +1,13 @@
-"""Factories for operators of one kind: `unary`, `broadcast_binary`, `reduce`, and the layout rule
-they share.
+"""Factories for operators of one kind: `unary`, `broadcast_binary`, `reduce`.
 
-    tanh = unary("tanh", "The hyperbolic tangent.", numpy=np.tanh, scalar=tir.tanh,
-                 grad=lambda ops, x, y, gy: gy * (1.0 - y * y))
-
-A layout rule is ``(call, orders) -> Layouts | None``: `orders` says for each argument which order
-of axes it is available in (a permutation, or None for as it is written), and the rule answers with
-the orders it takes and gives.
+tanh = unary("tanh", "The hyperbolic tangent.", numpy=np.tanh, scalar=tir.tanh,
+             grad=lambda ops, x, y, gy: gy * (1.0 - y * y))
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 from ...base import DataType
@@ -32,39 +26,8 @@ from .broadcast import (
 )
 from .infer import FLOAT, NUMBER, axes_of, tensor
 from .lower import elementwise, te_lower
-from .record import Missing, missing, op
+from .record import ELEMENTWISE, Missing, missing, op
 from .sizes import ONE, KnownTensor
-
-Order = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Layouts:
-    """What a layout rule answers: orders of axes of the arguments and of the result, and attributes
-    that change.
-    """
-
-    args: tuple[Order | None, ...]
-    result: Order | None
-    attrs: dict[str, Any] = field(default_factory=dict)
-
-
-def elementwise_layout(call: Call, orders: tuple[Order | None, ...]) -> Layouts | None:
-    """Elementwise operators work in any order of axes, the same one for every tensor; the first
-    known one is taken.
-    """
-    found = next((o for o in orders if o is not None), None)
-    if found is None:
-        return None
-    taken: list[Order | None] = []
-    for arg in call.args:
-        info = arg.struct_info
-        ndim = info.ndim if isinstance(info, TensorStructInfo) else 0
-        if ndim not in (0, len(found)):
-            return None
-        taken.append(found if ndim else None)
-    return Layouts(tuple(taken), found)
-
 
 NOT_SMOOTH = missing("piecewise constant")
 
@@ -108,7 +71,7 @@ def unary(
         grad=grad
         if isinstance(of_x, Missing)
         else lambda ops, call, y, gy: (of_x(ops, call.args[0], y, gy),),
-        layout=elementwise_layout,
+        layout=ELEMENTWISE,
     )
     return made(rule)
 
@@ -153,7 +116,7 @@ def broadcast_binary(
         numpy=mixed_numpy(numpy, result is not None),
         lower=broadcast_lower(scalar, mixes=True),
         grad=of_both if isinstance(of_both, Missing) else grad_rule,
-        layout=elementwise_layout,
+        layout=ELEMENTWISE,
     )
     return match_scalars(made(rule))
 
@@ -223,7 +186,6 @@ def reduce(
     takes: Collection[str] = NUMBER,
     widen: bool = False,
     grad: Callable[..., Any] | Missing,
-    layout: Any = missing("axes are numbered by position"),
 ) -> Callable[..., Call]:
     """An operator that reduces `axis` of one tensor and keeps its dtype.
 
@@ -245,6 +207,5 @@ def reduce(
             lambda x, axis, keepdims: te_reduce(x, axis, keepdims, reducer, widen=widen)
         ),
         grad=grad,
-        layout=layout,
     )
     return made(rule)

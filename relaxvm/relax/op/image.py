@@ -20,8 +20,8 @@ from .infer import FLOAT, NUMBER, dtype_of, shape_argument, shaped, tensor, tens
 from .lower import te_lower
 from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
-from .nn.window import attribute_layout, static
-from .record import Shape, missing, op
+from .nn.window import static
+from .record import Shape, op
 from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
 from .sizes import KnownTensor, want_equal
 
@@ -231,7 +231,6 @@ def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     numpy=_resize_numpy,
     lower=te_lower(_resize_te),
     grad=_resize_grad,
-    layout=attribute_layout("layout"),
 )
 def resize2d(
     data: Expr,
@@ -349,7 +348,6 @@ def _grid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     numpy=_grid_numpy,
     lower=te_lower(_grid_te),
     grad=_grid_grad,
-    layout=missing("the grid's order of axes would have to follow"),
 )
 def grid_sample(
     data: Expr,

@@ -44,7 +44,6 @@ from ..struct_info import (
 )
 from .faces import (
     as_scalars,
-    axis_layout,
     bounded,
     from_end,
     inside,
@@ -249,7 +248,7 @@ def _bounded_take(ops: Ops, call: Call, indices: Any, gy: Expr) -> tuple[Any, Ex
     return ops.clip(wide, 0, PrimValue(size - 1)), gy
 
 
-@op("take", numpy=_take_numpy, lower=_lower_take, grad=_take_grad, layout=BY_POSITION)
+@op("take", numpy=_take_numpy, lower=_lower_take, grad=_take_grad)
 def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> StructInfo:
     """The slices of `x` along `axis` at `indices` (a tensor of integers, or a scalar); without
     axis, of the flattened `x`.
@@ -466,7 +465,6 @@ def _slice_arguments(given: dict[str, Any]) -> None:
     numpy=_slice_numpy,
     lower=_lower_slice,
     grad=_slice_grad,
-    layout=BY_POSITION,
 )
 def strided_slice(
     x: Expr,
@@ -682,7 +680,6 @@ def _gather_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any,
     numpy=_gather_elements_numpy,
     lower=_lower_gather_elements,
     grad=_gather_elements_grad,
-    layout=axis_layout,
 )
 def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> StructInfo:
     """The element at i, j, ... is ``data[..., indices[i, j, ...], ...]``, replaced at `axis`; the

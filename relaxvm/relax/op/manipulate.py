@@ -23,7 +23,6 @@ from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .broadcast import unbroadcast
 from .faces import at_axis, dims_of, prepared, ravel, reshaped_to, unravel
-from .families import Layouts
 from .infer import (
     NUMBER,
     axes_of,
@@ -136,7 +135,6 @@ def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
     numpy=lambda x, shape: np.reshape(x, shape),
     lower=_lower_to(te_reshape),
     grad=_reshape_grad,
-    layout=missing("elements are in row-major order"),
 )
 def reshape(x: Expr, shape: Shape) -> StructInfo:
     """The elements of `x` in row-major order, in another shape.
@@ -157,7 +155,6 @@ def reshape(x: Expr, shape: Shape) -> StructInfo:
     numpy=lambda x: np.reshape(x, (-1,)),
     lower=_lower_to(te_reshape),
     grad=_reshape_grad,
-    layout=missing("elements are in row-major order"),
 )
 def flatten(x: Expr) -> StructInfo:
     """The elements of `x` in row-major order, in one dimension."""
@@ -184,7 +181,6 @@ def _te_expand_dims(x: te.Tensor, axis: Any) -> te.Tensor:
     numpy=lambda x, *, axis: np.expand_dims(x, axis),
     lower=te_lower(_te_expand_dims),
     grad=_reshape_grad,
-    layout=BY_POSITION,
 )
 def expand_dims(x: Expr, axis: int | tuple[int, ...]) -> StructInfo:
     """`x` with dimensions of size 1 put in; `axis` is where they are in the result."""
@@ -221,7 +217,6 @@ def _lower_squeeze(builder: LowerBuilder, call: Call) -> Expr:
     numpy=lambda x, *, axis=None: np.squeeze(x, axis),
     lower=_lower_squeeze,
     grad=_reshape_grad,
-    layout=BY_POSITION,
 )
 def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
     """`x` without the dimensions `axis`, which are of size 1; by default all that are known to be
@@ -272,21 +267,11 @@ def _permute_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return (ops.permute_dims(gy, axes=tuple(order.index(k) for k in range(ndim))),)
 
 
-def _permute_layout(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
-    """The transposition is composed with the order that `x` is available in."""
-    found = orders[0]
-    if found is None:
-        return None
-    order = _permutation(call.attrs["axes"], len(found))
-    return Layouts((found,), None, {"axes": tuple(found.index(a) for a in order)})
-
-
 @op(
     "permute_dims",
     numpy=lambda x, *, axes=None: np.transpose(x, axes),
     lower=te_lower(_te_permute_dims),
     grad=_permute_grad,
-    layout=_permute_layout,
 )
 def permute_dims(x: Expr, axes: tuple[int, ...] | None = None) -> StructInfo:
     """`x` with its axes in another order (reversed by default): axis k of the result is axis
@@ -360,7 +345,6 @@ def _concat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=lambda tensors, *, axis=0: np.concatenate(tensors, 0 if axis is None else axis),
     lower=_lower_joined(_te_concat, 0),
     grad=_concat_grad,
-    layout=missing("takes a tuple"),
 )
 def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
     """Several tensors (a tuple) joined along `axis`; their other dimensions are equal. None is for
@@ -430,7 +414,6 @@ def _stack_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=lambda tensors, *, axis=0: np.stack(tensors, 0 if axis is None else axis),
     lower=_lower_joined(_te_stack, 1),
     grad=_stack_grad,
-    layout=missing("takes a tuple"),
 )
 def stack(tensors: Expr, axis: int | None = 0) -> StructInfo:
     """Several tensors of one shape (a tuple) beside each other along a new dimension `axis`."""
@@ -484,7 +467,6 @@ def _te_split(x: te.Tensor, indices_or_sections: Any, axis: int) -> list[te.Tens
     numpy=_split_numpy,
     lower=te_lower(_te_split),
     grad=lambda ops, call, y, gy: (ops.concat(gy, axis=call.attrs["axis"]),),
-    layout=missing("gives a tuple"),
 )
 def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) -> StructInfo:
     """`x` cut along `axis` into a tuple: before each of several indices, or into a number of equal
@@ -547,7 +529,6 @@ def _want_fit(small: Sequence[PrimExpr], large: Sequence[PrimExpr], what: str) -
     numpy=lambda x, shape: np.array(np.broadcast_to(x, shape)),
     lower=_lower_to(_te_broadcast_to),
     grad=lambda ops, call, y, gy: (unbroadcast(ops, gy, call.args[0]), None),
-    layout=BY_POSITION,
 )
 def broadcast_to(x: Expr, shape: Shape) -> StructInfo:
     """`x` repeated along its dimensions of size 1, and along new ones in front, to `shape`."""

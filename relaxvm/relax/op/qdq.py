@@ -39,7 +39,6 @@ from .record import missing, op
 from .sizes import KnownTensor
 
 _ROUNDS = missing("rounds to integers")
-_AXIS = missing("its axis is numbered by position")
 
 
 # -- quantize and dequantize -----------------------------------------------------------------------
@@ -118,7 +117,6 @@ def _dequantize_formula(x: PrimExpr, s: PrimExpr, z: PrimExpr, *, out: DataType)
     numpy=_quantize_numpy,
     lower=_elementwise_lower(_quantize_formula, 2),
     grad=_ROUNDS,
-    layout=_AXIS,
 )
 def quantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "int8"
@@ -141,7 +139,6 @@ def quantize(
     numpy=_dequantize_numpy,
     lower=_elementwise_lower(_dequantize_formula, 2),
     grad=missing("data and zero point are integers, and scales are constants"),
-    layout=_AXIS,
 )
 def dequantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "float32"
@@ -192,7 +189,6 @@ def _requantize_formula(
     numpy=_requantize_numpy,
     lower=_elementwise_lower(_requantize_formula, 4),
     grad=_ROUNDS,
-    layout=_AXIS,
 )
 def requantize(
     data: Expr,

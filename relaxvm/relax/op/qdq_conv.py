@@ -33,7 +33,6 @@ from .record import missing, op
 from .sizes import want_at_most, want_equal, want_multiple
 
 _ROUNDS = missing("rounds to integers")
-_LAYOUT = missing("the layout is an attribute already")
 _INT32 = DataType("int32")
 
 
@@ -189,7 +188,6 @@ def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
     numpy=_conv_integer_numpy,
     lower=_conv_integer_lower,
     grad=missing("its operands are integers"),
-    layout=_LAYOUT,
 )
 def conv2d_integer(
     data: Expr,
@@ -280,7 +278,6 @@ def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
     numpy=_qlinear_conv_numpy,
     lower=_qlinear_conv_lower,
     grad=_ROUNDS,
-    layout=_LAYOUT,
 )
 def qlinear_conv2d(
     data: Expr,

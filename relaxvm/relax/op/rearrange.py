@@ -24,7 +24,7 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .broadcast import check_number
-from .faces import axis_layout, numbered, prepared, ravel, reshaped_to, unravel
+from .faces import numbered, prepared, ravel, reshaped_to, unravel
 from .index_map import IndexMap
 from .infer import (
     INTEGER,
@@ -81,7 +81,6 @@ def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=lambda data, *, repeats, axis=None: np.repeat(data, repeats, axis),
     lower=te_lower(_te_repeat),
     grad=_repeat_grad,
-    layout=axis_layout,
 )
 def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
     """Every element `repeats` times in a row along `axis`; without an axis, of the flattened
@@ -131,7 +130,6 @@ def _tile_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=lambda data, *, repeats: np.tile(data, repeats),
     lower=te_lower(_te_tile),
     grad=_tile_grad,
-    layout=BY_POSITION,
 )
 def tile(data: Expr, repeats: int | tuple[int, ...]) -> StructInfo:
     """`data` put side by side with itself, ``repeats[k]`` times along axis k; fewer of them count
@@ -165,7 +163,6 @@ def _te_flip(data: te.Tensor, axis: Any) -> te.Tensor:
     numpy=lambda data, *, axis: np.flip(data, axis).copy(),
     lower=te_lower(_te_flip),
     grad=lambda ops, call, y, gy: (ops.flip(gy, axis=call.attrs["axis"]),),
-    layout=axis_layout,
 )
 def flip(data: Expr, axis: int | tuple[int, ...]) -> StructInfo:
     """`data` with the order along `axis` reversed."""
@@ -224,7 +221,6 @@ def _roll_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=lambda data, *, shift, axis=None: np.roll(data, shift, axis),
     lower=te_lower(_te_roll),
     grad=_roll_grad,
-    layout=axis_layout,
 )
 def roll(
     data: Expr, shift: int | tuple[int, ...], axis: int | tuple[int, ...] | None = None
@@ -289,7 +285,6 @@ def _lengths_within(length: PrimExpr, size: PrimExpr) -> list[Stmt]:
         ops.reverse_sequence(gy, call.args[1], **dict(call.attrs)),
         None,
     ),
-    layout=BY_POSITION,
 )
 def reverse_sequence(
     data: Expr, seq_lengths: Expr, seq_axis: int = 1, batch_axis: int = 0

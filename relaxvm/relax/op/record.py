@@ -98,6 +98,10 @@ class Param:
         return " | ".join("None" if t is types.NoneType else t.__name__ for t in self.types)
 
 
+ELEMENTWISE = "elementwise"
+"""The layout rule of what takes its operands element by element, broadcast to the result."""
+
+
 @dataclass(frozen=True)
 class Missing:
     """A rule that an operator does not have, and why."""
@@ -127,7 +131,8 @@ class Op(BaseOp):
     numpy    what it means: (*arrays, **attrs) -> array; or `missing(why)`
     lower    (builder, call) -> Expr, how it is legalised; or `missing(why)`
     grad     (ops, call, y, gy) -> one gradient or None per argument; or `missing(why)`
-    layout   layout rule; or `missing(why)`
+    layout   layout rule, `ELEMENTWISE`, or `missing(why)`; None: it follows from the attributes of
+             an operator of ours
     decompose  (builder, call, training) -> Expr in simpler operators, None to keep it; or None
     pure     whether a call has no effect but its result
     build    (*args, span=..., **attrs) -> Call, of arguments as users write them
@@ -157,7 +162,7 @@ class Op(BaseOp):
     numpy: Any
     lower: Lower | Missing | None
     grad: Grad | Missing | None
-    layout: Layout | Missing | None
+    layout: Layout | Missing | str | None
     decompose: Decompose | None
     pure: bool
     takes_sinfo: bool
@@ -456,7 +461,7 @@ def op(
     numpy: Any = None,
     lower: Lower | Missing | None = None,
     grad: Grad | Missing | None = None,
-    layout: Layout | Missing | None = None,
+    layout: Layout | Missing | str | None = None,
     decompose: Decompose | None = None,
     pure: bool = True,
     takes_unknown: bool = False,

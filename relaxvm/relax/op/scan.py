@@ -20,10 +20,9 @@ from .infer import ANY, NUMBER, axis_of, dims_product, tensor, tensor_of
 from .linalg import accumulator
 from .loops import call_loops, for_each, load, store
 from .meaning import convert, value_dtype
-from .record import missing, op
+from .record import op
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
-_NUMBERED = missing("the axis is numbered by position")
 
 
 def _meaning(f: Any, start: int) -> Callable[..., Any]:
@@ -139,7 +138,6 @@ def _cumprod_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     numpy=_meaning(np.add, 0),
     lower=_lower(Add, 0),
     grad=_cumsum_grad,
-    layout=_NUMBERED,
 )
 def cumsum(
     data: Expr,
@@ -160,7 +158,6 @@ def cumsum(
     numpy=_meaning(np.multiply, 1),
     lower=_lower(Mul, 1),
     grad=_cumprod_grad,
-    layout=_NUMBERED,
 )
 def cumprod(
     data: Expr,

@@ -30,7 +30,7 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .broadcast import unbroadcast
-from .faces import axis_layout, bounded, from_end, numbered
+from .faces import bounded, from_end, numbered
 from .index import (
     check_columns,
     check_indices,
@@ -234,7 +234,6 @@ def _scatter_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any
     numpy=_scatter_elements_numpy,
     lower=_lower_scatter_elements,
     grad=_scatter_elements_grad,
-    layout=axis_layout,
 )
 def scatter_elements(
     data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "update"
@@ -487,7 +486,6 @@ def _slice_scatter_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, .
     numpy=_slice_scatter_numpy,
     lower=_lower_slice_scatter,
     grad=_slice_scatter_grad,
-    layout=axis_layout,
 )
 def slice_scatter(
     input_tensor: Expr, src: Expr, start: Prim, end: Prim, step: Prim = 1, axis: int = 0

@@ -23,7 +23,6 @@ from .lower import elementwise
 from .record import missing, op
 from .statistical import te_max, te_min
 
-_NUMBERED = missing("axes are numbered by position")
 _INDEX = missing("gives an index")
 _NOTHING = "there are no elements to choose from"
 
@@ -201,7 +200,6 @@ def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     numpy=_arg_numpy(np.argmax),
     lower=_arg_lower(te_max),
     grad=_INDEX,
-    layout=_NUMBERED,
 )
 def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
     """The int64 index of the first greatest element along `axis` (None: of x flattened); the first
@@ -218,7 +216,6 @@ def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructIn
     numpy=_arg_numpy(np.argmin),
     lower=_arg_lower(te_min),
     grad=_INDEX,
-    layout=_NUMBERED,
 )
 def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
     """The int64 index of the first least element along `axis` (None: of x flattened); the first NaN

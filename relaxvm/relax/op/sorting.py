@@ -17,7 +17,6 @@ from ..expr import Call, ExternFunc, PrimValue, Tuple, TupleGetItem
 from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_dps_packed
-from .faces import axis_layout
 from .infer import (
     ANY,
     NUMBER,
@@ -97,7 +96,6 @@ def _sort_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         call, "sort", call.args[0], call.attrs["axis"], call.attrs["descending"]
     ),
     grad=_sort_grad,
-    layout=axis_layout,
 )
 def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
     """`x` sorted along `axis`; zeros of either sign are equal, and so in any order."""
@@ -113,7 +111,6 @@ def sort(x: Expr, axis: int = -1, descending: bool = False) -> StructInfo:
     ).astype(str(dtype)),
     lower=_lower_ordered("argsort", lambda attrs: (attrs["descending"],)),
     grad=_INDICES,
-    layout=axis_layout,
 )
 def argsort(
     data: Expr, axis: int = -1, descending: bool = False, dtype: DataType = DataType("int32")
@@ -170,7 +167,6 @@ def _topk_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=_topk_numpy,
     lower=_lower_ordered("topk", lambda attrs: (attrs["largest"], _PARTS[attrs["ret_type"]])),
     grad=_topk_grad,
-    layout=missing("gives a tuple"),
 )
 def topk(
     data: Expr,

@@ -24,10 +24,7 @@ from .families import reduce, reduced_info, te_reduce
 from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
 from .lower import call_te, elementwise, te_lower
 from .names import ops as operators
-from .record import missing, op
-
-_NUMBERED = missing("axes are numbered by position")
-
+from .record import op
 
 # -- helpers of meanings ---------------------------------------------------------------------------
 
@@ -340,7 +337,7 @@ min = reduce(
 )
 
 
-@op("mean", numpy=_average(np.mean), lower=te_lower(_mean_te), grad=_mean_grad, layout=_NUMBERED)
+@op("mean", numpy=_average(np.mean), lower=te_lower(_mean_te), grad=_mean_grad)
 def mean(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> StructInfo:
     """The mean over `axis` of a floating tensor; NaN over no elements."""
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
@@ -351,7 +348,6 @@ def mean(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = Fa
     numpy=_average(np.var),
     lower=te_lower(variance_te),
     grad=_variance_grad,
-    layout=_NUMBERED,
 )
 def variance(
     x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
@@ -369,7 +365,6 @@ def variance(
         lambda x, axis, keepdims: variance_te(x, axis=axis, keepdims=keepdims, root=True)
     ),
     grad=_std_grad,
-    layout=_NUMBERED,
 )
 def std(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> StructInfo:
     """The standard deviation over `axis` of a floating tensor: the root of the variance."""
@@ -381,7 +376,6 @@ def std(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = Fal
     numpy=_logsumexp_numpy,
     lower=te_lower(logsumexp_te),
     grad=_logsumexp_grad,
-    layout=_NUMBERED,
 )
 def logsumexp(
     x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
@@ -495,7 +489,7 @@ def _median_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (ops.multiply(chosen, ops.divide(restored(ops, call, g), among)),)
 
 
-@op("median", numpy=_median_numpy, lower=_median_lower, grad=_median_grad, layout=_NUMBERED)
+@op("median", numpy=_median_numpy, lower=_median_lower, grad=_median_grad)
 def median(
     x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> StructInfo:

@@ -21,10 +21,9 @@ from .broadcast import (
     operand_info,
     unbroadcast,
 )
-from .families import elementwise_layout
 from .infer import ANY, NUMBER, tensor
 from .lower import elementwise, te_lower
-from .record import Prim, face_of, op, plain_value
+from .record import ELEMENTWISE, Prim, face_of, op, plain_value
 
 # -- where -----------------------------------------------------------------------------------------
 
@@ -41,7 +40,7 @@ def _where_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=np.where,
     lower=broadcast_lower(Select),
     grad=_where_grad,
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def _where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
     """x1 where the bool `condition` holds, else x2; all three broadcast. Python numbers take the
@@ -80,7 +79,7 @@ def _fma_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=lambda x1, x2, x3: np.add(np.multiply(x1, x2), x3),
     lower=broadcast_lower(lambda a, b, c: Add(Mul(a, b), c)),
     grad=_fma_grad,
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def _ewise_fma(x1: Expr, x2: Expr, x3: Expr) -> StructInfo:
     """x1 * x2 + x3, the product rounded before it is added; operands broadcast."""
@@ -137,7 +136,7 @@ def _clip_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=_clip_meaning,
     lower=te_lower(_te_clip),
     grad=_clip_grad,
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def _clip(x: Expr, min: Prim, max: Prim) -> StructInfo:
     """x, but at least `min` and at most `max` (where they cross, `max`); NaN stays.

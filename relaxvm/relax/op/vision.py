@@ -335,7 +335,6 @@ def roi_settings(values: dict[str, Any]) -> None:
     numpy=_roi_numpy,
     lower=_roi_lower,
     grad=_roi_grad,
-    layout=_NO_LAYOUT,
 )
 def roi_align(
     data: Expr,

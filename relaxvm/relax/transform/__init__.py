@@ -37,6 +37,7 @@ from .combine_parallel_dense import CombineParallelDense as CombineParallelDense
 from .combine_parallel_matmul import CombineParallelMatmul as CombineParallelMatmul
 from .compute_float_scalars import ComputeFloatScalars as ComputeFloatScalars
 from .compute_prim_value import ComputePrimValue as ComputePrimValue
+from .convert_layout import ConvertLayout as ConvertLayout
 from .convert_to_dataflow import ConvertToDataflow as ConvertToDataflow
 from .dataflow_use_inplace_calls import DataflowUseInplaceCalls as DataflowUseInplaceCalls
 from .dead_code_elimination import DeadCodeElimination as DeadCodeElimination

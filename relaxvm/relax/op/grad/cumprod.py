@@ -87,7 +87,6 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
     numpy=_numpy,
     lower=_lower,
     grad=missing("second derivatives are not taken"),
-    layout=missing("the axis is numbered by position"),
 )
 def cumprod_backward(
     output_grad: Expr, x: Expr, axis: int = 0, exclusive: bool = False

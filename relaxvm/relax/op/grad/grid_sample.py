@@ -126,7 +126,6 @@ def _one_place(
     numpy=_numpy,
     lower=_lower,
     grad=missing("second derivatives are not taken"),
-    layout=missing("the grid's order of axes would have to follow"),
 )
 def grid_sample_backward(
     output_grad: Expr,

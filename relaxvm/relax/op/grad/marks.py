@@ -5,8 +5,7 @@ from __future__ import annotations
 from ...expr import Call
 from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
-from ..families import elementwise_layout
-from ..record import op
+from ..record import ELEMENTWISE, op
 
 
 def _same(builder: LowerBuilder, call: Call) -> Expr:
@@ -18,7 +17,7 @@ def _same(builder: LowerBuilder, call: Call) -> Expr:
     numpy=lambda input: input,
     lower=_same,
     grad=lambda ops, call, y, gy: (None,),
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def no_grad(input: Expr) -> StructInfo:
     """`input`, through which no gradient flows."""
@@ -30,7 +29,7 @@ def no_grad(input: Expr) -> StructInfo:
     numpy=lambda input: input,
     lower=_same,
     grad=lambda ops, call, y, gy: (gy,),
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def start_checkpoint(input: Expr) -> StructInfo:
     """`input`, where a part begins that is computed again in the backward pass rather than kept."""
@@ -42,7 +41,7 @@ def start_checkpoint(input: Expr) -> StructInfo:
     numpy=lambda input: input,
     lower=_same,
     grad=lambda ops, call, y, gy: (gy,),
-    layout=elementwise_layout,
+    layout=ELEMENTWISE,
 )
 def end_checkpoint(input: Expr) -> StructInfo:
     """`input`, where a part ends that began at start_checkpoint."""

@@ -49,7 +49,6 @@ def _rules(kind: str, settings: _Settings) -> dict[str, Any]:
         "numpy": backward_numpy(settings, average),
         "lower": lower,
         "grad": grad if average else _SECOND,
-        "layout": missing("data and gradient would have to follow one another"),
     }
 
 

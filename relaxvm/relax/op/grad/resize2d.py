@@ -17,7 +17,7 @@ from ..image import axis_taps, resize_layout, resize_settings
 from ..infer import FLOAT, known_sizes, same_dtype, tensor
 from ..loops import call_loops, for_each, load, store
 from ..nn.layout import Layout
-from ..record import missing, op
+from ..record import op
 from ..sampling import NUMPY, TE, f64
 from ..sizes import want_equal
 from ..statistical import wide_dtype
@@ -126,7 +126,6 @@ def _grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     numpy=_numpy,
     lower=_lower,
     grad=_grad,
-    layout=missing("data and gradient would have to follow one another"),
 )
 def resize2d_backward(
     output_grad: Expr,

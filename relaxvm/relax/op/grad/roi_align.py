@@ -246,7 +246,6 @@ class _Region:
     numpy=_numpy,
     lower=_lower,
     grad=missing("second derivatives are not taken"),
-    layout=missing("its axes have fixed meanings"),
 )
 def roi_align_backward(
     output_grad: Expr,

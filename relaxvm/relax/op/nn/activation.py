@@ -19,11 +19,10 @@ from ....te import sum as te_sum
 from ...expr import Call
 from ...rules import Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
-from ..families import Layouts, elementwise_layout
 from ..infer import FLOAT, NUMBER, axis_of, same_dtype, tensor
 from ..lower import elementwise, in_float32, te_lower
 from ..meaning import elementary, in_wider
-from ..record import op
+from ..record import ELEMENTWISE, op
 from ..sizes import want_equal
 from .window import greatest
 
@@ -50,7 +49,7 @@ def _rules(
         "numpy": numpy if exact else in_wider(numpy),
         "lower": te_lower(te_function),
         "grad": lambda ops, call, y, gy: (grad(ops, call.args[0], y, gy, **dict(call.attrs)),),
-        "layout": elementwise_layout,
+        "layout": ELEMENTWISE,
     }
 
 
@@ -359,21 +358,11 @@ def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     return ops.where(below > 0.0, gy, gy * slope), ga
 
 
-def axis_layout(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
-    """A layout rule: the first argument and the result take any order, and `axis` is renumbered."""
-    order = orders[0]
-    if order is None:
-        return None
-    axis = order.index(axis_of(call.attrs["axis"], len(order)))
-    return Layouts((order, *(None for _ in call.args[1:])), order, {"axis": axis})
-
-
 @op(
     "nn.prelu",
     numpy=_prelu_numpy,
     lower=te_lower(_prelu_te),
     grad=_prelu_grad,
-    layout=axis_layout,
 )
 def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
     """data where it is positive, else data times the slope of its place along `axis`.
@@ -471,7 +460,6 @@ def _along(data: Expr, axis: int) -> StructInfo:
     numpy=in_wider(_softmax_numpy),
     lower=te_lower(_softmax_te(False)),
     grad=_softmax_grad,
-    layout=axis_layout,
 )
 def softmax(data: Expr, axis: int = -1) -> StructInfo:
     """exp(data) / sum(exp(data)) along `axis`, shifted so that nothing overflows.
@@ -486,7 +474,6 @@ def softmax(data: Expr, axis: int = -1) -> StructInfo:
     numpy=in_wider(_log_softmax_numpy),
     lower=te_lower(_softmax_te(True)),
     grad=_log_softmax_grad,
-    layout=axis_layout,
 )
 def log_softmax(data: Expr, axis: int = -1) -> StructInfo:
     """The logarithm of `softmax` along `axis`, precise where that is small.

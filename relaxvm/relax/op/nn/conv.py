@@ -32,7 +32,6 @@ from ..sizes import want_equal, want_multiple
 from .layout import Layout, layout_of
 from .window import (
     SPATIAL,
-    attribute_layout,
     named,
     padding_of,
     padding_words,
@@ -450,7 +449,6 @@ def _rules(ndim: int) -> dict[str, Any]:
         "numpy": _numpy(ndim),
         "lower": te_lower(_te(ndim)),
         "grad": _grad(ndim),
-        "layout": attribute_layout("data_layout", "out_layout"),
     }
 
 

@@ -19,7 +19,6 @@ from ...struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from ..families import Layouts
 from ..infer import FLOAT, INTEGER, check_kind, tensor
 from ..meaning import in_wider
 from ..names import ops as all_ops
@@ -55,7 +54,6 @@ def _without_seed(builder: LowerBuilder, call: Call, training: bool) -> Expr | N
     numpy=lambda data, *, rate: (data, np.ones_like(data)),
     lower=_identity,
     grad=lambda ops, call, y, gy: (TupleGetItem(gy, 0),),
-    layout=lambda call, orders: None if orders[0] is None else Layouts(orders, orders[0]),
     decompose=_without_seed,
 )
 def _dropout(data: Expr, rate: float = 0.5) -> StructInfo:

@@ -31,7 +31,7 @@ from ..infer import (
 from ..lower import te_lower
 from ..meaning import in_wider
 from ..names import ops as all_ops
-from ..record import missing, op
+from ..record import op
 from ..sizes import KnownTensor, is_known, want_equal, want_multiple
 from .window import simple
 
@@ -259,7 +259,6 @@ def _layer_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr
     numpy=in_wider(_layer_norm_numpy),
     lower=te_lower(_layer_norm_te),
     grad=_layer_norm_grad,
-    layout=missing("axes are numbered by position"),
     decompose=_layer_norm_parts,
 )
 def layer_norm(
@@ -320,7 +319,6 @@ def _rms_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=in_wider(_rms_norm_numpy),
     lower=te_lower(_rms_norm_te),
     grad=_rms_norm_grad,
-    layout=missing("axes are numbered by position"),
 )
 def rms_norm(data: Expr, weight: Expr, axes: Any = -1, epsilon: float = 1e-5) -> StructInfo:
     """data / sqrt(mean of data**2 over `axes` + epsilon) * weight.
@@ -408,7 +406,6 @@ def _grouped_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     numpy=in_wider(_grouped_numpy),
     lower=te_lower(_grouped_te),
     grad=_grouped_grad,
-    layout=missing("axes are numbered by position"),
 )
 def group_norm(
     data: Expr,
@@ -440,7 +437,6 @@ def group_norm(
     numpy=in_wider(_grouped_numpy),
     lower=te_lower(_grouped_te),
     grad=_grouped_grad,
-    layout=missing("axes are numbered by position"),
 )
 def instance_norm(
     data: Expr,
@@ -591,7 +587,6 @@ def _batch_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr
     numpy=_batch_norm_numpy,
     lower=te_lower(_batch_norm_te),
     grad=_batch_norm_grad,
-    layout=missing("the axis is numbered by position, and the result is a tuple"),
     decompose=_batch_norm_parts,
 )
 def batch_norm(

@@ -21,7 +21,7 @@ from ..lower import te_lower
 from ..record import missing, op
 from ..sizes import want_multiple
 from .layout import layout_of
-from .window import attribute_layout, simple, static, te_pad
+from .window import simple, static, te_pad
 
 # -- pad ------------------------------------------------------------------------------------------
 
@@ -141,7 +141,6 @@ def _sources(ops: Ops, size: PrimExpr, before: int, after: int, mode: str) -> An
     numpy=_pad_numpy,
     lower=te_lower(_pad_te),
     grad=_pad_grad,
-    layout=missing("pad_width is numbered by position"),
 )
 def pad(
     data: Expr, pad_width: Any, pad_mode: str = "constant", pad_value: float = 0.0
@@ -287,7 +286,6 @@ def _d2s_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     numpy=_d2s_numpy,
     lower=te_lower(_d2s_te),
     grad=_d2s_grad,
-    layout=attribute_layout("layout"),
 )
 def depth_to_space(
     data: Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
@@ -347,7 +345,6 @@ def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
     grad=lambda ops, call, y, gy: (
         ops.nn.depth_to_space(gy, block_size=call.attrs["block_size"], layout=call.attrs["layout"]),
     ),
-    layout=attribute_layout("layout"),
 )
 def space_to_depth(data: Expr, block_size: int, layout: str = "NCHW") -> StructInfo:
     """[n, c, h * b, w * b] -> [n, c * b * b, h, w]: squares of b x b pixels become channels.

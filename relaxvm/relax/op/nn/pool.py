@@ -20,7 +20,7 @@ from ..names import ops as all_ops
 from ..record import op
 from .pool_kernels import pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
-from .window import SPATIAL, attribute_layout, named, padding_words
+from .window import SPATIAL, named, padding_words
 
 __getattr__ = submodules(__name__)
 
@@ -45,7 +45,6 @@ def _rules(kind: str, settings: Callable[[dict[str, Any]], Any]) -> dict[str, An
         "numpy": pool_numpy(settings, average),
         "lower": te_lower(pool_te(settings, average)),
         "grad": grad,
-        "layout": attribute_layout("layout", "out_layout"),
     }
 
 

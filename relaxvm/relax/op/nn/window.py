@@ -13,8 +13,6 @@ from ....te import Tensor, comm_reducer, compute
 from ....tir import all as all_of
 from ....tir import if_then_else, min_value
 from ...derive import plain_text
-from ...expr import Call
-from ..families import Layouts
 
 SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 """The letters of the axes that windows slide over, by their number."""
@@ -154,19 +152,3 @@ def named(name: str, text: str, **words: Any) -> Callable[[Callable[..., Any]], 
         return rule
 
     return mark
-
-
-def attribute_layout(*names: str) -> Callable[[Call, tuple[Any, ...]], Layouts | None]:
-    """A layout rule: the first argument and the result take any order; these attributes name it."""
-
-    def rule(call: Call, orders: tuple[Any, ...]) -> Layouts | None:
-        order = orders[0] if orders else None
-        given = [call.attrs.get(n) or call.attrs[names[0]] for n in names]
-        if order is None or any(
-            len(g) != len(order) or not g.isalpha() or g != given[0] for g in given
-        ):
-            return None
-        changed = {n: "".join(g[k] for k in order) for n, g in zip(names, given)}
-        return Layouts((order, *(None for _ in call.args[1:])), order, changed)
-
-    return rule
