@@ -99,6 +99,8 @@ from .specialize_prim_func_based_on_call_site import (
     SpecializePrimFuncBasedOnCallSite as SpecializePrimFuncBasedOnCallSite,
 )
 from .split_args import SplitArgs as SplitArgs
+from .split_call_tir_by_pattern import MatchResult as MatchResult
+from .split_call_tir_by_pattern import SplitCallTIRByPattern as SplitCallTIRByPattern
 from .split_layout_rewrite_preproc import SplitLayoutRewritePreproc as SplitLayoutRewritePreproc
 from .static_plan_block_memory import StaticPlanBlockMemory as StaticPlanBlockMemory
 from .to_graph_normal_form import ToGraphNormalForm as ToGraphNormalForm
