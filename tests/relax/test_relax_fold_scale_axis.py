@@ -478,6 +478,17 @@ def test_a_batch_norm_after_a_convolution_becomes_a_sum(more):
     assert new["main"].script(show_meta=False).count("R.add(") == 1
 
 
+def test_a_bias_between_convolution_and_batch_norm_takes_the_shift():
+    def build(e, x):
+        return norm(e, e(op.add(conv(e, x), const(1, 4, 1, 1))))[0]
+
+    new = folds(norms, build, (1, 3, 5, 5))
+    assert new["main"].script(show_meta=False).count("R.add(") == 1
+    # Sums of the user that no batch norm touches are not reordered.
+    stays = model(lambda e, x: e(op.add(e(op.add(x, const(3))), const(3))), (2, 3))
+    assert norms(stays) is stays
+
+
 def test_a_batch_norm_after_anything_else_becomes_a_product_and_a_sum():
     for axis, shape in ((1, (2, 4, 5, 5)), (3, (2, 3, 5, 4))):
         mod = model(lambda e, x, axis=axis: norm(e, x, axis=axis)[0], shape)

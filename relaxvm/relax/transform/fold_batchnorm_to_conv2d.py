@@ -9,8 +9,8 @@ product goes into the weights before it.
     return gv
 
 That is gamma / sqrt(var + epsilon) and beta - mean * scale, rounded once. What does not stand
-after weights keeps the product. One for training is left alone: `DecomposeOpsForInference` says
-that a model is not trained any more.
+after weights keeps the product. A bias before the batch norm is scaled and takes the shift. One for
+training is left alone: `DecomposeOpsForInference` says that a model is not trained any more.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ from ..flow import BIND, events
 from ..op.infer import axis_of
 from ..op.names import ops
 from ..rewriter import Dropper
+from .rule_text import rewritten, rule
 from .scale_folding import array_of, constant_like, fold_scales
 from .scale_rules import tensor_dims
+from .signature import replace_functions
+from .simplify_expr import joined
 
 _BATCH_NORM = Op.get("relax.nn.batch_norm")
+_BIAS_AND_SHIFT = rule("reassociates", "add(p := add(x, a), b)", joined)
 
 
 @module_pass(opt_level=2, numerics="reassociates")
@@ -45,7 +49,13 @@ def FoldBatchnormToConv2D(mod: IRModule, ctx: PassContext) -> IRModule:
     """Fold batch norms by constant statistics into the weights of the convolution or product before
     them, where nothing else needs what that gives; elsewhere make them a product and a sum.
     """
-    return fold_scales(mod, backward=True, forward=False, prepare=_as_products)
+    folded = fold_scales(mod, backward=True, forward=False, prepare=_as_products)
+    changed = {
+        gv: rewritten(fn, folded, ctx, (_BIAS_AND_SHIFT,), "reassociates")
+        for gv, fn in folded.items()
+        if isinstance(fn, Function) and fn is not mod.functions.get(gv)
+    }
+    return replace_functions(folded, changed)
 
 
 def _as_products(fn: Function) -> tuple[Function, list[Var]]:

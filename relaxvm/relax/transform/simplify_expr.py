@@ -184,7 +184,7 @@ def _halved(x: Expr, c: Any) -> Expr | None:
     return R.multiply(x, Constant(np.reciprocal(values)))
 
 
-def _joined(call: Call, p: Call, x: Expr, a: Any, b: Any) -> Expr | None:
+def joined(call: Call, p: Call, x: Expr, a: Any, b: Any) -> Expr | None:
     """One operation with what two constants give instead of two operations."""
     if call.op is not p.op or not isinstance(a, Constant) or not isinstance(b, Constant):
         return None
@@ -202,7 +202,7 @@ def _joined(call: Call, p: Call, x: Expr, a: Any, b: Any) -> Expr | None:
 
 
 def _joined_whole(call: Call, p: Call, x: Expr, a: Any, b: Any) -> Expr | None:
-    return _if_whole(_joined(call, p, x, a, b))
+    return _if_whole(joined(call, p, x, a, b))
 
 
 def _number(value: Any) -> Any:
@@ -426,7 +426,7 @@ RULES = (
     # divisions by powers of two, and constants that meet
     rule("exact", "divide(x, c)", _halved),
     rule("exact", "ring(p := ring(x, a), b)", _joined_whole),
-    rule("reassociates", "ring(p := ring(x, a), b)", _joined),
+    rule("reassociates", "ring(p := ring(x, a), b)", joined),
     # choices
     rule("exact", "where(True, x, y)", lambda x: x),
     rule("exact", "where(False, x, y)", lambda y: y),
