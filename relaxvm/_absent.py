@@ -78,7 +78,6 @@ ABSENT: dict[str, dict[str, str]] = {
         "topi": "unique dynamic_strided_slice",
     },
     "no operator of graphs is it, and the functions here are made of those": {
-        "topi": "strided_set",
         "topi.image": "resize1d resize3d crop_and_resize",
     },
     "labels of `te` schedules": {"topi": "tag"},

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base import DataType, submodules
+from ..base import DataType, TIRError, submodules
 from ..base import dtype as as_dtype
-from ..ir import INT32, And, Max, Min, Or, PrimExpr, const, match
+from ..ir import INT32, And, IntImm, Max, Min, Or, PrimExpr, Select, const, match
+from ..ir import cast as ir_cast
 from ..relax import Tuple
 from ..relax import op as ops
 from ..relax.op.families import te_reduce
@@ -240,6 +241,53 @@ layout_transform = of(
     )
 )
 trilu = of(lambda data, k, upper: (ops.triu if upper else ops.tril)(data, k))
+
+
+def strided_set(a: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None) -> Tensor:
+    """``a`` with ``a[begin:end:strides] = v``, as numpy counts: from the end where negative.
+
+    begin, end, strides  one integer for each of the first axes, as numbers or as tensors of one
+                         axis, which may be known only when it runs; a stride is not 0
+    """
+    inside_of = scalar_ops.all
+
+    def numbers(given: Any) -> list[Any]:
+        if not isinstance(given, Tensor):
+            return list(given)
+        if given.ndim != 1 or not isinstance(given.shape[0], IntImm):
+            raise TIRError(f"strided_set: wanted a tensor of one known axis, got {given.shape}")
+        return [given(k) for k in range(given.shape[0].value)]
+
+    begins, ends = numbers(begin), numbers(end)
+    steps = [1] * len(begins) if strides is None else numbers(strides)
+    steps += [1] * (len(begins) - len(steps))
+    if not len(begins) == len(ends) == len(steps) <= a.ndim == v.ndim:
+        raise TIRError(
+            f"strided_set: wanted as many ends as begins, at most {a.ndim}, and a value of "
+            f"{a.ndim} axes, got {len(begins)} begins, {len(ends)} ends, {v.ndim} axes"
+        )
+
+    def place(x: PrimExpr, size: PrimExpr, first: Any, stop: Any, step: Any) -> Any:
+        """Whether `x` is in the slice, and where there."""
+        first, stop, step = (ir_cast(x.dtype, e) for e in (first, stop, step))
+        up = step > 0
+        low, high = Select(up, 0 * size, 0 * size - 1), Select(up, size, size - 1)
+        first, stop = (Max(low, Min(high, Select(e < 0, e + size, e))) for e in (first, stop))
+        far, pace = Select(up, x - first, first - x), Max(step, -step)
+        before = Select(up, x < stop, x > stop)
+        inside = inside_of(far >= 0, before, scalar_ops.floormod(far, pace).equal(0))
+        return inside, scalar_ops.floordiv(far, pace)
+
+    def element(*index: PrimExpr) -> PrimExpr:
+        places = [place(*each) for each in zip(index, a.shape, begins, ends, steps)]
+        chosen = v(*(at for _, at in places), *index[len(places) :])
+        return scalar_ops.if_then_else(
+            inside_of(*(inside for inside, _ in places)), chosen, a(*index)
+        )
+
+    if not begins:
+        return v
+    return compute(a.shape, element, "strided_set")
 
 
 def _slice(a: Any, begin: Any, end: Any, strides: Any, axes: Any, mode: str) -> Any:

@@ -245,7 +245,16 @@ def _sampled_place(sch, rng, block, loops):
     sch.compute_at(block, sch.sample_compute_location(block))
 
 
+def _annotate_access(sch, rng, block, loops):
+    how = ("read", "write")[int(rng.integers(2))]
+    regions = getattr(sch.get(block), f"{how}s")
+    which = int(rng.integers(max(1, len(regions))))
+    shape = regions[which].buffer.shape if regions else ()
+    sch.annotate_buffer_access(block, which, how, lambda *axes: [(0, n) for n in shape])
+
+
 STEPS = {
+    "annotate_buffer_access": _annotate_access,
     "split": _split,
     "fuse": _fuse,
     "reorder": _reorder,

@@ -7,6 +7,7 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import te, topi
+from relaxvm.base import TIRError
 from relaxvm.topi import utils
 from relaxvm.topi.__main__ import as_markdown
 
@@ -169,6 +170,39 @@ def test_shapes():
         *np.meshgrid(Y, Y, indexing="ij"), t[:, 1:], t[:, ::2, 3:0:-1], t[:, 1:, :2],
         [2, 3, 4], 24, t.sum(0),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("as_tensors", [False, True])
+@pytest.mark.parametrize(
+    ("begin", "end", "strides"),
+    [
+        ([1, 0, 2], [2, 3, 4], None),
+        ([0, -2], [2, 99], [1, 1]),
+        ([1, 2, 3], [-9, -9, 0], [-1, -2, -2]),
+        ([0, 0, 1], [2, 3, 1], None),
+        ([0], [2], [3]),
+    ],
+)
+def test_slices_are_set(begin, end, strides, as_tensors):
+    t = floats(2, 3, 4)
+    places = tuple(slice(*each) for each in zip(begin, end, strides or [None] * len(begin)))
+    wanted = t.copy()
+    value = wanted[places] + 1
+    wanted[places] = value
+    given = [begin, end] + ([] if strides is None else [strides])
+    if as_tensors:
+        arrays = [np.array(each, "int32") for each in given]
+        check(lambda a, v, *slices: topi.strided_set(a, v, *slices), [t, value, *arrays], wanted)
+    else:
+        check(lambda a, v: topi.strided_set(a, v, *given), [t, value], wanted)
+
+
+def test_a_slice_that_cannot_be_set_is_refused():
+    a, v = te.placeholder((3, 4)), te.placeholder((2, 4))
+    with pytest.raises(TIRError, match="as many ends as begins"):
+        topi.strided_set(a, v, [0, 0, 0], [1, 1, 1])
+    with pytest.raises(TIRError, match="one known axis"):
+        topi.strided_set(a, v, te.placeholder((2, 2), "int32"), [1])
 
 
 def test_layouts_and_triangles():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +30,7 @@ from .bindings import predicate_is_domain, runs_everywhere
 from .dependence import check_no_bare_statements, domain_box
 from .facts import facts_of
 from .index_map import IndexMap
-from .marks import BUFFER, buffer_of, with_parameter
+from .marks import BUFFER, buffer_of, with_parameter, written_buffer
 from .places import insert_before
 from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from .regions import only_plain_accesses, owner_of, users_of, with_regions
@@ -137,7 +138,31 @@ class _PadKind(_IndexMapKind):
         return IndexMap.from_data(data, names.of_name)
 
 
+class _RangesKind(_IndexMapKind):
+    """A function from axes to ranges (begin, end), as an `IndexMap` to 2 indices for each."""
+
+    def given(self, host: Host, value: Any, what: str) -> Any:
+        value = super().given(host, value, what)
+        if isinstance(value, IndexMap):
+            return value
+
+        @functools.wraps(value)
+        def ends(*axes: Any, **named: Any) -> list[Any]:
+            made = value(*axes, **named)
+            ranges = made if isinstance(made, (tuple, list)) else (made,)
+            parts: list[Any] = []
+            for each in ranges:
+                pair = each if isinstance(each, (tuple, list)) else (each, each + 1)
+                if len(pair) != 2:
+                    raise ScheduleError(f"{what}: a range is (begin, end), got {len(pair)} parts")
+                parts += pair
+            return parts
+
+        return ends
+
+
 INDEX_MAP: Kind = _IndexMapKind()
+_RANGES: Kind = _RangesKind()
 PAD: Kind = _PadKind()
 
 
@@ -317,6 +342,60 @@ def looped(block: Block) -> tuple[Stmt, list[Var]]:
 
 
 # -- blocks ----------------------------------------------------------------------------------------
+
+
+@primitive(block=BLOCK, gen_new_ranges=_RANGES)
+def annotate_buffer_access(
+    state: State, block: Block, buffer_index: int, buf_type: str, gen_new_ranges: IndexMap
+) -> tuple[State, None]:
+    """Declare what part of a buffer the block reads or writes, and that somebody said so.
+
+    buffer_index    position in the block's `reads` or `writes`
+    buf_type        "read" or "write"
+    gen_new_ranges  the block's axes -> for each dimension a range (begin, end), or one index
+
+    It is a remark: schedules look at the accesses themselves. Raises ScheduleError for a range
+    that an access is shown to leave.
+
+        with T.block("B"):                    with T.block("B"):
+            T.reads(A[0:64])             →        T.reads(A[vi * 2:vi * 2 + 2])
+            ...                                   T.block_attr({"explicit_read_region": [0]})
+    """
+    if buf_type not in ("read", "write"):
+        refuse(f'buf_type is "read" or "write", got {buf_type!r}', block)
+    buffer, own = written_buffer(state, block, buffer_index, buf_type), gen_new_ranges
+    if (
+        len(own.initial_indices) != len(block.iter_vars)
+        or len(own.final_indices) != 2 * buffer.ndim
+    ):
+        refuse(
+            f"wanted {buffer.ndim} ranges of {buffer.name} from the {len(block.iter_vars)} axes, "
+            f"got {len(own.final_indices) // 2} from {len(own.initial_indices)}",
+            block,
+        )
+    axes = dict(zip(own.initial_indices, (a.var for a in block.iter_vars)))
+    ends = [substitute(e, axes) for e in own.final_indices]
+    facts, proves = facts_of(state, block), state.analyzer.can_prove
+    for access in facts.reads if buf_type == "read" else facts.writes:
+        for k, (low, extent) in enumerate(access.box if access.buffer is buffer else ()):
+            begin, end = ends[2 * k : 2 * k + 2]
+            if proves(begin > low) or proves(end < low + extent):
+                refuse(
+                    f"block {block.name_hint} touches {low} of dimension {k} of {buffer.name}, "
+                    f"outside of {begin} to before {end}",
+                    block,
+                )
+    ranges = [
+        Range.from_min_extent(begin, state.analyzer.simplify(end - begin))
+        for begin, end in zip(ends[::2], ends[1::2])
+    ]
+    regions = list(getattr(block, f"{buf_type}s"))
+    regions[buffer_index] = BufferRegion(buffer, tuple(ranges))
+    key = f"explicit_{buf_type}_region"
+    said = {*map(int, block.annotations.get(key, ())), buffer_index}
+    remarks = block.annotations.with_({key: tuple(sorted(said))})
+    made = block.replace(annotations=remarks, **{f"{buf_type}s": tuple(regions)})
+    return state.replace(block, made), None
 
 
 @primitive(block=BLOCK, index_map=INDEX_MAP)

@@ -468,6 +468,7 @@ class Schedule:
 
     transform_layout = face(layout.transform_layout)
     transform_block_layout = face(layout.transform_block_layout)
+    annotate_buffer_access = face(layout.annotate_buffer_access)
 
     set_scope = face(marks.set_scope)
     storage_align = face(marks.storage_align)
