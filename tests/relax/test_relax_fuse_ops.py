@@ -1,13 +1,16 @@
 """FuseOps: which kernels become one function, what that looks like, and what stays apart."""
 
+import random
+
 import numpy as np
 import pytest
-from pass_cases import becomes, parse, same_results, stays
+from pass_cases import becomes, model, parse, same_results, stays
 
 from relaxvm import relax, te
-from relaxvm.ir import PassContext
-from relaxvm.relax import transform
+from relaxvm.ir import PassContext, walk
+from relaxvm.relax import op, transform
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.tir import Block, PrimFunc
 
 run = transform.FuseOps()
 ROW = 'R.Tensor((2, 4), "float32")'
@@ -324,3 +327,80 @@ def test_symbols_of_a_kernels_own_signature_are_no_arguments():
     fused = transform.FuseOps()(transform.AnnotateTIROpPattern()(b.get()))
     (group,) = (fn for _, fn in fused.items() if fn.get_attr("Primitive"))
     assert len(group.params) == 1
+
+
+# -- results that nobody reads ---------------------------------------------------------------------
+
+
+def kernels(mod):
+    """{name: (its blocks, its parameters)} of the fused module."""
+    fused = transform.FuseTIR()(transform.FuseOps()(transform.LegalizeOps()(mod)))
+    assert_well_formed(fused)
+    return fused, {
+        gv.name_hint: ([n.name_hint for n in walk(fn) if isinstance(n, Block)][1:], len(fn.params))
+        for gv, fn in fused.items()
+        if isinstance(fn, PrimFunc)
+    }
+
+
+def normalised(e, x, *weights):
+    return e(op.nn.batch_norm(x, *weights, axis=1))
+
+
+def test_statistics_that_nobody_reads_are_not_computed():
+    shapes = [(2, 8, 3, 3)] + [(8,)] * 4
+    alone = model(lambda e, *args: e(normalised(e, *args)[0]), *shapes, dtype="float32")
+    fused, found = kernels(alone)
+    ((blocks, params),) = found.values()
+    assert not {"new_mean", "new_var"} & {*blocks} and "normalised" in blocks
+    assert params == 4  # of which one is the result: the running statistics are not read, either
+    rng = np.random.default_rng(0)
+    args = [rng.uniform(0.5, 1, s).astype("float32") for s in shapes]
+    same_results(alone, fused, *args)
+    with_relu = model(
+        lambda e, *args: op.nn.relu(e(normalised(e, *args)[0])), *shapes, dtype="float32"
+    )
+    fused, found = kernels(with_relu)
+    ((blocks, params),) = found.values()
+    assert not {"new_mean", "new_var"} & {*blocks} and params == 4
+    same_results(with_relu, fused, *args)
+
+
+def test_kernels_whose_results_are_all_read_or_come_together_stay():
+    shapes = [(2, 8, 3, 3)] + [(8,)] * 4
+    mod = transform.LegalizeOps()(model(normalised, *shapes, dtype="float32"))
+    assert transform.FuseOps()(mod) is mod
+
+    def build(e, *args):
+        t = normalised(e, *args)
+        return [e(t[k]) for k in range(3)]
+
+    mod = model(build, *shapes, dtype="float32")
+    mod = transform.LegalizeOps()(mod)
+    assert transform.FuseOps()(mod) is mod
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_fields_of_random_tuples_are_what_they_were(seed):
+    rng = random.Random(seed)
+
+    def build(e, x, *weights):
+        values = [x]
+        for _ in range(rng.randint(1, 3)):
+            value = rng.choice(values)
+            if rng.random() < 0.5:
+                t, fields = e(op.split(value, 4, axis=1)), 4
+            else:
+                t, fields = normalised(e, value, *weights), 3
+            read = [e(t[k]) for k in rng.sample(range(fields), rng.randint(1, fields))]
+            wide = [v for v in read if v.struct_info.ndim == 4 and int(v.struct_info.dims[1]) == 8]
+            values += wide
+            values += [e(op.exp(v)) for v in read if rng.random() < 0.5 and v in wide]
+            ends.extend(read)
+        return [*values[1:], *ends]
+
+    ends = []
+    shapes = [(2, 8, 3, 3)] + [(8,)] * 4
+    mod = model(build, *shapes, dtype="float32")
+    args = [np.random.default_rng(seed).uniform(0.5, 1, s).astype("float32") for s in shapes]
+    same_results(mod, kernels(mod)[0], *args)

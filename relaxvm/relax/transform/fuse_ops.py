@@ -12,7 +12,8 @@ A group grows from a kernel to its immediate post-dominator, the nearest kernel 
 computed of it goes through, with all on the way: so a group has one result, and nothing outside of
 it waits between its members. At last a group whose result is read elsewhere too may join a reader
 and give several results, if nobody else reads it before the last member. So the call of a group
-stands where its last member stood, and nothing moves up.
+stands where its last member stood, and nothing moves up. A kernel with loops for results that
+nobody reads is a group, too: it becomes one without these.
 
 What joins is decided by `fusion_rules`: by what the default schedules run well as one function.
 """
@@ -55,6 +56,8 @@ from ..struct_info import (
 from .fusion_rules import Group, Kernel, Read, refusal, refusal_of_results
 from .outline import Outliner
 from .private_functions import is_opaque
+from .split_kernel import Kernel as TirKernel
+from .split_kernel import live_statements
 
 register_config(
     "relax.FuseOps.max_depth",
@@ -114,7 +117,7 @@ class _Blocks:
         for at, e in enumerate(self.row):
             if e.kind is BIND:
                 self._meet(at, e)
-        if len(self.kernels) < 2:
+        if not self.kernels:
             return []
         self._drop_written()
         for at, kernel in list(self.kernels.items()):
@@ -133,7 +136,11 @@ class _Blocks:
             for k in kernels:
                 if k.at not in ends:
                     self._try_with_readers(k, most)
-        found = {id(k.group): k.group for k in kernels if len(k.group.members) > 1}
+        found = {
+            id(k.group): k.group
+            for k in kernels
+            if len(k.group.members) > 1 or _computes_in_vain(k)
+        }
         return list(found.values())
 
     def _meet(self, at: int, e: Event) -> None:
@@ -298,6 +305,19 @@ def _kernel(
     return Kernel(at, b, call, block, fn, pattern, tensors[: len(infos)], reads, is_view)
 
 
+def _computes_in_vain(kernel: Kernel) -> bool:
+    """Whether there are loops of their own for results that nobody reads."""
+    if not kernel.is_tuple:
+        return False
+    taken = [b.value for b in kernel.items if kernel.readers_of[b.var]]
+    read = {v.index for v in taken if isinstance(v, TupleGetItem)}
+    results = kernel.fn.params[len(kernel.arguments) :][: len(kernel.infos)]
+    buffers = [kernel.fn.buffer_map[p] for k, p in enumerate(results) if k not in read]
+    whole = TirKernel(kernel.fn)
+    local = {b.data for b in (*whole.allocated, *buffers)}
+    return len(live_statements(whole.statements, local)) < len(whole.statements)
+
+
 _known: weakref.WeakKeyDictionary[PrimFunc, tuple[bool, bool]] = weakref.WeakKeyDictionary()
 
 
@@ -322,9 +342,13 @@ def _outline(made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group
     for group in groups:
         bindings = [b for kernel in group.members for b in (kernel.binding, *kernel.items)]
         changes.update(dict.fromkeys([id(b.var) for b in bindings]))
-        first, *_, last = group.members
-        others = ", ".join(["{}"] * (len(group.members) - 1))
-        decided(f"{{}} fused with {others}", *(k.binding for k in group.members))
+        first, *others = group.members
+        last = group.last
+        if others:
+            places = ", ".join(["{}"] * len(others))
+            decided(f"{{}} fused with {places}", *(k.binding for k in group.members))
+        else:
+            decided("{} computes only those of its results that are read", first.binding)
         call = made.call(first.block, bindings, _results(group), _name(group), {"Primitive": True})
         changes[id(last.binding.var)] = call
     made.mod[gv] = Dropper(changes).rewrite(fn)

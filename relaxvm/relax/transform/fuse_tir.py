@@ -11,6 +11,7 @@
                  ...  # the blocks of add, from x and y to lv
                  ...  # the blocks of exp, from lv to gv
 
+Loops for what neither the group nor its callers read go, and so do arguments that only they read.
 A group stays a graph function, which means the same, if a kernel checks something when it is called
 that is not certain in the group: that two sizes are equal, that a size is not negative.
 """

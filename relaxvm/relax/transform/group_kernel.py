@@ -29,7 +29,6 @@ from ...ir import (
     cast,
     const,
     descend,
-    is_const,
     substitute,
     walk,
 )
@@ -74,6 +73,7 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
+from .split_kernel import is_root, live_statements
 
 
 class NotMerged(PassError):
@@ -388,21 +388,25 @@ class _Group:
     # -- the whole ---------------------------------------------------------------------------------
 
     def finish(self, tree: Any, outputs: Sequence[Buffer]) -> GroupKernel:
+        body = seq(*self.statements)
+        local = {b.data for b in self.allocated if b not in outputs}
+        if isinstance(body, SeqStmt):
+            body = seq(*(live_statements(body.seq, local) or body.seq))
+        mentioned = {*walk(body), *outputs}
+        self.drop_inputs(mentioned)
         places = {own: k for k, (own, _) in enumerate(self.inputs)}
         self.check_sizes([b for b in self.infos if b not in places and b not in outputs], outputs)
         params = [own for own, _ in self.inputs] + [b for b in outputs if b not in places]
         bound = {d for p in params if isinstance(p, Buffer) for d in p.shape}
-        body = Block(
-            *((), (), (), "root", seq(*self.statements)),
-            alloc_buffers=tuple(b for b in self.allocated if b not in outputs),
-        )
-        used = {*walk(body), *(n for p in params for n in walk(p))} - {*params, *bound}
+        inner = tuple(b for b in self.allocated if b.data in local & mentioned)
+        root = Block((), (), (), "root", body, alloc_buffers=inner)
+        used = {*walk(root), *(n for p in params for n in walk(p))} - {*params, *bound}
         scalars = {s: own for s, own in self.symbols.items() if own in used}
         function = None
         if self.statements:
             function = PrimFunc(
                 (*params, *scalars.values()),
-                BlockRealize((), const(True), body),
+                BlockRealize((), const(True), root),
                 attrs=self.attrs(bound),
                 span=FORMULA if all(f.span is FORMULA for f in self.parts.values()) else UNKNOWN,
             )
@@ -417,6 +421,16 @@ class _Group:
             parts=tuple(self.parts),
             span=Span.merge(*self.spans),
         )
+
+    def drop_inputs(self, used: set[Any]) -> None:
+        """Leave out arguments that nothing reads any more, if they say nothing about sizes."""
+
+        def stays(own: TirVar | Buffer) -> bool:
+            if not isinstance(own, Buffer) or own in used or own.data in used:
+                return True
+            return not all(isinstance(d, IntImm) for d in own.shape)
+
+        self.inputs = [(own, place) for own, place in self.inputs if stays(own)]
 
     def check_sizes(self, inner: Iterable[Buffer], outputs: Iterable[Buffer]) -> None:
         """Refuse if a size of a buffer inside may be negative, for which the call that made it was
@@ -468,14 +482,6 @@ def _compact(b: Buffer) -> list[PrimExpr]:
         strides.insert(0, step)
         step = step * cast("int64", d)
     return strides
-
-
-def is_root(realize: BlockRealize) -> bool:
-    """Whether it only holds what a function does."""
-    block = realize.block
-    return is_const(realize.predicate, 1) and not (
-        block.iter_vars or block.match_buffers or block.annotations or block.init
-    )
 
 
 def _is_nest_of_blocks(body: Stmt) -> bool:

@@ -9,21 +9,26 @@ def f(A, W, C):                              def f_weight_prepack(W, W2):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base import Span
-from ...ir import GlobalVar, Node, PrimExpr, cast, const, substitute, walk
+from ...ir import GlobalVar, Node, PrimExpr, cast, const, is_const, substitute, walk
 from ...ir import Var as TirVar
 from ...tir import (
+    AssertStmt,
+    AttrStmt,
     Block,
     BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
+    Evaluate,
+    LetStmt,
     PrimFunc,
     SeqStmt,
     Stmt,
+    While,
     fresh_copy,
     renew,
     seq,
@@ -31,7 +36,8 @@ from ...tir import (
 from ..expr import Call, Tuple
 from ..known_ops import CALL_TIR
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
-from .group_kernel import is_root
+
+_OPAQUE = (AssertStmt, AttrStmt, Evaluate, LetStmt, While)
 
 
 class Touched(NamedTuple):
@@ -54,9 +60,33 @@ def touched(statement: Stmt) -> Touched:
             writes[n.buffer] = None
         elif isinstance(n, Block) and (n.match_buffers or n.alloc_buffers):
             plain = False
-        elif isinstance(n, TirVar) and n.dtype.is_handle:
+        elif isinstance(n, _OPAQUE) or (isinstance(n, TirVar) and n.dtype.is_handle):
             plain = False
     return Touched(reads, writes, plain)
+
+
+def is_root(realize: BlockRealize) -> bool:
+    """Whether it only holds what a function does."""
+    block = realize.block
+    return is_const(realize.predicate, 1) and not (
+        block.iter_vars or block.match_buffers or block.annotations or block.init
+    )
+
+
+def live_statements(statements: Sequence[Stmt], local: Collection[TirVar]) -> tuple[Stmt, ...]:
+    """Those of `statements` that do something that is seen: all but those that only write memory
+    that is `local` and that nobody reads after them.
+    """
+    read: set[TirVar] = set()
+    live: list[Stmt] = []
+    for s in reversed(statements):
+        t = touched(s)
+        if not t.plain or any(b.data not in local or b.data in read for b in t.writes):
+            live.append(s)
+            read.update(b.data for b in t.reads)
+            if not t.plain:
+                read.update(n for n in walk(s) if isinstance(n, TirVar) and n.dtype.is_handle)
+    return tuple(reversed(live))
 
 
 class Kernel:
