@@ -550,9 +550,9 @@ def test_statements_and_new_tensors_of_symbolic_shapes():
 
 def test_a_long_chain_is_built_in_time_linear_in_its_length(monkeypatch):
     seen = []
-    init = tvm.topi.derive._Formulas.given_back
+    init = tvm.relax.formulas.Formulas.given_back
     monkeypatch.setattr(
-        tvm.topi.derive._Formulas,
+        tvm.relax.formulas.Formulas,
         "given_back",
         lambda self, value, memo: (init(self, value, memo), seen.append(len(memo)))[0],
     )
