@@ -120,6 +120,7 @@ CASES = {
             transform.EliminateCommonSubexpr(),
             transform.CombineParallelMatmul(),
             transform.AdjustMatmulOrder(),
+            transform.FuseAttention(),
             transform.ExpandTupleArguments(),
             transform.RemoveUnusedOutputs(),
             transform.RemoveUnusedParameters(),

@@ -58,6 +58,7 @@ GRAPH_TO_LEGAL = Sequential(
         transform.DeadCodeElimination(),  # while calls are still known to be pure
         transform.RemoveUnusedParameters(),  # what dead code read is unused only now
         transform.DeadCodeElimination(),  # what was computed for those is dead only now
+        transform.FuseAttention(),  # once masks and scales are as simple as they get
         transform.CanonicalizeCast(),  # equal calls are one now: these are meant to be several
         transform.LegalizeOps(),  # operators become loop functions: what is left is calls
     ),

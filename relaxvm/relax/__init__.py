@@ -37,6 +37,7 @@ from .expr import const as const
 from .expr import extern as extern
 from .expr import get_shape_of as get_shape_of
 from .expr import is_leaf as is_leaf
+from .formulas import Formulas as Formulas
 from .op import call_builtin_with_ctx as call_builtin_with_ctx
 from .op import call_dps_packed as call_dps_packed
 from .op import call_inplace_packed as call_inplace_packed

@@ -9,6 +9,7 @@ for each dimension of a head only.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from typing import Any, NamedTuple
 
 from ..arith import Analyzer
@@ -30,25 +31,32 @@ _VECTOR = 16
 
 
 def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
+    q: Any,
+    k: Any,
+    v: Any,
     *,
     factor: PrimExpr,
     group: PrimExpr,
     bias: Tensor | None = None,
     seen: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
+    score: Callable[..., PrimExpr] | None = None,
+    hidden: float = 0.0,
+    heads_first: bool = False,
 ) -> Tensor:
-    """softmax(q k^T * factor + bias) v; a query that sees no key gives 0.
+    """softmax(score(q k^T * factor) + bias) v, for each head.
 
     q        [batch, s, heads, d]      k, v  [batch, t, heads / group, d or dv]
-    returns  [batch, s, heads, dv]
+    returns  [batch, s, heads, dv], or [batch, heads, s, dv] if `heads_first`
     factor   of the dtype in which all is computed
     bias     broadcasts to [batch, heads, s, t]
     seen     (query, key) -> whether it counts; None: all do
+    score    (batch, head, query, key, product) -> score; None: the product
+    hidden   what a query gets that sees none of its keys: 0, or NaN as softmax gives
+
+    Tensors are what has a shape and a dtype and gives elements when called.
     """
     rows, wide, size = _rows(q, group), factor.dtype, v.shape[3]
-    t, zero, low = k.shape[1], const(0, wide), const(float("-inf"), wide)
+    t, zero = k.shape[1], const(0, wide)
 
     def axis(extent: PrimExpr, name: str) -> Any:
         return reduce_axis((0, extent), name)
@@ -61,19 +69,24 @@ def attention(
     value, width = _values(v, wide) if rows.tiled else (_element(v, wide), (size,))
     product = _products(queries, k, rows)
 
-    def score(b: Any, h: Any, io: Any, ii: Any, j: Any) -> PrimExpr:
+    def score_of(b: Any, h: Any, io: Any, ii: Any, j: Any) -> PrimExpr:
         made, (head, i) = product(b, h, io, ii, j), rows.query(h, io, ii)
+        if score is not None:
+            made = score(b, head, i, j, made)
         if bias is not None:
             places = zip(bias.shape, (b, head, i, j)[4 - bias.ndim :])
             made = made + cast(wide, bias(*(_only(n, x) for n, x in places)))
-        return made if seen is None else Select(seen(i, j), made, low)
+        return made if seen is None else Select(seen(i, j), made, const(float("-inf"), wide))
 
-    masked = bias is not None or seen is not None
-    scores = compute((*rows.shape, t), score, "scores") if masked else product
+    plain = bias is None and seen is None and score is None
+    scores = product if plain else compute((*rows.shape, t), score_of, "scores")
     j = axis(t, "j")
     top = compute(rows.shape, lambda *r: te_max(scores(*r, j.var), axis=j), "top")
     # The least finite number stands for the maximum of nothing: weights are 0 then, not NaN.
-    weights = compute((*rows.shape, t), lambda *r: exp(scores(*r) - top(*r[:4])), "weights")
+    # Nothing is above 0: said so that the shorter formula of exp is taken.
+    weights = compute(
+        (*rows.shape, t), lambda *r: exp(Min(scores(*r) - top(*r[:4]), zero)), "weights"
+    )
     n = axis(t, "n")
     total = compute(rows.shape, lambda *r: te_sum(weights(*r, n.var), axis=n), "total")
     m = axis(t, "m")
@@ -89,9 +102,13 @@ def attention(
         place = rows.place(h, i)
         within = (d,) if len(width) == 1 else (floordiv(d, width[1]), floormod(d, width[1]))
         share = sums(b, *place, *within) / total(b, *place)
-        return cast(q.dtype, Select(total(b, *place).equal(zero), zero, share))
+        none = t.equal(const(0, t.dtype)) if isnan(hidden) else total(b, *place).equal(zero)
+        return cast(q.dtype, Select(none, zero, share))
 
-    return compute((*q.shape[:3], size), out, "attention")
+    batch, s, heads, _ = q.shape
+    if heads_first:
+        return compute((batch, heads, s, size), lambda b, h, i, d: out(b, i, h, d), "attention")
+    return compute((batch, s, heads, size), out, "attention")
 
 
 class _Rows(NamedTuple):
@@ -111,7 +128,7 @@ class _Rows(NamedTuple):
     tiled: bool
 
 
-def _rows(q: Tensor, group: PrimExpr) -> _Rows:
+def _rows(q: Any, group: PrimExpr) -> _Rows:
     """Blocks of one head, of nearly one size; of few queries one block for all heads that read the
     same keys, which are then read once.
     """
@@ -148,11 +165,11 @@ def _rows(q: Tensor, group: PrimExpr) -> _Rows:
     )
 
 
-def _element(x: Tensor, wide: Any) -> Callable[..., PrimExpr]:
+def _element(x: Any, wide: Any) -> Callable[..., PrimExpr]:
     return lambda b, h, j, d: cast(wide, x(b, j, h, d))
 
 
-def _products(queries: Tensor, k: Tensor, rows: _Rows) -> Callable[..., PrimExpr]:
+def _products(queries: Tensor, k: Any, rows: _Rows) -> Callable[..., PrimExpr]:
     """(batch, head, block, row, j) -> the product with a key. Of many rows they are with panels of
     keys, in which neighbours lie side by side; past the last key there are zeros.
     """
@@ -194,7 +211,7 @@ def _panel(t: PrimExpr) -> int:
     return min(fits, key=lambda n: -(-count // n) * n, default=_VECTOR)
 
 
-def _values(v: Tensor, wide: Any) -> tuple[Callable[..., PrimExpr], tuple[PrimExpr, ...]]:
+def _values(v: Any, wide: Any) -> tuple[Callable[..., PrimExpr], tuple[PrimExpr, ...]]:
     """(batch, head, j, *d) -> a value, and the sizes of d: one, or whole vectors filled up with 0
     where a head has other dimensions.
     """

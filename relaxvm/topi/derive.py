@@ -13,8 +13,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..relax import Formulas
 from ..relax import op as ops
-from ..relax.formulas import Formulas
 from ..relax.op import Op
 
 

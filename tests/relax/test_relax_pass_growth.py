@@ -39,6 +39,7 @@ PASSES = [
     transform.FlattenNestedTuples(),
     transform.FoldBatchnormToConv2D(),
     transform.FoldConstant(),
+    transform.FuseAttention(),
     transform.FuseOps(),
     transform.FoldScaleAxis(),
     transform.Inline(),

@@ -59,6 +59,7 @@ from .fold_constant import FoldConstant as FoldConstant
 from .fold_explicit_padding import FoldExplicitPadding as FoldExplicitPadding
 from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
 from .forward_fold_scale_axis import ForwardFoldScaleAxis as ForwardFoldScaleAxis
+from .fuse_attention import FuseAttention as FuseAttention
 from .fuse_ops import FuseOps as FuseOps
 from .fuse_ops_by_pattern import FuseOpsByPattern as FuseOpsByPattern
 from .fuse_ops_by_pattern import FusionPattern as FusionPattern
