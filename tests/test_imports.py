@@ -27,7 +27,6 @@ SEES_TOP_LEVEL = {"relax/vm_build.py": {"pipeline"}}
 # Imports from a room's file where the room's face does not have the name: each with the reason.
 PAST_THE_FACE = {
     "relaxvm.relax.op.families": "what operators are made of, for the same functions of tensors",
-    "relaxvm.relax.op.index_map": "an attribute of operators: the face of `relax.op` is operators",
     "relaxvm.relax.op.lower": "what operators are made of, for the same functions of tensors",
     "relaxvm.relax.op.nn.layout": "what operators are made of, for the same functions of tensors",
     "relaxvm.relax.op.record": "what operators are made of, for the same functions of tensors",

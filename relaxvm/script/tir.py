@@ -51,7 +51,7 @@ from ..ir import Call as _Call
 from ..ir import Let as _Let
 from ..ir import Range as _Range
 from ..ir import cast as _cast
-from ..relax.op.index_map import IndexMap
+from ..relax.op import IndexMap
 from ..target import Target as _Target
 from ..te import CommReducer
 from ..tir import BufferLoad, BufferRegion, IterVar

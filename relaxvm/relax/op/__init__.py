@@ -37,6 +37,7 @@ from .index import gather_nd as gather_nd
 from .index import index_tensor as index_tensor
 from .index import strided_slice as strided_slice
 from .index import take as take
+from .index_map import IndexMap as IndexMap
 from .inspect import size as size
 from .linalg import dot as dot
 from .linalg import linear as linear

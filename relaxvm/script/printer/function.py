@@ -24,6 +24,7 @@ from ...relax import (
     is_leaf,
 )
 from ...relax.analysis import is_base_of
+from ...relax.op import IndexMap
 from .buffer import symbol_declaration
 from .core import NL, Piece, Printer, comma, prints
 from .graph import has_declared_result
@@ -92,8 +93,10 @@ def _symbols(p: Printer, n: Function) -> list[Piece]:
 
 
 def _symbols_in(root: Node) -> list[TirVar]:
-    """The scalar variables under `root`, in order; signatures of global functions aside."""
-    symbols = (n for n in walk(root, without=(GlobalVar,)) if isinstance(n, TirVar))
+    """The scalar variables under `root`, in order; signatures of global functions aside, and maps
+    of indices, which hold only what they bind.
+    """
+    symbols = (n for n in walk(root, without=(GlobalVar, IndexMap)) if isinstance(n, TirVar))
     return list(dict.fromkeys(symbols))
 
 

@@ -29,7 +29,7 @@ from ...relax import (
     TupleStructInfo,
     Var,
 )
-from ...relax.op.index_map import IndexMap
+from ...relax.op import IndexMap
 from ...te import CommReducer
 from .core import ATTR, DIM, FREE, Piece, Printer, comma, parens, prints
 from .literal import attr_value, python_float, quote

@@ -37,7 +37,7 @@ from ...ir import (
     walk,
 )
 from ...relax import Expr, ExternFunc, StructInfo
-from ...relax.op.index_map import IndexMap
+from ...relax.op import IndexMap
 from ...target import Target
 from ...te import CommReducer
 from ...tir import Buffer, BufferRegion, IterVar, if_then_else
