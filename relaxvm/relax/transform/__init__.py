@@ -15,6 +15,7 @@ from ...ir.transform import module_pass as module_pass
 from .adjust_matmul_order import AdjustMatmulOrder as AdjustMatmulOrder
 from .allocate_workspace import AllocateWorkspace as AllocateWorkspace
 from .alter_op_impl import AlterOpImpl as AlterOpImpl
+from .alter_op_layout import AlterOpLayout as AlterOpLayout
 from .annotate_tir_op_pattern import AnnotateTIROpPattern as AnnotateTIROpPattern
 from .attach_attr_layout_free_buffers import (
     AttachAttrLayoutFreeBuffers as AttachAttrLayoutFreeBuffers,
