@@ -465,6 +465,27 @@ def other(x: {VEC}):
     assert FuseTIR()(mod) is mod
 
 
+def test_a_group_that_was_folded_to_a_constant_is_that_constant():
+    before = """
+        @R.function(private=True)
+        def group():
+            R.func_attr({"Primitive": True})
+            return R.const(9, "int64")
+
+        @R.function
+        def main(x: R.Tensor((), "int64")):
+            y = Module.group()
+            return (x, y)
+        """
+    after = """
+        @R.function
+        def main(x: R.Tensor((), "int64")):
+            y: R.Tensor((), "int64") = R.const(9, "int64")
+            return (x, y)
+        """
+    assert_structural_equal(FuseTIR()(parse(before)), parse(after))
+
+
 def test_attributes_of_the_group_and_spans_of_its_parts_stay():
     mod = parse(
         model(TWO, ["gv = cls.fused(x, y)"], "gv", group(TWO, [f"a = {ADDED}"], "a")).replace(

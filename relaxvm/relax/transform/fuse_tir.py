@@ -159,7 +159,7 @@ class _Callers(BindingRewriter):
         def result(tree: Any) -> Expr:
             if isinstance(tree, list):
                 return Tuple([result(each) for each in tree], call.span)
-            if isinstance(tree, Place):
+            if isinstance(tree, (Place, Constant)):
                 return argument(tree)
             if tree not in items:
                 assert made is not None
