@@ -43,6 +43,7 @@ REWRITES = {
         transform.FlattenAtrousConv(),
         transform.FoldExplicitPadding(),
         transform.ForwardFoldScaleAxis(),
+        transform.FuseAttention(),
         transform.FuseTransposeMatmul(),
         transform.RemoveRedundantReshape(),
         transform.ReorderPermuteDimsAfterConcat(),
@@ -50,6 +51,9 @@ REWRITES = {
         transform.ToGraphNormalForm(),
     )
 }
+REWRITES["ConvertLayout(blocked)"] = transform.ConvertLayout(
+    {"relax.nn.conv2d": ["NCHW2c", "OIHW2i2o"]}
+)
 EVERY = {**PASSES, **REWRITES}
 
 
