@@ -9,7 +9,8 @@ of the product. Of a constant the copy is made here. Which layout is wanted is t
 
 Of narrow numbers (int8, bfloat16) kernels widen and rearrange more than an order of dimensions can
 say, and look at zero points: what such a kernel computes of constants alone is compiled by itself
-and run here.
+and run here. So are weights of convolutions that are computed in fewer products, where numerics may
+be approximate (`tir/schedule/rules/winograd.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from ..struct_info import StructInfo
 from .signature import replace_functions
 
 
-@module_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
+@module_pass(opt_level=1, numerics="approximate", obeys_numerics=True)
 def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule:
     """Change kernels that are called directly, with outputs as arguments, and their constants."""
     calls = _kernel_calls(mod)
@@ -45,7 +46,7 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
         fn = mod[gv]
         assert isinstance(fn, PrimFunc)
         if constants:
-            new, layouts = with_constant_layouts(fn, constants, cpu)
+            new, layouts = with_constant_layouts(fn, constants, cpu, ctx.allows("approximate"))
             new, blocks = with_constant_blocks(new, constants, cpu, not ctx.allows("reassociates"))
             with in_function(gv):
                 for k in constants:

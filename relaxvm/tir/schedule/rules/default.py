@@ -64,6 +64,7 @@ from .reduction import schedule_reduction
 from .streaming import schedule_streaming
 from .sum_order import keep_orders, sum_orders
 from .transpose import schedule_transpose
+from .winograd import schedule_winograd, with_fewer_products
 
 SCHEDULED = "tir.is_scheduled"
 
@@ -203,6 +204,7 @@ def _is_there(sch: Schedule, rv: Any) -> bool:
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (
+    schedule_winograd,  # before its blocks vanish in each other
     inline_producers,
     schedule_dot_convolutions,
     schedule_convolutions,
@@ -259,16 +261,21 @@ LAYOUT_RULES: tuple[Callable[[Schedule, Any, CpuModel], ConstantLayout | None], 
 
 
 def with_constant_layouts(
-    fn: PrimFunc, constants: Collection[int], cpu: CpuModel
+    fn: PrimFunc, constants: Collection[int], cpu: CpuModel, approximate: bool = False
 ) -> tuple[PrimFunc, dict[int, Callable[[np.ndarray], np.ndarray]]]:
     """`fn`, not yet scheduled, with its constant inputs in the layouts that its schedule for `cpu`
     wants; and {position of the parameter: what brings an array into that layout}.
 
-    constants  which parameters are known when the kernel is built
+    constants    which parameters are known when the kernel is built
+    approximate  whether convolutions may be computed in fewer multiplications
     """
     packs: dict[int, Callable[[np.ndarray], np.ndarray]] = {}
     if is_scheduled(fn):
         return fn, packs
+    if approximate:
+        fewer, packs = with_fewer_products(fn, constants, cpu)
+        if packs:
+            return fewer, packs
     try:
         sch = Schedule(fn, error_render_level="fast")
         blocks = sch.get_child_blocks(sch.get_block("root"))

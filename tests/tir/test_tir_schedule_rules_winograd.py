@@ -1,0 +1,166 @@
+"""Convolutions of three rows in fewer products."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from conv_helpers import AVX2, AVX512, Case
+
+import relaxvm as tvm
+from relaxvm import relax, tir
+from relaxvm.ir import PassContext, walk
+from relaxvm.relax import op as R
+from relaxvm.relax.transform import BindParams
+from relaxvm.runtime import VirtualMachine, cpu
+from relaxvm.tir import interpret
+from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.rules.winograd import matrices, with_fewer_products
+
+CPUS = {
+    "avx2": AVX2,
+    "avx512": AVX512,
+    "two cores": dataclasses.replace(AVX2, cores=2),
+    "sse": dataclasses.replace(AVX2, vector_bits=128),
+    # Weights too large for tiles of four rows.
+    "small caches": dataclasses.replace(AVX2, l1_bytes=1 << 11, l2_bytes=1 << 12),
+}
+CASES = {
+    "rows of four": Case((1, 32, 12, 12), 32, padding=(1, 1)),
+    "a row is left over": Case((2, 32, 13, 14), 32, padding=(1, 1)),
+    "two rows are left over": Case((1, 33, 14, 11), 32, padding=(1, 1)),
+    "three rows are left over": Case((1, 40, 15, 17), 32, padding=(1, 1)),
+    "without padding": Case((1, 32, 18, 16), 64),
+    "without padding, rows left over": Case((1, 32, 17, 16), 32),
+    "padded widely": Case((1, 32, 9, 12), 32, padding=(3, 2)),
+    "bias and relu": Case((1, 32, 12, 16), 32, padding=(1, 1), after="bias"),
+    "bias and relu, rows left over": Case((3, 32, 13, 16), 32, padding=(1, 1), after="bias"),
+    "residual": Case((1, 32, 16, 9), 96, padding=(1, 1), after="residual"),
+    "calls": Case((1, 32, 14, 14), 32, padding=(1, 1), after="exp"),
+    "one column": Case((1, 32, 130, 2), 32, (3, 1)),
+    "a column of taps": Case((1, 32, 14, 14), 32, (3, 1), padding=(1, 0)),
+    "five columns of taps": Case((1, 32, 12, 14), 32, (3, 5), padding=(1, 2)),
+    "batch known late": Case((2, 32, 13, 12), 32, padding=(1, 1), symbolic=True),
+    "batch of none": Case((0, 32, 13, 12), 32, padding=(1, 1), symbolic=True),
+}
+
+
+def check(case, cpu, run=None):
+    fn, packs = with_fewer_products(case.function(), [1], CPUS[cpu])
+    assert list(packs) == [1]
+    made = schedule_function(fn, CPUS[cpu])
+    assert any(isinstance(n, tir.Block) and n.name_hint == "products_update" for n in walk(made))
+    arrays, want = case.arrays(np.random.default_rng(3))
+    arrays[1] = packs[1](arrays[1])
+    (run or tvm.build(made, target="llvm")["main"])(*([made] if run else []), *arrays)
+    scale = np.abs(want).max(initial=1)
+    np.testing.assert_allclose(arrays[-1], want, rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_fewer_products_give_the_same_result(name):
+    check(CASES[name], "avx2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cpu", [c for c in CPUS if c != "avx2"])
+@pytest.mark.parametrize("name", CASES)
+def test_fewer_products_for_other_cpus(name, cpu):
+    check(CASES[name], cpu)
+
+
+def test_weights_that_do_not_fit_get_tiles_of_two_rows():
+    case = Case((1, 32, 13, 12), 32, padding=(1, 1))
+    shapes = [
+        with_fewer_products(case.function(), [1], CPUS[c])[0].buffers[1].shape[1].value
+        for c in ("avx2", "small caches")
+    ]
+    assert shapes == [6, 4]
+    check(case, "small caches")
+
+
+@pytest.mark.slow
+def test_the_schedule_means_the_same_to_the_interpreter():
+    check(Case((1, 32, 13, 10), 32, padding=(1, 1), after="bias"), "avx512", run=interpret)
+
+
+@pytest.mark.parametrize("outputs", [2, 4])
+def test_the_matrices_filter(outputs):
+    rng, m = np.random.default_rng(0), matrices(outputs)
+    data, taps = rng.standard_normal(outputs + 2), rng.standard_normal(3)
+    got = m.result @ ((m.weight @ taps) * (m.data @ data))
+    np.testing.assert_allclose(got, np.correlate(data, taps, "valid"), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((1, 32, 16, 16), 40, padding=(1, 1)),  # vectors do not divide the channels
+        Case((1, 16, 16, 16), 32, padding=(1, 1)),  # few products
+        Case((1, 32, 11, 11), 32, padding=(1, 1)),  # few pixels
+        Case((1, 64, 16, 16), 64, padding=(1, 1), groups=2),
+        Case((1, 32, 16, 16), 32, padding=(1, 1), groups=32),
+        Case((1, 32, 31, 31), 32, strides=(2, 2), padding=(1, 1)),
+        Case((1, 32, 16, 31), 32, strides=(1, 2), padding=(1, 1)),
+        Case((1, 32, 16, 16), 32, dilation=(2, 1), padding=(2, 1)),
+        Case((1, 32, 16, 16), 32, dilation=(1, 2), padding=(1, 2)),
+        Case((1, 32, 16, 16), 32, (5, 5), padding=(2, 2)),
+        Case((1, 32, 16, 16), 32, (1, 3), padding=(0, 1)),
+        Case((1, 64, 16, 16), 64, (1, 1)),
+    ],
+)
+def test_what_stays_as_it_is(case):
+    fn = case.function()
+    assert with_fewer_products(fn, [1], AVX2)[1] == {}
+    assert with_fewer_products(CASES["rows of four"].function(), [0], AVX2)[1] == {}
+
+
+def test_only_approximate_numerics_have_fewer_products():
+    fn = CASES["rows of four"].function()
+    exact, fewer = (with_constant_layouts(fn, [1], AVX2, a)[0] for a in (False, True))
+    assert [f.buffers[1].ndim for f in (exact, fewer)] == [5, 5]
+    assert [f.buffers[1].shape[1].value for f in (exact, fewer)] == [32, 6]
+
+
+# -- in a program ----------------------------------------------------------------------------------
+
+
+def f32(*shape):
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype("float32")
+
+
+def built(numerics, **config):
+    """Two convolutions, the second with a residual sum written over its input."""
+    weights = {"w1": f32(32, 32, 3, 3), "w2": f32(32, 32, 3, 3)}
+    shapes = {"x": (1, 32, 14, 14)} | {k: w.shape for k, w in weights.items()}
+    x, w1, w2 = (relax.Var(k, relax.TensorStructInfo(s, "float32")) for k, s in shapes.items())
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, w1, w2]):
+        with builder.dataflow():
+            first = builder.emit(R.nn.relu(R.nn.conv2d(x, w1, padding=1)))
+            second = builder.emit(R.add(R.nn.conv2d(first, w2, padding=1), first))
+            out = builder.emit_output(R.nn.relu(second))
+        builder.emit_func_output(out)
+    mod = BindParams("main", weights)(builder.get())
+    with PassContext(config={"numerics": numerics}):
+        return relax.build(mod, target="llvm")
+
+
+def test_a_program_differs_by_roundings_only():
+    x = f32(1, 32, 14, 14)
+    exact, fewer = (
+        VirtualMachine(built(n), cpu())["main"](x).numpy() for n in ("exact", "approximate")
+    )
+    np.testing.assert_allclose(fewer, exact, atol=1e-5 * np.abs(exact).max())
+
+
+def test_a_program_gives_the_same_bits_in_both_ways_of_running_and_with_any_threads():
+    x, ex = f32(1, 32, 14, 14), built("approximate")
+    runs = [
+        VirtualMachine(ex, cpu(), num_threads=n, exec_mode=mode)["main"](x).numpy()
+        for n in (1, 2)
+        for mode in ("compiled", "bytecode")
+    ]
+    for other in runs[1:]:
+        np.testing.assert_array_equal(runs[0], other)
