@@ -27,10 +27,16 @@ from relaxvm.tir.schedule import Trace
 from relaxvm.tir.transform import (
     LOWER_TIR,
     CanonicalizeLoop,
+    CommonSubexprElimTIR,
+    ConvertForLoopsToSerial,
     ConvertSSA,
+    HoistExpression,
     InjectVirtualThread,
     LowerCrossThreadReduction,
+    NarrowDataType,
+    ReduceBranchingThroughOvercompute,
     RewriteUnsafeSelect,
+    SkipAssert,
     StorageRewrite,
     UnifyThreadBinding,
 )
@@ -43,6 +49,13 @@ OTHER_PASSES = (
     UnifyThreadBinding(),
     InjectVirtualThread(),
     LowerCrossThreadReduction(),
+    CommonSubexprElimTIR(),
+    ConvertForLoopsToSerial(),
+    HoistExpression(),
+    NarrowDataType(32),
+    NarrowDataType(64),
+    ReduceBranchingThroughOvercompute(),
+    SkipAssert(),
 )
 CPUS = ("haswell", "skylake-avx512", "sapphirerapids", "znver4", "znver5", "x86-64")
 WAYS = ("interpreter", "interpreter", "passes", "machine", "rebuilt", *CPUS)

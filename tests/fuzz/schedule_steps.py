@@ -253,7 +253,19 @@ def _annotate_access(sch, rng, block, loops):
     sch.annotate_buffer_access(block, which, how, lambda *axes: [(0, n) for n in shape])
 
 
+def _roll(sch, rng, block, loops):
+    consumers = sch.get_consumers(block)
+    if consumers and sch.get_loops(consumers[0]) and rng.integers(2):
+        outer = sch.get_loops(consumers[0])
+        if len(outer) > 1 and rng.integers(2):
+            sch.split(outer[0], [None, int(rng.integers(1, 4))])
+            outer = sch.get_loops(consumers[0])
+        sch.compute_at(block, outer[int(rng.integers(len(outer)))])
+    sch.rolling_buffer(block, 0)
+
+
 STEPS = {
+    "rolling_buffer": _roll,
     "annotate_buffer_access": _annotate_access,
     "split": _split,
     "fuse": _fuse,

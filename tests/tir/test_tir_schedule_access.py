@@ -34,6 +34,11 @@ def test_a_block_says_what_it_reads():
     again = tir.Schedule(parse(BEFORE))
     Trace.apply_json_to_schedule(sch.trace.as_json(), again)
     assert_structural_equal(again.mod["main"], parse(AFTER))
+    scope = {}
+    exec(str(sch.trace), scope)
+    third = tir.Schedule(parse(BEFORE))
+    scope["apply_trace"](third)
+    assert_structural_equal(third.mod["main"], parse(AFTER))
     x, y = np.random.default_rng(0).random(64, dtype="float32"), np.zeros(32, "float32")
     tvm.build(sch.mod, "llvm")["main"](x, y)
     assert (y == x[::2] + x[1::2]).all()
@@ -59,7 +64,7 @@ def test_one_index_is_a_range_of_one_element():
         ((0, "read", lambda vi, vj: [vi]), "1 axes, got 1 from 2"),
         ((0, "read", lambda vi: [(vi,)]), "a range is \\(begin, end\\), got 1 parts"),
         ((1, "read", lambda vi: [vi]), "1 read regions, got the index 1"),
-        ((0, "load", lambda vi: [vi]), 'buf_type is "read" or "write", got \'load\''),
+        ((0, "load", lambda vi: [vi]), 'wanted "read" or "write", got \'load\''),
         ((0, "read", 3), "wanted a function of indices"),
     ],
 )

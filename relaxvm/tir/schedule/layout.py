@@ -141,15 +141,20 @@ class _PadKind(_IndexMapKind):
 class _RangesKind(_IndexMapKind):
     """A function from axes to ranges (begin, end), as an `IndexMap` to 2 indices for each."""
 
-    def given(self, host: Host, value: Any, what: str) -> Any:
-        value = super().given(host, value, what)
+    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
+        block, buf_type = host.resolve_block(given["block"], what), given["buf_type"]
+        buffer = written_buffer(host.state_now(), block, given["buffer_index"], buf_type)
+
         if isinstance(value, IndexMap):
-            return value
+            return super().complete(host, value, given, what)
 
         @functools.wraps(value)
         def ends(*axes: Any, **named: Any) -> list[Any]:
             made = value(*axes, **named)
             ranges = made if isinstance(made, (tuple, list)) else (made,)
+            if len(ranges) == 2 * buffer.ndim and not isinstance(ranges[0], (tuple, list)):
+                # As a trace shows them.
+                return list(ranges)
             parts: list[Any] = []
             for each in ranges:
                 pair = each if isinstance(each, (tuple, list)) else (each, each + 1)
@@ -158,7 +163,7 @@ class _RangesKind(_IndexMapKind):
                 parts += pair
             return parts
 
-        return ends
+        return super().complete(host, ends, given, what)
 
 
 INDEX_MAP: Kind = _IndexMapKind()
@@ -229,15 +234,16 @@ def transform_layout(
     only_plain_accesses(state, root, old, "transform_layout", outside=True)
     shape = index_map.map_shape(old.shape, state.analyzer)
     new = old.replace(shape=shape, axis_separators=index_map.axis_separators)
-    state = _moved(state, root, old, new, index_map, owner is None)
+    state = moved_accesses(state, root, old, new, index_map, owner is None)
     if not dense and pad_value is not None:
         state = _padded(state, new, pad_value, unused)
     return state, None
 
 
-def _moved(
+def moved_accesses(
     state: State, root: Block, old: Buffer, new: Buffer, index_map: IndexMap, parameter: bool
 ) -> State:
+    """The function in which `new` is used, at `index_map` of the indices, instead of `old`."""
     simplify = state.analyzer.simplify
     readers, writers = users_of(state, old.data)
     for block in (*readers, *writers):

@@ -22,6 +22,8 @@ from .state import State, paired_blocks, refuse
 
 def written_buffer(state: State, block: Block, index: int, what: str = "write") -> Buffer:
     """The buffer at a position of `reads` or `writes`, by number."""
+    if what not in ("read", "write"):
+        refuse(f'wanted "read" or "write", got {what!r}', block)
     regions = block.reads if what == "read" else block.writes
     if not 0 <= index < len(regions):
         refuse(

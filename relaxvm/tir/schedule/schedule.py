@@ -29,6 +29,7 @@ from . import (
     padding,
     reindexing,
     rfactor,
+    rolling,
     sampling,
     tensorize,
     windows,
@@ -469,6 +470,7 @@ class Schedule:
     transform_layout = face(layout.transform_layout)
     transform_block_layout = face(layout.transform_block_layout)
     annotate_buffer_access = face(layout.annotate_buffer_access)
+    rolling_buffer = face(rolling.rolling_buffer)
 
     set_scope = face(marks.set_scope)
     storage_align = face(marks.storage_align)
