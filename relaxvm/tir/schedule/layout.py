@@ -367,8 +367,6 @@ def annotate_buffer_access(
             T.reads(A[0:64])             →        T.reads(A[vi * 2:vi * 2 + 2])
             ...                                   T.block_attr({"explicit_read_region": [0]})
     """
-    if buf_type not in ("read", "write"):
-        refuse(f'buf_type is "read" or "write", got {buf_type!r}', block)
     buffer, own = written_buffer(state, block, buffer_index, buf_type), gen_new_ranges
     if (
         len(own.initial_indices) != len(block.iter_vars)
@@ -395,12 +393,16 @@ def annotate_buffer_access(
         Range.from_min_extent(begin, state.analyzer.simplify(end - begin))
         for begin, end in zip(ends[::2], ends[1::2])
     ]
-    regions = list(getattr(block, f"{buf_type}s"))
-    regions[buffer_index] = BufferRegion(buffer, tuple(ranges))
+    declared = block.reads if buf_type == "read" else block.writes
+    said = BufferRegion(buffer, tuple(ranges))
+    regions = (*declared[:buffer_index], said, *declared[buffer_index + 1 :])
     key = f"explicit_{buf_type}_region"
-    said = {*map(int, block.annotations.get(key, ())), buffer_index}
-    remarks = block.annotations.with_({key: tuple(sorted(said))})
-    made = block.replace(annotations=remarks, **{f"{buf_type}s": tuple(regions)})
+    positions = {*map(int, block.annotations.get(key, ())), buffer_index}
+    remarks = block.annotations.with_({key: tuple(sorted(positions))})
+    if buf_type == "read":
+        made = block.replace(annotations=remarks, reads=regions)
+    else:
+        made = block.replace(annotations=remarks, writes=regions)
     return state.replace(block, made), None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...arith import number_of
-from ...ir import And, IntImm, Or, PrimExpr, Var, const, is_const, substitute
+from ...ir import And, IntImm, Or, PrimExpr, Var, const, descend, is_const, substitute
 from ..stmt import Block, BlockRealize, Buffer, For, ForKind
 from .boxes import bound_box, region_while
 from .dependence import check_self_contained
@@ -161,9 +161,9 @@ def _check_steady(state: State, block: Block, loop: For, seen: set[Var]) -> None
     """Refuse unless an element that the block computes is the same in all iterations of `loop`:
     what it reads is not written there, or each iteration writes it before, and always the same.
     """
-    todo = [block]
-    while todo:
-        reader = todo.pop()
+
+    def writers_for(reader: Block) -> list[Block]:
+        found: list[Block] = []
         for data in facts_of(state, reader).read_data() - seen:
             seen.add(data)
             written = [w for w in users_of(state, data)[1] if state.path(w).within(loop)]
@@ -178,7 +178,11 @@ def _check_steady(state: State, block: Block, loop: For, seen: set[Var]) -> None
                         block,
                         writer,
                     )
-                todo.append(writer)
+            found += written
+        return found
+
+    for _ in descend(block, writers_for):
+        pass
 
 
 def _check_within(
