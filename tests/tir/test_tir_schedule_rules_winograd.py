@@ -9,7 +9,7 @@ import pytest
 from conv_helpers import AVX2, AVX512, Case
 
 import relaxvm as tvm
-from relaxvm import relax, tir
+from relaxvm import relax, te, tir
 from relaxvm.ir import PassContext, walk
 from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams
@@ -121,6 +121,30 @@ def test_only_approximate_numerics_have_fewer_products():
     exact, fewer = (with_constant_layouts(fn, [1], AVX2, a)[0] for a in (False, True))
     assert [f.buffers[1].ndim for f in (exact, fewer)] == [5, 5]
     assert [f.buffers[1].shape[1].value for f in (exact, fewer)] == [32, 6]
+
+
+@pytest.mark.parametrize("last", ["products", "results", "turned"])
+def test_products_with_other_blocks_around_them_get_other_schedules(last):
+    x = te.placeholder((1, 3, 6, 8, 10), "float32", name="X")
+    u = te.placeholder((2, 6, 8, 3, 16), "float32", name="U")
+    v = te.compute(x.shape, lambda *i: x(*i) + 1, name="inputs")
+    c, s = te.reduce_axis((0, 8), "c"), te.reduce_axis((0, 3), "s")
+    made = te.compute(
+        (1, 2, 3, 8, 6, 16),
+        lambda n, p, t, w, a, o: te.sum(v[n, t, a, c, w + s] * u[p, a, c, s, o], (c, s)),
+        name="products",
+    )
+    if last != "products":
+        made = te.compute(made.shape, lambda *i, m=made: m(*i) * m(*i), name="results")
+    if last == "turned":
+        made = te.compute((6, 16), lambda a, o, m=made: m[0, 1, 2, 3, a, o] + m[0, 0, 0, 0, a, o])
+    fn = te.create_prim_func([x, u, made])
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal([int(e) for e in b.shape]).astype("float32") for b in fn.buffers]
+    wanted = [a.copy() for a in arrays]
+    interpret(fn, *wanted)
+    tvm.build(schedule_function(fn, AVX512), target="llvm")["main"](*arrays)
+    np.testing.assert_allclose(arrays[-1], wanted[-1], rtol=1e-4, atol=1e-4)
 
 
 # -- in a program ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError
 from ....ir import IntImm, Map, PrimExpr, Range, Var, const, is_const, walk
 from ...analysis import get_block_access_region
-from ...op import if_then_else
+from ...op import floormod, if_then_else
 from ...stmt import (
     Block,
     BlockRealize,
@@ -52,7 +52,7 @@ from .contraction import tile_shape
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, sizes_of
 from .injective import inline_producers
-from .queries import is_pointwise, loops_inside
+from .queries import is_pointwise, loops_inside, loops_of
 
 _ROWS = 3
 _POINTS = (0, 1, -1, 2, -2)
@@ -283,29 +283,36 @@ def _chosen(row: Any, matrix: np.ndarray, terms: Sequence[PrimExpr]) -> PrimExpr
 def schedule_winograd(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
     """Schedule the first such form among `blocks`; returns the blocks that are taken care of."""
     for rv in blocks:
-        if _is_form(sch, rv):
+        if _is_form(sch, rv, cpu):
             return _Winograd(sch, rv, cpu).run(blocks)
     return ()
 
 
-def _is_form(sch: Schedule, rv: Any) -> bool:
-    """Whether a block sums products of the form."""
+def _is_form(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+    """Whether a block sums products of the form, and blocks of the form stand around it."""
     block: Block = sch.get(rv)
     reducer = match_reducer(block)
     if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
         return False
     axes = [a.var for a in block.iter_vars]
     loads = [n for n in walk(reducer.updates[0]) if isinstance(n, BufferLoad)]
-    if len(axes) != 8 or len(loads) != 2:
+    if len(axes) != 8 or len(loads) != 2 or loops_of(sch, rv) is None:
         return False
     n, p, t, w, a, o, k, s = axes
-    return (
-        list(loads[0].indices) == [n, t, a, k, w + s]
-        and list(loads[1].indices) == [p, a, k, s, o]
-        and list(reducer.buffers[0][1]) == axes[:6]
-        and len(sch.get_producers(rv)) == 1
-        and len(sch.get_consumers(rv)) == 1
-    )
+    out, written = reducer.buffers[0]
+    wanted = [[n, t, a, k, w + s], [p, a, k, s, o], axes[:6]]
+    buffers = [*(x.buffer for x in loads), out]
+    if [list(x) for x in (loads[0].indices, loads[1].indices, written)] != wanted:
+        return False
+    known = all(isinstance(e, IntImm) for b in buffers for e in b.shape[1:])
+    if not known or [r.buffer for r in (*block.reads, *block.writes)] != buffers:
+        return False
+    before, after = sch.get_producers(rv), sch.get_consumers(rv)
+    if len(before) != 1 or len(after) != 1 or len(sch.get_consumers(after[0])) != 1:
+        return False
+    write = sch.get_consumers(after[0])[0]
+    ranks = [len(sch.get(b).iter_vars) for b in (before[0], after[0], write)]
+    return ranks == [5, 6, 4] and is_const(floormod(out.shape[-1], cpu.lanes(out.dtype.bits)), 0)
 
 
 class _Winograd(Work):
@@ -315,7 +322,8 @@ class _Winograd(Work):
         self.sch, self.rv, self.cpu = sch, rv, cpu
         # The batch may be known late.
         block: Block = sch.get(rv)
-        inputs, weight, out = (r.buffer.shape[1:] for r in (*block.reads, *block.writes))
+        shapes: Any = [r.buffer.shape[1:] for r in (*block.reads, *block.writes)]
+        inputs, weight, out = shapes
         self.tiles, _, _, self.across = (e.value for e in inputs)
         self.count, depth, taps, self.panel = (e.value for e in weight)
         panels, _, self.wide = (e.value for e in out[:3])
