@@ -212,6 +212,11 @@ def test_index_map_gives_shapes_and_indices():
     assert [i.value for i in made.map_indices((1, 6, 3))] == [1, 1, 3, 2]
     assert made.is_bijective((2, 8, 5))
     assert not made.is_bijective((2, 6, 5))
+    back = IndexMap.from_func(lambda n, c, w, b: (n, c * 4 + b, w))
+    assert back.is_bijective((2, 2, 5, 4)) and not back.is_bijective((2, 2, 5, 3))
+    assert not IndexMap.from_func(lambda i, j: (i + j,)).is_bijective((2, 3))
+    n, c, w = made.places((2, 8, 5))[:3]
+    assert n.shape == (2, 8, 5) and c[1, 7, 0] == 1 and w[0, 0, 4] == 4
 
 
 def test_index_map_as_text_reads_back():

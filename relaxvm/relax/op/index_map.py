@@ -11,8 +11,11 @@ import keyword
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from ... import tir
 from ...arith import Analyzer
-from ...base import StructInfoError
+from ...base import ScheduleError, StructInfoError
 from ...ir import (
     Add,
     FloorDiv,
@@ -30,7 +33,7 @@ from ...ir import (
     substitute,
     walk,
 )
-from ..derive import prove_dims
+from ..derive import dims_equal
 
 _Range = tuple[PrimExpr, PrimExpr]
 _MAX_TEXT = 4000
@@ -40,6 +43,13 @@ _OPERATORS: dict[type[ast.operator], Any] = {
     ast.Mult: Mul,
     ast.FloorDiv: FloorDiv,
     ast.Mod: FloorMod,
+}
+_ON_ARRAYS: dict[type[PrimExpr], Any] = {
+    Add: np.add,
+    Sub: np.subtract,
+    Mul: np.multiply,
+    FloorDiv: np.floor_divide,
+    FloorMod: np.mod,
 }
 _SIGNS: dict[type[PrimExpr], str] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
 
@@ -163,39 +173,38 @@ class IndexMap(Node):
             made.append(analyzer.simplify(high + 1))
         return made
 
-    def is_bijective(self, shape: Sequence[Any]) -> bool:
-        """Whether the new places are certainly as many as the elements (each is taken, if none is
-        taken twice).
-        """
-        have: PrimExpr = const(1, "int64")
-        for d in shape:
-            have = have * as_expr(d, "int64")
-        want: PrimExpr = const(1, "int64")
-        for d in self.map_shape(shape):
-            want = want * d
-        return prove_dims(have, want) is True and self._is_one_to_one(shape)
+    def places(self, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
+        """Where each element of an array of `shape` goes: the final indices, by initial ones."""
+        at = dict(zip(self.initial_indices, np.indices(shape, sparse=True)))
 
-    def _is_one_to_one(self, shape: Sequence[Any]) -> bool:
-        """Whether it is known that no place is taken twice: the indices are a permutation, or cut
-        by // and % of one.
-        """
-        whole: set[Var] = set()
-        parts: dict[Var, set[tuple[str, int]]] = {}
-        for e in self.final_indices:
+        def value(e: PrimExpr) -> Any:
+            if isinstance(e, IntImm):
+                return np.asarray(e.value)
             if isinstance(e, Var):
-                whole.add(e)
-            elif (
-                isinstance(e, (FloorDiv, FloorMod))
-                and isinstance(e.a, Var)
-                and isinstance(e.b, IntImm)
-            ):
-                kind = "div" if isinstance(e, FloorDiv) else "mod"
-                parts.setdefault(e.a, set()).add((kind, e.b.value))
-        return all(
-            v in whole
-            or any(("mod", c) in parts.get(v, ()) for kind, c in parts.get(v, ()) if kind == "div")
-            for v in self.initial_indices
-        )
+                return at[e]
+            binary: Any = e
+            return _ON_ARRAYS[type(e)](value(binary.a), value(binary.b))
+
+        with np.errstate(all="ignore"):
+            return tuple(np.broadcast_to(value(e), shape) for e in self.final_indices)
+
+    def inverse(self, shape: Sequence[Any]) -> Any:
+        """The `tir.schedule.IndexMap` back; None unless it is shown that each place gets one
+        element.
+        """
+        forth = tir.schedule.IndexMap(self.initial_indices, self.final_indices)
+        dims = [cast("int64", as_expr(d, "int64")) for d in shape]
+        try:
+            # There, a block of fewer elements than it holds is smaller.
+            if dims_equal(forth.map_shape(dims), self.map_shape(shape)) is not True:
+                return None
+            return forth.inverse(dims) if forth.is_bijective(dims) else None
+        except ScheduleError:
+            return None
+
+    def is_bijective(self, shape: Sequence[Any]) -> bool:
+        """Whether it is shown that each place gets one element."""
+        return self.inverse(shape) is not None
 
 
 def _parsed(e: ast.expr, names: dict[str, Var]) -> PrimExpr:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ... import te
 from ...base import StructInfoError, VMValueError
-from ...ir import PrimExpr, Select, cast, const
+from ...ir import FloorDiv, FloorMod, PrimExpr, Select, cast, const, walk
 from ...tir import Buffer, Stmt, evaluate_expr, seq
 from ..derive import common_vdevice
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
@@ -455,24 +455,36 @@ def _layout_numpy(x: Any, *, index_map: IndexMap, pad_value: Any = None, **separ
     if pad_value is None and np.prod(shape) != x.size:
         raise VMValueError(f"layout_transform: pad_value: nothing fills {shape} from {x.shape}")
     made = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
-    for at in np.ndindex(x.shape):
-        values = dict(zip(index_map.initial_indices, at))
-        made[tuple(int(evaluate_expr(e, values)) for e in index_map.final_indices)] = x[at]
+    made[index_map.places(x.shape)] = x
     return made
+
+
+def _cuts(index_map: Any) -> bool:
+    """Whether indices are divided."""
+    return any(
+        isinstance(n, (FloorDiv, FloorMod)) for e in index_map.final_indices for n in walk(e)
+    )
 
 
 def _lower_layout(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
     info: Any = x.struct_info
     index_map, pad = call.attrs["index_map"], call.attrs["pad_value"]
-    value = None
-    if not index_map.is_bijective(info.dims):
-        value = const(0 if pad is None else pad, info.dtype)
+    value = const(0 if pad is None else pad, info.dtype)
+    back = index_map.inverse(info.dims)
+    if back is not None and not _cuts(back):
+        # What each place takes, so that schedules see a transposition.
+        def gather(x: te.Tensor) -> te.Tensor:
+            back = index_map.inverse(x.shape)
+            shape = index_map.map_shape(x.shape)
+            return te.compute(shape, lambda *i: x(*back.map_indices(i)), "layout_transform")
+
+        return call_te(builder, call, gather, x)
 
     def fill(x: Buffer, *, out: list[Buffer]) -> Stmt:
         (made,) = out
         moving = for_each(x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i)))
-        if value is None:
+        if back is not None:
             return moving
         return seq(for_each(made.shape, lambda *i: store(made, value, *i)), moving)
 
