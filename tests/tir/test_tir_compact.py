@@ -72,6 +72,24 @@ def test_a_buffer_shrinks_to_one_tile(text, size):
     same_before_and_after(fn, a, np.zeros_like(a))
 
 
+UP_TO_THE_ROW = """
+def main(A: T.Buffer((64, 48), "float32"), B: T.Buffer((64, 48), "float32")):
+    W = T.alloc_buffer((64, 48), "float32")
+    for i in range(64):
+        for j in range(T.min(i, 47)):
+            W[i, j] = A[i, j] * A[i, j]
+        for j in range(T.min(i, 47)):
+            B[i, j] = W[i, j] + T.float32(1)
+"""
+
+
+def test_a_buffer_of_which_each_iteration_uses_more_holds_the_most():
+    fn = parse(UP_TO_THE_ROW)
+    assert sizes(fn) == [48]
+    a = np.random.default_rng(0).random((64, 48), dtype="float32")
+    same_before_and_after(fn, a, np.zeros_like(a))
+
+
 def test_a_size_that_is_known_only_later_stays_one():
     text = """
 def main(a: T.handle, b: T.handle):

@@ -11,7 +11,7 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IntImm, IRModule, const, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.relax.op.attention import _attention_numpy as meaning
-from relaxvm.tir import Allocate
+from relaxvm.tir import Allocate, For
 from relaxvm.tir.schedule.rules import schedule_function
 from relaxvm.tir.transform import LOWER_TIR
 
@@ -119,6 +119,49 @@ def test_a_mask_over_positions():
     arrays, out = [random(*x) for x in (q, k, k)], np.ones(q, "float32")
     fn = attention(q, k, k, seen=lambda i, j: j <= i)
     check(fn, WIDE, arrays, out, causal_mask="TopLeft")
+
+
+def shortened(fn):
+    """How many loops end where a loop around them says."""
+    loops = [n for n in walk(fn.body) if isinstance(n, For)]
+    outer = {n.loop_var for n in loops}
+    return sum(any(v in outer for v in walk(n.extent)) for n in loops)
+
+
+@pytest.mark.parametrize("cpu", [WIDE, SHARED], ids=["512", "two cores"])
+@pytest.mark.parametrize("shift", [-30, 0, 20, 99])
+@pytest.mark.parametrize("late", [False, True])
+def test_keys_after_a_diagonal_are_not_computed(shift, late, cpu):
+    s, t = (tir.Var(name, "int64") for name in "st") if late else (61, 90)
+    shapes = (1, s, 2, 16), (1, t, 2, 16), (1, t, 2, 16)
+    made = schedule_function(attention(*shapes, seen=lambda i, j: j <= i + shift), cpu)
+    run = tvm.build(made, target="llvm")["main"]
+    assert shortened(made) == 4
+    for rows, columns in [(61, 90), (1, 1), (0, 5), (5, 0), (90, 17)] if late else [(s, t)]:
+        arrays = [random(1, n, 2, 16) for n in (rows, columns, columns)]
+        out, hidden = np.ones((1, rows, 2, 16), "float32"), np.tri(rows, columns, shift, bool)
+        run(*arrays, out)
+        want = meaning(*arrays, np.where(hidden, 0, -np.inf), scale=0.25)
+        np.testing.assert_allclose(out, want, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("keys", [1, 16])
+def test_a_diagonal_in_a_single_panel_of_keys(keys):
+    q, k = (1, 10, 2, 16), (1, keys, 2, 16)
+    arrays, out = [random(*x) for x in (q, k, k)], np.ones(q, "float32")
+    check(attention(q, k, k, seen=lambda i, j: j <= i), WIDE, arrays, out, causal_mask="TopLeft")
+
+
+def test_masks_that_are_no_diagonal_hide_nothing_before_it_is_known():
+    for seen in (lambda i, j: j % 7 <= i, lambda i, j: j <= i % 5, lambda i, j: j >= i):
+        q, k = (1, 40, 2, 16), (1, 50, 2, 16)
+        arrays, out = [random(*x) for x in (q, k, k)], np.ones(q, "float32")
+        made = schedule_function(attention(q, k, k, seen=seen), WIDE)
+        assert not shortened(made)
+        tvm.build(made, target="llvm")["main"](*arrays, out)
+        i, j = np.ogrid[:40, :50]
+        want = meaning(*arrays, np.where(seen(i, j), 0, -np.inf), scale=0.25)
+        np.testing.assert_allclose(out, want, rtol=2e-5, atol=2e-6)
 
 
 def test_few_queries_of_several_heads_read_a_key_once():

@@ -358,10 +358,13 @@ class Schedule:
         if new is not state:
             if self._debug:
                 verify_well_formed(new.fn)
-            self._commit(new)
+            self.commit(new)
         return result, decision
 
-    def _commit(self, new: State) -> None:
+    def commit(self, new: State) -> None:
+        """Go on with the function as `new` has it: of a primitive, or of a rule that knows more
+        than a primitive could check.
+        """
         function = self._current
         self._states[function] = new
         if not new.moved:

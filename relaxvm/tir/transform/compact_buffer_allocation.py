@@ -79,6 +79,8 @@ def CompactBufferAllocation(
         box, scope = _box_of(buffer, accesses, _Prover(fn, accesses, is_strict))
         if box is None and not is_strict:
             box, scope = _box_of(buffer, accesses, _Prover(fn, accesses, True))
+        if box is not None:
+            box = box.allocated(buffer, accesses)
         if box is not None and box.differs(buffer) and not (is_strict and box.grows(buffer)):
             shrunk[buffer] = box
             home = _parallel_loop(scope, buffer)
@@ -207,6 +209,12 @@ class _Box(NamedTuple):
     def grows(self, buffer: Buffer) -> bool:
         """Whether it is larger than the whole along an axis."""
         return any(_is_larger(e, size) for e, size in zip(self.extent, buffer.shape))
+
+    def allocated(self, buffer: Buffer, accesses: list[_Access]) -> _Box:
+        """The box with the whole of an axis along which each iteration fills another part."""
+        pairs = zip(self.extent, buffer.shape)
+        varies = [any(_mentions_any(e, a.scope) for a in accesses) for e in self.extent]
+        return _Box(self.low, tuple(n if v else e for v, (e, n) in zip(varies, pairs)))
 
     @property
     def kept(self) -> tuple[int, ...]:

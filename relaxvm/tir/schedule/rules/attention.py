@@ -13,12 +13,39 @@ in panels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
+from ....arith import Analyzer, detect_linear_equation
 from ....base import CpuModel, ScheduleError
-from ....ir import FloorDiv, IntImm, PrimExpr, Var, walk
-from ...stmt import Block, BufferLoad
+from ....ir import (
+    GE,
+    GT,
+    LE,
+    LT,
+    Add,
+    And,
+    FloatImm,
+    FloorDiv,
+    IntImm,
+    Max,
+    Min,
+    Mul,
+    Node,
+    PrimExpr,
+    Select,
+    Sub,
+    Var,
+    children,
+    const,
+    descend,
+    is_const,
+    substitute,
+    walk,
+)
+from ...op import ceildiv
+from ...stmt import Block, BufferLoad, BufferStore, For, Stmt
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
 from .contraction import (
@@ -31,14 +58,18 @@ from .contraction import (
 )
 from .queries import extent_of, loops_inside, loops_of, reduces
 
+_MONOTONE = (Add, Sub, Mul, Min, Max, Var, IntImm)
+
 
 def schedule_attention(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
     """Put the blocks of each attention under one loop over its blocks of rows, the products in
     tiles; returns those blocks.
     """
     taken: list[Any] = []
+    products = [match_contraction(sch.get(rv)) for rv in blocks]
+    if sum(c is not None for c in products) < 2:
+        return taken
     number = {sch.get(rv): k for k, rv in enumerate(blocks)}
-    products = [match_contraction(block) for block in number]
     # Of what another rule has taken and split nothing is known here.
     readers = [
         {number[b] for b in map(sch.get, sch.get_consumers(rv)) if b in number} for rv in blocks
@@ -47,10 +78,11 @@ def schedule_attention(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> S
         out = epilogue_of(sch, blocks[k]) if c is not None and c.row is not None else None
         if out is None or sch.get(out) not in number:
             continue
-        before = _before(readers, number[sch.get(out)])
+        last = number[sch.get(out)]
+        before = _before(readers, last)
         first = [n for n in before - {k} if products[n] is not None]
         if len(first) == 1:
-            taken += _schedule(sch, blocks, readers, (first[0], k, number[sch.get(out)]), cpu)
+            taken += _schedule(sch, blocks, readers, before, (first[0], k, last), cpu)
     return taken
 
 
@@ -67,10 +99,14 @@ def _schedule(
     sch: Schedule,
     blocks: Sequence[Any],
     readers: Sequence[set[int]],
+    before: set[int],
     ends: tuple[int, int, int],
     cpu: CpuModel,
 ) -> Sequence[Any]:
-    """The first product, the second one and what reads that, and all between them."""
+    """The first product, the second one and what reads that, and all between them.
+
+    before  the blocks that the last one gets something of
+    """
     first, second, out = ends
     scores, sums = (match_contraction(sch.get(blocks[k])) for k in (first, second))
     assert scores is not None
@@ -81,7 +117,7 @@ def _schedule(
     after = {first}
     for k in range(first, out):
         after |= readers[k] if k in after else set()
-    between = after & _before(readers, out) - {*ends}
+    between = after & before - {*ends}
     made = {r.buffer: k for k, rv in enumerate(blocks) for r in sch.get(rv).writes}
     ready, packs = made.get(scores.broadcast.buffer), made.get(scores.streamed.buffer)
     if ready is None or packs is None:
@@ -95,16 +131,90 @@ def _schedule(
         outer.append(loop)
     inner += [loop for axis, loop in loops.items() if axis not in dict(axes)]
     sch.reorder(*outer, *inner)
+    at = outer[-1]
     # What the second product needs not comes first: the sum of the weights, beside the weights.
-    order = sorted(between, key=lambda k: (k in _before(readers, second), -k))
-    late = [k for k in order if k not in _before(readers, second)]
-    for k in (*late, second, *order[len(late) :], first, ready):
-        sch.compute_at(blocks[k], outer[-1])
+    needed = _before(readers, second)
+    late = sorted(between - needed, reverse=True)
+    early = sorted(between & needed, reverse=True)
+    for k in (*late, second, *early, first, ready):
+        sch.compute_at(blocks[k], at)
+    # An axis of one place has no loop.
+    keys = [_loops_inside(sch, blocks[second], at).get(sums.reduce[0])]
+    panels = _loops_inside(sch, blocks[first], at).get(_panel_axis(scores))
     for k, c in ((first, scores), (second, sums)):
-        _tile(sch, blocks[k], c, outer[-1], cpu)
-    _softmax(sch, [blocks[k] for k in sorted(between)], outer[-1])
+        _tile(sch, blocks[k], c, at, cpu)
+    middle = [blocks[k] for k in sorted(between)]
+    _softmax(sch, middle, at)
+    keys += [loops_inside(sch, rv, at)[-1] for rv in middle if len(loops_inside(sch, rv, at)) > 1]
+    count = _keys_seen(sch, middle, at)
+    if count is not None:
+        panel = scores.streamed.buffer.shape[-1]
+        limits = [(loop, count) for loop in keys] + [(panels, ceildiv(count, panel))]
+        _shorten(sch, at, {sch.get(x).loop_var: n for x, n in limits if x is not None})
     _pack(sch, blocks[packs], scores, cpu)
     return [blocks[k] for k in (*between, ready, packs, *ends)]
+
+
+def _panel_axis(c: Contraction) -> Var:
+    """The axis over panels of keys."""
+    axis = c.streamed.indices[2] if len(c.streamed.indices) == 5 else None
+    if not isinstance(axis, Var):
+        raise ScheduleError("the keys of attention are in panels")
+    return axis
+
+
+def _keys_seen(sch: Schedule, middle: Sequence[Any], at: Any) -> PrimExpr | None:
+    """How many of the first keys any query of a block of rows sees, where a mask over positions
+    says so: it is minus infinity after a diagonal. None if all of them.
+    """
+    for rv in middle:
+        block: Block = sch.get(rv)
+        mask = block.body.value if isinstance(block.body, BufferStore) else None
+        inside = loops_inside(sch, rv, at)
+        if not isinstance(mask, Select) or len(inside) != 2:
+            continue
+        if not isinstance(mask.false_value, FloatImm) or mask.false_value.value != -inf:
+            continue
+        row, key = (sch.get(loop).loop_var for loop in inside)
+        values = sch.state.realize(block).iter_values
+        seen = substitute(mask.condition, {a.var: v for a, v in zip(block.iter_vars, values)})
+        for place in _not_negative(seen):
+            parts = detect_linear_equation(place, [key])
+            if len(parts) != 2 or not is_const(parts[0], -1):
+                continue
+            # With the row in one place the last key only grows, or only falls, from row to row.
+            last: Node = parts[1]
+            nodes = list(descend(last, children))
+            if sum(n is row for n in nodes) > 1 or not all(isinstance(n, _MONOTONE) for n in nodes):
+                continue
+            ends = (const(0, row.dtype), sch.get(inside[0]).extent - const(1, row.dtype))
+            start, end = (substitute(parts[1], {row: e}) for e in ends)
+            count = Max(start, end) + const(1, row.dtype)
+            return Analyzer(wrap=False).simplify(
+                Max(Min(count, sch.get(inside[1]).extent), ends[0])
+            )
+    return None
+
+
+def _not_negative(condition: PrimExpr) -> Iterator[PrimExpr]:
+    """What is at least 0 where a condition holds, of integers."""
+    for part in descend(condition, lambda e: (e.a, e.b) if isinstance(e, And) else ()):
+        if isinstance(part, (LE, LT, GE, GT)) and part.a.dtype.is_int:
+            low, high = (part.a, part.b) if isinstance(part, (LE, LT)) else (part.b, part.a)
+            yield high - low - const(isinstance(part, (LT, GT)), low.dtype)
+
+
+def _shorten(sch: Schedule, at: Any, limits: Mapping[Var, PrimExpr]) -> None:
+    """End loops in the loop `at` early: past that, scores are minus infinity and weights 0, which
+    changes neither maxima nor sums.
+    """
+
+    def change(s: Stmt) -> Stmt | None:
+        if isinstance(s, For) and s.loop_var in limits:
+            return s.replace(extent=limits[s.loop_var])
+        return None
+
+    sch.commit(sch.state.rebuild(sch.get(at), change))
 
 
 def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var, int]]:
