@@ -100,3 +100,48 @@ def bench_memory_plan(benchmark, layers):
 
 if __name__ == "__main__":
     sys.exit(pytest.main([str(pathlib.Path(__file__)), "--benchmark-only"]))
+
+
+CACHE = """
+from relaxvm.script import ir as I, relax as R
+
+@I.ir_module
+class Module:
+    @R.function
+    def grow(
+        cache: R.Tensor((1, "n", 12, 64), "float32"), row: R.Tensor((1, 1, 12, 64), "float32")
+    ):
+        with R.dataflow():
+            longer = R.concat([cache, row], axis=1)
+            R.output(longer)
+        return longer
+
+    @R.function
+    def write(
+        cache: R.Tensor((1, "n", 12, 64), "float32"),
+        place: R.Tensor((1, 2), "int64"),
+        row: R.Tensor((1, 12, 64), "float32"),
+    ):
+        with R.dataflow():
+            written = R.scatter_nd(cache, place, row)
+            R.output(written)
+        return written
+"""
+
+
+@pytest.mark.parametrize("donate", [(), ("cache",)], ids=["plain", "donated"])
+@pytest.mark.parametrize("rows", [1024, 4096, 16384])
+@pytest.mark.parametrize("name", ["grow", "write"])
+def bench_one_row_more(benchmark, name, rows, donate):
+    benchmark.group = f"{name} a cache of {rows} rows"
+    call = VirtualMachine(relax.build(from_source(CACHE), "llvm", donate=donate))[name]
+    rest = {"grow": [np.ones((1, 1, 12, 64), "float32")]}.get(
+        name, [np.array([[0, rows // 2]]), np.ones((1, 12, 64), "float32")]
+    )
+    cache = tvm.nd.array(np.zeros((1, rows, 12, 64), "float32"))
+
+    def step():
+        nonlocal cache
+        cache = call(cache, *rest)
+
+    benchmark(step)

@@ -12,7 +12,7 @@ generated; with checks on, after every stage. Of a module at PLANNED it then mak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .base import PassError, Report, VerifyError, collected
@@ -22,6 +22,7 @@ from .ir.instrument import blame
 from .ir.transform import Pass, Sequential, module_pass
 from .relax import transform
 from .relax.analysis import assert_well_formed
+from .relax.donate import with_donated
 from .relax.named_pipelines import get_pipeline, register_pipeline
 from .relax.stages import STAGES as STAGES
 from .relax.stages import verify_stage
@@ -70,6 +71,7 @@ LEGAL_TO_FUSED = Sequential(
         transform.FuseOps(),  # once every kernel stands in a function of the module
         transform.FuseTIR(),  # groups become kernels, of which memory is planned below
         transform.RewriteDataflowReshape(),  # what is left of reshapes is views, not kernels
+        transform.ReuseDonatedParams(),  # after that: views of what is written are no copies
     ),
     name="legal_to_fused",
 )
@@ -100,6 +102,7 @@ def build(
     tir_pipeline: Any = "default",
     exec_mode: str | None = None,
     *,
+    donate: Sequence[str] = (),
     relax_pipeline: Any = None,
     system_lib: bool | None = None,
 ) -> Executable:
@@ -116,13 +119,15 @@ def build(
                None to leave them as they are
     exec_mode  "compiled" (as None): graph functions become machine code too; "bytecode": they do
                not, the build is faster, and a VM interprets them
+    donate     names of parameters whose arguments a call uses up: results are computed in their
+               memory where that can be. (The attribute "donate" of a function says the same.)
 
     Raises VerifyError for ill-formed modules, CodegenError for what cannot be compiled; notes name
     pass and function.
     """
     mod = module_to_build(mod, tir_pipeline, exec_mode, system_lib)
     target = Target.or_current(target)
-    mod = bind_params(mod, params or {})
+    mod = with_donated(bind_params(mod, params or {}), donate)
     with collected() as report:
         mod, passes = _planned(mod, pipeline if relax_pipeline is None else relax_pipeline)
         schedule = None

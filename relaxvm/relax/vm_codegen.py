@@ -23,6 +23,7 @@ from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Op
 from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray, wrap_unchecked
 from ..runtime.bytecode import VOID, Arg, ArgKind
 from ..tir import PrimFunc
+from .donate import donated_params
 from .expr import (
     Call,
     Constant,
@@ -76,6 +77,7 @@ def emit_functions(mod: IRModule, builder: ExecBuilder | None = None) -> ExecBui
             param_names=[params.fresh(p.name_hint or "arg") for p in fn.params],
             params_sinfo=[runtime_info(p.struct_info, names) for p in fn.params],
             ret_sinfo=runtime_info(fn.ret_struct_info, names),
+            donated=donated_params(fn, name),
         ):
             registers = _Registers()
             together = (name, *circles.get(name, ()))

@@ -24,6 +24,7 @@ from .device import cpu
 from .limits import MAX_NDIM, Account, counted_empty
 from .ndarray import NDArray, ShapeTuple, wrap_unchecked
 from .registry import register_func
+from .result_memory import held_once
 from .storage import ALIGNMENT_BYTES, aligned_empty
 from .tensor_info import broadcast_shape, tensor_property
 
@@ -324,6 +325,32 @@ def copy(account: Account | None, tensor: NDArray) -> NDArray:
     return made
 
 
+def grow(account: Account | None, tensor: NDArray, shape: object) -> NDArray:
+    """A tensor of a shape with more elements, of which the first are those of `tensor` and the
+    others undefined. It lies in the memory of `tensor` if that has room behind it and nobody else
+    holds it; new memory has room for half as much again, so that growing by rows copies each
+    element a bounded number of times.
+    """
+    array = _tensor(tensor, "grow")._array
+    extents = tuple(_checked_shape(shape, "grow"))
+    needed = math.prod(extents) * array.itemsize
+    if needed < array.nbytes:
+        raise VMValueError(f"grow: {got(tensor)} does not fit shape {shape_text(extents)}")
+    if account is None and needed:
+        memory = array.base
+        if type(memory) is np.ndarray and memory.dtype is _UINT8 and memory.ndim == 1:
+            start = array.ctypes.data - memory.ctypes.data
+            if start + needed <= memory.size and held_once(memory):
+                made = np.ndarray(extents, array.dtype, memory, start)
+                return wrap_unchecked(made, tensor.dtype)
+        storage = alloc_storage_of(needed + needed // 2)(None, lasting=True)
+        made = np.ndarray(extents, array.dtype, storage.raw, storage.start)
+    else:
+        made = counted_empty(account, extents, array.dtype)
+    made.reshape(-1)[: array.size] = array.reshape(-1)
+    return wrap_unchecked(made, tensor.dtype)
+
+
 def to_device(tensor: NDArray, device_type: object = 1, device_id: object = 0) -> NDArray:
     """The tensor on a device: itself, as only the CPU exists."""
     if device_type not in (1, "cpu", "llvm") or integer(device_id, "to_device: device id") < 0:
@@ -589,6 +616,7 @@ TABLE: dict[str, Builtin] = {
         "broadcast_shape": Builtin(broadcast_shape, "any (any)*", pure=True),
         "tensor_property": Builtin(tensor_property, "any text any=", pure=True),
         "copy": Builtin(copy, "any", pure=True, account=True),
+        "grow": Builtin(grow, "any any", pure=True, aliases=True, account=True),
         "to_device": Builtin(to_device, "any any= any=", pure=True, aliases=True),
         # tuples
         "make_tuple": Builtin(make_tuple, "(any)*", pure=True, aliases=True),

@@ -56,9 +56,15 @@ class _Function:
     """A function being written."""
 
     def __init__(
-        self, name: str, param_names: tuple[str, ...], params: tuple[Info, ...], ret: Info
+        self,
+        name: str,
+        param_names: tuple[str, ...],
+        params: tuple[Info, ...],
+        ret: Info,
+        donated: tuple[int, ...],
     ) -> None:
         self.name, self.param_names, self.params, self.ret = name, param_names, params, ret
+        self.donated = donated
         self.instructions: list[Instruction] = []
         self.jumps: list[tuple[int, Label]] = []
 
@@ -143,11 +149,12 @@ class ExecBuilder:
         param_names: Sequence[str] | None = None,
         params_sinfo: Sequence[Info] | None = None,
         ret_sinfo: Info | None = None,
+        donated: Sequence[int] = (),
     ) -> Iterator[ExecBuilder]:
         """The scope in which the instructions of a function are emitted.
 
         num_inputs may be left out if names or struct infos tell it. Parameters without a name are
-        arg0, arg1, ...
+        arg0, arg1, ...; `donated` are the numbers of those whose arguments a call uses up.
         """
         if self._current is not None:
             raise VMValueError(f"function {func_name}: still inside function {self._current.name}")
@@ -165,7 +172,11 @@ class ExecBuilder:
         infos = [ObjectInfo()] * num_inputs if params_sinfo is None else params_sinfo
         self._function_index(func_name)
         self._current = _Function(
-            str(func_name), tuple(map(str, param_names)), tuple(infos), ret_sinfo or ObjectInfo()
+            str(func_name),
+            tuple(map(str, param_names)),
+            tuple(infos),
+            ret_sinfo or ObjectInfo(),
+            tuple(donated),
         )
         try:
             yield self
@@ -272,6 +283,7 @@ class ExecBuilder:
                 written.param_names,
                 written.params,
                 written.ret,
+                written.donated,
             )
         made = Executable(
             tuple(compiled.values()),

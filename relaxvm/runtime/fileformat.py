@@ -4,8 +4,8 @@
     order
 
 Version 2 has compiled functions beside the object code of the kernels (`compiled_code`), version 3
-may have the code in several objects. What needs neither is written as version 1, which older
-readers know.
+may have the code in several objects, version 4 parameters that are donated. What needs none of
+these is written as version 1, which older readers know.
 
 The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
 signature, if there is one, is the last entry; it signs the SHA-256 of every byte before it.
@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import mmap as mmap_module
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgpack
@@ -39,7 +39,7 @@ from .reader import Decoder, fields_of
 from .sinfo import info_from_plain, info_to_plain
 from .verify import verify_program
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MAGIC = "relaxvm.executable"
 _KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")
 _SIGNATURE = "signature"
@@ -120,7 +120,7 @@ def _section(program: Program, key: str) -> Any:
     if key == "magic":
         return MAGIC
     if key == "version":
-        return _least_version(program.kernels)
+        return _least_version(program.kernels, program.functions)
     if key == "provenance":
         return program.provenance.to_plain()
     if key == "functions":
@@ -145,8 +145,10 @@ def without_contents(program: Program) -> bytes:
     return packed
 
 
-def _least_version(kernels: KernelSection | None) -> int:
-    """The first version whose files may hold these kernels."""
+def _least_version(kernels: KernelSection | None, functions: Iterable[FunctionInfo]) -> int:
+    """The first version whose files may hold these kernels and functions."""
+    if any(info.donated for info in functions):
+        return 4
     native = () if kernels is None else kernels.native
     if any(code.more for code in native):
         return 3
@@ -163,6 +165,8 @@ def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
             "params": [[n, info_to_plain(i)] for n, i in zip(info.param_names, info.params)],
             "ret": info_to_plain(info.ret),
         }
+        if info.donated:
+            plain["donated"] = list(info.donated)
     return plain
 
 
@@ -269,11 +273,6 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
             raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
     decoder.end()
     kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
-    if plain["version"] < _least_version(kernels):
-        raise LoadError(
-            f"compiled functions or several objects, which format version {plain['version']} "
-            "does not have"
-        )
     trusted = trust == "native" or kernels is None or not kernels.native
     if trust is None and not trusted and signature is not None:
         trusted = trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
@@ -285,8 +284,14 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
     functions = plain["functions"]
     if type(functions) is not list:
         raise LoadError("functions: wanted a list")
+    infos = [_function_from_plain(item) for item in functions]
+    if plain["version"] < _least_version(kernels, infos):
+        raise LoadError(
+            "compiled functions, several objects or donated parameters, which format version "
+            f"{plain['version']} does not have"
+        )
     return make(
-        functions=[_function_from_plain(item) for item in functions],
+        functions=infos,
         constants=[constant_from_plain(item, _as_bytes) for item in constants],
         code=plain["code"],
         kernels=kernels,
@@ -316,6 +321,8 @@ def _function_from_plain(plain: object) -> FunctionInfo:
     if kind != "vm":
         name, kind = fields_of(plain, {"name": str, "kind": str}, "function")
         return FunctionInfo(name, kind)
+    assert isinstance(plain, dict)
+    donated = plain.pop("donated", [])
     name, _, start, end, registers, params, ret = fields_of(
         plain,
         {
@@ -332,6 +339,9 @@ def _function_from_plain(plain: object) -> FunctionInfo:
     for param in params:
         if type(param) is not list or len(param) != 2 or type(param[0]) is not str:
             raise LoadError("function: a parameter is a list of name and struct info")
+    numbers = range(len(params))
+    if type(donated) is not list or any(type(i) is not int or i not in numbers for i in donated):
+        raise LoadError("function: donated wants the numbers of parameters")
     return FunctionInfo(
         name,
         kind,
@@ -341,4 +351,5 @@ def _function_from_plain(plain: object) -> FunctionInfo:
         tuple(param[0] for param in params),
         tuple(info_from_plain(param[1]) for param in params),
         info_from_plain(ret),
+        tuple(donated),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -65,8 +66,9 @@ class NDArray:
         made = array(data, _CPU if device is None else device, dtype)
         self._array, self.dtype, self.device = made._array, made.dtype, made.device
 
-    def __init_subclass__(cls, **kwargs: object) -> None:
-        raise TypeError("NDArray cannot be subclassed: native code relies on its layout")
+    def __init_subclass__(cls, used_up: bool = False) -> None:
+        if not used_up:
+            raise TypeError("NDArray cannot be subclassed: native code relies on its layout")
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -318,6 +320,25 @@ def wrap_unchecked(storage: np.ndarray, dtype: DataType, device: Device = _CPU) 
 _new = object.__new__
 
 
+def use_up(message: str, value: Any) -> None:
+    """Let `value`, if it is an NDArray, say `message` to whoever looks at it from now on. Its
+    memory lives on as long as it does: somebody may be reading it.
+    """
+    if type(value) is NDArray:
+        value.__class__ = _used_up(message)
+
+
+@functools.lru_cache(maxsize=256)
+def _used_up(message: str) -> Any:
+    def refuse(array: NDArray) -> np.ndarray:
+        raise VMValueError(message)
+
+    members = {"__slots__": (), "_array": property(refuse), "__repr__": lambda array: message}
+    return types.new_class(
+        "UsedUpNDArray", (NDArray,), {"used_up": True}, lambda body: body.update(members)
+    )
+
+
 def _restore(storage: np.ndarray, dtype: str, device: Device) -> NDArray:
     wanted = array_dtype(dtype, lanes=True)
     return wrap_unchecked(aligned_copy(checked_storage(storage, wanted)), wanted, device)
@@ -488,7 +509,7 @@ def memory_of(x: object) -> tuple[np.ndarray, DataType]:
     """
     if type(x) is np.ndarray:
         return _numbers_in(x)
-    if type(x) is NDArray:
+    if isinstance(x, NDArray):
         return x._array.view(), x.dtype
     if isinstance(x, np.ma.MaskedArray):
         raise VMTypeError(
@@ -538,7 +559,7 @@ def from_dlpack(x: object) -> NDArray:
     """An NDArray over the memory of a DLPack producer or capsule, without a copy."""
     if isinstance(x, np.ndarray):
         return from_numpy(x)
-    if type(x) is NDArray:
+    if isinstance(x, NDArray):
         return wrap_unchecked(x._array.view(), x.dtype, x.device)
     if not hasattr(x, "__dlpack__") and not is_capsule(x):
         raise VMTypeError(f"from_dlpack: wanted an object with __dlpack__, got {type(x).__name__}")

@@ -31,6 +31,7 @@ class FunctionInfo:
     start, end                its words of the bytecode
     register_file_size        registers it uses, its parameters first
     param_names, params, ret  what it wants and gives
+    donated                   parameters, by number, whose arguments a call uses up
     """
 
     name: str
@@ -41,6 +42,7 @@ class FunctionInfo:
     param_names: tuple[str, ...] = ()
     params: tuple[Info, ...] = ()
     ret: Info = field(default_factory=ObjectInfo)
+    donated: tuple[int, ...] = ()
 
     @property
     def num_inputs(self) -> int:

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ _tended = False
 _turn = 0
 _UINT8 = np.dtype("uint8")
 # Elsewhere a count says nothing about who else holds a block.
-_COUNTS_TELL = (
+COUNTS_TELL = (
     sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 )
 
@@ -57,9 +58,24 @@ def held_bytes() -> int:
     return sum(_sizes)
 
 
+def held_once(memory: Any) -> bool:
+    """Whether `memory`, an array, is held by one object besides the caller's variable, and each
+    array that it is a view of by one object. (Another thread that asks holds it, too.)
+    """
+    mine = 1
+    while type(memory) is np.ndarray:
+        others = _holders(memory) - _ONE - mine
+        if others and not (others == 1 and any(each is memory for each in _blocks)):
+            return False
+        if memory.base is None:
+            return COUNTS_TELL and memory.flags.owndata
+        mine, memory = 0, memory.base
+    return False
+
+
 def take(size_bytes: int) -> np.ndarray:
     """A block of at least `size_bytes` that nobody else holds. Raises MemoryError, ValueError."""
-    if size_bytes >= FROM_BYTES and _COUNTS_TELL:
+    if size_bytes >= FROM_BYTES and COUNTS_TELL:
         slack = size_bytes >> SLACK_SHIFT
         for i, have in enumerate(_sizes):
             if 0 <= have - size_bytes <= slack:
@@ -72,7 +88,7 @@ def take(size_bytes: int) -> np.ndarray:
 
 def make(size_bytes: int) -> np.ndarray:
     """A new block of at least `size_bytes`, kept for later calls if it is of a size for that."""
-    if size_bytes < FROM_BYTES or size_bytes > MOST_BYTES // 2 or not _COUNTS_TELL:
+    if size_bytes < FROM_BYTES or size_bytes > MOST_BYTES // 2 or not COUNTS_TELL:
         return np.empty(size_bytes, _UINT8)
     # Rounded up, so that a result that grows by a row does not need a new block each time.
     step = 1 << (size_bytes.bit_length() - SLACK_SHIFT - 1)
@@ -109,20 +125,30 @@ def _unheld(block: np.ndarray) -> bool:
     return sys.getrefcount(block) == _UNHELD
 
 
-def _counted() -> int:
-    """What `_unheld` sees of a block that the table and one variable hold."""
+def _holders(memory: object) -> int:
+    return sys.getrefcount(memory)
+
+
+def _counted() -> tuple[int, int]:
+    """What `_unheld` sees of a block that the table and one variable hold, and `held_once` of what
+    one object holds.
+    """
     blocks = [np.empty(1, _UINT8)]
     counts: list[int] = []
 
     def count(block: np.ndarray) -> None:
         counts.append(sys.getrefcount(block))
 
+    def look(memory: Any) -> int:
+        return _holders(memory)
+
+    once = look(blocks[0])
     block = blocks[0]
     count(block)
-    return counts[0]
+    return counts[0], once
 
 
-_UNHELD = _counted()
+_UNHELD, _ONE = _counted()
 
 
 def _keep(block: np.ndarray) -> None:

@@ -20,6 +20,7 @@ from .arguments import Converter, as_value, bind_arguments, converters_of
 from .builtin import VMClosure
 from .compiled import CompiledFunction, link_compiled
 from .device import Device
+from .donation import taken
 from .interpreter import VMInstrumentReturnKind as VMInstrumentReturnKind
 from .interpreter import run, run_carefully
 from .kernel import KernelSection
@@ -144,7 +145,9 @@ class VirtualMachine:
             call = None
         if call is None:
             fn = self._linked(name)
-            call = self._native.get(name) or self._make_call(fn)
+            # Machine code takes no argument away from who holds it.
+            native = None if fn.info.donated else self._native.get(name)
+            call = native or self._make_call(fn, bool(fn.info.donated))
             call = self._calls.setdefault(name, call)
         return call
 
@@ -177,9 +180,11 @@ class VirtualMachine:
             )
         return found
 
-    def _make_call(self, fn: LinkedFunction) -> Callable[..., Any]:
+    def _make_call(self, fn: LinkedFunction, donating: bool = False) -> Callable[..., Any]:
         """What takes any call of `fn`: the only one for the interpreter, and for machine code the
         one that takes what its entry does not.
+
+        donating  whether to take donated arguments from the caller first
         """
         info, count, max_depth = fn.info, fn.num_inputs, self.limits.max_depth
         converters = self._converters[fn.name] = converters_of(info)
@@ -190,12 +195,14 @@ class VirtualMachine:
             if kwargs or len(args) != count:
                 bound = bind_arguments(info, args, kwargs)
             given = [convert(value) for convert, value in zip(converters, bound)]
+            if donating:
+                given = taken(info, bound, given)
             native = self._native.get(fn.name)
             if self._careful:
                 value = self._own(self._run_carefully(fn, given))
             elif native is not None and destination is not None:
                 return destination.filled_by(native, given)
-            elif native is not None and _differ(given, args):
+            elif native is not None and (donating or _differ(given, args)):
                 value = native(*given)
             else:
                 # Machine code comes here with what it refused: the interpreter says why.
@@ -209,6 +216,8 @@ class VirtualMachine:
     def _run(self, fn: LinkedFunction, given: Sequence[Any], into: Destination | None) -> Any:
         """Run on converted arguments; the result shares no memory with the program."""
         native = self._native.get(fn.name)
+        if fn.info.donated:
+            given = taken(fn.info, given, given)
         if self._careful:
             value = self._own(self._run_carefully(fn, given))
         elif native is not None:
@@ -439,8 +448,10 @@ class VirtualMachine:
         """
         fn = self._linked(func_name)
         destination = _taken_destination(fn.info, kwargs)
-        given = self._bound(fn, args, kwargs)
+        given: Sequence[Any] = self._bound(fn, args, kwargs)
         limits = self.limits if self._memory is None else self._memory.admit(fn.info, given)
+        if fn.info.donated:
+            given = taken(fn.info, given, given)
         account = Account(limits) if limits.counted else None
         recorder = profile.Recorder(self.executable)
         value = run_carefully(fn, given, limits.max_depth, account, self._instrument, recorder)

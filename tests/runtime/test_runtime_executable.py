@@ -235,9 +235,9 @@ def test_foreign_bytes_are_refused(data, message):
 
 def test_a_newer_format_is_refused_by_its_number():
     def change(document):
-        document["version"] = 4
+        document["version"] = 5
 
-    with pytest.raises(LoadError, match="format version 4, this relaxvm reads up to 3"):
+    with pytest.raises(LoadError, match="format version 5, this relaxvm reads up to 4"):
         load(edited(change))
 
 

@@ -93,6 +93,7 @@ from .reorder_permute_dims_after_concat import (
     ReorderPermuteDimsAfterConcat as ReorderPermuteDimsAfterConcat,
 )
 from .reorder_take_after_matmul import ReorderTakeAfterMatmul as ReorderTakeAfterMatmul
+from .reuse_donated_params import ReuseDonatedParams as ReuseDonatedParams
 from .rewrite_dataflow_reshape import RewriteDataflowReshape as RewriteDataflowReshape
 from .run_codegen import RunCodegen as RunCodegen
 from .simplify_expr import RemoveRedundantReshape as RemoveRedundantReshape

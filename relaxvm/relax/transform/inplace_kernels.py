@@ -8,8 +8,10 @@ iteration that overwrites it: the one store into the output has, among its opera
 input at its own indices only; no two iterations store to the same element; everything else that
 reads the input is in statements that end before, and read no element twice. (So is a softmax, which
 reads its input first. A product or a convolution reads its input again and again: what follows them
-could not be computed in their tiles, as their schedules have it.) The result has one buffer for
-both, so nothing aliases and the kernel stays as fast as it was.
+could not be computed in their tiles, as their schedules have it.) Allowed, too, if the input is
+copied whole to the output first and not read any more then: that copy is left out, so that a
+scatter costs what it scatters. The result has one buffer for both, so nothing aliases and the
+kernel stays as fast as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...ir import IntImm, Map, PrimExpr, Var, descend, substitute, walk
+from ...ir import IntImm, Map, PrimExpr, Var, const, descend, is_const, substitute, walk
 from ...tir import (
     AllocateConst,
     AttrStmt,
@@ -26,6 +28,7 @@ from ...tir import (
     BufferLoad,
     BufferStore,
     DeclBuffer,
+    Evaluate,
     For,
     LetStmt,
     MatchBufferRegion,
@@ -48,14 +51,15 @@ def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
     outputs = [(j, b) for j, b in enumerate(buffers) if b is not None and access.get(b) == "w"]
     if not inputs or not outputs or _has_views(fn):
         return ()
-    stages = _stages(fn.body)
+    stages = stages_of(fn.body)
     found = []
     for j, out in outputs:
         write = _the_store(stages, out)
-        if write is None:
-            continue
         for i, source in inputs:
-            if _same_layout(source, out) and _reads_in_time(stages, write, source):
+            if not _same_layout(source, out):
+                continue
+            in_time = write is not None and _reads_in_time(stages, write, source)
+            if in_time or _copies_first(stages, source, out) is not None:
                 found.append((i, j))
     return tuple(found)
 
@@ -65,7 +69,10 @@ def write_over(fn: PrimFunc, source: int, out: int, name: str) -> PrimFunc:
     `source`.
     """
     kept, gone = fn.buffer_map[fn.params[source]], fn.buffer_map[fn.params[out]]
-    body = substitute(fn.body, {gone: kept})
+    stages = stages_of(fn.body)
+    first = _copies_first(stages, kept, gone)
+    nothing = {} if first is None else {stages[first]: Evaluate(const(0))}
+    body = substitute(substitute(fn.body, nothing), {gone: kept})
     params = tuple(p for k, p in enumerate(fn.params) if k != out)
     buffers: Mapping[Any, Any] = {p: b for p, b in fn.buffer_map.items() if p is not fn.params[out]}
     made: PrimFunc = fn.replace(params=params, body=body, buffer_map=Map(buffers))
@@ -95,7 +102,7 @@ def _same_layout(a: Buffer, b: Buffer) -> bool:
     )
 
 
-def _stages(body: Stmt) -> list[Stmt]:
+def stages_of(body: Stmt) -> list[Stmt]:
     """The statements that run one after the other at the top of a body."""
     while True:
         if isinstance(body, BlockRealize) and not body.block.iter_vars and body.block.init is None:
@@ -162,6 +169,49 @@ def _distinct(s: BufferStore, loops: tuple[For, ...], bound: Mapping[Var, PrimEx
         id(loop.loop_var) in shown or (isinstance(loop.extent, IntImm) and loop.extent.value <= 1)
         for loop in loops
     )
+
+
+def _copies_first(stages: list[Stmt], source: Buffer, out: Buffer) -> int | None:
+    """The number of the stage that copies `source` to `out`, if nothing is done with `out` before
+    and with `source` after.
+    """
+    first = next((k for k, stage in enumerate(stages) if _mentions(stage, out)), None)
+    if first is None or any(_mentions(stage, source) for stage in stages[first + 1 :]):
+        return None
+    place: _Place = (stages[first], (), {})
+    stores = 0
+    for s, loops, bound in descend(place, _statements_in):
+        if isinstance(s, BufferStore):
+            stores += 1
+            value = s.value
+            if not isinstance(value, BufferLoad) or value.buffer is not source:
+                return None
+            if s.buffer is not out or not _at_same_place(value, s):
+                return None
+            if not _goes_over_all(s, loops, bound):
+                return None
+        elif isinstance(s, BlockRealize):
+            if not is_const(s.predicate, 1) or s.block.init is not None:
+                return None
+        elif not isinstance(s, (For, SeqStmt)):
+            return None
+    return first if stores == 1 else None
+
+
+def _mentions(stage: Stmt, buffer: Buffer) -> bool:
+    return any(n is buffer for n in walk(stage))
+
+
+def _goes_over_all(s: BufferStore, loops: tuple[For, ...], bound: Mapping[Var, PrimExpr]) -> bool:
+    """Whether the loops around a store go over each element of its buffer."""
+    around = {loop.loop_var: loop for loop in loops}
+    for index, size in zip(s.indices, s.buffer.shape):
+        while isinstance(index, Var) and index in bound:
+            index = bound[index]
+        loop = around.pop(index, None) if isinstance(index, Var) else None
+        if loop is None or not is_const(loop.min, 0) or loop.extent is not size:
+            return False
+    return not around
 
 
 def _reads_in_time(stages: list[Stmt], write: _Store, source: Buffer) -> bool:

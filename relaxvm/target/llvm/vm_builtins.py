@@ -129,7 +129,10 @@ def reshape(body: Body) -> None:
     made = value.copied()
     made.dims = dims
     holder = value.holder
-    if value.box is not None:
+    if isinstance(value.box, str):
+        # Not the object: whoever donates it has to see that others look at its memory.
+        holder = body.field(value.box, abi.SLOT_ARRAY)
+    elif value.box is not None:
         # The object keeps the memory; numpy gives views the same root.
         holder = value.box
     assert holder is not None
