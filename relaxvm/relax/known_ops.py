@@ -83,12 +83,12 @@ def alloc_storage(size: ShapeExpr, device: Expr, scope: Expr, dtype: DataType) -
     return Call(MEM_ALLOC_STORAGE, args, struct_info=OBJECT)
 
 
-def tensor_from_storage(storage: Var, alloc: Call) -> Call:
-    """The tensor that `alloc`, a ``builtin.alloc_tensor``, would give, at the start of
-    `storage`.
+def tensor_from_storage(storage: Var, alloc: Call, offset: int = 0) -> Call:
+    """The tensor that `alloc`, a ``builtin.alloc_tensor``, would give, `offset` bytes from the
+    start of `storage`.
     """
     shape, dtype, device = alloc.args[:3]
-    args = (storage, PrimValue(0), shape, dtype, device)
+    args = (storage, PrimValue(offset), shape, dtype, device)
     return Call(MEM_ALLOC_TENSOR, args, struct_info=alloc.struct_info, span=alloc.span)
 
 

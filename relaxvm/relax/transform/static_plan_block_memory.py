@@ -16,6 +16,9 @@ storage serves the next tensor that fits; a static one grows if that is cheaper 
 symbolic size is reused for sizes provably equal or smaller, or, where the function's attribute
 ``tir_var_upper_bound`` ({"n": 1024}) bounds its symbols, planned as the largest it can be.
 
+A function that is one sequence and calls no other graph function has its tensors of known size in
+one storage, at offsets, where that takes less memory (`pack_memory`).
+
 What both branches of an `If` allocate is allocated once, before it, and free again after it. A
 kernel that may write over an input which nobody reads later does so (`inplace_kernels`): it is
 called as a function of its own with one buffer for both.
@@ -46,6 +49,8 @@ from ..expr import (
 from ..flow import BIND, CLOSE, OPEN, RESULT, Event, events
 from ..known_ops import (
     ALLOC_TENSOR,
+    INVOKE_CLOSURE,
+    INVOKE_PURE_CLOSURE,
     OBJECT,
     alloc_storage,
     is_op,
@@ -55,6 +60,7 @@ from ..rewriter import BindingRewriter
 from ..struct_info import ShapeExpr, TensorStructInfo
 from .inplace_kernels import overwritable_inputs, write_over
 from .lower_alloc_tensor import size_bytes
+from .pack_memory import Block, pack
 from .tensor_lifetimes import Lifetimes
 
 MATCH_RANGE = 16
@@ -93,10 +99,30 @@ def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
         return fn
     planner = _Planner(fn, kernels, bounds)
     plan = planner.plan(row, Lifetimes(row, mod))
+    if _is_alone(row, mod):
+        planner.pack(plan)
     if plan:
         storages = {id(s.final()) for s in plan.values()}
         decided("memory of {} tensors planned as {} storages", len(plan), len(storages))
-    return _Rewriter(plan, planner.hoisted(), planner.calls).rewrite(fn) if plan else fn
+    if not plan:
+        return fn
+    return _Rewriter(plan, planner.offsets, planner.hoisted(), planner.calls).rewrite(fn)
+
+
+def _is_alone(row: list[Event], mod: IRModule) -> bool:
+    """Whether a function has no branches and calls no other: memory that it holds all the time is
+    needed all the time.
+    """
+    for e in row:
+        op = e.node.value.op if e.kind is BIND and isinstance(e.node.value, Call) else None
+        calls = isinstance(op, Var) or op in (INVOKE_CLOSURE, INVOKE_PURE_CLOSURE)
+        if e.kind is OPEN or calls or (isinstance(op, GlobalVar) and _is_graph(mod.get(op))):
+            return False
+    return True
+
+
+def _is_graph(fn: Any) -> bool:
+    return not isinstance(fn, PrimFunc)
 
 
 class _Kernels:
@@ -209,6 +235,8 @@ class _Planner:
         self.created: list[_Storage] = []
         self.lifted: list[_Storage] = []
         self.owner: dict[int, Var] = {}
+        self.blocks: dict[Var, Block] = {}
+        self.offsets: dict[Var, int] = {}
         self.pools: dict[tuple[Any, ...], _Pool] = {}
         self.analyzer = Analyzer(wrap=True)
         self.bounded = _bind_bounds(fn, bounds, self.analyzer)
@@ -243,15 +271,37 @@ class _Planner:
                 e.kind is BIND and e.node.var in lives.planned and is_op(e.node.value, ALLOC_TENSOR)
             ):
                 storage = self._over_an_input(e.node, writers, chosen, lives)
-                if storage is None:
-                    storage = self._choose(e.node.var, e.node.value)
+                if storage is not None:
+                    self.blocks[e.node.var] = self.blocks[self.owner[storage.number]]
+                else:
+                    storage, size = self._choose(e.node.var, e.node.value)
+                    self.blocks[e.node.var] = Block(size if isinstance(size, int) else -1, position)
                 chosen[e.node.var] = storage
                 self.owner[storage.number] = e.node.var
             for v in lives.released.get(position, ()):
+                if v in chosen:
+                    self.blocks[v].death = position
                 # Else another tensor has been written over it.
                 if v in chosen and self.owner[chosen[v].number] is v:
                     self._pool(chosen[v].alloc).give_back(chosen[v])
         return chosen
+
+    def pack(self, plan: dict[Var, _Storage]) -> None:
+        """Put the tensors of known size of each pool into one storage, if that takes less."""
+        tensors: dict[int, list[Var]] = {}
+        for v, storage in plan.items():
+            if isinstance(storage.size, int):
+                tensors.setdefault(id(self._pool(storage.alloc)), []).append(v)
+        for group in tensors.values():
+            before = {id(plan[v]): plan[v].size for v in group}
+            size = pack(list(dict.fromkeys(self.blocks[v] for v in group)))
+            if size is None or size >= sum(before.values()):
+                continue
+            self.count += 1
+            arena = _Storage(size, plan[group[0]].alloc, self.count)
+            for v in group:
+                plan[v] = arena
+                self.offsets[v] = self.blocks[v].offset
 
     def hoisted(self) -> dict[Var, list[_Storage]]:
         """By the variable of an `If`: the storages to allocate before it."""
@@ -358,7 +408,8 @@ class _Planner:
         )
         return self.pools.setdefault(key, _Pool())
 
-    def _choose(self, var: Var, alloc: Call) -> _Storage:
+    def _choose(self, var: Var, alloc: Call) -> tuple[_Storage, int | PrimExpr]:
+        """A storage for a tensor, and the bytes that the tensor takes."""
         size = self._size(size_bytes(alloc, var))
         pool = self._pool(alloc)
         found: _Storage | None = None
@@ -372,7 +423,7 @@ class _Planner:
             self.count += 1
             found = _Storage(size, alloc, self.count)
             self.created.append(found)
-        return found
+        return found, size
 
     def _larger(self, pool: _Pool, size: PrimExpr) -> _Storage | None:
         """A free storage that is provably large enough."""
@@ -519,10 +570,12 @@ class _Rewriter(BindingRewriter):
     def __init__(
         self,
         plan: dict[Var, _Storage],
+        offsets: dict[Var, int],
         hoisted: dict[Var, list[_Storage]],
         calls: dict[Var, tuple[GlobalVar, int]],
     ) -> None:
         self.plan = plan
+        self.offsets = offsets
         self.hoisted = hoisted
         self.calls = calls
         self.vars: dict[int, Var] = {}
@@ -546,7 +599,9 @@ class _Rewriter(BindingRewriter):
         out_bindings: list[Binding] = []
         if storage.before is None and storage.number not in self.made:
             out_bindings.append(self._allocation(storage))
-        out_bindings.append(b.replace(value=tensor_from_storage(self._var(storage), call)))
+        offset = self.offsets.get(b.var, 0)
+        tensor = tensor_from_storage(self._var(storage), call, offset)
+        out_bindings.append(b.replace(value=tensor))
         return out_bindings
 
     def _var(self, storage: _Storage) -> Var:
