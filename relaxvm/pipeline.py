@@ -119,8 +119,7 @@ def build(
                None to leave them as they are
     exec_mode  "compiled" (as None): graph functions become machine code too; "bytecode": they do
                not, the build is faster, and a VM interprets them
-    donate     names of parameters whose arguments a call uses up: results are computed in their
-               memory where that can be. (The attribute "donate" of a function says the same.)
+    donate     names of parameters whose arguments a call uses up, to compute results there
 
     Raises VerifyError for ill-formed modules, CodegenError for what cannot be compiled; notes name
     pass and function.

@@ -22,10 +22,12 @@ from .result_memory import held_once
 from .storage import aligned_copy
 
 
-def taken(info: FunctionInfo, args: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def taken(info: FunctionInfo, args: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
     """The arguments to run on: what is donated of `given`, the converted `args`, in memory that is
     the program's alone. Uses `args` up.
     """
+    if not info.donated:
+        return given
     leaves: list[Any] = []
     map_leaves(tuple(given), leaves.append)
     times = Counter(map(id, leaves))

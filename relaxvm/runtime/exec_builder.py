@@ -56,15 +56,10 @@ class _Function:
     """A function being written."""
 
     def __init__(
-        self,
-        name: str,
-        param_names: tuple[str, ...],
-        params: tuple[Info, ...],
-        ret: Info,
-        donated: tuple[int, ...],
+        self, name: str, param_names: tuple[str, ...], params: tuple[Info, ...], ret: Info
     ) -> None:
         self.name, self.param_names, self.params, self.ret = name, param_names, params, ret
-        self.donated = donated
+        self.donated: tuple[int, ...] = ()
         self.instructions: list[Instruction] = []
         self.jumps: list[tuple[int, Label]] = []
 
@@ -172,12 +167,9 @@ class ExecBuilder:
         infos = [ObjectInfo()] * num_inputs if params_sinfo is None else params_sinfo
         self._function_index(func_name)
         self._current = _Function(
-            str(func_name),
-            tuple(map(str, param_names)),
-            tuple(infos),
-            ret_sinfo or ObjectInfo(),
-            tuple(donated),
+            str(func_name), tuple(map(str, param_names)), tuple(infos), ret_sinfo or ObjectInfo()
         )
+        self._current.donated = tuple(donated)
         try:
             yield self
             self._functions[self._current.name] = self._current

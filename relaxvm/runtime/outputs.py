@@ -117,6 +117,14 @@ class Destination:
         return self.out if self._whole else _filled(self.out, value)
 
 
+def taken_destination(info: FunctionInfo, kwargs: dict[str, Any]) -> Destination | None:
+    """The checked ``out=`` of a call, taken out of `kwargs`, unless a parameter has that name."""
+    if "out" not in kwargs or "out" in info.param_names:
+        return None
+    out = kwargs.pop("out")
+    return None if out is None else Destination(info, out)
+
+
 def _leaf_paths(info: Info | None, path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
     """Where what is no tuple lies in a result, in order."""
     if type(info) is TupleInfo:

@@ -29,7 +29,7 @@ from .limits import MAX_DEPTH, Account, Limits
 from .link import LinkedFunction, link_program
 from .ndarray import NDArray, wrap_unchecked
 from .nested import map_leaves
-from .outputs import Destination
+from .outputs import Destination, taken_destination
 from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
 from .threads import check_num_threads
@@ -145,9 +145,8 @@ class VirtualMachine:
             call = None
         if call is None:
             fn = self._linked(name)
-            # Machine code takes no argument away from who holds it.
             native = None if fn.info.donated else self._native.get(name)
-            call = native or self._make_call(fn, bool(fn.info.donated))
+            call = native or self._make_call(fn, donating=bool(fn.info.donated))
             call = self._calls.setdefault(name, call)
         return call
 
@@ -182,21 +181,18 @@ class VirtualMachine:
 
     def _make_call(self, fn: LinkedFunction, donating: bool = False) -> Callable[..., Any]:
         """What takes any call of `fn`: the only one for the interpreter, and for machine code the
-        one that takes what its entry does not.
-
-        donating  whether to take donated arguments from the caller first
+        one that takes what its entry does not. `donating`: it takes donated arguments away first.
         """
         info, count, max_depth = fn.info, fn.num_inputs, self.limits.max_depth
         converters = self._converters[fn.name] = converters_of(info)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            destination = _taken_destination(info, kwargs) if kwargs else None
+            destination = taken_destination(info, kwargs) if kwargs else None
             bound = args
             if kwargs or len(args) != count:
                 bound = bind_arguments(info, args, kwargs)
-            given = [convert(value) for convert, value in zip(converters, bound)]
-            if donating:
-                given = taken(info, bound, given)
+            given: Sequence[Any] = [convert(value) for convert, value in zip(converters, bound)]
+            given = taken(info, bound, given) if donating else given
             native = self._native.get(fn.name)
             if self._careful:
                 value = self._own(self._run_carefully(fn, given))
@@ -216,8 +212,7 @@ class VirtualMachine:
     def _run(self, fn: LinkedFunction, given: Sequence[Any], into: Destination | None) -> Any:
         """Run on converted arguments; the result shares no memory with the program."""
         native = self._native.get(fn.name)
-        if fn.info.donated:
-            given = taken(fn.info, given, given)
+        given = taken(fn.info, given, given)
         if self._careful:
             value = self._own(self._run_carefully(fn, given))
         elif native is not None:
@@ -348,7 +343,7 @@ class VirtualMachine:
                 f"save_function: wanted a name to save as, got {type(saved_name).__name__}"
             )
         fn = self._linked(func_name)
-        destination = _taken_destination(fn.info, kwargs)
+        destination = taken_destination(fn.info, kwargs)
         given = self._bound(fn, args, kwargs)
 
         def call(*more: Any, **named: Any) -> Any:
@@ -447,11 +442,10 @@ class VirtualMachine:
         `report.result` is what the function returned.
         """
         fn = self._linked(func_name)
-        destination = _taken_destination(fn.info, kwargs)
-        given: Sequence[Any] = self._bound(fn, args, kwargs)
-        limits = self.limits if self._memory is None else self._memory.admit(fn.info, given)
-        if fn.info.donated:
-            given = taken(fn.info, given, given)
+        destination = taken_destination(fn.info, kwargs)
+        bound = self._bound(fn, args, kwargs)
+        limits = self.limits if self._memory is None else self._memory.admit(fn.info, bound)
+        given = taken(fn.info, bound, bound)
         account = Account(limits) if limits.counted else None
         recorder = profile.Recorder(self.executable)
         value = run_carefully(fn, given, limits.max_depth, account, self._instrument, recorder)
@@ -487,14 +481,6 @@ class VirtualMachine:
     def __repr__(self) -> str:
         names = ", ".join(self.function_names)
         return f"<VirtualMachine on {self.device}: {names}; kernels {self.kernel_source}>"
-
-
-def _taken_destination(info: FunctionInfo, kwargs: dict[str, Any]) -> Destination | None:
-    """The checked ``out=`` of a call, taken out of `kwargs`, unless a parameter has that name."""
-    if "out" not in kwargs or "out" in info.param_names:
-        return None
-    out = kwargs.pop("out")
-    return None if out is None else Destination(info, out)
 
 
 def _differ(given: Sequence[Any], args: Sequence[Any]) -> bool:

@@ -7,6 +7,7 @@ import threading
 
 import numpy as np
 import pytest
+from ten_graphs import small
 
 from relaxvm import relax
 from relaxvm.runtime import VirtualMachine, result_memory
@@ -110,6 +111,28 @@ def test_steady_calls_ask_the_system_for_no_pages(executable, table):
         main(x)
     # Two results of 16 MiB are 8,192 pages a call.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 1000
+
+
+@pytest.fixture(scope="module")
+def decode():
+    """A GPT-2's next token, with the cache given back a row longer; and with that donated."""
+    mod = small("gpt2_decode")[0]
+    return relax.build(mod, "llvm"), relax.build(mod, "llvm", donate=["cache"])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("donated", [False, True])
+def test_decoding_takes_no_new_pages_after_the_first_calls(decode, table, threads, donated):
+    main = VirtualMachine(decode[donated], num_threads=threads)["main"]
+    token, place = np.array([[3]], "int32"), np.array([[5]], "int32")
+    cache = tuple(np.zeros((1, 8_000, 2, 8), "float32") for _ in range(4))
+    for _ in range(4):
+        _, cache = main(token, place, cache)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(20):
+        _, cache = main(token, place, cache)
+    # Four results of 0.5 MB are 500 pages a call.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 500
 
 
 def test_what_nobody_wants_for_two_sweeps_is_let_go(executable, table):
