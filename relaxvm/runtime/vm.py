@@ -30,7 +30,7 @@ from .link import LinkedFunction, link_program
 from .ndarray import NDArray, wrap_unchecked
 from .nested import map_leaves
 from .outputs import Destination, taken_destination
-from .program import FunctionInfo, Program
+from .program import Program
 from .registry import get_global_func, nearest_names
 from .threads import check_num_threads
 from .trampoline import fast_path_problem
