@@ -339,6 +339,16 @@ def _used_up(message: str) -> Any:
     )
 
 
+def root_of(array: Any) -> np.ndarray:
+    """The array that owns the memory of `array`."""
+    base = array.base
+    while type(base) is np.ndarray or type(base) is NDArray:
+        # Machine code makes views whose base is the NDArray they look into.
+        array = base._array if type(base) is NDArray else base
+        base = array.base
+    return array
+
+
 def _restore(storage: np.ndarray, dtype: str, device: Device) -> NDArray:
     wanted = array_dtype(dtype, lanes=True)
     return wrap_unchecked(aligned_copy(checked_storage(storage, wanted)), wanted, device)

@@ -12,8 +12,6 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError
 from . import native
 from .arguments import Converter, as_value, bind_arguments, converters_of
@@ -27,7 +25,7 @@ from .kernel import KernelSection
 from .kernel_function import call_path
 from .limits import MAX_DEPTH, Account, Limits
 from .link import LinkedFunction, link_program
-from .ndarray import NDArray, wrap_unchecked
+from .ndarray import NDArray, root_of, wrap_unchecked
 from .nested import map_leaves
 from .outputs import Destination, taken_destination
 from .program import Program
@@ -120,7 +118,9 @@ class VirtualMachine:
             self, self.executable, self.kernels or {}, functions, reuse_memory
         )
         self._constant_roots = frozenset(
-            id(_root(value._array)) for value in self.executable.constants if type(value) is NDArray
+            id(root_of(value._array))
+            for value in self.executable.constants
+            if type(value) is NDArray
         )
         self._calls: dict[str, Callable[..., Any]] = {}
         self._compiled: dict[str, CompiledFunction] = {}
@@ -233,7 +233,7 @@ class VirtualMachine:
     def _own(self, value: Any) -> Any:
         """A result that shares no memory with the program's constants."""
         if type(value) is NDArray:
-            if id(_root(value._array)) in self._constant_roots:
+            if id(root_of(value._array)) in self._constant_roots:
                 return wrap_unchecked(value._array.copy(), value.dtype, value.device)
             return value
         return map_leaves(value, self._own) if type(value) is tuple else value
@@ -486,13 +486,3 @@ class VirtualMachine:
 def _differ(given: Sequence[Any], args: Sequence[Any]) -> bool:
     """Whether converting changed anything."""
     return len(given) != len(args) or any(a is not b for a, b in zip(given, args))
-
-
-def _root(array: Any) -> np.ndarray:
-    """The array that owns the memory of `array`."""
-    base = array.base
-    while type(base) is np.ndarray or type(base) is NDArray:
-        # Machine code makes views whose base is the NDArray they look into.
-        array = base._array if type(base) is NDArray else base
-        base = array.base
-    return array
