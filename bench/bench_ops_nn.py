@@ -42,25 +42,48 @@ CHANNELS = [f32(32), f32(32)]
 SAME = {"pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
 
 
-def heads(queries: int, keys: int, count: int, shared: int, size: int) -> list[np.ndarray]:
-    """Queries, keys and values of one attention."""
-    return [f32(1, queries, count, size), *(f32(1, keys, shared, size) for _ in range(2))]
+class Attention:
+    """One attention of [1, tokens, heads * size], as each contestant writes it."""
+
+    def __init__(self, queries: int, keys: int, count: int, shared: int, size: int, causal=False):
+        self.counts, self.size, self.causal = (count, shared, shared), size, causal
+        lengths = zip((queries, keys, keys), self.counts)
+        self.arrays = [f32(1, n, heads * size) for n, heads in lengths]
+        self.name = f"attention {queries} of {keys}, {count}/{shared}x{size}" + " causal" * causal
+
+    def heads(self, reshape: Any, *arrays: Any) -> list[Any]:
+        """The arrays as [1, tokens, heads, size]."""
+        lengths = (a.shape[1] for a in self.arrays)
+        return [reshape(x, (1, n, h, self.size)) for x, n, h in zip(arrays, lengths, self.counts)]
+
+    def ours(self, *arrays: Any) -> Any:
+        mask = "TopLeft" if self.causal else None
+        return nn.attention(*self.heads(R.reshape, *arrays), causal_mask=mask)
+
+    def torch(self, f: Any, *arrays: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in self.heads(lambda x, s: x.reshape(s), *arrays))
+        made = f.scaled_dot_product_attention(
+            q, k, v, is_causal=self.causal, enable_gqa=q.shape[1] != k.shape[1]
+        )
+        return made.transpose(1, 2)
+
+    @property
+    def onnx(self) -> Any:
+        count, shared, _ = self.counts
+        sizes = {"q_num_heads": count, "kv_num_heads": shared, "is_causal": int(self.causal)}
+        return "Attention", sizes, []
 
 
-# Encoders; a decoder's step beside its cache, and one whose heads share keys.
-HEADS = [
-    heads(128, 128, 12, 12, 64), heads(512, 512, 12, 12, 64), heads(1, 1024, 12, 12, 64),
-    heads(1, 1024, 32, 8, 128),
+# Encoders; decoders that read a text; a decoder's step beside its cache, and one whose heads share
+# keys.
+ATTENTIONS = [
+    Attention(128, 128, 12, 12, 64), Attention(512, 512, 12, 12, 64),
+    *(Attention(n, n, 4, 4, 64, causal=True) for n in (512, 1024, 4096)),
+    Attention(1, 1024, 12, 12, 64), Attention(1, 1024, 32, 8, 128),
 ]  # fmt: skip
 GRID = RNG.uniform(-1, 1, (1, 28, 28, 2)).astype("float32")
 SCALES = [scalar(0.05, "float32"), scalar(3, "int8")]
 CORNERS = np.sort(RNG.uniform(0, 1, (1, 200, 2, 2)), 2).astype("float32").reshape(1, 200, 4)
-
-
-def attended(f: Any, q: Any, k: Any, v: Any) -> Any:
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-    shared = q.shape[1] != k.shape[1]
-    return f.scaled_dot_product_attention(q, k, v, enable_gqa=shared).transpose(1, 2)
 
 
 KERNELS = [
@@ -129,8 +152,8 @@ KERNELS = [
         lambda f, x, g, b, m, v: f.batch_norm(x, m, v, g, b), ("BatchNormalization", {}, []),
     ),
     *(
-        Kernel(f"attention {a[0].shape[1:3]}, {a[1].shape[1:]}", nn.attention, a, attended)
-        for a in HEADS
+        Kernel(a.name, a.ours, a.arrays, a.torch, a.onnx, slow_meaning=True, opset=23)
+        for a in ATTENTIONS
     ),
     Kernel(
         "pad, reflect", lambda x: nn.pad(x, [0, 0, 0, 0, 2, 2, 2, 2], "reflect"), [PICTURE],
