@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 from op_table import Instance
 
 from relaxvm import relax
 from relaxvm.base import UNKNOWN
 from relaxvm.ir import IRModule
-from relaxvm.relax.expr import Call, DataflowBlock, DataflowVar, SeqExpr, Var, VarBinding
+from relaxvm.relax.expr import Call, DataflowBlock, DataflowVar, MatchCast, SeqExpr, Var, VarBinding
 from relaxvm.relax.op import missing, op
 from relaxvm.relax.op.infer import tensor
+from relaxvm.relax.rewriter import BindingRewriter
 from relaxvm.relax.struct_info import StructInfo, TensorStructInfo
 
 MOVES = {}
@@ -71,3 +74,20 @@ def module_of(one: Instance, only: int | None = None) -> IRModule:
 
 
 LAYOUTS = (PERMUTED, REVERSED, BLOCKED)
+
+
+class Mover(BindingRewriter):
+    """Puts operators of `MOVES` behind some of the calls of a function."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def binding(self, b):
+        info = b.var.struct_info
+        known = isinstance(info, TensorStructInfo) and info.dims is not None
+        if not known or info.ndim not in MOVES or type(b.value) is not Call:
+            return None
+        if isinstance(b, MatchCast) or self.rng.random() < 0.6:
+            return None
+        before = self.local(b.var.name_hint, b.value.struct_info)
+        return [b.replace(var=before), b.replace(value=MOVES[info.ndim](before))]

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import random
+
 import layout_sweep
 import numpy as np
 import pytest
+from fuzz import graph_programs
 from op_table import FAMILIES, cases_of, instances
 
 import relaxvm as tvm
 from relaxvm import relax
 from relaxvm.base import PassError
-from relaxvm.ir import PassContext, assert_structural_equal
+from relaxvm.ir import IRModule, Op, PassContext, assert_structural_equal
 from relaxvm.meaning import assert_same_meaning
 from relaxvm.relax.analysis import assert_well_formed
+from relaxvm.relax.known_ops import is_op
 from relaxvm.relax.op import missing, op
 from relaxvm.relax.op.infer import tensor
-from relaxvm.relax.transform import ConvertLayout, DeadCodeElimination, FoldConstant
+from relaxvm.relax.transform import ConvertLayout, DeadCodeElimination, FoldConstant, Normalize
 from relaxvm.relax.transform.layout_rules import Layouts, Order
 from relaxvm.script import from_source
 from relaxvm.script import ir as I
 from relaxvm.script import relax as R
+from relaxvm.testing import CheckMeaning
 
 NHWC = {"relax.nn.conv2d": ["NHWC", "OHWI"]}
 BLOCKED = {"relax.nn.conv2d": ["NCHW4c", "OIHW4i4o"]}
@@ -439,6 +444,39 @@ def test_every_operator_follows_or_gets_what_was_written(family):
                 sweep(one, layouts, only=0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_random_programs_mean_the_same_wherever_values_are_laid_out(seed):
+    rng = random.Random(seed)
+    mod = Normalize()(from_source(graph_programs.program(seed, 16)))
+    moved = mod.clone()
+    for gv, fn in mod.items():
+        if isinstance(fn, relax.Function):
+            moved[gv] = layout_sweep.Mover(rng).rewrite(fn)
+    for layouts in layout_sweep.LAYOUTS:
+        run = ConvertLayout(layout_sweep.desired(layouts))
+        assert_well_formed(run(moved))
+        with PassContext(instruments=[CheckMeaning()]):
+            run(moved)
+
+
+def test_a_long_row_of_layers_is_laid_out_twice():
+    x = relax.Var("x", R.Tensor((1, 4, 2, 2), "float32"))
+    w = relax.Var("w", R.Tensor((4, 4, 2, 2), "float32"))
+    last, bindings = x, []
+    for k in range(2_000):
+        value = relax.op.nn.conv2d(last, w, padding=(1, 1, 0, 0)) if k % 50 == 0 else (
+            relax.op.nn.relu(last) if k % 2 else relax.op.add(last, x)
+        )  # fmt: skip
+        last = relax.DataflowVar("y", value.struct_info)
+        bindings.append(relax.VarBinding(last, value))
+    out = relax.Var("out", last.struct_info)
+    block = relax.DataflowBlock([*bindings, relax.VarBinding(out, last)])
+    fn = relax.Function([x, w], relax.SeqExpr([block], out))
+    new = ConvertLayout(NHWC)(IRModule({"main": fn.with_attr("global_symbol", "main")}))
+    values = [b.value for b in new["main"].body.blocks[0].bindings]
+    assert sum(is_op(v, Op.get("relax.permute_dims")) for v in values) == 3
+
+
 def test_an_operator_of_ones_own_brings_its_rule():
     def rule(call, orders):
         if not isinstance(orders[0], Order):
@@ -468,6 +506,7 @@ def test_an_operator_of_ones_own_brings_its_rule():
         assert text in new.script() + told
 
 
+@pytest.mark.slow
 def test_builds_with_and_without_the_pass_agree():
     body = f"""
 a = {CONV.format("x", "w")}
