@@ -295,6 +295,34 @@ def test_crop_and_resize_and_cubic_options_are_onnxs(rng):
     close(got, want[0], 1e-4)
 
 
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
+def test_the_nearest_pixel_of_a_crop_is_onnxs(rng, rounding):
+    x = normal(rng, 1, 1, 5, 6)
+    # Exact in float32, in which onnxruntime finds places: of others it rounds halves either way.
+    corners = (0.125, -0.25, 0.875, 1.25)
+    for size in ((4, 3), (9, 7), (1, 1)):
+        got = ours(
+            R.image.resize2d,
+            x,
+            size,
+            roi=corners,
+            method="nearest_neighbor",
+            rounding_method=rounding,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=7.5,
+        )
+        roi = np.array([0, 0, *corners[:2], 1, 1, *corners[2:]], "float32")
+        want = run_onnx(
+            "Resize",
+            [x, roi, None, np.array([1, 1, *size])],
+            mode="nearest",
+            nearest_mode=rounding,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=7.5,
+        )
+        close(got, want[0])
+
+
 @pytest.mark.parametrize("align", [False, True])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize(
