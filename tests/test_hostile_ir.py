@@ -116,6 +116,8 @@ X = Var("x", VECTOR)
         (lambda: op.nn.global_max_pool2d(_list_in_itself()), "nested too deep, or holds itself"),
         (lambda: op.strided_slice(X, [0], _list_in_itself(), [1]), "nested too deep"),
         (lambda: op.strided_slice(X, dict, [0], [1]), "wanted a sequence of integers"),
+        (lambda: op.strided_slice(X, tir.decl_buffer((4,)), [0], [1]), "wanted a sequence of"),
+        (lambda: TensorStructInfo(tir.decl_buffer((4,))), "a shape is a sequence of dimensions"),
         (lambda: op.invoke_pure_closure(X, [X], sinfo_args=X), "sinfo_args: wanted struct info"),
         (lambda: op.invoke_pure_closure(X, [X], sinfo_args=np.ones(3)), "wanted struct info"),
         (lambda: op.invoke_pure_closure(X, [X], sinfo_args=_list_in_itself()), "wanted struct"),
@@ -123,7 +125,7 @@ X = Var("x", VECTOR)
         (lambda: op.left_shift(tir.StringImm("s"), 1), "which is no number"),
         (lambda: TensorStructInfo((4,), np.ones(3)), "dtype"),
     ],
-    ids=range(9),
+    ids=range(11),
 )
 def test_wrong_arguments_of_operators_are_typed_errors(call, message):
     with pytest.raises(RelaxvmError, match=message):

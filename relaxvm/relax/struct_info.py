@@ -115,7 +115,7 @@ def as_dim(value: Any) -> PrimExpr:
 
 def as_dims(values: Any, as_one: Callable[[Any], PrimExpr] = as_dim) -> tuple[PrimExpr, ...]:
     """`values` as a tuple of dimensions."""
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise StructInfoError(
             f"a shape is a sequence of dimensions, got {type(values).__name__}: {values!r}"
         )

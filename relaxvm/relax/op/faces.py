@@ -5,7 +5,7 @@ sizes that are computed from symbols, and indices that count from either end.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ def as_scalars(values: Any) -> Any:
     values = plain_value(values)
     if isinstance(values, (int, PrimExpr, PrimValue)):
         values = (values,)
-    if isinstance(values, (str, bytes, type)) or not hasattr(values, "__iter__"):
+    if isinstance(values, (str, bytes, type)) or not isinstance(values, Iterable):
         raise StructInfoError(f"wanted a sequence of integers, got {values!r}")
     return Tuple(tuple(v if isinstance(v, Expr) else PrimValue(v) for v in values))
 

@@ -9,7 +9,7 @@ So a trace of unknown origin cannot hand a primitive anything that it was not wr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...base import ScheduleError
@@ -74,7 +74,7 @@ def _none(value: Any) -> None:
 
 def _list_of(name: str, each: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def check(value: Any) -> list[Any]:
-        if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
+        if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
             raise _Wrong(f"a list of {name}")
         items = list(value)
         if len(items) > _MOST_ITEMS:

@@ -292,7 +292,7 @@ class _List(Kind):
     def _each(self, f: Callable[[Any], Any], value: Any, what: str = "") -> Any:
         if value is None:
             return None
-        if isinstance(value, (str, Node)) or not hasattr(value, "__iter__"):
+        if isinstance(value, (str, Node)) or not isinstance(value, Iterable):
             raise ScheduleError(f"{what or 'the argument'}: wanted a list, got {value!r}")
         return [f(v) for v in value]
 
