@@ -294,6 +294,23 @@ def test_compiled_kernels_on_every_dtype(dtype, rtol, queries):
     np.testing.assert_allclose(got[0].astype("float64"), want, rtol=rtol, atol=rtol)
 
 
+@pytest.mark.parametrize("low", [-3.0, -65504.0, -np.inf])
+def test_a_number_that_is_not_low_hides_nothing_in_float16(low):
+    mask = np.where(np.tri(30, 40, 0, bool), 0.0, low)
+
+    def build(emit, q, k, v):
+        return parts(emit, q, k, v, lambda emit, s: op.add(s, relax.const(mask, "float16")))
+
+    shapes = (1, 2, 30, 4), (1, 2, 4, 40), (1, 2, 40, 4)
+    arrays = [np.random.default_rng(0).standard_normal(s).astype("float16") for s in shapes]
+    built = relax.build(fused(model(build, *shapes, dtype="float16")), "llvm")
+    got = VirtualMachine(built, tvm.cpu())["main"](*arrays).numpy()
+    q, k, v = (a.astype("float64") for a in arrays)
+    weights = np.exp(q @ k + mask)
+    want = weights / weights.sum(-1, keepdims=True) @ v
+    np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-2)
+
+
 # -- what stays ------------------------------------------------------------------------------------
 
 

@@ -569,7 +569,7 @@ def _masked(score: PrimExpr, analyzer: Analyzer) -> tuple[PrimExpr | None, PrimE
             (mask.condition, mask.true_value, mask.false_value),
             (Not(mask.condition), mask.false_value, mask.true_value),
         ):
-            if not isinstance(low, FloatImm) or low.value > _LOW > low.dtype.min_value:
+            if not isinstance(low, FloatImm) or low.value > max(_LOW, low.dtype.min_value):
                 continue
             seen = analyzer.simplify(seen)
             if any(isinstance(n, ProducerLoad) for n in walk(seen)):
