@@ -171,6 +171,11 @@ def built(numerics, **config):
         return relax.build(mod, target="llvm")
 
 
+def test_it_is_told():
+    told = [d.text for n in ("exact", "approximate") for d in built(n).report]
+    assert sum("in fewer products, by tiles of 4 rows" in text for text in told) == 2
+
+
 def test_a_program_differs_by_roundings_only():
     x = f32(1, 32, 14, 14)
     exact, fewer = (

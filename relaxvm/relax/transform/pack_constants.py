@@ -46,7 +46,8 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
         fn = mod[gv]
         assert isinstance(fn, PrimFunc)
         if constants:
-            new, layouts = with_constant_layouts(fn, constants, cpu, ctx.allows("approximate"))
+            with in_function(gv):
+                new, layouts = with_constant_layouts(fn, constants, cpu, ctx.allows("approximate"))
             new, blocks = with_constant_blocks(new, constants, cpu, not ctx.allows("reassociates"))
             with in_function(gv):
                 for k in constants:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....arith import Analyzer
-from ....base import CpuModel, ScheduleError
+from ....base import CpuModel, ScheduleError, decided
 from ....ir import IntImm, Map, PrimExpr, Range, Var, const, is_const, walk
 from ...analysis import get_block_access_region
 from ...op import floormod, if_then_else
@@ -126,6 +126,7 @@ def with_fewer_products(
         bindings = dict(fn.buffer_map)
         bindings[fn.params[places[0]]] = form.weight
         realize = BlockRealize((), const(True), made)
+        decided("{} in fewer products, by tiles of {} rows", sch.get(rv), form.rows)
         return fn.replace(body=realize, buffer_map=Map(bindings)), {places[0]: form.pack}
     return fn, {}
 
