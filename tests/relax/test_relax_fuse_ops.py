@@ -404,3 +404,62 @@ def test_random_fields_of_random_tuples_are_what_they_were(seed):
     mod = model(build, *shapes, dtype="float32")
     args = [np.random.default_rng(seed).uniform(0.5, 1, s).astype("float32") for s in shapes]
     same_results(mod, kernels(mod)[0], *args)
+
+
+# -- groups that read the same ---------------------------------------------------------------------
+
+
+def siblings(*results, shape=(256, 64)):
+    """The names of what main calls, where it gives all of these of `x` and `y`."""
+    mod = model(lambda e, x, y: [e(r(e, x, y)) for r in results], shape, shape, dtype="float32")
+    fused = transform.FuseOps()(transform.LegalizeOps()(mod))
+    assert_well_formed(fused)
+
+    args = [np.random.default_rng(k).standard_normal(shape).astype("float32") for k in range(2)]
+    same_results(mod, transform.FuseTIR()(fused), *args)
+    return called(fused)
+
+
+def test_elementwise_operators_of_one_large_tensor_are_one_kernel():
+    exp, tanh = (lambda e, x, y: op.exp(x)), (lambda e, x, y: op.tanh(x))
+    assert siblings(exp, tanh) == ["fused_exp_tanh"]
+    assert siblings(exp, tanh, lambda e, x, y: op.add(x, y)) == ["fused_exp_tanh_add"]
+    assert siblings(exp, tanh, shape=(4, 4)) == ["exp", "tanh"]
+    assert siblings(exp, lambda e, x, y: op.tanh(y)) == ["exp", "tanh"]
+    assert siblings(exp, lambda e, x, y: op.sum(x, axis=0)) == ["exp", "sum"]
+
+
+def test_what_is_read_in_between_keeps_them_apart():
+    def sums(e, x, y):
+        return op.multiply(x, e(op.sum(e(op.cumsum(e(op.exp(x)), axis=0)), axis=0)))
+
+    names = siblings(lambda e, x, y: op.tanh(x), sums)
+    assert sorted(names) == sorted(["fused_tanh_exp", "cumsum", "sum", "multiply"])
+
+    def chain(e, x, y):
+        return op.subtract(x, e(op.cumsum(e(op.exp(x)), axis=0)))
+
+    assert siblings(chain) == ["exp", "cumsum", "subtract"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_siblings_are_what_they_were(seed):
+    rng = random.Random(seed)
+    steps = [
+        lambda e, a, b: op.exp(a),
+        lambda e, a, b: op.add(a, b),
+        lambda e, a, b: op.multiply(a, a),
+        lambda e, a, b: op.cumsum(a, axis=1),
+        lambda e, a, b: op.subtract(a, relax.const(0.5, "float32")),
+    ]
+
+    def build(e, x, y):
+        values = [x, y]
+        for _ in range(rng.randint(3, 9)):
+            values.append(e(rng.choice(steps)(e, rng.choice(values), rng.choice(values[-3:]))))
+        return values[2:]
+
+    shape = rng.choice([(130, 70), (512, 33), (1, 9000)])
+    mod = model(build, shape, shape, dtype="float32")
+    args = [np.random.default_rng(k).uniform(0, 0.1, shape).astype("float32") for k in range(2)]
+    same_results(mod, kernels(mod)[0], *args)

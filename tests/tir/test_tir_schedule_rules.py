@@ -427,3 +427,48 @@ def test_what_follows_a_product_in_blocks(k):
     out = np.full((m, n), 9, "float32")
     tvm.build(fn, target="llvm")["main"](x, y, z, out)
     np.testing.assert_allclose(out, np.maximum(x @ y + z, 0), rtol=1e-4, atol=1e-3)
+
+
+# -- loops side by side ----------------------------------------------------------------------------
+
+
+def side_by_side(*stores, n=4096):
+    """A function of loops over `n`, each with one of these stores into B, C or D."""
+    loops = "".join(
+        f"""
+    for i in range({n}):
+        with T.block("b{k}"):
+            v = T.axis.spatial({n}, i)
+            {store}
+"""
+        for k, store in enumerate(stores)
+    )
+    buffers = ", ".join(f'{b}: T.Buffer(({n},), "float32")' for b in "ABCD")
+    return from_source(
+        f"# from relaxvm.script import tir as T\n@T.prim_func\ndef f({buffers}):{loops}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("stores", "loops"),
+    [
+        (["B[v] = A[v] + T.float32(1)", "C[v] = A[v] * T.float32(2)"], 1),
+        (["B[v] = A[v] + T.float32(1)", "C[v] = B[v] * A[v]", "D[v] = C[v] - B[v]"], 1),
+        (["B[v] = A[v] + T.float32(1)", "C[v] = D[v] * T.float32(2)"], 2),
+        (["B[v] = A[v] + T.float32(1)", "C[v] = A[4095 - v] * T.float32(2)"], 2),
+        (["B[v] = A[v] + T.float32(1)", "C[v] = A[v] + B[4095 - v]"], 2),
+        (["B[v] = A[v] + D[4095 - v]", "D[v] = A[v]"], 2),
+    ],
+)
+def test_loops_that_go_through_an_array_in_step_are_one(stores, loops):
+    fn = side_by_side(*stores)
+    made = schedule_function(fn, CPUS["this"])
+    outer = made.body.block.body
+    assert (len(outer.seq) if isinstance(outer, tir.SeqStmt) else 1) == loops
+    rng = np.random.default_rng(0)
+    args = [rng.standard_normal(4096).astype("float32") for _ in range(4)]
+    left, right = ([a.copy() for a in args] for _ in range(2))
+    tir.interpret(fn, *left)
+    tir.interpret(made, *right)
+    for a, b in zip(left, right):
+        assert np.array_equal(a, b)

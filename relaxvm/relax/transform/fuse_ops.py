@@ -53,7 +53,14 @@ from ..struct_info import (
     TensorStructInfo,
     TupleStructInfo,
 )
-from .fusion_rules import Group, Kernel, Read, refusal, refusal_of_results
+from .fusion_rules import (
+    Group,
+    Kernel,
+    Read,
+    refusal,
+    refusal_of_results,
+    refusal_of_siblings,
+)
 from .outline import Outliner
 from .private_functions import is_opaque
 from .split_kernel import Kernel as TirKernel
@@ -136,6 +143,8 @@ class _Blocks:
             for k in kernels:
                 if k.at not in ends:
                     self._try_with_readers(k, most)
+        if several:
+            self._join_siblings(most)
         found = {
             id(k.group): k.group
             for k in kernels
@@ -229,6 +238,41 @@ class _Blocks:
             _join(list(groups.values()))
         elif why:
             declined(f"{{}} not fused with {{}}: {why}", kernel.binding, end.binding)
+
+    def _join_siblings(self, most: int) -> None:
+        """Join groups that read the same value, if that moves fewer bytes."""
+        together: dict[Any, list[Kernel]] = {}
+        for kernel in self.kernels.values():
+            for value in dict.fromkeys(kernel.arguments):
+                if isinstance(value, Var):
+                    together.setdefault((value, id(kernel.block)), []).append(kernel)
+        for kernels in together.values():
+            first = kernels[0]
+            for other in kernels[1:]:
+                if other.group is first.group:
+                    continue
+                groups = sorted((first.group, other.group), key=lambda g: g.members[0].at)
+                why = (
+                    _too_many(groups, most)
+                    or self._why_not_beside(groups)
+                    or refusal_of_siblings(groups)
+                )
+                if why is None:
+                    _join(groups)
+                elif why:
+                    declined(f"{{}} not fused with {{}}: {why}", first.binding, other.binding)
+                    first = other
+                else:
+                    first = other
+
+    def _why_not_beside(self, groups: Sequence[Group]) -> str | None:
+        """Why two groups cannot be computed where the last member of both stands."""
+        last = max(g.last.at for g in groups)
+        inside = {m.at for g in groups for m in g.members}
+        for member in (m for g in groups for m in g.members):
+            if any(at <= last and at not in inside for at in member.readers):
+                return "another reads what one of them gives before both are done"
+        return None
 
     def _try_with_readers(self, kernel: Kernel, most: int) -> None:
         """Join a kernel whose result is read elsewhere, too, with one of its readers."""

@@ -7,6 +7,7 @@ where it writes its own; what comes before it is read once.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -205,3 +206,49 @@ def refusal_of_results(kernel: Kernel, reader: Kernel) -> str | None:
     if reader.group.heavy is None and kernel.numel != reader.group.last.numel:
         return "their results are of different sizes"
     return None
+
+
+# -- one argument ----------------------------------------------------------------------------------
+
+
+# Bytes that have to be saved: what stays in the caches next to the core is read again for nothing.
+_WORTH_BYTES = 1 << 15
+
+
+def refusal_of_siblings(groups: Sequence[Group]) -> str | None:
+    """Why two groups that read the same, and nothing of one another, are not to be one; "" where
+    nobody would expect it.
+    """
+    members = [m for g in groups for m in g.members]
+    if not all(m.is_elementwise for m in members) or len({m.numel for m in members}) > 1:
+        return ""
+    if len({v for m in members for v in (*m.arguments, *m.values)}) > _MOST_BUFFERS:
+        return ""
+    if sum(m.cost for m in members) > LARGEST:
+        return "one loop would compute too much"
+    saved = sum(moved_bytes(g.members) for g in groups) - moved_bytes(members)
+    return "they would not read much less" if saved < _WORTH_BYTES else None
+
+
+_MOST_BUFFERS = 8  # as many as the schedules let one loop go through
+
+
+def moved_bytes(members: Sequence[Kernel]) -> int:
+    """How many bytes kernels that run as one read from memory and write to it; sizes that are not
+    known count as `_TYPICAL`.
+    """
+    inside = {m.at for m in members}
+    read = {v: v.struct_info for m in members for v in m.arguments}
+    for m in members:
+        for own in m.values:
+            read.pop(own, None)
+    written = [v.struct_info for m in members for v in m.read_outside(inside)]
+    return sum(map(_bytes_of, (*read.values(), *written)))
+
+
+_TYPICAL = 128
+
+
+def _bytes_of(info: Any) -> int:
+    sizes = [d.value if isinstance(d, IntImm) else _TYPICAL for d in info.dims or ()]
+    return math.prod(sizes) * int(info.dtype.itemsize)

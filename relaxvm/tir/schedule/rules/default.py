@@ -55,6 +55,7 @@ from .empty import is_filled, without_empty
 from .gather import schedule_gather
 from .injective import inline_producers, schedule_elementwise
 from .low_precision import schedule_low_precision
+from .neighbours import merge_neighbours
 from .nontemporal import store_past_caches
 from .parallel import share_loops
 from .pooling import schedule_pools
@@ -185,6 +186,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
                 break
         else:
             declined("block {} stays as it is: no rule fits", written[rv])
+    sch = merge_neighbours(sch, sch.get_child_blocks(sch.get_block("root")))
     sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
         sch = share_loops(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
