@@ -234,6 +234,8 @@ class Tuple(Expr):
     @property
     def struct_info(self) -> TupleStructInfo:
         """Tuple of the fields' struct info"""
+        if not any([type(f) is Tuple for f in self.fields]):
+            return TupleStructInfo(tuple([f.struct_info for f in self.fields]))
         # Each once, without recursion: tuples may be deep, or share much.
         found: dict[int, TupleStructInfo] = {}
         for each in post_order(self, lambda t: [f for f in t.fields if type(f) is Tuple]):

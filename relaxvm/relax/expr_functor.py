@@ -14,6 +14,7 @@ Bindings are visited in a loop, so long functions need no deep stack; only neste
 
 from __future__ import annotations
 
+import operator
 from typing import Any, TypeVar
 
 from ..base import VerifyError
@@ -83,7 +84,8 @@ class ExprFunctor:
         name = _METHODS.get(type(expr), "visit_op_" if isinstance(expr, Op) else "")
         if not name:
             raise VerifyError(f"{type(expr).__name__} is no expression of the graph language")
-        return self._visit(name, expr)
+        method = getattr(self, name, None)
+        return self._visit(name, expr) if method is None else method(expr)
 
     def visit_binding(self, binding: Binding) -> Any:
         """Visit a binding by the method for its kind."""
@@ -336,7 +338,7 @@ class PyExprMutator(ExprFunctor):
         return var
 
     def _all(self, exprs: tuple[Any, ...]) -> tuple[Any, ...]:
-        made = tuple(self.visit_expr(e) for e in exprs)
+        made = tuple([self.visit_expr(e) for e in exprs])
         return exprs if _same_items(made, exprs) else made
 
 
@@ -353,4 +355,4 @@ def _unless_same(new: SeqExpr, old: SeqExpr) -> SeqExpr:
 
 
 def _same_items(new: tuple[Any, ...], old: tuple[Any, ...]) -> bool:
-    return len(new) == len(old) and all(a is b for a, b in zip(new, old))
+    return len(new) == len(old) and all(map(operator.is_, new, old))

@@ -63,10 +63,12 @@ def leaves(value: Node) -> list[Node]:
         return [value]
     found: list[Node] = []
     for each in of(value):
-        if type(each) in _OPERANDS:
-            found += [n for n in descend(each, _inside) if type(n) not in _NO_LEAVES]
-        else:
+        if type(each) not in _OPERANDS:
             found.append(each)
+        elif type(each) is Tuple and _OPERANDS.keys().isdisjoint(map(type, each.fields)):
+            found += each.fields  # as the arguments of a kernel
+        else:
+            found += [n for n in descend(each, _inside) if type(n) not in _NO_LEAVES]
     return found
 
 

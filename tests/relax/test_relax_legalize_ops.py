@@ -177,6 +177,31 @@ def test_loop_functions_are_shared_only_where_everything_is_the_same():
     assert all(np.array_equal(g, w) for g, w in zip(got, want))
 
 
+def test_what_was_in_no_doubt_is_not_asked_again(monkeypatch):
+    asked = []
+    softmax = R.nn.softmax.op
+    rule = softmax.rule
+    mod = module(lambda x: R.nn.softmax(R.nn.softmax(R.nn.softmax(x)), axis=0), tensor(N, 4))
+    monkeypatch.setattr(softmax, "rule", lambda x, axis: asked.append(axis) or rule(x, axis=axis))
+    LegalizeOps()(mod)
+    assert asked == [-1, 0]
+
+
+def test_what_is_in_doubt_is_checked_by_each_function():
+    def make(x, y):
+        return R.add(R.add(x, y), R.add(x, y))
+
+    infos = [tensor(N, 4), tensor(Var("m", "int64"), 4)]
+    mod = module(make, *infos, name="one")
+    mod.update(module(make, *infos, name="two"))
+    vm = VirtualMachine(relax.build(mod), cpu())
+    x, y = np.ones((3, 4), F32), np.ones((2, 4), F32)
+    for name in ("one", "two"):
+        assert np.array_equal(vm[name](x, x).numpy(), x * 4)
+        with pytest.raises(ValueError, match="broadcast"):
+            vm[name](x, y)
+
+
 def test_variables_and_struct_info_stay():
     before = module(lambda x: R.exp(x), tensor(N, 4))
     after = LegalizeOps()(before)

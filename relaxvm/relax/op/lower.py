@@ -12,7 +12,7 @@ gives a `te.Tensor` or a list of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...base import DataType
@@ -23,6 +23,7 @@ from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
 from ..rules import Lower, LowerBuilder, operator_name
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
+from .record import is_plain
 
 
 def te_lower(
@@ -60,7 +61,7 @@ def call_te(
     found = builder.legalised.get(key) if key is not None else None
     if found is not None:
         gv, out_sinfo, tir_vars, scalars, _ = found
-        inputs = [*(a for a in _laid_flat(args) if _is_tensor(a)), *scalars]
+        inputs = [*filter(_is_tensor, _laid_flat(args)), *scalars]
     else:
         prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)
         short = operator_name(call).rpartition(".")[2]
@@ -80,12 +81,11 @@ def _is_tensor(a: Any) -> bool:
     )
 
 
-def _laid_flat(args: Iterable[Any]) -> Iterator[Any]:
+def _laid_flat(args: Iterable[Any]) -> list[Any]:
+    flat: list[Any] = []
     for a in args:
-        if isinstance(a, (list, tuple)):
-            yield from a
-        else:
-            yield a
+        flat += a if isinstance(a, (list, tuple)) else (a,)
+    return flat
 
 
 def _key(
@@ -107,16 +107,10 @@ def _key(
         else:
             return None
     for k, v in sorted(attrs.items()):
-        if not _is_plain(v):
+        if not is_plain(v):
             return None
         parts.append((k, type(v), repr(v)))
     return tuple(parts)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether two attribute values that print the same are the same."""
-    items = value if isinstance(value, tuple) else (value,)
-    return all(i is None or isinstance(i, (int, float, str)) for i in items)
 
 
 def _known(info: StructInfo) -> bool:

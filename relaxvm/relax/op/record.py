@@ -41,11 +41,13 @@ from ...ir import Op as BaseOp
 from ..derive import made_at, where
 from ..expr import (
     Call,
+    DataflowVar,
     DataTypeImm,
     ExternFunc,
     GlobalVar,
     PrimValue,
     StringImm,
+    TupleGetItem,
     Var,
     as_relax,
 )
@@ -121,6 +123,15 @@ class Operator(Protocol[P]):
     __name__: str
 
     def __call__(self, *args: P.args, **keywords: P.kwargs) -> Call: ...
+
+
+_TOLD_BY_INFO = (Var, DataflowVar, TupleGetItem, ShapeExpr, PrimValue)
+
+
+def is_plain(value: Any) -> bool:
+    """Whether attribute values like this one, of one type, are the same if they compare equal."""
+    items = value if isinstance(value, tuple) else (value,)
+    return all([i is None or isinstance(i, (int, float, str)) for i in items])
 
 
 class Op(BaseOp):
@@ -249,16 +260,34 @@ class Op(BaseOp):
         where that is not proved, and with what its struct info is then; as it is if a size of an
         argument has no name.
         """
-        if self.takes_unknown or all([is_constant(x.struct_info) for x in (call, *call.args)]):
+        if self.takes_unknown or (
+            is_constant(call.struct_info) and all([is_constant(a.struct_info) for a in call.args])
+        ):
             return call
         if not are_known(call.args):
             return call
+        key = self._question(call)
+        if key in builder.legalised:
+            return call  # nothing was in doubt
         names = [p.name for p in self.params if p.form is not None]
-        with checks(builder, dict(zip(names, call.args))):
+        with checks(builder, dict(zip(names, call.args))) as program:
             info = self.infer(call.args, call.attrs, call.sinfo_args, call.span)
         if info is call.struct_info:
+            if key is not None and not program.in_doubt:
+                builder.legalised[key] = True
             return call
         return Call(self, call.args, call.attrs, call.sinfo_args, info, call.span)
+
+    def _question(self, call: Call) -> Any:
+        """What decides what the rule says of `call`; None where that is more than struct info and
+        attributes that compare by value.
+        """
+        if not all([type(a) in _TOLD_BY_INFO for a in call.args]):
+            return None
+        attrs = tuple([(k, type(v), v) for k, v in call.attrs.items()])
+        if not all([is_plain(v) for _, _, v in attrs]):
+            return None
+        return self, call.struct_info, tuple([a.struct_info for a in call.args]), attrs
 
     @property
     def short(self) -> str:

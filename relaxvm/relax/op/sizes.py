@@ -94,10 +94,12 @@ class _Program:
         self.builder = builder
         self.operands = operands
         self.pairs: list[tuple[PrimExpr, PrimExpr]] = []
+        self.in_doubt = False
 
     def broadcast(
         self, shapes: Sequence[Sequence[PrimExpr]], names: Sequence[str]
     ) -> tuple[PrimExpr, ...]:
+        self.in_doubt = True
         shown = " and ".join(self.shown(n, s) for n, s in zip(names, shapes))
         call = self.builder.legalising
         what = f"{operator_name(call)} of {shown}" if call is not None else shown
@@ -117,16 +119,16 @@ _PROGRAM: ContextVar[_Program | None] = ContextVar("program", default=None)
 
 
 @contextmanager
-def checks(builder: LowerBuilder, operands: Mapping[str, Expr]) -> Iterator[None]:
+def checks(builder: LowerBuilder, operands: Mapping[str, Expr]) -> Iterator[_Program]:
     """While it is open, what rules want of sizes is made sure of by the program that `builder`
-    writes, if it is not proved.
+    writes, if it is not proved; `in_doubt` of what it gives tells whether anything was not.
 
     operands  what the call is made of, by the names that the rule has for it
     """
     program = _Program(builder, operands)
     token = _PROGRAM.set(program)
     try:
-        yield
+        yield program
     finally:
         _PROGRAM.reset(token)
     if program.pairs:
@@ -200,6 +202,7 @@ def _leave_to_program(a: PrimExpr, b: PrimExpr) -> None:
     program = _PROGRAM.get()
     if program is not None:
         program.pairs.append((a, b))
+        program.in_doubt = True
 
 
 def broadcast_dims(
@@ -313,7 +316,12 @@ def is_constant(info: StructInfo) -> bool:
         sizes = info.dims
     else:
         sizes = info.values if isinstance(info, ShapeStructInfo) else None
-    return sizes is not None and all([type(size) is IntImm for size in sizes])
+    if sizes is None:
+        return False
+    for size in sizes:
+        if type(size) is not IntImm:
+            return False
+    return True
 
 
 def with_symbols(info: StructInfo, rank: Callable[[], int] | None = None) -> StructInfo:

@@ -59,11 +59,20 @@ def _reached_only(
     """`mod` with those of `functions` that `entries`, names or GlobalVars, reach."""
     by_name: dict[str, Node] = {gv.name_hint: fn for gv, fn in functions.items()}
 
-    def mentioned(name: str) -> Iterator[str]:
-        names = (n.name_hint for n in walk(by_name[name]) if isinstance(n, GlobalVar))
-        return (name for name in names if name in by_name)
-
     roots = [mod.get_global_var(getattr(e, "name_hint", e)).name_hint for e in entries]
+    missing = by_name.keys() - roots
+
+    def mentioned(name: str) -> Iterator[str]:
+        """The functions that are met for the first time in this one; nothing is read when none is
+        missing any more.
+        """
+        for n in walk(by_name[name]) if missing else ():
+            if isinstance(n, GlobalVar) and n.name_hint in missing:
+                missing.remove(n.name_hint)
+                yield n.name_hint
+                if not missing:
+                    return
+
     reached = reachable(roots, mentioned)
     kept = {gv: fn for gv, fn in functions.items() if gv.name_hint in reached}
     if len(kept) == len(mod) and all(mod[gv] is fn for gv, fn in kept.items()):
