@@ -111,14 +111,10 @@ from .serialize import load_msgpack as load_msgpack
 from .serialize import save_json as save_json
 from .serialize import save_msgpack as save_msgpack
 from .transform import PassContext as PassContext
-from .walk import Visitor as Visitor
 from .walk import derived_from as derived_from
 from .walk import descend as descend
 from .walk import enter_leave as enter_leave
-from .walk import on as on
 from .walk import post_order as post_order
-from .walk import rewrite as rewrite
-from .walk import rule as rule
 from .walk import substitute as substitute
 from .walk import walk as walk
 

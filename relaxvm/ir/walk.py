@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..base import InternalError, RelaxvmError, VerifyError
+from ..base import RelaxvmError
 from .node import Node
 
 N = TypeVar("N", bound=Node)
 C = TypeVar("C", bound=type)
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def walk(
@@ -152,62 +151,6 @@ def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
     return transform(root, None, pre=lambda n: by_id.get(id(n)))
 
 
-def rule(*roots: type[Node]) -> Callable[[F], F]:
-    """Declare a rewrite rule for nodes of the classes `roots`: it returns a new node, or None for
-    no change.
-    """
-
-    def mark(f: F) -> F:
-        f.roots = roots  # type: ignore[attr-defined]
-        return f
-
-    return mark
-
-
-def bucket(rules: Iterable[Callable[..., Any]]) -> dict[type, list[Callable[..., Any]]]:
-    """Rules by the class of the node they look at."""
-    table: dict[type, list[Callable[..., Any]]] = {}
-    for each in rules:
-        for root in each.roots:  # type: ignore[attr-defined]
-            table.setdefault(root, []).append(each)
-    return table
-
-
-def rewrite(root: N, rules: Iterable[Callable[..., Any]], budget: int = 100) -> N:
-    """Apply `rules` everywhere below `root`, children first, until none changes anything.
-
-    budget  how often one place may be rewritten before the rules are taken to undo each other
-    Raises VerifyError naming those rules.
-    """
-    table = bucket(rules)
-    memo: dict[int, tuple[Node, Node]] = {}
-
-    def settle(n: Node) -> Node | None:
-        current = n
-        trail: list[str] = []
-        while True:
-            for each in table.get(type(current), ()):
-                changed = each(current)
-                if changed is not None and changed is not current:
-                    trail.append(each.__name__)
-                    current = changed
-                    break
-            else:
-                return current
-            if len(trail) > budget:
-                raise VerifyError(
-                    f"rewrite rules keep undoing each other on {type(n).__name__}: "
-                    f"{', '.join(dict.fromkeys(trail[-8:]))}"
-                )
-            # The new node's own children may match other rules.
-            for child in current._children_():
-                if id(child) not in memo:
-                    transform(child, settle, memo=memo)
-            current = current._map_children_(lambda c: memo[id(c)][1] if id(c) in memo else c)
-
-    return transform(root, settle, memo=memo)
-
-
 def derived_from(cls: C, base: type, error: type[RelaxvmError]) -> C:
     """`cls`, which TVM's programs mark as a visitor or mutator. Raises `error` unless it derives
     from `base`.
@@ -215,47 +158,3 @@ def derived_from(cls: C, base: type, error: type[RelaxvmError]) -> C:
     if not issubclass(cls, base):
         raise error(f"{cls.__name__} derives from {base.__name__}")
     return cls
-
-
-def on(*classes: type[Node]) -> Callable[[F], F]:
-    """Mark a `Visitor` method as the handler for `classes`."""
-
-    def mark(f: F) -> F:
-        f._on = classes  # type: ignore[attr-defined]
-        return f
-
-    return mark
-
-
-class Visitor:
-    """Dispatch on a node's exact class, then its bases, through a table built once per visitor
-    class.
-
-    Methods marked `@on(Call)` are handlers. `visit` raises for a node nobody handles; it never
-    falls through.
-    """
-
-    _table: dict[type, str] = {}
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        table: dict[type, str] = {}
-        for base in reversed(cls.__mro__):
-            for name, member in vars(base).items():
-                for handled in getattr(member, "_on", ()):
-                    table[handled] = name
-        cls._table = table
-
-    def visit(self, n: Any, *args: Any) -> Any:
-        """Call the handler of `n`'s class with `n` and `args`."""
-        name = self._table.get(type(n))
-        if name is None:
-            name = self._find(type(n))
-        return getattr(self, name)(n, *args)
-
-    def _find(self, cls: type) -> str:
-        for base in cls.__mro__[1:]:
-            if base in self._table:
-                self._table[cls] = self._table[base]
-                return self._table[cls]
-        raise InternalError(f"{type(self).__name__} has no handler for {cls.__name__}")

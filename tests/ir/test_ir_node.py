@@ -1,29 +1,22 @@
-"""The node machinery: slots, interning, children, map_children, walk, rewrite, Visitor."""
+"""The node machinery: slots, interning, children, map_children, walk."""
 
 import gc
 from typing import Annotated, TypeVar
 
 import pytest
 
-from relaxvm.base import InternalError, VerifyError
 from relaxvm.ir import (
     Add,
     FloatImm,
-    IntImm,
     Map,
-    Mul,
     Node,
     PrimExpr,
     Var,
-    Visitor,
     children,
     const,
     map_children,
     node,
-    on,
     post_order,
-    rewrite,
-    rule,
     substitute,
     walk,
 )
@@ -100,54 +93,6 @@ def test_walks_visit_shared_nodes_once_and_do_not_recurse():
         deep = Add(deep, Var(f"y{i}"))
     assert sum(1 for _ in walk(deep)) == 40001
     assert substitute(deep, {x: const(1)}) is not deep
-
-
-@rule(Mul)
-def times_one(e):
-    return e.a if isinstance(e.b, IntImm) and e.b.value == 1 else None
-
-
-@rule(Add)
-def plus_itself(e):
-    return Mul(e.a, const(2)) if e.a is e.b else None
-
-
-def test_rewrite_applies_rules_until_nothing_changes():
-    x = Var("x")
-    e = Add(Mul(x, const(1)), Mul(x, const(1)))
-    assert rewrite(e, [times_one, plus_itself]) is Mul(x, const(2))
-    assert rewrite(x + 3, [times_one]) is x + 3
-
-
-def test_rules_that_undo_each_other_are_named():
-    @rule(Add)
-    def swap(e):
-        return Add(e.b, e.a)
-
-    with pytest.raises(VerifyError, match="swap"):
-        rewrite(Add(Var("x"), Var("y")), [swap])
-
-
-def test_a_visitor_uses_the_exact_class_then_bases_and_never_falls_through():
-    class Names(Visitor):
-        @on(PrimExpr)
-        def other(self, n):
-            return "expr"
-
-        @on(Add)
-        def add(self, n):
-            return "add"
-
-    x = Var("x")
-    assert Names().visit(x + 1) == "add"
-    assert Names().visit(x) == "expr"
-    with pytest.raises(InternalError, match="Names has no handler"):
-        Names().visit(Strange(()))
-
-
-@node
-class Strange(Node):
-    parts: tuple[Node, ...]
 
 
 def test_children_search_tuples_and_maps():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...base import StructInfoError
+from ...base import NameSupply, StructInfoError
 from ...ir import Map, PrimExpr, StringImm, const, substitute, walk
 from ...ir import Var as TirVar
 from ...tir import (
@@ -126,7 +126,7 @@ class _Inputs:
         self.exprs: list[Expr] = []
         self.buffers: list[Buffer] = []
         self.symbols: dict[TirVar, TirVar] = {}
-        self._names: set[str] = set()
+        self._names = NameSupply(joint="_")
 
     def convert(self, value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -154,10 +154,7 @@ class _Inputs:
     def buffer(self, info: StructInfo, hint: str) -> Buffer:
         if not isinstance(info, TensorStructInfo) or info.dims is None or info.dtype == "void":
             raise StructInfoError(f"wanted a tensor of known shape and dtype, got {info}")
-        name = hint if hint.isidentifier() else "A"
-        while name in self._names:
-            name += "_"
-        self._names.add(name)
+        name = self._names.fresh(hint if hint.isidentifier() else "A")
         return decl_buffer([self.scalar(d) for d in info.dims], info.dtype, name)
 
     def scalar(self, value: PrimExpr) -> PrimExpr:

@@ -8,7 +8,7 @@ import linecache
 from collections.abc import Iterator
 from typing import Any
 
-from ...base import BuilderError
+from ...base import BuilderError, NameSupply
 from ...ir import BaseFunc, GlobalVar, IRModule, Map, PrimType
 from ...ir import Var as TirVar
 from ...relax import (
@@ -84,7 +84,7 @@ class LoopWriter(TIRParser):
         self.private = False
         self.ret: PrimType | None = None
         self.in_function = False
-        self._names: dict[str, int] = {}
+        self._names = NameSupply(joint="_")
         # The condition of the `T.If` being written, where its arms may stand; what they made last.
         self._test: Any = None
         self._choice: Stmt | None = None
@@ -112,11 +112,8 @@ class LoopWriter(TIRParser):
         return self.suites.pop().close()
 
     def _fresh(self, hint: str) -> str:
-        while True:
-            count = self._names[hint] = self._names.get(hint, -1) + 1
-            name = f"{hint}_{count}" if count else hint
-            if self.find(name) is MISSING:
-                return name
+        name = self._names.fresh(hint)
+        return name if self.find(name) is MISSING else self._fresh(hint)
 
     def take(self, record: rec.Record, place: Place) -> Any:
         """Write a statement, or bind what it gives."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ...base import NameSupply
 from .marks import Marks
 from .names import Names, identifier
 
@@ -147,15 +148,9 @@ class Printer:
 
     def module_functions(self, names: Iterable[str]) -> None:
         """Choose what each function of a module is called: its name, if that can be written."""
-        taken: set[str] = set()
+        texts = NameSupply(joint="_")
         for name in names:
-            text = base = identifier(name)
-            number = 0
-            while text in taken:
-                number += 1
-                text = f"{base}_{number}"
-            taken.add(text)
-            self.functions[name] = text
+            self.functions[name] = texts.fresh(identifier(name))
 
     def function_text(self, name: str) -> str:
         """What the function `name` of the module is called in the text."""

@@ -122,7 +122,7 @@ class RelaxParser(RelaxValues):
         if stmt.value is None:
             self.fail(stmt, "return needs a value; R.tuple() is the empty one")
         value: Any = self.flat(self.value(stmt.value, self.eval(stmt.value)), stmt)
-        value = value if is_leaf(value) else self.emit(self.fresh("gv"), value, stmt)
+        value = value if is_leaf(value) else self.emit(self.names.fresh("gv"), value, stmt)
         sure = BaseCheckResult.PASS
         if self.ret is not None:
             sure = declared_check(self.ret, value.struct_info)
@@ -134,7 +134,7 @@ class RelaxParser(RelaxValues):
             )
         if sure is not BaseCheckResult.PASS:
             assert self.ret is not None
-            value = self.cast(self.fresh("gv"), value, self.ret, stmt)
+            value = self.cast(self.names.fresh("gv"), value, self.ret, stmt)
         return value
 
     def _close(self, result: Any) -> SeqExpr:
@@ -191,7 +191,7 @@ class RelaxParser(RelaxValues):
             else:
                 if not is_leaf(expr):
                     prefix = "gv" if self.bodies[-1].outputs is None else "lv"
-                    expr = self.emit(self.fresh(prefix), expr, node)
+                    expr = self.emit(self.names.fresh(prefix), expr, node)
                 span = self.span(node)
                 items = [TupleGetItem(expr, i, span=span) for i in range(len(info.fields))]
         if len(items) != len(names):
@@ -279,7 +279,7 @@ class RelaxParser(RelaxValues):
         # The function may call itself by its name.
         inner.scopes.insert(-1, {node.name: Var(node.name, info, self.span(node))})
         itself = inner.scopes[-2][node.name]
-        inner._around = self
+        inner._around, inner.names = self, self.names
         inner.bodies.append(Body())
         result = inner._statements(inner.body_without_docstring())
         function = inner._function(inner._close(result), inner.attrs)
@@ -309,7 +309,7 @@ class RelaxParser(RelaxValues):
             return
         condition = self.flat(self.value(node.test, condition), node)
         if not is_leaf(condition):
-            condition = self.emit(self.fresh("gv"), condition, node.test)
+            condition = self.emit(self.names.fresh("gv"), condition, node.test)
         if not node.orelse:
             self.fail(node, "an if of the graph language needs an else: it gives a value")
         then_name, then_case = self._branch(node, node.body)

@@ -201,11 +201,11 @@ class RelaxValues(FunctionParser):
         self.attrs: dict[str, Any] = {}
         self.bodies: list[Body] = []
         self.symbols: Symbols = FunctionSymbols(self)
-        self._used: set[str] | None = None
+        # Names that no part of the text has; functions inside this one share them.
+        self.names = NameSupply(lambda: _names_in(self.node))
         self._declared: dict[str, str] | None = None
         # The function this one stands in.
         self._around: RelaxValues | None = None
-        self._counters: dict[str, int] = {}
         # The struct info being built, and all that stands inside R.Callable(...).
         self._making: ast.AST | None = None
         self._in_callables: set[ast.AST] | None = None
@@ -353,24 +353,6 @@ class RelaxValues(FunctionParser):
         except StructInfoError as error:
             raise self.wrap(node, error) from error
 
-    def _names(self) -> set[str]:
-        """The names that stand in the function or were made for it."""
-        if self._used is None:
-            around = set() if self._around is None else self._around._names()
-            self._used = _names_in(self.node) | around
-        return self._used
-
-    def fresh(self, prefix: str) -> str:
-        """A name that the function does not use."""
-        while True:
-            count = self._counters.get(prefix, 0)
-            self._counters[prefix] = count + 1
-            name = f"{prefix}{count}" if count else prefix
-            used = self._names()
-            if name not in used:
-                used.add(name)
-                return name
-
     def flat(self, root: Any, node: ast.AST) -> Any:
         """`root` with every value inside it bound to a fresh variable, so that its own parts are
         leaves.
@@ -420,7 +402,7 @@ class RelaxValues(FunctionParser):
         """
         if not is_leaf(value):
             prefix = "gv" if self.bodies[-1].outputs is None else "lv"
-            value = self.emit(self.fresh(prefix), value, node)
+            value = self.emit(self.names.fresh(prefix), value, node)
         var = self._variable(name, info if annotation is None else annotation, node)
         self.bodies[-1].bindings.append(MatchCast(var, value, info, self.span(node)))
         self.bodies[-1].symbols.update(map(id, definable_tir_vars_in_struct_info(info)))
@@ -462,7 +444,7 @@ class _Flattening(Normalizer):
     ) -> Var:
         reader = self.reader
         prefix = "gv" if reader.bodies[-1].outputs is None else "lv"
-        var: Var = reader.emit(reader.fresh(prefix), value, self.node)
+        var: Var = reader.emit(reader.names.fresh(prefix), value, self.node)
         return var
 
 
