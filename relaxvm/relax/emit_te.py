@@ -9,7 +9,7 @@ the outputs (`tir_vars`), a symbol of another dtype as one among the inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..base import NameSupply, StructInfoError
 from ..ir import Let, Map, PrimExpr, substitute, walk
@@ -28,6 +28,8 @@ from .struct_info import (
     TupleStructInfo,
 )
 
+T = TypeVar("T")
+
 
 def call_te_inputs(
     func: Callable[..., Any],
@@ -45,7 +47,7 @@ def call_te_inputs(
     """
     if not callable(func):
         raise StructInfoError(f"emit_te: wanted a function, got {type(func).__name__}")
-    inputs = _Inputs()
+    inputs: Inputs[Tensor] = Inputs("emit_te", placeholder)
     te_args = [inputs.convert(a, f"argument {i}") for i, a in enumerate(args)]
     te_kwargs = {k: inputs.convert(v, f"argument {k}") for k, v in kwargs.items()}
     name = getattr(func, "__name__", "the function")
@@ -76,7 +78,7 @@ def call_te_inputs(
     return prim_func, exprs, info, [back[v] for v in unbound]
 
 
-def _with_symbols_of_its_own(func: PrimFunc, inputs: _Inputs) -> PrimFunc:
+def _with_symbols_of_its_own(func: PrimFunc, inputs: Inputs[Tensor]) -> PrimFunc:
     """`func` with symbols of its own for those of the graph that its formulas were written with."""
     used: dict[TirVar, None] = {}
     defined: set[Any] = {*func.params, *inputs.symbols.values()}
@@ -98,7 +100,7 @@ def _with_symbols_of_its_own(func: PrimFunc, inputs: _Inputs) -> PrimFunc:
     return substitute(func.replace(params=params), {v: inputs.own(v) for v in outside})
 
 
-def _unbound(prim_func: PrimFunc, inputs: _Inputs) -> list[TirVar]:
+def _unbound(prim_func: PrimFunc, inputs: Inputs[Tensor]) -> list[TirVar]:
     """The loop function's symbols that no buffer dimension is."""
     bound = {id(d) for b in prim_func.buffers for d in b.shape}
     bound.update(map(id, inputs.scalars.values()))
@@ -109,12 +111,18 @@ def _unbound(prim_func: PrimFunc, inputs: _Inputs) -> list[TirVar]:
     return [v for key, v in mine.items() if key in used]
 
 
-class _Inputs:
-    """Graph values as tensor expressions."""
+class Inputs(Generic[T]):
+    """Graph values as what a loop function is written with; symbols get copies of their own.
 
-    def __init__(self) -> None:
+    who     for messages
+    tensor  (dimensions, dtype, name) -> what stands for a tensor
+    """
+
+    def __init__(self, who: str, tensor: Callable[[Any, Any, str], T]) -> None:
+        self.who = who
+        self.tensor = tensor
         self.exprs: list[Expr] = []
-        self.tensors: list[Tensor] = []
+        self.tensors: list[T] = []
         self.symbols: dict[TirVar, TirVar] = {}
         self.scalars: dict[TirVar, TirVar] = {}
         self._names = NameSupply(joint="_")
@@ -125,46 +133,47 @@ class _Inputs:
         if isinstance(value, (dict, Map)):
             return {k: self.convert(v, what) for k, v in value.items()}
         if isinstance(value, PrimExpr):
-            return self._scalar(value)
+            return self.scalar(value)
         if not isinstance(value, Expr):
             return value
         if isinstance(value, (StringImm, DataTypeImm)):
             return value.value
         if isinstance(value, PrimValue):
-            return self._scalar(value.value)
+            return self.scalar(value.value)
         if isinstance(value, ShapeExpr):
-            return [self._scalar(v) for v in value.values]
+            return [self.scalar(v) for v in value.values]
         if isinstance(value, Tuple):
             return [self.convert(f, what) for f in value.fields]
         return self._by_struct_info(value, value.struct_info, what)
 
     def _by_struct_info(self, value: Expr, info: StructInfo, what: str) -> Any:
         if isinstance(info, TensorStructInfo):
-            return self._tensor(value, info, what)
+            hint = value.name_hint if isinstance(value, Var) else "A"
+            self.tensors.append(self.tensor_of(info, hint, what))
+            self.exprs.append(value)
+            return self.tensors[-1]
         if isinstance(info, TupleStructInfo):
             return [self.convert(TupleGetItem(value, i), what) for i in range(len(info.fields))]
         if isinstance(info, ShapeStructInfo) and info.values is not None:
-            return [self._scalar(v) for v in info.values]
+            return [self.scalar(v) for v in info.values]
         if isinstance(info, PrimStructInfo) and info.value is not None:
-            return self._scalar(info.value)
+            return self.scalar(info.value)
         raise StructInfoError(
-            f"emit_te: {what}: wanted a tensor, or a shape or scalar that is known, got {info}"
+            f"{self.who}: {what}: wanted a tensor, or a shape or scalar that is known, got {info}"
         )
 
-    def _tensor(self, value: Expr, info: TensorStructInfo, what: str) -> Tensor:
-        if info.dims is None or info.dtype == "void":
+    def tensor_of(self, info: StructInfo, hint: str, what: str) -> T:
+        """What stands for a tensor of `info`, which is not among the inputs yet."""
+        if not isinstance(info, TensorStructInfo) or info.dims is None or info.dtype == "void":
             raise StructInfoError(
-                f"emit_te: {what}: wanted a tensor of known shape and dtype, got {info}; "
+                f"{self.who}: {what}: wanted a tensor of known shape and dtype, got {info}; "
                 "bind its shape with match_cast first"
             )
-        hint = value.name_hint if isinstance(value, Var) else "A"
         name = self._names.fresh(hint if hint.isidentifier() else "A")
-        tensor = placeholder([self._scalar(d) for d in info.dims], info.dtype, name)
-        self.exprs.append(value)
-        self.tensors.append(tensor)
-        return tensor
+        return self.tensor([self.scalar(d) for d in info.dims], info.dtype, name)
 
-    def _scalar(self, value: PrimExpr) -> PrimExpr:
+    def scalar(self, value: PrimExpr) -> PrimExpr:
+        """`value` with the loop function's symbols."""
         symbols = {n: self.own(n) for n in walk(value) if isinstance(n, TirVar)}
         return substitute(value, symbols)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...base import NameSupply, StructInfoError
-from ...ir import Map, PrimExpr, StringImm, const, substitute, walk
+from ...ir import Map, PrimExpr, StringImm, const, walk
 from ...ir import Var as TirVar
 from ...tir import (
     AssertStmt,
@@ -27,15 +26,11 @@ from ...tir import (
     decl_buffer,
     seq,
 )
-from ..emit_te import call_te_inputs
-from ..expr import Call, Tuple, TupleGetItem, Var
+from ..emit_te import Inputs, call_te_inputs
+from ..expr import Call, PrimValue
 from ..rules import LowerBuilder, operator_name
 from ..shape_facts import require_equal as require_equal
 from ..struct_info import (
-    Expr,
-    PrimStructInfo,
-    ShapeStructInfo,
-    StructInfo,
     TensorStructInfo,
     TupleStructInfo,
 )
@@ -90,11 +85,12 @@ def call_loops(
              tuples as lists, scalars as expressions; ``scratch=`` buffers come too if there are any
     scratch  (dimensions, dtype) of buffers that live while it runs
     """
-    inputs = _Inputs()
-    converted = [inputs.convert(a) for a in args]
+    short = operator_name(call).rpartition(".")[2]
+    inputs: Inputs[Buffer] = Inputs(short, decl_buffer)
+    converted = [inputs.convert(a, f"argument {k}") for k, a in enumerate(args)]
     info = call.struct_info
     fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
-    out = [inputs.buffer(f, f"out{k}" if k else "out") for k, f in enumerate(fields)]
+    out = [inputs.tensor_of(f, f"out{k}" if k else "out", "result") for k, f in enumerate(fields)]
     if scratch:
         attrs["scratch"] = [
             decl_buffer([inputs.scalar(d) for d in dims], dtype, f"scratch{k}")
@@ -102,66 +98,22 @@ def call_loops(
         ]
     body = fill(*converted, out=out, **attrs)
     root = Block((), (), (), "root", body, alloc_buffers=tuple(attrs.get("scratch", ())))
-    buffers = [*inputs.buffers, *out]
+    buffers = [*inputs.tensors, *out]
     handles = [TirVar(f"var_{b.name}", "handle") for b in buffers]
-    bound = {id(d) for b in buffers for d in b.shape}
+    scalars = inputs.scalars
+    bound = {id(d) for b in buffers for d in b.shape} | {id(v) for v in scalars.values()}
     used = {id(n) for b in buffers for d in b.shape for n in walk(d)} | {id(n) for n in walk(body)}
     loose = {v: k for k, v in inputs.symbols.items() if id(v) not in bound and id(v) in used}
     func = PrimFunc(
-        (*handles, *loose),
+        (*handles[: -len(out)], *scalars.values(), *handles[-len(out) :], *loose),
         BlockRealize((), const(True), root),
         None,
         Map(dict(zip(handles, buffers))),
         Map({"tir.noalias": True}),
     )
-    short = operator_name(call).rpartition(".")[2]
     gv = builder.add_func(func, name or short)
-    return call_tir(gv, inputs.exprs, info, list(loose.values()) or None, span=call.span)
-
-
-class _Inputs:
-    """Arguments of a call as what statements are written with; symbols get copies of their own."""
-
-    def __init__(self) -> None:
-        self.exprs: list[Expr] = []
-        self.buffers: list[Buffer] = []
-        self.symbols: dict[TirVar, TirVar] = {}
-        self._names = NameSupply(joint="_")
-
-    def convert(self, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [self.convert(v) for v in value]
-        if isinstance(value, PrimExpr):
-            return self.scalar(value)
-        if not isinstance(value, Expr):
-            return value
-        if isinstance(value, Tuple):
-            return [self.convert(f) for f in value.fields]
-        info = value.struct_info
-        if isinstance(info, TensorStructInfo):
-            made = self.buffer(info, value.name_hint if isinstance(value, Var) else "A")
-            self.exprs.append(value)
-            self.buffers.append(made)
-            return made
-        if isinstance(info, TupleStructInfo):
-            return [self.convert(TupleGetItem(value, i)) for i in range(len(info.fields))]
-        if isinstance(info, ShapeStructInfo) and info.values is not None:
-            return [self.scalar(v) for v in info.values]
-        if isinstance(info, PrimStructInfo) and info.value is not None:
-            return self.scalar(info.value)
-        raise StructInfoError(f"wanted a tensor, a shape or a scalar that is known, got {info}")
-
-    def buffer(self, info: StructInfo, hint: str) -> Buffer:
-        if not isinstance(info, TensorStructInfo) or info.dims is None or info.dtype == "void":
-            raise StructInfoError(f"wanted a tensor of known shape and dtype, got {info}")
-        name = self._names.fresh(hint if hint.isidentifier() else "A")
-        return decl_buffer([self.scalar(d) for d in info.dims], info.dtype, name)
-
-    def scalar(self, value: PrimExpr) -> PrimExpr:
-        for n in walk(value):
-            if isinstance(n, TirVar) and n not in self.symbols:
-                self.symbols[n] = type(n)(n.name, n.dtype)
-        return substitute(value, self.symbols)
+    exprs = [*inputs.exprs, *map(PrimValue, scalars)]
+    return call_tir(gv, exprs, info, list(loose.values()) or None, span=call.span)
 
 
 def call_checked(

@@ -12,18 +12,18 @@ gives a `te.Tensor` or a list of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from ...base import DataType
 from ...ir import PrimExpr, cast, const
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
-from ..expr import Call, Constant, PrimValue, TupleGetItem, Var
+from ..expr import Call, Constant, PrimValue
 from ..rules import Lower, LowerBuilder, operator_name
-from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
+from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from .call import call_tir
-from .record import is_plain
+from .record import is_tensor, laid_flat, question
 
 
 def te_lower(
@@ -57,11 +57,11 @@ def call_te(
     if hasattr(builder, "formulas"):
         # Formulas are wanted (`topi`), not a loop function of them.
         return builder.formulas(fn, args, attrs)
-    key = _key(fn, args, attrs, te_name)
+    key = question(fn, args, attrs, te_name)
     found = builder.legalised.get(key) if key is not None else None
     if found is not None:
         gv, out_sinfo, tir_vars, scalars, _ = found
-        inputs = [*filter(_is_tensor, _laid_flat(args)), *scalars]
+        inputs = [*filter(is_tensor, laid_flat(args)), *scalars]
     else:
         prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)
         short = operator_name(call).rpartition(".")[2]
@@ -73,44 +73,6 @@ def call_te(
     if _known(call.struct_info):
         out_sinfo = call.struct_info
     return call_tir(gv, inputs, out_sinfo, tir_vars or None, span=call.span)
-
-
-def _is_tensor(a: Any) -> bool:
-    return isinstance(a, (Var, Constant, TupleGetItem)) and isinstance(
-        a.struct_info, TensorStructInfo
-    )
-
-
-def _laid_flat(args: Iterable[Any]) -> list[Any]:
-    flat: list[Any] = []
-    for a in args:
-        flat += a if isinstance(a, (list, tuple)) else (a,)
-    return flat
-
-
-def _key(
-    fn: Callable[..., Any], args: tuple[Any, ...], attrs: dict[str, Any], name: str | None
-) -> Any:
-    """What decides the loop function of ``fn(*args, **attrs)``; None if that cannot be told.
-
-    Struct info, shapes and scalar expressions are interned: they are told apart by identity.
-    """
-    parts: list[Any] = [fn, name]
-    parts.append(tuple([len(a) if isinstance(a, (list, tuple)) else -1 for a in args]))
-    for a in _laid_flat(args):
-        if _is_tensor(a):
-            parts.append(id(a.struct_info))
-        elif isinstance(a, (ShapeExpr, PrimExpr)):
-            parts.append(("scalar", id(a)))
-        elif isinstance(a, PrimValue):
-            parts.append(("scalar", id(a.value)))
-        else:
-            return None
-    for k, v in sorted(attrs.items()):
-        if not is_plain(v):
-            return None
-        parts.append((k, type(v), repr(v)))
-    return tuple(parts)
 
 
 def _known(info: StructInfo) -> bool:

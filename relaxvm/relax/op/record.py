@@ -20,7 +20,7 @@ import sys
 import traceback
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar
 
@@ -41,7 +41,7 @@ from ...ir import Op as BaseOp
 from ..derive import made_at, where
 from ..expr import (
     Call,
-    DataflowVar,
+    Constant,
     DataTypeImm,
     ExternFunc,
     GlobalVar,
@@ -52,7 +52,7 @@ from ..expr import (
     as_relax,
 )
 from ..rules import Decompose, Grad, Layout, Lower, LowerBuilder
-from ..struct_info import Expr, ShapeExpr, StructInfo, as_dims
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, as_dims
 from .sizes import are_known, checks, infer_unknown, is_constant
 
 P = ParamSpec("P")
@@ -123,15 +123,6 @@ class Operator(Protocol[P]):
     __name__: str
 
     def __call__(self, *args: P.args, **keywords: P.kwargs) -> Call: ...
-
-
-_TOLD_BY_INFO = (Var, DataflowVar, TupleGetItem, ShapeExpr, PrimValue)
-
-
-def is_plain(value: Any) -> bool:
-    """Whether attribute values like this one, of one type, are the same if they compare equal."""
-    items = value if isinstance(value, tuple) else (value,)
-    return all([i is None or isinstance(i, (int, float, str)) for i in items])
 
 
 class Op(BaseOp):
@@ -266,28 +257,18 @@ class Op(BaseOp):
             return call
         if not are_known(call.args):
             return call
-        key = self._question(call)
+        constants = any([type(a) is Constant for a in call.args])
+        key = None if constants else question(self, call.args, call.attrs, call.struct_info)
         if key in builder.legalised:
-            return call  # nothing was in doubt
+            return call
         names = [p.name for p in self.params if p.form is not None]
         with checks(builder, dict(zip(names, call.args))) as program:
             info = self.infer(call.args, call.attrs, call.sinfo_args, call.span)
         if info is call.struct_info:
             if key is not None and not program.in_doubt:
-                builder.legalised[key] = True
+                builder.legalised[key] = call
             return call
         return Call(self, call.args, call.attrs, call.sinfo_args, info, call.span)
-
-    def _question(self, call: Call) -> Any:
-        """What decides what the rule says of `call`; None where that is more than struct info and
-        attributes that compare by value.
-        """
-        if not all([type(a) in _TOLD_BY_INFO for a in call.args]):
-            return None
-        attrs = tuple([(k, type(v), v) for k, v in call.attrs.items()])
-        if not all([is_plain(v) for _, _, v in attrs]):
-            return None
-        return self, call.struct_info, tuple([a.struct_info for a in call.args]), attrs
 
     @property
     def short(self) -> str:
@@ -306,6 +287,50 @@ class Op(BaseOp):
             )
             lines.append(f"  {name}{variable}: {arg.struct_info}{made_at(arg)}")
         return "\n".join(lines) + where(span)
+
+
+_PLAIN = (int, float, str, types.NoneType)
+
+
+def is_tensor(a: Any) -> bool:
+    """Whether `a` is an argument of which struct info tells all but its elements."""
+    return isinstance(a, (Var, Constant, TupleGetItem)) and isinstance(
+        a.struct_info, TensorStructInfo
+    )
+
+
+def laid_flat(args: Iterable[Any]) -> list[Any]:
+    """`args` with the fields of lists in their places."""
+    flat: list[Any] = []
+    for a in args:
+        flat += a if isinstance(a, (list, tuple)) else (a,)
+    return flat
+
+
+def question(fn: Any, args: tuple[Any, ...], attrs: Mapping[str, Any], more: Any = None) -> Any:
+    """What decides what ``fn(*args, **attrs)`` gives, a loop function or struct info, and `more`;
+    None if that cannot be told. It holds as long as `args` live.
+
+    Struct info, shapes and scalar expressions are interned: they are told apart by identity.
+    """
+    parts: list[Any] = [fn, more]
+    parts.append(tuple([len(a) if isinstance(a, (list, tuple)) else -1 for a in args]))
+    for a in laid_flat(args):
+        if is_tensor(a):
+            parts.append(id(a.struct_info))
+        elif isinstance(a, (ShapeExpr, PrimExpr)):
+            parts.append(("scalar", id(a)))
+        elif isinstance(a, PrimValue):
+            parts.append(("scalar", id(a.value)))
+        else:
+            return None
+    for k, v in sorted(attrs.items()):
+        # Values that print the same are the same.
+        for item in v if isinstance(v, tuple) else (v,):
+            if not isinstance(item, _PLAIN):
+                return None
+        parts.append((k, type(v), repr(v)))
+    return tuple(parts)
 
 
 def _params(rule: Callable[..., Any], signature: inspect.Signature, name: str) -> tuple[Param, ...]:
