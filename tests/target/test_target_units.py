@@ -14,7 +14,14 @@ import pytest
 
 import relaxvm
 from relaxvm import runtime, te
-from relaxvm.base import CodegenError, CpuModel, LoadError, VerifyError, VMTypeError
+from relaxvm.base import (
+    CodegenError,
+    CpuModel,
+    LoadError,
+    ScheduleError,
+    VerifyError,
+    VMTypeError,
+)
 from relaxvm.ir import IRModule, PassContext, save_msgpack
 from relaxvm.runtime import Module
 from relaxvm.script import from_source
@@ -272,9 +279,18 @@ def test_a_compiler_without_sources_has_no_fingerprint_but_that_of_its_bytecode(
     assert fingerprint._digest(tmp_path, 2000.0) is not None
 
 
-def test_a_built_in_intrinsic_that_somebody_replaced_is_another_compiler(cache, monkeypatch):
-    name, made = next(iter(intrin._BUILTIN.items()))
-    monkeypatch.setattr(intrin, "_REGISTERED", dict(intrin._REGISTERED))
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_a_built_in_intrinsic_that_somebody_replaced_is_another_compiler(
+    cache, monkeypatch, asked_for
+):
+    name, make = next(iter(intrin._MAKERS.items()))
+    made = TensorIntrin(*make())
+    monkeypatch.setattr(intrin, "_REGISTERED", {})
+    monkeypatch.setattr(intrin, "_BUILTIN", {})
+    if asked_for:
+        assert TensorIntrin.get(name) is TensorIntrin.get(name)
+    with pytest.raises(ScheduleError, match="registered already"):
+        TensorIntrin.register(name, made.desc, made.impl)
     assert SETTINGS.key() is not None
     TensorIntrin.register(name, made.desc, made.impl, override=True)
     assert SETTINGS.key() is None

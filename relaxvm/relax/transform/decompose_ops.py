@@ -97,3 +97,7 @@ class _Decomposer(PyExprMutator):
         call.op.checked(self.builder_, call)  # type: ignore[attr-defined]
         self.changed = True
         return made
+
+
+SimplifyInference = DecomposeOpsForInference
+"""Its name in Relay."""

@@ -46,3 +46,6 @@ def FastMath(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     overflows, is NaN or a signed zero.
     """
     return rewritten(fn, mod, ctx, RULES, "approximate")
+
+
+FastMathTransform = FastMath

@@ -9,6 +9,8 @@ its machine (VNNI, AVX512-BF16, Arm's dot products, else plain arithmetic).
 
 from __future__ import annotations
 
+import functools
+
 from ...base import DataType
 from ...ir import Broadcast, Ramp, Range, Var, cast, const
 from ..op import dot_accumulate, reinterpret
@@ -60,6 +62,11 @@ def _function(buffers: tuple[Buffer, ...], body: Stmt) -> PrimFunc:
     return PrimFunc(handles, realize, None, dict(zip(handles, buffers)))
 
 
+def _functions(lanes: int, a: str, b: str, out: str) -> tuple[PrimFunc, PrimFunc]:
+    kind = lanes, 32 // DataType(a).bits, a, b, out
+    return _description(*kind), _implementation(*kind)
+
+
 def _description(lanes: int, group: int, a: str, b: str, out: str) -> PrimFunc:
     buffers = x, y, acc = _buffers(lanes, group, a, b, out)
     i, k = Var("i", "int32"), Var("k", "int32")
@@ -91,10 +98,7 @@ def _implementation(lanes: int, group: int, a: str, b: str, out: str) -> PrimFun
 
 
 for _a, _b, _out in _KINDS:
-    _group = 32 // DataType(_a).bits
     for _lanes in _LANES:
         register_builtin(
-            dot_intrin(_lanes, _a, _b),
-            _description(_lanes, _group, _a, _b, _out),
-            _implementation(_lanes, _group, _a, _b, _out),
+            dot_intrin(_lanes, _a, _b), functools.partial(_functions, _lanes, _a, _b, _out)
         )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...base import ScheduleError
 from ..stmt import PrimFunc
 from ..transform.rewriter import constant
 
 _REGISTERED: dict[str, TensorIntrin] = {}
-# Those that default schedules use.
+# Those that default schedules use: how they are made, and those of them that somebody asked for.
+_MAKERS: dict[str, Callable[[], tuple[PrimFunc, PrimFunc]]] = {}
 _BUILTIN: dict[str, TensorIntrin] = {}
 
 
@@ -51,7 +54,7 @@ class TensorIntrin:
         """
         if not isinstance(name, str):
             raise ScheduleError(f"TensorIntrin: a name is text, got {type(name).__name__}")
-        if name in _REGISTERED and not override:
+        if (name in _REGISTERED or name in _MAKERS) and not override:
             raise ScheduleError(f"TensorIntrin: {name!r} is registered already; pass override=True")
         made = _REGISTERED[name] = TensorIntrin(desc, impl)
         return made
@@ -60,15 +63,20 @@ class TensorIntrin:
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
         """The intrinsic of that name. Raises ScheduleError if there is none, or gives None."""
         found = _REGISTERED.get(name)
+        if found is None and name in _MAKERS:
+            found = _REGISTERED[name] = _BUILTIN[name] = TensorIntrin(*_MAKERS[name]())
         if found is None and not allow_missing:
-            there = ", ".join(_REGISTERED) or "none"
+            there = ", ".join({**_MAKERS, **_REGISTERED}) or "none"
             raise ScheduleError(f"TensorIntrin: {name!r} is not registered; there are: {there}")
         return found
 
 
-def register_builtin(name: str, desc: PrimFunc, impl: PrimFunc) -> None:
-    """`TensorIntrin.register` for what default schedules use."""
-    _BUILTIN[name] = TensorIntrin.register(name, desc, impl)
+def register_builtin(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> None:
+    """`TensorIntrin.register` for what default schedules use.
+
+    make  gives desc and impl when the intrinsic is first asked for
+    """
+    _MAKERS[name] = make
 
 
 OWN_RULES: list[str] = []
@@ -80,5 +88,5 @@ def builtins_replaced() -> bool:
     registered a rule, or another intrinsic under the name of a built-in one.
     """
     return bool(OWN_RULES) or any(
-        _REGISTERED.get(name) is not ours for name, ours in _BUILTIN.items()
+        _REGISTERED.get(name) is not _BUILTIN.get(name) for name in _MAKERS
     )

@@ -30,7 +30,7 @@ from ...stmt import (
 )
 from ...transform import PARTITION_HINT
 from ..facts import facts_of
-from ..intrin import TensorIntrin, register_builtin
+from ..intrin import register_builtin
 from ..schedule import Schedule
 from .queries import extent_of, is_copy, loops_of
 
@@ -110,7 +110,7 @@ def _whole_squares(sch: Schedule, rv: Any, rows: int, columns: int, lanes: int) 
 
 
 def _intrinsic(store: BufferStore, across: Var, lanes: int) -> str:
-    """The name of the intrinsic that copies ``lanes x lanes`` elements, registered on first use.
+    """The name of the intrinsic that copies ``lanes x lanes`` elements, which it registers.
 
     across  the axis that is last in the source
     """
@@ -121,8 +121,7 @@ def _intrinsic(store: BufferStore, across: Var, lanes: int) -> str:
     square = _Square(value.dtype, along.dtype, lanes, source, target)
     places = "".join(map(str, source)), "".join(map(str, target))
     name = f"transpose_{lanes}x{lanes}_{value.dtype}_{places[0]}_{places[1]}_{along.dtype}"
-    if TensorIntrin.get(name, allow_missing=True) is None:
-        register_builtin(name, _description(square), _shuffled(square))
+    register_builtin(name, lambda: (_description(square), _shuffled(square)))
     return name
 
 
