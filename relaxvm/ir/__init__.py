@@ -111,6 +111,7 @@ from .serialize import load_msgpack as load_msgpack
 from .serialize import save_json as save_json
 from .serialize import save_msgpack as save_msgpack
 from .transform import PassContext as PassContext
+from .walk import Substitution as Substitution
 from .walk import derived_from as derived_from
 from .walk import descend as descend
 from .walk import enter_leave as enter_leave

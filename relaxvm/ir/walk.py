@@ -139,16 +139,26 @@ def transform(
     return done[id(root)][1]  # type: ignore[return-value]
 
 
-def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
-    """`root` with the nodes in `mapping` replaced wherever they stand, binding sites included.
+class Substitution:
+    """Replaces the nodes in `mapping`, as it is when this is made, wherever they stand, binding
+    sites included; for many roots, of which what they share stays shared.
 
     Keys are compared by identity. Buffers, variables and struct info that mention a replaced
     variable are rebuilt once and stay shared.
     """
-    if not mapping:
-        return root
-    by_id = {id(key): value for key, value in mapping.items()}
-    return transform(root, None, pre=lambda n: by_id.get(id(n)))
+
+    def __init__(self, mapping: Mapping[Any, Any]) -> None:
+        self._by_id = {id(key): (key, value) for key, value in mapping.items()}
+        self._memo: dict[int, tuple[Node, Node]] = dict(self._by_id)
+
+    def __call__(self, root: N) -> N:
+        """`root` with the nodes replaced; the same object if there are none."""
+        return transform(root, None, memo=self._memo) if self._by_id else root
+
+
+def substitute(root: N, mapping: Mapping[Any, Any]) -> N:
+    """`root` with the nodes in `mapping` replaced; see `Substitution`."""
+    return Substitution(mapping)(root)
 
 
 def derived_from(cls: C, base: type, error: type[RelaxvmError]) -> C:

@@ -11,6 +11,7 @@ from relaxvm.ir import (
     Map,
     Node,
     PrimExpr,
+    Substitution,
     Var,
     children,
     const,
@@ -21,6 +22,7 @@ from relaxvm.ir import (
     walk,
 )
 from relaxvm.ir.node import _interned
+from relaxvm.tir import BufferLoad, decl_buffer
 
 
 def test_equal_scalar_expressions_are_identical():
@@ -93,6 +95,16 @@ def test_walks_visit_shared_nodes_once_and_do_not_recurse():
         deep = Add(deep, Var(f"y{i}"))
     assert sum(1 for _ in walk(deep)) == 40001
     assert substitute(deep, {x: const(1)}) is not deep
+
+
+def test_one_substitution_keeps_what_several_roots_share():
+    x, y = Var("x"), Var("y")
+    buffer = decl_buffer((x,), "float32", "A")
+    put = Substitution({x: y})
+    first, second = (put(BufferLoad(buffer, (i,))) for i in (x, const(0)))
+    assert first.buffer is second.buffer is put(buffer) and first.buffer.shape == (y,)
+    assert put(x) is y and put(y + 1) is y + 1
+    assert Substitution({})(first) is first
 
 
 def test_children_search_tuples_and_maps():

@@ -420,6 +420,23 @@ def test_merging_through_two_regions_makes_no_circle():
     same_results(mod, new, *np.ones((2, 4, 4), "float32") / 4)
 
 
+def test_a_call_that_reads_a_result_and_what_another_generator_makes_of_it_stays_apart():
+    text = f"""
+        @R.function
+        def main(x: {T44}, w: {T44}):
+            with R.dataflow():
+                a = R.exp(x)
+                b = R.sin(a)
+                c = R.matmul(a, b)
+                R.output(c)
+            return c
+    """
+    sin = is_op("relax.sin")(wildcard())
+    mod, new = merge(text, ("one.exp", EXP), ("two.sin", sin), ("one.matmul", MATMUL))
+    assert generators(new) == ["one", "two", "one"]
+    same_results(mod, new, *np.ones((2, 4, 4), "float32") / 4)
+
+
 PATTERNS = [
     ("one.pair", is_op("relax.add")(is_op("relax.multiply")(wildcard(), wildcard()), wildcard())),
     ("one.add", is_op("relax.add")(wildcard(), wildcard())),
@@ -445,7 +462,8 @@ def test_random_functions_mean_the_same(seed):
         assert graphs.meaning(merged, args) == wanted
 
 
-def test_ten_thousand_bindings():
+def ten_thousand_bindings():
+    """A module, and a pattern for half of what it calls."""
     x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
     last, bindings = x, []
     for i in range(10_000):
@@ -456,7 +474,11 @@ def test_ten_thousand_bindings():
     bindings.append(relax.VarBinding(out, relax.op.sin(last)))
     fn = relax.Function([x], relax.SeqExpr([relax.DataflowBlock(bindings)], out))
     mod = relax.BlockBuilder().get().clone({"main": fn.with_attr("global_symbol", "main")})
-    add = is_op("relax.add")(wildcard(), wildcard())
+    return mod, is_op("relax.add")(wildcard(), wildcard())
+
+
+def test_ten_thousand_bindings():
+    mod, add = ten_thousand_bindings()
     fused = transform.FuseOpsByPattern([("a.pair", is_op("relax.exp")(add))])(mod)
     # The first adds x to itself: a function of its own.
     assert len(fused) == 3 and len(fused["main"].body.blocks[0].bindings) == 5_001
@@ -465,6 +487,13 @@ def test_ten_thousand_bindings():
     apart = transform.FuseOpsByPattern([("a.exp", EXP), ("b.add", add)])(mod)
     # Equal ones are one, so there are three besides main.
     assert len(transform.MergeCompositeFunctions()(apart)) == 4
+
+
+@pytest.mark.slow
+def test_ten_thousand_bindings_become_one_function():
+    mod, add = ten_thousand_bindings()
+    together = transform.FuseOpsByPattern([("a.exp", EXP), ("a.add", add)])(mod)
+    assert len(transform.MergeCompositeFunctions()(together)) == 2
 
 
 def test_calls_with_effects_are_left_where_they_are():

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import in_function, reachable
-from ...ir import GlobalVar, IRModule, Node, PassContext
+from ...base import in_function
+from ...ir import GlobalVar, IRModule, Node, PassContext, descend
 from ...ir.transform import module_pass
 from ...ir.walk import transform
 from ..analysis.vars import all_global_vars
@@ -72,15 +72,18 @@ def _read_outside(fn: Function) -> dict[Var, set[Any]]:
 
 
 class _Region:
-    """Calls that become one function.
+    """Calls that become one function, or a binding that stays as it is.
 
-    needs  other regions whose values it reads, or what is outside of both reads first
+    generator  the code generator of the calls; None for another binding
+    needs      other regions whose values it reads
+    is_needed  whether another one may need it
     """
 
-    def __init__(self, generator: str) -> None:
+    def __init__(self, generator: str | None, member: Binding) -> None:
         self.generator = generator
-        self.members: list[Binding] = []
+        self.members = [member]
         self.needs: dict[_Region, None] = {}
+        self.is_needed = False
         self.into: _Region | None = None
 
     def now(self) -> _Region:
@@ -88,11 +91,23 @@ class _Region:
         region = self
         while region.into is not None:
             region = region.into
+        if self is not region:
+            self.into = region
         return region
 
-    def before(self) -> dict[_Region, None]:
-        """The regions that have to be done before it, and itself."""
-        return reachable([self], lambda r: [n.now() for n in r.now().needs])
+    def need(self, other: _Region) -> None:
+        """Note that it reads a value of `other`."""
+        self.needs[other] = None
+        other.is_needed = True
+
+    def waits_for(self, other: _Region) -> bool:
+        """Whether it needs `other` by way of something else than itself and `other`."""
+
+        def needed(region: _Region) -> list[_Region]:
+            regions = [r.now() for r in region.needs]
+            return [r for r in regions if r is not other] if region is self else regions
+
+        return other.is_needed and any(r is other for r in descend(self, needed, id))
 
 
 class _Merger:
@@ -134,30 +149,23 @@ class _Merger:
         """The regions of `block`, in order."""
         uses = Uses()
         region_of: dict[Var, _Region] = {}
-        # By variable in no region: the regions whose values reach it through such variables only.
-        reached: dict[Var, dict[_Region, None]] = {}
         for b in block.bindings:
             inputs = uses.of(b)
             if isinstance(b.value, Function):
                 inputs += vars_in(b.value)
-            through = {r.now(): None for v in inputs for r in reached.get(v, ())}
-            producers = list(dict.fromkeys(region_of[v].now() for v in inputs if v in region_of))
-            generator = self.generator(b)
-            if generator is None:
-                reached[b.var] = {**through, **dict.fromkeys(producers)}
-                continue
-            own = _Region(generator)
-            own.members.append(b)
-            own.needs = through
+            own = _Region(self.generator(b), b)
+            like: list[_Region] = []
+            for producer in dict.fromkeys(region_of[v].now() for v in inputs if v in region_of):
+                if own.generator is not None and producer.generator == own.generator:
+                    like.append(producer)
+                else:
+                    own.need(producer)
             region_of[b.var] = own
-            for producer in producers:
-                mine, other = own.now(), producer.now()
-                if mine is not other:
-                    if other.generator == generator and _may_join(mine, other):
-                        _join(mine, other)
-                    else:
-                        mine.needs[other] = None
-        return list(dict.fromkeys(r.now() for r in region_of.values()))
+            # After what it needs in any case is known.
+            for producer in like:
+                _join_or_need(own.now(), producer.now())
+        regions = dict.fromkeys(r.now() for r in region_of.values())
+        return [r for r in regions if r.generator is not None]
 
     def generator(self, b: Binding) -> str | None:
         """The code generator that `b` calls a fused function of; None if it does not."""
@@ -187,14 +195,15 @@ class _Merger:
         )
 
 
-def _may_join(a: _Region, b: _Region) -> bool:
-    """Whether neither needs the other by way of something else."""
-    return not any(b in need.now().before() for need in a.needs) and not any(
-        a in need.now().before() for need in b.needs
-    )
-
-
-def _join(a: _Region, b: _Region) -> None:
-    b.members += a.members
-    b.needs.update(a.needs)
-    a.into = b
+def _join_or_need(reader: _Region, producer: _Region) -> None:
+    """Make one region of two, unless one of them waits for the other."""
+    if reader is producer:
+        return
+    if reader.waits_for(producer) or producer.waits_for(reader):
+        reader.need(producer)
+        return
+    less, more = sorted((reader, producer), key=lambda r: len(r.members))
+    more.members += less.members
+    more.needs.update(less.needs)
+    more.is_needed |= less.is_needed
+    less.into = more

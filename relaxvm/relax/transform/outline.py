@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply, Span
-from ...ir import GlobalVar, IRModule, structural_digest, substitute, walk
+from ...ir import GlobalVar, IRModule, Substitution, structural_digest, walk
 from ...ir import Var as PrimVar
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import (
@@ -115,28 +115,30 @@ def function_of(
         symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
         shown.update(definable_tir_vars_in_struct_info(v.struct_info))
     mapping: dict[Any, Any] = {s: PrimVar(s.name, s.dtype) for s in symbols}
-    infos = dict(mapping)
+    symbols_inside = Substitution(mapping)
     names = NameSupply()
     params = []
     for v in values:
         name = getattr(v, "name_hint", "constant")
-        mapping[v] = Var(names.fresh(name), substitute(v.struct_info, infos), v.span)
+        mapping[v] = Var(names.fresh(name), symbols_inside(v.struct_info), v.span)
         params.append(mapping[v])
     hidden = tuple(s for s in symbols if s not in shown)
     args = list(values)
     if hidden:
         args.append(ShapeExpr(hidden))
-        params.append(Var("symbols", ShapeStructInfo(tuple(infos[s] for s in hidden))))
+        params.append(Var("symbols", ShapeStructInfo(tuple(mapping[s] for s in hidden))))
     outside_vars = set(results)
     for b in bindings:
         kind = Var if b.var in outside_vars else DataflowVar
-        info = substitute(b.var.struct_info, infos)
+        info = symbols_inside(b.var.struct_info)
         mapping[b.var] = kind(names.fresh(b.var.name_hint), info, b.var.span)
+
+    all_inside = Substitution(mapping)
 
     def inside(value: Any) -> Any:
         # Mostly there is nothing to change but arguments.
         if symbols or type(value) is Function or isinstance(getattr(value, "op", None), Var):
-            return substitute(value, mapping)
+            return all_inside(value)
         return map_leaves(value, lambda leaf: mapping.get(leaf, leaf))
 
     body = [VarBinding(mapping[b.var], inside(b.value), b.span) for b in bindings]
