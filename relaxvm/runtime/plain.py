@@ -58,7 +58,9 @@ class Plain:
             values = list(entries_of(plain, cls._names(), cls.__name__).values())
         else:
             values = plain
-            if cls._form != "list" and type(plain) is list and plain[:1] == [cls._form]:
+            if cls._form != "list":
+                if type(plain) is not list or plain[:1] != [cls._form]:
+                    raise LoadError(f"{cls.__name__}: wanted a list that begins with {cls._form!r}")
                 values = plain[1:]
             if type(values) is not list or len(values) != len(columns):
                 raise LoadError(f"{cls.__name__}: wanted a list of {len(columns)}")

@@ -14,7 +14,7 @@ import pytest
 from golden_program import EXTERNS, golden_program
 from kernel_fixture import section
 
-from relaxvm.base import LoadError, RelaxvmError, VerifyError, VMTypeError, VMValueError
+from relaxvm.base import DataType, LoadError, RelaxvmError, VerifyError, VMTypeError, VMValueError
 from relaxvm.runtime import (
     ExecBuilder,
     Executable,
@@ -32,6 +32,7 @@ from relaxvm.runtime import (
     requirements,
 )
 from relaxvm.runtime.reader import Decoder
+from relaxvm.runtime.sinfo import TensorInfo
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -525,6 +526,13 @@ def test_struct_infos_round_trip_as_plain_data():
         if isinstance(info, (NDArray, str, ShapeTuple)):
             continue
         assert info_from_plain(info_to_plain(info)) == info
+
+
+def test_what_is_stored_with_its_kind_is_not_read_without():
+    info = TensorInfo(DataType("float32"), 2)
+    assert TensorInfo.from_plain(info.to_plain()) == info
+    with pytest.raises(LoadError, match="TensorInfo: wanted a list that begins with 'tensor'"):
+        TensorInfo.from_plain(info.to_plain()[1:])
 
 
 def test_the_executable_runs_by_itself_as_a_module():

@@ -536,3 +536,33 @@ def main(b: T.handle):
     sch.transform_block_layout("B", lambda i, j: (i * n + j,))
     check(fn, sch, [[np.zeros((5, 3), "float32")]])
     assert sch.trace.as_python()[0] == "size_n = sch.get_size('n')"
+
+
+def test_a_view_of_a_view_is_the_memory_that_is_used_as_well():
+    fn = from_source(
+        """
+        @T.prim_func
+        def main(a: T.handle, b: T.handle):
+            A = T.match_buffer(a, (8,), "float32")
+            B = T.match_buffer(b, (8,), "float32")
+            with T.block("outer"):
+                T.reads(B[0:8], A[0:8])
+                T.writes(A[0:8], B[0:8])
+                V = T.match_buffer(A[0:8], (8,), "float32", offset_factor=1)
+                with T.block("middle"):
+                    T.reads(B[0:8], V[0:8])
+                    T.writes(V[0:8], B[0:8])
+                    W = T.match_buffer(V[0:8], (8,), "float32", offset_factor=1)
+                    for i in range(8):
+                        with T.block("write"):
+                            vi = T.axis.spatial(8, i)
+                            W[vi] = B[vi] + T.float32(1)
+                    for i in range(8):
+                        with T.block("read"):
+                            vi = T.axis.spatial(8, i)
+                            B[vi] = A[7 - vi] * T.float32(2)
+        """
+    )
+    sch = tir.Schedule(fn)
+    with pytest.raises(ScheduleError, match="V is a view of A, which is used as well"):
+        sch.compute_at(sch.get_block("write"), sch.get_loops(sch.get_block("read"))[0])

@@ -10,7 +10,7 @@ import pytest
 import relaxvm as tvm
 from relaxvm import te, tir
 from relaxvm.arith import Analyzer
-from relaxvm.base import CpuModel
+from relaxvm.base import CpuModel, ScheduleError
 from relaxvm.ir import IRModule, PassContext, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.ir.walk import substitute
@@ -18,6 +18,7 @@ from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir import Allocate, For, ForKind
 from relaxvm.tir.schedule.rules import DefaultSchedule, schedule_function, tile_shape
+from relaxvm.tir.schedule.rules.sum_order import keep_orders, sum_orders
 from relaxvm.tir.transform import lower_module
 
 RNG = np.random.default_rng(0)
@@ -234,6 +235,27 @@ def test_exact_numerics_refuse_rules_that_take_sums_apart_and_tell():
         "block total not taken by schedule_reduction: rfactor takes sums apart, and numerics are "
         "to be exact"
     )
+
+
+def test_exact_numerics_refuse_parts_of_a_sum_that_change_places():
+    sch = tir.Schedule(matmul(32, 64, 24))
+    block = sch.get_child_blocks(sch.get_block("root"))[0]
+    orders = sum_orders(sch, [block])
+    i, _, k = sch.get_loops(block)
+    outer, inner = sch.split(k, [None, 4])
+    sch.reorder(outer, inner, i)
+    keep_orders(sch, orders)
+    sch.reorder(inner, outer)
+    with pytest.raises(ScheduleError, match="another order"):
+        keep_orders(sch, orders)
+    fused = tir.Schedule(matmul(32, 64, 24))
+    block = fused.get_child_blocks(fused.get_block("root"))[0]
+    orders = sum_orders(fused, [block])
+    first, second = fused.split(fused.fuse(*fused.get_loops(block)), [None, 6])
+    keep_orders(fused, orders)
+    fused.reorder(second, first)
+    with pytest.raises(ScheduleError, match="another order"):
+        keep_orders(fused, orders)
 
 
 def test_tiles_fit_the_registers():

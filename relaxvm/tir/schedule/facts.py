@@ -216,19 +216,24 @@ class _Reader:
         and otherwise as well: which accesses touch the same is not known.
         """
         mine = {a.buffer.data for table in (self.reads, self.writes) for a in table.values()}
-        for path in self.state.index.get(id(self.block), ()):
-            around = path.stmt
-            if not isinstance(around, Block) or around is self.block:
-                continue
-            for match in around.match_buffers:
-                source = match.source.buffer.data
-                names = {source} | {
-                    m.buffer.data for m in around.match_buffers if m.source.buffer.data is source
-                }
-                inside = (n for n in walk(around.body) if isinstance(n, _HAVE_BUFFER))
-                if names & mine and len(names & {n.buffer.data for n in inside}) > 1:
-                    view, whole = match.buffer.name, match.source.buffer.name
-                    self.strange = f"{view} is a view of {whole}, which is used as well"
+        paths = self.state.index.get(id(self.block), ())
+        around = [p.stmt for p in paths if isinstance(p.stmt, Block) and p.stmt is not self.block]
+        views = [m for block in around for m in block.match_buffers]
+        source_of = {m.buffer.data: m.source.buffer.data for m in views}
+
+        def memory(name: Var) -> Var:
+            while name in source_of:
+                name = source_of[name]
+            return name
+
+        seen_as = {memory(name) for name in mine}
+        for block in around:
+            inside = {n.buffer.data for n in walk(block.body) if isinstance(n, _HAVE_BUFFER)}
+            for match in block.match_buffers:
+                whole = memory(match.buffer.data)
+                if whole in seen_as and sum(memory(name) is whole for name in inside) > 1:
+                    view, source = match.buffer.name, match.source.buffer.name
+                    self.strange = f"{view} is a view of {source}, which is used as well"
 
     @staticmethod
     def _add(table: dict[Any, Access], access: Access) -> None:

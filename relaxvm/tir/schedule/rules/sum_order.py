@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ....arith import detect_linear_equation
 from ....base import ScheduleError
-from ....ir import Var, walk
+from ....ir import FloorDiv, FloorMod, IntImm, PrimExpr, Var, walk
 from ...stmt import Block
 from ..reducer import match_reducer
 from ..schedule import Schedule
@@ -48,16 +49,28 @@ def _order_matters(block: Block) -> bool:
 
 
 def _order(sch: Schedule, rv: Any) -> tuple[int, ...]:
-    """Which reduce axes the loops around a block move, from the outermost loop in."""
+    """Which reduce axes the loops around a block move, from the outermost loop in; and, as -1 - k,
+    those axes k that do not go up when the loops do.
+    """
     block: Block = sch.get(rv)
     values = sch.state.realize(block).iter_values
-    moved = [
-        {n for n in walk(value) if isinstance(n, Var)}
-        for axis, value in zip(block.iter_vars, values)
-        if axis.is_reduce
-    ]
+    reduced = [v for axis, v in zip(block.iter_vars, values) if axis.is_reduce]
+    moved = [{n for n in walk(value) if isinstance(n, Var)} for value in reduced]
     found: list[int] = []
-    for loop in sch.get_loops(rv):
-        var = sch.get(loop).loop_var
+    loops = [sch.get(loop).loop_var for loop in sch.get_loops(rv)]
+    for var in loops:
         found += [k for k, inside in enumerate(moved) if var in inside]
-    return tuple(k for k, _ in groupby(found))
+    down = [-1 - k for k, value in enumerate(reduced) if not _goes_up(value, loops)]
+    return (*(k for k, _ in groupby(found)), *down)
+
+
+def _goes_up(value: PrimExpr, loops: Sequence[Var]) -> bool:
+    """Whether the outer of two loops takes the larger steps in `value`, and none goes back. What is
+    no sum of loops times numbers, or a quotient or rest of one, is taken to go up.
+    """
+    while isinstance(value, (FloorDiv, FloorMod)):
+        value = value.a  # as of loops that were fused
+    inside = {n for n in walk(value) if isinstance(n, Var)}
+    parts = detect_linear_equation(value, [v for v in loops if v in inside])
+    steps = [part.value if isinstance(part, IntImm) else 0 for part in parts[:-1]]
+    return sorted(steps, reverse=True) == steps and min(steps, default=0) >= 0
