@@ -84,7 +84,7 @@ def _tensor(x: Expr) -> TensorStructInfo:
     return info
 
 
-@op("print", numpy=_EFFECT, lower=_BUILTIN, pure=False, grad=_EFFECT, layout=_EFFECT)
+@op("print", _EFFECT, _BUILTIN, _EFFECT, _EFFECT, pure=False)
 def _print(format: Text, *values: Expr) -> StructInfo:
     """Print `values` when the program runs; `format` is a str.format template, or "" to print them
     in a row.
@@ -101,7 +101,7 @@ def print(*values: Any, format: Any = "", span: Span = UNKNOWN) -> Call:
     return Call(_print.op, (as_relax(format), *values), None, (), None, span)
 
 
-@op("assert_op", numpy=_EFFECT, lower=_BUILTIN, pure=False, grad=_EFFECT, layout=_EFFECT)
+@op("assert_op", _EFFECT, _BUILTIN, _EFFECT, _EFFECT, pure=False)
 def _assert_op(condition: Expr, format: Text, *format_args: Expr) -> StructInfo:
     """Stop the program with a message unless `condition`, a bool scalar, holds."""
     info = condition.struct_info

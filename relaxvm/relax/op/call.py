@@ -84,7 +84,7 @@ def check_kernel_call(callee: Any, args: Expr, tir_vars: Expr | None, what: str)
         raise StructInfoError(f"tir_vars: wanted a shape, got {tir_vars.struct_info}")
 
 
-@op("call_tir", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
+@op("call_tir", _OPAQUE, _LOWERED, _BODY, _BODY)
 def _call_tir(
     func: Expr,
     args: Expr,
@@ -99,7 +99,7 @@ def _call_tir(
     return output_info(sinfo_args)
 
 
-@op("call_tir_inplace", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
+@op("call_tir_inplace", _OPAQUE, _LOWERED, _BODY, _BODY)
 def _call_tir_inplace(
     func: Expr,
     args: Expr,
@@ -142,7 +142,7 @@ def _check_inplace(
             )
 
 
-@op("call_dps_packed", numpy=_OPAQUE, lower=_LOWERED, grad=_BODY, layout=_BODY)
+@op("call_dps_packed", _OPAQUE, _LOWERED, _BODY, _BODY)
 def _call_dps_packed(func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     """Run a packed function on `args` and newly allocated outputs of `sinfo_args`."""
     if not isinstance(func, ExternFunc):
@@ -155,11 +155,7 @@ def _call_dps_packed(func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ..
 
 
 @op(
-    "call_pure_packed",
-    numpy=_OPAQUE,
-    lower=missing("RemovePurityChecking makes it a plain call"),
-    grad=_BODY,
-    layout=_BODY,
+    "call_pure_packed", _OPAQUE, missing("RemovePurityChecking makes it a plain call"), _BODY, _BODY
 )
 def _call_pure_packed(func: Expr, *args: Expr, sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     """Call a packed function of which the user says that it has no effect but its result."""
@@ -200,14 +196,7 @@ def _call_result(
     return Call(func, args).struct_info
 
 
-@op(
-    "call_builtin_with_ctx",
-    numpy=_OPAQUE,
-    lower=missing("the VM passes itself"),
-    pure=False,
-    grad=_BODY,
-    layout=_BODY,
-)
+@op("call_builtin_with_ctx", _OPAQUE, missing("the VM passes itself"), _BODY, _BODY, pure=False)
 def _call_builtin_with_ctx(
     func: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...]
 ) -> StructInfo:
@@ -224,13 +213,7 @@ def _declared(sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     return sinfo_args[0] if len(sinfo_args) == 1 else TupleStructInfo(sinfo_args)
 
 
-@op(
-    "make_closure",
-    numpy=_OPAQUE,
-    lower=missing("vm.builtin.make_closure"),
-    grad=_BODY,
-    layout=_BODY,
-)
+@op("make_closure", _OPAQUE, missing("vm.builtin.make_closure"), _BODY, _BODY)
 def make_closure(func: Expr, args: Expr) -> StructInfo:
     """A closure: the function `func` with its last parameters set to the tuple `args`."""
     if not isinstance(func, GlobalVar):
@@ -239,14 +222,7 @@ def make_closure(func: Expr, args: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op(
-    "invoke_closure",
-    numpy=_OPAQUE,
-    lower=missing("vm.builtin.invoke_closure"),
-    pure=False,
-    grad=_BODY,
-    layout=_BODY,
-)
+@op("invoke_closure", _OPAQUE, missing("vm.builtin.invoke_closure"), _BODY, _BODY, pure=False)
 def invoke_closure(
     closure: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...] = ()
 ) -> StructInfo:
@@ -255,13 +231,7 @@ def invoke_closure(
     return _declared(sinfo_args)
 
 
-@op(
-    "invoke_pure_closure",
-    numpy=_OPAQUE,
-    lower=missing("vm.builtin.invoke_closure"),
-    grad=_BODY,
-    layout=_BODY,
-)
+@op("invoke_pure_closure", _OPAQUE, missing("vm.builtin.invoke_closure"), _BODY, _BODY)
 def invoke_pure_closure(
     closure: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...] = ()
 ) -> StructInfo:

@@ -321,7 +321,7 @@ def _lower_arange(builder: LowerBuilder, call: Call) -> Expr:
     )
 
 
-@op("arange", numpy=_numbers, lower=_lower_arange, grad=_CREATES, layout=_CREATES)
+@op("arange", _numbers, _lower_arange, _CREATES, _CREATES)
 def _arange(start: Prim, end: Prim, step: Prim, dtype: DataType) -> StructInfo:
     """The numbers start, start + step, ... before `end`, as a tensor of one dimension.
 
@@ -420,7 +420,7 @@ def _eye_meaning(n: Any, m: Any, k: Any, *, dtype: DataType) -> np.ndarray:
     return np.eye(int(n), int(m), int(k), dtype=value_dtype(dtype))
 
 
-@op("eye", numpy=_eye_meaning, lower=_lower_eye, grad=_CREATES, layout=_CREATES)
+@op("eye", _eye_meaning, _lower_eye, _CREATES, _CREATES)
 def _eye(n: Prim, m: Prim, k: Prim, dtype: DataType) -> StructInfo:
     """The matrix of `n` rows and `m` (default: `n`) columns with ones on the diagonal `k` above the
     main one.
@@ -531,7 +531,7 @@ def _lower_hamming(builder: LowerBuilder, call: Call) -> Expr:
     return call_te(builder, call, _te_hamming, ShapeExpr(info.dims), *values, dtype=info.dtype)
 
 
-@op("hamming_window", numpy=_hamming, lower=_lower_hamming, grad=_CREATES, layout=_CREATES)
+@op("hamming_window", _hamming, _lower_hamming, _CREATES, _CREATES)
 def _hamming_window(
     window_size: Prim, periodic: Prim, alpha: Prim, beta: Prim, dtype: DataType
 ) -> StructInfo:

@@ -26,13 +26,7 @@ def _astype_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     )
 
 
-@op(
-    "astype",
-    numpy=convert,
-    lower=te_lower(_te_astype),
-    grad=_astype_grad,
-    layout=ELEMENTWISE,
-)
+@op("astype", convert, te_lower(_te_astype), _astype_grad, ELEMENTWISE)
 def astype(x: Expr, dtype: DataType) -> StructInfo:
     """x converted to `dtype`. A float becomes an integer toward zero, saturated, NaN 0; integers
     wrap.
@@ -40,13 +34,7 @@ def astype(x: Expr, dtype: DataType) -> StructInfo:
     return tensor(x, "x").replace(dtype=array_dtype(dtype))
 
 
-@op(
-    "wrap_param",
-    numpy=convert,
-    lower=te_lower(_te_astype),
-    grad=_astype_grad,
-    layout=ELEMENTWISE,
-)
+@op("wrap_param", convert, te_lower(_te_astype), _astype_grad, ELEMENTWISE)
 def wrap_param(data: Expr, dtype: DataType = DataType("float32")) -> StructInfo:
     """The model parameter `data`, in `dtype`."""
     return tensor(data, "data").replace(dtype=array_dtype(dtype))

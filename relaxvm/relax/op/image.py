@@ -226,12 +226,7 @@ def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
 
 
 @prepared(resize_settings)
-@op(
-    "image.resize2d",
-    numpy=_resize_numpy,
-    lower=te_lower(_resize_te),
-    grad=_resize_grad,
-)
+@op("image.resize2d", _resize_numpy, te_lower(_resize_te), _resize_grad)
 def resize2d(
     data: Expr,
     size: Shape,
@@ -343,12 +338,7 @@ def _grid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     return TupleGetItem(made, 0), TupleGetItem(made, 1)
 
 
-@op(
-    "image.grid_sample",
-    numpy=_grid_numpy,
-    lower=te_lower(_grid_te),
-    grad=_grid_grad,
-)
+@op("image.grid_sample", _grid_numpy, te_lower(_grid_te), _grid_grad)
 def grid_sample(
     data: Expr,
     grid: Expr,

@@ -248,7 +248,7 @@ def _bounded_take(ops: Ops, call: Call, indices: Any, gy: Expr) -> tuple[Any, Ex
     return ops.clip(wide, 0, PrimValue(size - 1)), gy
 
 
-@op("take", numpy=_take_numpy, lower=_lower_take, grad=_take_grad)
+@op("take", _take_numpy, _lower_take, _take_grad)
 def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") -> StructInfo:
     """The slices of `x` along `axis` at `indices` (a tensor of integers, or a scalar); without
     axis, of the flattened `x`.
@@ -460,12 +460,7 @@ def _slice_arguments(given: dict[str, Any]) -> None:
 
 
 @prepared(_slice_arguments)
-@op(
-    "strided_slice",
-    numpy=_slice_numpy,
-    lower=_lower_slice,
-    grad=_slice_grad,
-)
+@op("strided_slice", _slice_numpy, _lower_slice, _slice_grad)
 def strided_slice(
     x: Expr,
     axes: Expr,
@@ -542,13 +537,7 @@ def _dynamic_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return made, None, None, None
 
 
-@op(
-    "dynamic_strided_slice",
-    numpy=_dynamic_numpy,
-    lower=_lower_dynamic,
-    grad=_dynamic_grad,
-    layout=BY_POSITION,
-)
+@op("dynamic_strided_slice", _dynamic_numpy, _lower_dynamic, _dynamic_grad, BY_POSITION)
 def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> StructInfo:
     """As strided_slice over all axes; `begin`, `end` and `strides` are int64 tensors with a value
     per axis.
@@ -601,13 +590,7 @@ def _index_tensor_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ..
     return ops.index_put(ops.zeros_like(data), indices, gy, accumulate=True), None
 
 
-@op(
-    "index_tensor",
-    numpy=_index_tensor_numpy,
-    lower=_lower_index_tensor,
-    grad=_index_tensor_grad,
-    layout=BY_POSITION,
-)
+@op("index_tensor", _index_tensor_numpy, _lower_index_tensor, _index_tensor_grad, BY_POSITION)
 def index_tensor(data: Expr, indices: Expr) -> StructInfo:
     """``data[i0, i1, ...]`` of numpy: `indices` is a tuple of integer tensors that broadcast, for
     the first axes.
@@ -675,12 +658,7 @@ def _gather_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any,
     return ops.scatter_elements(zeros, indices, gy, axis=call.attrs["axis"], reduction="add"), None
 
 
-@op(
-    "gather_elements",
-    numpy=_gather_elements_numpy,
-    lower=_lower_gather_elements,
-    grad=_gather_elements_grad,
-)
+@op("gather_elements", _gather_elements_numpy, _lower_gather_elements, _gather_elements_grad)
 def gather_elements(data: Expr, indices: Expr, axis: int = 0) -> StructInfo:
     """The element at i, j, ... is ``data[..., indices[i, j, ...], ...]``, replaced at `axis`; the
     shape is that of `indices`.
@@ -774,13 +752,7 @@ def _gather_nd_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return ops.scatter_nd(ops.zeros_like(data), indices, gy, reduction="add"), None
 
 
-@op(
-    "gather_nd",
-    numpy=_gather_nd_numpy,
-    lower=_lower_gather_nd,
-    grad=_gather_nd_grad,
-    layout=BY_POSITION,
-)
+@op("gather_nd", _gather_nd_numpy, _lower_gather_nd, _gather_nd_grad, BY_POSITION)
 def gather_nd(data: Expr, indices: Expr, batch_dims: int = 0) -> StructInfo:
     """Slices of `data` at the index tuples in the last dimension of `indices`; the first
     `batch_dims` dimensions are shared.

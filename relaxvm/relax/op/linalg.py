@@ -219,7 +219,7 @@ def _matmul_lower(builder: LowerBuilder, call: Call) -> Expr:
     return call_te(builder, call, matmul_te, dims, *call.args, out_dtype=str(info.dtype))
 
 
-@op("matmul", numpy=_matmul_numpy, lower=_matmul_lower, grad=_matmul_grad, layout=_PAIRS)
+@op("matmul", _matmul_numpy, _matmul_lower, _matmul_grad, _PAIRS)
 def matmul(x1: Expr, x2: Expr, out_dtype: str | DataType | None = None) -> StructInfo:
     """Matrix product by numpy's rules: the last axis of `x1` against the last but one of `x2`;
     leading axes broadcast.
@@ -300,7 +300,7 @@ def _dot_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     )
 
 
-@op("dot", numpy=_dot_numpy, lower=_dot_lower, grad=_dot_grad, layout=_PAIRS)
+@op("dot", _dot_numpy, _dot_lower, _dot_grad, _PAIRS)
 def dot(x1: Expr, x2: Expr) -> StructInfo:
     """numpy's dot: sums over the last axis of `x1` and the last but one of `x2`; all other axes
     stay, x1's first.

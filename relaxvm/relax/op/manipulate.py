@@ -582,13 +582,7 @@ def _collapse_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return ops.broadcast_to(gy, ops.shape_of(data) if shape is None else shape), None
 
 
-@op(
-    "collapse_sum_to",
-    numpy=_collapse_numpy,
-    lower=_lower_to(_te_collapse),
-    grad=_collapse_grad,
-    layout=BY_POSITION,
-)
+@op("collapse_sum_to", _collapse_numpy, _lower_to(_te_collapse), _collapse_grad, BY_POSITION)
 def collapse_sum_to(data: Expr, shape: Shape) -> StructInfo:
     """`data` summed to `shape`, which broadcasts to the shape of `data`: what undoes a broadcast in
     gradients.

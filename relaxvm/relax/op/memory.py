@@ -28,7 +28,7 @@ _LOWERED = missing("appears after lowering only")
 _BUILTIN = missing("a builtin of the virtual machine")
 
 
-@op("memory.alloc_storage", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
+@op("memory.alloc_storage", _MEMORY, _BUILTIN, _LOWERED, _LOWERED)
 def alloc_storage(
     size: Shape, virtual_device_index: Prim, storage_scope: Text, dtype: Dtype
 ) -> StructInfo:
@@ -38,7 +38,7 @@ def alloc_storage(
     return ObjectStructInfo()
 
 
-@op("memory.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
+@op("memory.alloc_tensor", _MEMORY, _BUILTIN, _LOWERED, _LOWERED)
 def alloc_tensor(
     storage: Expr,
     offset: Prim,
@@ -50,15 +50,13 @@ def alloc_tensor(
     return allocated(shape, dtype)
 
 
-@op(
-    "memory.kill_storage", numpy=_MEMORY, lower=_BUILTIN, pure=False, grad=_LOWERED, layout=_LOWERED
-)
+@op("memory.kill_storage", _MEMORY, _BUILTIN, _LOWERED, _LOWERED, pure=False)
 def kill_storage(storage: Expr) -> StructInfo:
     """`storage` is not used any more."""
     return TupleStructInfo(())
 
 
-@op("memory.kill_tensor", numpy=_MEMORY, lower=_BUILTIN, pure=False, grad=_LOWERED, layout=_LOWERED)
+@op("memory.kill_tensor", _MEMORY, _BUILTIN, _LOWERED, _LOWERED, pure=False)
 def kill_tensor(tensor: Expr) -> StructInfo:
     """`tensor` is not used any more."""
     if not isinstance(tensor.struct_info, TensorStructInfo):
@@ -92,7 +90,7 @@ def _whole_view(given: dict[str, Any]) -> None:
 
 
 @prepared(_whole_view)
-@op("memory.view", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
+@op("memory.view", _MEMORY, _BUILTIN, _LOWERED, _LOWERED)
 def view(
     data: Expr,
     shape: Shape | None = None,

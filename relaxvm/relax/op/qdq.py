@@ -112,12 +112,7 @@ def _dequantize_formula(x: PrimExpr, s: PrimExpr, z: PrimExpr, *, out: DataType)
     return cast(out, cast(real, cast(wide, x) - cast(wide, z)) * cast(real, s))
 
 
-@op(
-    "quantize",
-    numpy=_quantize_numpy,
-    lower=_elementwise_lower(_quantize_formula, 2),
-    grad=_ROUNDS,
-)
+@op("quantize", _quantize_numpy, _elementwise_lower(_quantize_formula, 2), _ROUNDS)
 def quantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "int8"
 ) -> StructInfo:
@@ -184,12 +179,7 @@ def _requantize_formula(
     return to_stored(distance * (cast("float32", s) / cast("float32", so)), zo, out)
 
 
-@op(
-    "requantize",
-    numpy=_requantize_numpy,
-    lower=_elementwise_lower(_requantize_formula, 4),
-    grad=_ROUNDS,
-)
+@op("requantize", _requantize_numpy, _elementwise_lower(_requantize_formula, 4), _ROUNDS)
 def requantize(
     data: Expr,
     input_scale: Expr,

@@ -184,10 +184,7 @@ def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
 
 
 @op(
-    "conv2d_integer",
-    numpy=_conv_integer_numpy,
-    lower=_conv_integer_lower,
-    grad=missing("its operands are integers"),
+    "conv2d_integer", _conv_integer_numpy, _conv_integer_lower, missing("its operands are integers")
 )
 def conv2d_integer(
     data: Expr,
@@ -273,12 +270,7 @@ def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
     return call_te(builder, call, compute, x, sx, zx, w, sw, zw, sy, zy, *bias)
 
 
-@op(
-    "qlinear_conv2d",
-    numpy=_qlinear_conv_numpy,
-    lower=_qlinear_conv_lower,
-    grad=_ROUNDS,
-)
+@op("qlinear_conv2d", _qlinear_conv_numpy, _qlinear_conv_lower, _ROUNDS)
 def qlinear_conv2d(
     data: Expr,
     data_scale: Expr,

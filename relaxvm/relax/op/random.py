@@ -289,13 +289,7 @@ def _random_info(shape: Expr, seed: Expr, dtype: DataType, numbers: dict[str, fl
     return TensorStructInfo(shape_argument(shape), dtype)
 
 
-@op(
-    "random.uniform",
-    numpy=_numpy_of(uniform_value),
-    lower=_lower_of(uniform_value),
-    grad=_RANDOM,
-    layout=_NO_AXES,
-)
+@op("random.uniform", _numpy_of(uniform_value), _lower_of(uniform_value), _RANDOM, _NO_AXES)
 def uniform(
     shape: Shape,
     seed: Prim = 0,
@@ -316,13 +310,7 @@ def uniform(
     return info
 
 
-@op(
-    "random.normal",
-    numpy=_numpy_of(normal_value),
-    lower=_lower_of(normal_value),
-    grad=_RANDOM,
-    layout=_NO_AXES,
-)
+@op("random.normal", _numpy_of(normal_value), _lower_of(normal_value), _RANDOM, _NO_AXES)
 def normal(
     shape: Shape,
     seed: Prim = 0,

@@ -350,13 +350,7 @@ def _meshgrid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return (Tuple(made),)
 
 
-@op(
-    "meshgrid",
-    numpy=_meshgrid_numpy,
-    lower=_lower_meshgrid,
-    grad=_meshgrid_grad,
-    layout=missing("takes and gives tuples"),
-)
+@op("meshgrid", _meshgrid_numpy, _lower_meshgrid, _meshgrid_grad, missing("takes and gives tuples"))
 def meshgrid(tensors: Expr, indexing: str | None = "ij") -> StructInfo:
     """The coordinates of a grid, one tensor of the grid's shape for each of several tensors of one
     dimension.

@@ -511,17 +511,17 @@ def _argument(record: Op, name: str, form: Form, value: Any) -> Any:
 
 def op(
     name: str,
-    *,
     numpy: Any = None,
     lower: Lower | Missing | None = None,
     grad: Grad | Missing | None = None,
     layout: Layout | Missing | str | None = None,
+    *,
     decompose: Decompose | None = None,
     pure: bool = True,
     takes_unknown: bool = False,
 ) -> Callable[[Callable[P, StructInfo]], Operator[P]]:
     """Make an operator named ``relax.<name>`` whose inference rule is the decorated function (see
-    above).
+    above). Its other rules are those of `Op`, in its order.
     """
 
     def make(rule: Callable[P, StructInfo]) -> Operator[P]:

@@ -133,12 +133,7 @@ def _cumprod_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (made,)
 
 
-@op(
-    "cumsum",
-    numpy=_meaning(np.add, 0),
-    lower=_lower(Add, 0),
-    grad=_cumsum_grad,
-)
+@op("cumsum", _meaning(np.add, 0), _lower(Add, 0), _cumsum_grad)
 def cumsum(
     data: Expr,
     axis: int | None = None,
@@ -153,12 +148,7 @@ def cumsum(
     return _info(data, axis, dtype)
 
 
-@op(
-    "cumprod",
-    numpy=_meaning(np.multiply, 1),
-    lower=_lower(Mul, 1),
-    grad=_cumprod_grad,
-)
+@op("cumprod", _meaning(np.multiply, 1), _lower(Mul, 1), _cumprod_grad)
 def cumprod(
     data: Expr,
     axis: int | None = None,

@@ -229,12 +229,7 @@ def _scatter_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any
     return of_data, None, of_updates
 
 
-@op(
-    "scatter_elements",
-    numpy=_scatter_elements_numpy,
-    lower=_lower_scatter_elements,
-    grad=_scatter_elements_grad,
-)
+@op("scatter_elements", _scatter_elements_numpy, _lower_scatter_elements, _scatter_elements_grad)
 def scatter_elements(
     data: Expr, indices: Expr, updates: Expr, axis: int = 0, reduction: str = "update"
 ) -> StructInfo:
@@ -305,13 +300,7 @@ def _scatter_nd_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]
     return of_data, None, of_updates
 
 
-@op(
-    "scatter_nd",
-    numpy=_scatter_nd_numpy,
-    lower=_lower_scatter_nd,
-    grad=_scatter_nd_grad,
-    layout=BY_POSITION,
-)
+@op("scatter_nd", _scatter_nd_numpy, _lower_scatter_nd, _scatter_nd_grad, BY_POSITION)
 def scatter_nd(data: Expr, indices: Expr, updates: Expr, reduction: str = "update") -> StructInfo:
     """`data` with the slices at the index tuples in the last dimension of `indices` combined with
     `updates`.
@@ -393,13 +382,7 @@ def _index_put_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return of_data, None, unbroadcast(ops, of_values, values)
 
 
-@op(
-    "index_put",
-    numpy=_index_put_numpy,
-    lower=_lower_index_put,
-    grad=_index_put_grad,
-    layout=BY_POSITION,
-)
+@op("index_put", _index_put_numpy, _lower_index_put, _index_put_grad, BY_POSITION)
 def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False) -> StructInfo:
     """`data` with ``out[i0, i1, ...] = values`` (or ``+=`` with `accumulate`) of numpy.
 
@@ -481,12 +464,7 @@ def _slice_scatter_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, .
     return (rest, of_src, *[None] * len(place))
 
 
-@op(
-    "slice_scatter",
-    numpy=_slice_scatter_numpy,
-    lower=_lower_slice_scatter,
-    grad=_slice_scatter_grad,
-)
+@op("slice_scatter", _slice_scatter_numpy, _lower_slice_scatter, _slice_scatter_grad)
 def slice_scatter(
     input_tensor: Expr, src: Expr, start: Prim, end: Prim, step: Prim = 1, axis: int = 0
 ) -> StructInfo:

@@ -195,12 +195,7 @@ def _arg_info(x: Expr, axis: int | None, keepdims: bool) -> StructInfo:
     return reduced_info(info, axis, keepdims, DataType("int64"))
 
 
-@op(
-    "argmax",
-    numpy=_arg_numpy(np.argmax),
-    lower=_arg_lower(te_max),
-    grad=_INDEX,
-)
+@op("argmax", _arg_numpy(np.argmax), _arg_lower(te_max), _INDEX)
 def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
     """The int64 index of the first greatest element along `axis` (None: of x flattened); the first
     NaN if there is one.
@@ -211,12 +206,7 @@ def argmax(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructIn
     return _arg_info(x, axis, keepdims)
 
 
-@op(
-    "argmin",
-    numpy=_arg_numpy(np.argmin),
-    lower=_arg_lower(te_min),
-    grad=_INDEX,
-)
+@op("argmin", _arg_numpy(np.argmin), _arg_lower(te_min), _INDEX)
 def argmin(x: Expr, axis: int | None = None, keepdims: bool = False) -> StructInfo:
     """The int64 index of the first least element along `axis` (None: of x flattened); the first NaN
     if there is one.

@@ -138,7 +138,7 @@ def _lower_unique(builder: LowerBuilder, call: Call) -> Expr:
     return _call_library(builder, "unique", args, *both)
 
 
-@op("unique", numpy=_unique_numpy, lower=_lower_unique, grad=_BY_DATA, layout=_BY_DATA)
+@op("unique", _unique_numpy, _lower_unique, _BY_DATA, _BY_DATA)
 def unique(
     x: Expr,
     sorted: bool = True,

@@ -337,18 +337,13 @@ min = reduce(
 )
 
 
-@op("mean", numpy=_average(np.mean), lower=te_lower(_mean_te), grad=_mean_grad)
+@op("mean", _average(np.mean), te_lower(_mean_te), _mean_grad)
 def mean(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> StructInfo:
     """The mean over `axis` of a floating tensor; NaN over no elements."""
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
 
 
-@op(
-    "variance",
-    numpy=_average(np.var),
-    lower=te_lower(variance_te),
-    grad=_variance_grad,
-)
+@op("variance", _average(np.var), te_lower(variance_te), _variance_grad)
 def variance(
     x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> StructInfo:
@@ -371,12 +366,7 @@ def std(x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = Fal
     return reduced_info(tensor(x, "x", FLOAT), axis, keepdims)
 
 
-@op(
-    "logsumexp",
-    numpy=_logsumexp_numpy,
-    lower=te_lower(logsumexp_te),
-    grad=_logsumexp_grad,
-)
+@op("logsumexp", _logsumexp_numpy, te_lower(logsumexp_te), _logsumexp_grad)
 def logsumexp(
     x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> StructInfo:
@@ -489,7 +479,7 @@ def _median_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     return (ops.multiply(chosen, ops.divide(restored(ops, call, g), among)),)
 
 
-@op("median", numpy=_median_numpy, lower=_median_lower, grad=_median_grad)
+@op("median", _median_numpy, _median_lower, _median_grad)
 def median(
     x: Expr, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> StructInfo:

@@ -35,13 +35,7 @@ def _where_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return None, g1, g2
 
 
-@op(
-    "where",
-    numpy=np.where,
-    lower=broadcast_lower(Select),
-    grad=_where_grad,
-    layout=ELEMENTWISE,
-)
+@op("where", np.where, broadcast_lower(Select), _where_grad, ELEMENTWISE)
 def _where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
     """x1 where the bool `condition` holds, else x2; all three broadcast. Python numbers take the
     other's dtype.
@@ -131,13 +125,7 @@ def _clip_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return ops.where(ops.equal(x, y), gy, 0.0), None, None
 
 
-@op(
-    "clip",
-    numpy=_clip_meaning,
-    lower=te_lower(_te_clip),
-    grad=_clip_grad,
-    layout=ELEMENTWISE,
-)
+@op("clip", _clip_meaning, te_lower(_te_clip), _clip_grad, ELEMENTWISE)
 def _clip(x: Expr, min: Prim, max: Prim) -> StructInfo:
     """x, but at least `min` and at most `max` (where they cross, `max`); NaN stays.
 

@@ -104,11 +104,7 @@ def _all_class_lower(builder: LowerBuilder, call: Call) -> Expr:
 
 
 @op(
-    "vision.all_class_non_max_suppression",
-    numpy=_all_class_numpy,
-    lower=_all_class_lower,
-    grad=_NO_GRAD,
-    layout=_NO_LAYOUT,
+    "vision.all_class_non_max_suppression", _all_class_numpy, _all_class_lower, _NO_GRAD, _NO_LAYOUT
 )
 def all_class_non_max_suppression(
     boxes: Expr,
@@ -330,12 +326,7 @@ def roi_settings(values: dict[str, Any]) -> None:
 
 
 @prepared(roi_settings)
-@op(
-    "vision.roi_align",
-    numpy=_roi_numpy,
-    lower=_roi_lower,
-    grad=_roi_grad,
-)
+@op("vision.roi_align", _roi_numpy, _roi_lower, _roi_grad)
 def roi_align(
     data: Expr,
     rois: Expr,

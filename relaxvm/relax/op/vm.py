@@ -14,7 +14,7 @@ _LOWERED = missing("appears after lowering only")
 _BUILTIN = missing("a builtin of the virtual machine")
 
 
-@op("vm.alloc_storage", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
+@op("vm.alloc_storage", _MEMORY, _BUILTIN, _LOWERED, _LOWERED)
 def alloc_storage(
     shape: Shape, runtime_device_index: Prim, dtype: Dtype, storage_scope: Text = "global"
 ) -> StructInfo:
@@ -24,7 +24,7 @@ def alloc_storage(
     return ObjectStructInfo()
 
 
-@op("vm.alloc_tensor", numpy=_MEMORY, lower=_BUILTIN, grad=_LOWERED, layout=_LOWERED)
+@op("vm.alloc_tensor", _MEMORY, _BUILTIN, _LOWERED, _LOWERED)
 def alloc_tensor(
     storage: Expr,
     offset: Prim,
@@ -36,20 +36,13 @@ def alloc_tensor(
     return allocated(shape, dtype)
 
 
-@op("vm.kill_object", numpy=_MEMORY, lower=_BUILTIN, pure=False, grad=_LOWERED, layout=_LOWERED)
+@op("vm.kill_object", _MEMORY, _BUILTIN, _LOWERED, _LOWERED, pure=False)
 def kill_object(obj: Expr) -> StructInfo:
     """`obj` is not used any more; its register is emptied."""
     return TupleStructInfo(())
 
 
-@op(
-    "vm.call_tir_dyn",
-    numpy=missing("runs a loop function"),
-    lower=_BUILTIN,
-    pure=False,
-    grad=_LOWERED,
-    layout=_LOWERED,
-)
+@op("vm.call_tir_dyn", missing("runs a loop function"), _BUILTIN, _LOWERED, _LOWERED, pure=False)
 def call_tir_dyn(func: Expr, args: Expr) -> StructInfo:
     """Run a loop function on the tuple `args`, the last of which is the shape of its scalar
     parameters.

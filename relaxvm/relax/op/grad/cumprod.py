@@ -82,12 +82,7 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
     return call_loops(builder, call, fill, g, x, scratch=scratch)
 
 
-@op(
-    "grad.cumprod_backward",
-    numpy=_numpy,
-    lower=_lower,
-    grad=missing("second derivatives are not taken"),
-)
+@op("grad.cumprod_backward", _numpy, _lower, missing("second derivatives are not taken"))
 def cumprod_backward(
     output_grad: Expr, x: Expr, axis: int = 0, exclusive: bool = False
 ) -> StructInfo:

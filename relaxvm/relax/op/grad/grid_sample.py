@@ -121,12 +121,7 @@ def _one_place(
     return names.within(for_each([have["C"]], channel, "c"))
 
 
-@op(
-    "grad.grid_sample_backward",
-    numpy=_numpy,
-    lower=_lower,
-    grad=missing("second derivatives are not taken"),
-)
+@op("grad.grid_sample_backward", _numpy, _lower, missing("second derivatives are not taken"))
 def grid_sample_backward(
     output_grad: Expr,
     data: Expr,

@@ -103,13 +103,7 @@ def _nll_lower(builder: LowerBuilder, call: Call) -> Expr:
     return call_te(builder, call, _nll_te, *call.args, **dict(call.attrs))
 
 
-@op(
-    "grad.nll_loss_backward",
-    numpy=_nll_numpy,
-    lower=_nll_lower,
-    grad=_SECOND,
-    layout=_NUMBERED,
-)
+@op("grad.nll_loss_backward", _nll_numpy, _nll_lower, _SECOND, _NUMBERED)
 def nll_loss_backward(
     output_grad: Expr,
     predictions: Expr,

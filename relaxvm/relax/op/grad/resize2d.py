@@ -121,12 +121,7 @@ def _grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
 
 
 @prepared(resize_settings)
-@op(
-    "grad.resize2d_backward",
-    numpy=_numpy,
-    lower=_lower,
-    grad=_grad,
-)
+@op("grad.resize2d_backward", _numpy, _lower, _grad)
 def resize2d_backward(
     output_grad: Expr,
     data: Expr,

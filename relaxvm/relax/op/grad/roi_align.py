@@ -241,12 +241,7 @@ class _Region:
 
 
 @prepared(roi_settings)
-@op(
-    "grad.roi_align_backward",
-    numpy=_numpy,
-    lower=_lower,
-    grad=missing("second derivatives are not taken"),
-)
+@op("grad.roi_align_backward", _numpy, _lower, missing("second derivatives are not taken"))
 def roi_align_backward(
     output_grad: Expr,
     data: Expr,

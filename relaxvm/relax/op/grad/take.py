@@ -97,13 +97,7 @@ def _take_backward_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, .
     return ops.take(gy, call.args[2], axis=call.attrs["axis"]), None, None
 
 
-@op(
-    "grad.take_backward",
-    numpy=_take_numpy,
-    lower=_take_lower,
-    grad=_take_backward_grad,
-    layout=_NUMBERED,
-)
+@op("grad.take_backward", _take_numpy, _take_lower, _take_backward_grad, _NUMBERED)
 def take_backward(output_grad: Expr, x: Expr, indices: Expr, axis: int | None = None) -> StructInfo:
     """The gradient of take with respect to `x`, given that of its result: each index adds its part.
 

@@ -171,13 +171,7 @@ def _nll_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return made, *(None for _ in call.args[1:])
 
 
-@op(
-    "nn.nll_loss",
-    numpy=_nll_numpy,
-    lower=te_lower(_nll_te),
-    grad=_nll_grad,
-    layout=_NO_LAYOUT,
-)
+@op("nn.nll_loss", _nll_numpy, te_lower(_nll_te), _nll_grad, _NO_LAYOUT)
 def nll_loss(
     predictions: Expr,
     targets: Expr,

@@ -314,12 +314,7 @@ def _rms_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return gx, _sum_to(ops, gy * normal, at)
 
 
-@op(
-    "nn.rms_norm",
-    numpy=in_wider(_rms_norm_numpy),
-    lower=te_lower(_rms_norm_te),
-    grad=_rms_norm_grad,
-)
+@op("nn.rms_norm", in_wider(_rms_norm_numpy), te_lower(_rms_norm_te), _rms_norm_grad)
 def rms_norm(data: Expr, weight: Expr, axes: Any = -1, epsilon: float = 1e-5) -> StructInfo:
     """data / sqrt(mean of data**2 over `axes` + epsilon) * weight.
 
@@ -401,12 +396,7 @@ def _grouped_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return gx, ggamma, gbeta
 
 
-@op(
-    "nn.group_norm",
-    numpy=in_wider(_grouped_numpy),
-    lower=te_lower(_grouped_te),
-    grad=_grouped_grad,
-)
+@op("nn.group_norm", in_wider(_grouped_numpy), te_lower(_grouped_te), _grouped_grad)
 def group_norm(
     data: Expr,
     gamma: Expr,
@@ -432,12 +422,7 @@ def group_norm(
     return x
 
 
-@op(
-    "nn.instance_norm",
-    numpy=in_wider(_grouped_numpy),
-    lower=te_lower(_grouped_te),
-    grad=_grouped_grad,
-)
+@op("nn.instance_norm", in_wider(_grouped_numpy), te_lower(_grouped_te), _grouped_grad)
 def instance_norm(
     data: Expr,
     gamma: Expr,

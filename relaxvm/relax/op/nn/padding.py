@@ -136,12 +136,7 @@ def _sources(ops: Ops, size: PrimExpr, before: int, after: int, mode: str) -> An
 
 
 @prepared(_pad_settings)
-@op(
-    "nn.pad",
-    numpy=_pad_numpy,
-    lower=te_lower(_pad_te),
-    grad=_pad_grad,
-)
+@op("nn.pad", _pad_numpy, te_lower(_pad_te), _pad_grad)
 def pad(
     data: Expr, pad_width: Any, pad_mode: str = "constant", pad_value: float = 0.0
 ) -> StructInfo:
@@ -281,12 +276,7 @@ def _d2s_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
     return (lay.from_plain_expr(ops, back, "NCHW"),)
 
 
-@op(
-    "nn.depth_to_space",
-    numpy=_d2s_numpy,
-    lower=te_lower(_d2s_te),
-    grad=_d2s_grad,
-)
+@op("nn.depth_to_space", _d2s_numpy, te_lower(_d2s_te), _d2s_grad)
 def depth_to_space(
     data: Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
 ) -> StructInfo:
