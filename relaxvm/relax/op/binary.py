@@ -282,46 +282,29 @@ log_add_exp = logaddexp
 _INTEGERS = missing("integers have no gradient")
 
 
-left_shift = broadcast_binary(
+def _of_bits(
+    name: str, meaning: str, numpy: Any, scalar: Callable[..., PrimExpr], takes: Any = BITS
+) -> Any:
+    return broadcast_binary(name, meaning, numpy=numpy, scalar=scalar, takes=takes, grad=_INTEGERS)
+
+
+left_shift = _of_bits(
     "left_shift",
     "x1 shifted left by x2 bits; 0 if that is negative or the width and more.",
-    numpy=np.left_shift,
-    scalar=tir.shift_left,
-    takes=INTEGER,
-    grad=_INTEGERS,
+    np.left_shift,
+    tir.shift_left,
+    INTEGER,
 )
-right_shift = broadcast_binary(
+right_shift = _of_bits(
     "right_shift",
     "x1 shifted right by x2 bits, keeping its sign.",
-    numpy=np.right_shift,
-    scalar=tir.shift_right,
-    takes=INTEGER,
-    grad=_INTEGERS,
+    np.right_shift,
+    tir.shift_right,
+    INTEGER,
 )
-bitwise_and = broadcast_binary(
-    "bitwise_and",
-    "Bit by bit and.",
-    numpy=np.bitwise_and,
-    scalar=tir.bitwise_and,
-    takes=BITS,
-    grad=_INTEGERS,
-)
-bitwise_or = broadcast_binary(
-    "bitwise_or",
-    "Bit by bit or.",
-    numpy=np.bitwise_or,
-    scalar=tir.bitwise_or,
-    takes=BITS,
-    grad=_INTEGERS,
-)
-bitwise_xor = broadcast_binary(
-    "bitwise_xor",
-    "Bit by bit exclusive or.",
-    numpy=np.bitwise_xor,
-    scalar=tir.bitwise_xor,
-    takes=BITS,
-    grad=_INTEGERS,
-)
+bitwise_and = _of_bits("bitwise_and", "Bit by bit and.", np.bitwise_and, tir.bitwise_and)
+bitwise_or = _of_bits("bitwise_or", "Bit by bit or.", np.bitwise_or, tir.bitwise_or)
+bitwise_xor = _of_bits("bitwise_xor", "Bit by bit exclusive or.", np.bitwise_xor, tir.bitwise_xor)
 
 # -- questions -------------------------------------------------------------------------------------
 

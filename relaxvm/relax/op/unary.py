@@ -11,6 +11,7 @@ import numpy as np
 from ... import tir
 from ...base import submodules
 from ...ir import EQ, GT, LT, Mul, Not, PrimExpr, Select, Sub, const
+from ..expr import Call
 from ..rules import Ops
 from ..struct_info import Expr
 from .families import unary
@@ -21,73 +22,42 @@ from .record import missing
 __getattr__ = submodules(__name__)
 
 
+_Scalar = Callable[[PrimExpr], PrimExpr]
+
+
 def _nothing(ops: Ops, x: Any, y: Expr, gy: Expr) -> None:
     """The gradient of what is constant but for jumps: nothing flows back."""
+
+
+def _function(scalar: _Scalar, meaning: str, grad: Callable[..., Any]) -> Callable[..., Call]:
+    """The operator of floats that the intrinsic `scalar` is for one."""
+    name = scalar.__name__
+    return unary(name, meaning, numpy=elementary(name), scalar=scalar, grad=grad)
 
 
 # -- exponentials and logarithms -------------------------------------------------------------------
 
 _LN2, _LN10 = math.log(2.0), math.log(10.0)
 
-exp = unary(
-    "exp",
-    "e to the power x.",
-    numpy=elementary("exp"),
-    scalar=tir.exp,
-    grad=lambda ops, x, y, gy: gy * y,
-)
-expm1 = unary(
-    "expm1",
-    "exp(x) - 1, precise near 0.",
-    numpy=elementary("expm1"),
-    scalar=tir.expm1,
-    grad=lambda ops, x, y, gy: gy * (y + 1.0),
-)
-log = unary(
-    "log",
-    "The natural logarithm; NaN below 0.",
-    numpy=elementary("log"),
-    scalar=tir.log,
-    grad=lambda ops, x, y, gy: gy / x,
-)
-log2 = unary(
-    "log2",
-    "The logarithm to base 2.",
-    numpy=elementary("log2"),
-    scalar=tir.log2,
-    grad=lambda ops, x, y, gy: gy / (x * _LN2),
-)
-log10 = unary(
-    "log10",
-    "The logarithm to base 10.",
-    numpy=elementary("log10"),
-    scalar=tir.log10,
-    grad=lambda ops, x, y, gy: gy / (x * _LN10),
-)
-log1p = unary(
-    "log1p",
-    "log(1 + x), precise near 0.",
-    numpy=elementary("log1p"),
-    scalar=tir.log1p,
-    grad=lambda ops, x, y, gy: gy / (x + 1.0),
-)
+exp = _function(tir.exp, "e to the power x.", lambda ops, x, y, gy: gy * y)
+expm1 = _function(tir.expm1, "exp(x) - 1, precise near 0.", lambda ops, x, y, gy: gy * (y + 1.0))
+log = _function(tir.log, "The natural logarithm; NaN below 0.", lambda ops, x, y, gy: gy / x)
+log2 = _function(tir.log2, "The logarithm to base 2.", lambda ops, x, y, gy: gy / (x * _LN2))
+log10 = _function(tir.log10, "The logarithm to base 10.", lambda ops, x, y, gy: gy / (x * _LN10))
+log1p = _function(tir.log1p, "log(1 + x), precise near 0.", lambda ops, x, y, gy: gy / (x + 1.0))
 
 
-sigmoid = unary(
-    "sigmoid",
+sigmoid = _function(
+    tir.sigmoid,
     "1 / (1 + exp(-x)), without overflow on the way.",
-    numpy=elementary("sigmoid"),
-    scalar=tir.sigmoid,
-    grad=lambda ops, x, y, gy: gy * (y * (1.0 - y)),
+    lambda ops, x, y, gy: gy * (y * (1.0 - y)),
 )
 
 
-erf = unary(
-    "erf",
+erf = _function(
+    tir.erf,
     "The error function.",
-    numpy=elementary("erf"),
-    scalar=tir.erf,
-    grad=lambda ops, x, y, gy: gy * (ops.exp(-(x * x)) * (2.0 / math.sqrt(math.pi))),
+    lambda ops, x, y, gy: gy * (ops.exp(-(x * x)) * (2.0 / math.sqrt(math.pi))),
 )
 
 # -- roots and powers ------------------------------------------------------------------------------
@@ -99,13 +69,7 @@ sqrt = unary(
     scalar=tir.sqrt,
     grad=lambda ops, x, y, gy: gy * 0.5 / y,
 )
-rsqrt = unary(
-    "rsqrt",
-    "1 / sqrt(x).",
-    numpy=elementary("rsqrt"),
-    scalar=tir.rsqrt,
-    grad=lambda ops, x, y, gy: gy * -0.5 * (y * y * y),
-)
+rsqrt = _function(tir.rsqrt, "1 / sqrt(x).", lambda ops, x, y, gy: gy * -0.5 * (y * y * y))
 square = unary(
     "square",
     "x * x; integers wrap.",
@@ -117,89 +81,35 @@ square = unary(
 
 # -- trigonometry ----------------------------------------------------------------------------------
 
-sin = unary(
-    "sin",
-    "The sine.",
-    numpy=elementary("sin"),
-    scalar=tir.sin,
-    grad=lambda ops, x, y, gy: gy * ops.cos(x),
-)
-cos = unary(
-    "cos",
-    "The cosine.",
-    numpy=elementary("cos"),
-    scalar=tir.cos,
-    grad=lambda ops, x, y, gy: -gy * ops.sin(x),
-)
-tan = unary(
-    "tan",
-    "The tangent.",
-    numpy=elementary("tan"),
-    scalar=tir.tan,
-    grad=lambda ops, x, y, gy: gy * (y * y + 1.0),
-)
-asin = unary(
-    "asin",
+sin = _function(tir.sin, "The sine.", lambda ops, x, y, gy: gy * ops.cos(x))
+cos = _function(tir.cos, "The cosine.", lambda ops, x, y, gy: -gy * ops.sin(x))
+tan = _function(tir.tan, "The tangent.", lambda ops, x, y, gy: gy * (y * y + 1.0))
+asin = _function(
+    tir.asin,
     "The arc sine; NaN outside -1 to 1.",
-    numpy=elementary("asin"),
-    scalar=tir.asin,
-    grad=lambda ops, x, y, gy: gy * ops.rsqrt(1.0 - x * x),
+    lambda ops, x, y, gy: gy * ops.rsqrt(1.0 - x * x),
 )
-acos = unary(
-    "acos",
+acos = _function(
+    tir.acos,
     "The arc cosine; NaN outside -1 to 1.",
-    numpy=elementary("acos"),
-    scalar=tir.acos,
-    grad=lambda ops, x, y, gy: -gy * ops.rsqrt(1.0 - x * x),
+    lambda ops, x, y, gy: -gy * ops.rsqrt(1.0 - x * x),
 )
-atan = unary(
-    "atan",
-    "The arc tangent.",
-    numpy=elementary("atan"),
-    scalar=tir.atan,
-    grad=lambda ops, x, y, gy: gy / (x * x + 1.0),
+atan = _function(tir.atan, "The arc tangent.", lambda ops, x, y, gy: gy / (x * x + 1.0))
+sinh = _function(tir.sinh, "The hyperbolic sine.", lambda ops, x, y, gy: gy * ops.cosh(x))
+cosh = _function(tir.cosh, "The hyperbolic cosine.", lambda ops, x, y, gy: gy * ops.sinh(x))
+tanh = _function(tir.tanh, "The hyperbolic tangent.", lambda ops, x, y, gy: gy * (1.0 - y * y))
+asinh = _function(
+    tir.asinh, "The inverse hyperbolic sine.", lambda ops, x, y, gy: gy * ops.rsqrt(x * x + 1.0)
 )
-sinh = unary(
-    "sinh",
-    "The hyperbolic sine.",
-    numpy=elementary("sinh"),
-    scalar=tir.sinh,
-    grad=lambda ops, x, y, gy: gy * ops.cosh(x),
-)
-cosh = unary(
-    "cosh",
-    "The hyperbolic cosine.",
-    numpy=elementary("cosh"),
-    scalar=tir.cosh,
-    grad=lambda ops, x, y, gy: gy * ops.sinh(x),
-)
-tanh = unary(
-    "tanh",
-    "The hyperbolic tangent.",
-    numpy=elementary("tanh"),
-    scalar=tir.tanh,
-    grad=lambda ops, x, y, gy: gy * (1.0 - y * y),
-)
-asinh = unary(
-    "asinh",
-    "The inverse hyperbolic sine.",
-    numpy=elementary("asinh"),
-    scalar=tir.asinh,
-    grad=lambda ops, x, y, gy: gy * ops.rsqrt(x * x + 1.0),
-)
-acosh = unary(
-    "acosh",
+acosh = _function(
+    tir.acosh,
     "The inverse hyperbolic cosine; NaN below 1.",
-    numpy=elementary("acosh"),
-    scalar=tir.acosh,
-    grad=lambda ops, x, y, gy: gy * ops.rsqrt(x * x - 1.0),
+    lambda ops, x, y, gy: gy * ops.rsqrt(x * x - 1.0),
 )
-atanh = unary(
-    "atanh",
+atanh = _function(
+    tir.atanh,
     "The inverse hyperbolic tangent; NaN outside -1 to 1.",
-    numpy=elementary("atanh"),
-    scalar=tir.atanh,
-    grad=lambda ops, x, y, gy: gy / (1.0 - x * x),
+    lambda ops, x, y, gy: gy / (1.0 - x * x),
 )
 
 # -- signs and rounding ----------------------------------------------------------------------------
@@ -247,41 +157,21 @@ sign = unary(
 )
 
 
-def _of_floats(f: Callable[[Any], Any]) -> Callable[[np.ndarray], np.ndarray]:
-    return lambda x: f(x) if np.asarray(x).dtype.kind == "f" else np.array(x)
+def _rounding(scalar: _Scalar, meaning: str, numpy: Any) -> Callable[..., Call]:
+    """Integers are whole already."""
+
+    def of_floats(x: Any) -> Any:
+        return numpy(x) if np.asarray(x).dtype.kind == "f" else np.array(x)
+
+    name = scalar.__name__
+    return unary(name, meaning, numpy=of_floats, scalar=scalar, takes=NUMBER, grad=_nothing)
 
 
-floor = unary(
-    "floor",
-    "The greatest whole number <= x, in x's dtype.",
-    numpy=_of_floats(np.floor),
-    scalar=tir.floor,
-    takes=NUMBER,
-    grad=_nothing,
-)
-ceil = unary(
-    "ceil",
-    "The least whole number >= x, in x's dtype.",
-    numpy=_of_floats(np.ceil),
-    scalar=tir.ceil,
-    takes=NUMBER,
-    grad=_nothing,
-)
-trunc = unary(
-    "trunc",
-    "The whole number next to x toward zero, in x's dtype.",
-    numpy=_of_floats(np.trunc),
-    scalar=tir.trunc,
-    takes=NUMBER,
-    grad=_nothing,
-)
-round = unary(
-    "round",
-    "The whole number nearest to x, halves to the even one, in x's dtype.",
-    numpy=_of_floats(np.rint),
-    scalar=tir.round,
-    takes=NUMBER,
-    grad=_nothing,
+floor = _rounding(tir.floor, "The greatest whole number <= x, in x's dtype.", np.floor)
+ceil = _rounding(tir.ceil, "The least whole number >= x, in x's dtype.", np.ceil)
+trunc = _rounding(tir.trunc, "The whole number next to x toward zero, in x's dtype.", np.trunc)
+round = _rounding(
+    tir.round, "The whole number nearest to x, halves to the even one, in x's dtype.", np.rint
 )
 
 # -- questions and bits ----------------------------------------------------------------------------
@@ -289,40 +179,21 @@ round = unary(
 _BOOLS = missing("the result is no float")
 
 
-def _by_kind(f: Callable[[Any], Any], otherwise: bool) -> Callable[[np.ndarray], np.ndarray]:
-    def run(x: np.ndarray) -> np.ndarray:
+def _question(scalar: _Scalar, meaning: str, numpy: Any, otherwise: bool) -> Callable[..., Call]:
+    """`otherwise` is the answer for what is no float."""
+
+    def by_kind(x: Any) -> Any:
         x = np.asarray(x)
-        return f(x) if x.dtype.kind == "f" else np.full(x.shape, otherwise)
+        return numpy(x) if x.dtype.kind == "f" else np.full(x.shape, otherwise)
 
-    return run
+    rules: dict[str, Any] = {"numpy": by_kind, "scalar": scalar, "grad": _BOOLS}
+    return unary(scalar.__name__, meaning, takes=ANY, gives="bool", **rules)
 
 
-isnan = unary(
-    "isnan",
-    "Whether x is NaN: a bool.",
-    numpy=_by_kind(np.isnan, False),
-    scalar=tir.isnan,
-    takes=ANY,
-    gives="bool",
-    grad=_BOOLS,
-)
-isinf = unary(
-    "isinf",
-    "Whether x is plus or minus infinity: a bool.",
-    numpy=_by_kind(np.isinf, False),
-    scalar=tir.isinf,
-    takes=ANY,
-    gives="bool",
-    grad=_BOOLS,
-)
-isfinite = unary(
-    "isfinite",
-    "Whether x is neither infinite nor NaN: a bool.",
-    numpy=_by_kind(np.isfinite, True),
-    scalar=tir.isfinite,
-    takes=ANY,
-    gives="bool",
-    grad=_BOOLS,
+isnan = _question(tir.isnan, "Whether x is NaN: a bool.", np.isnan, False)
+isinf = _question(tir.isinf, "Whether x is plus or minus infinity: a bool.", np.isinf, False)
+isfinite = _question(
+    tir.isfinite, "Whether x is neither infinite nor NaN: a bool.", np.isfinite, True
 )
 logical_not = unary(
     "logical_not",
