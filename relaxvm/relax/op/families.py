@@ -7,7 +7,7 @@ tanh = unary("tanh", "The hyperbolic tangent.", numpy=np.tanh, scalar=tir.tanh,
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from ...base import DataType
@@ -133,6 +133,14 @@ def reduced_info(
     return TensorStructInfo(dims, info.dtype if dtype is None else dtype, info.vdevice)
 
 
+def reduced_dims(
+    dims: Sequence[PrimExpr], axes: Collection[int], keepdims: bool
+) -> tuple[PrimExpr, ...]:
+    """The dimensions of a reduction over `axes` of a te tensor of `dims`."""
+    kept = (const(1, d.dtype) if k in axes else d for k, d in enumerate(dims))
+    return tuple(d for k, d in enumerate(kept) if keepdims or k not in axes)
+
+
 def te_reduce(
     x: Tensor,
     axis: Any,
@@ -161,18 +169,14 @@ def te_reduce(
     if not axes:
         return elementwise(x, lambda v: after(before(v)))
     over = {a: reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
-    dims = [
-        const(1, d.dtype) if k in over else d
-        for k, d in enumerate(x.shape)
-        if keepdims or k not in over
-    ]
+    dims = reduced_dims(x.shape, over, keepdims)
 
     def value(*index: PrimExpr) -> PrimExpr:
         rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
         at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
         return reducer(before(x(*at)), axis=list(over.values()))
 
-    made: Tensor = compute(tuple(dims), value, "reduced")
+    made: Tensor = compute(dims, value, "reduced")
     same = finish is None and made.dtype is x.dtype
     return made if same else elementwise(made, after)
 

@@ -16,7 +16,7 @@ from ..expr import Call
 from ..rules import LowerBuilder, operator_name
 from ..struct_info import Expr, StructInfo
 from .faces import ravel, unravel
-from .families import reduced_info
+from .families import reduced_dims, reduced_info
 from .infer import ANY, axes_of, axis_of, dims_product, tensor, tensor_of
 from .loops import assert_that, call_checked
 from .lower import elementwise
@@ -72,11 +72,7 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
         axes = axes_of(axis, x.ndim)
         if not axes:
             return elementwise(x, lambda v: const(0, "int64"))
-        dims = [
-            const(1, d.dtype) if k in axes else d
-            for k, d in enumerate(x.shape)
-            if keepdims or k not in axes
-        ]
+        dims = reduced_dims(x.shape, axes, keepdims)
         count = dims_product([x.shape[a] for a in axes])
         is_run = axes == tuple(range(x.ndim - len(axes), x.ndim))
         if is_run and isinstance(count, IntImm) and count.value >= _LEAST:
@@ -88,7 +84,7 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
             own = [i for k, i in enumerate(index) if not (keepdims and k in axes)]
             return cast("int64", found(*own))
 
-        return te.compute(tuple(dims), at, "arg")
+        return te.compute(dims, at, "arg")
 
     def whole(x: te.Tensor, axes: tuple[int, ...], count: PrimExpr) -> te.Tensor:
         """The place of the extreme element along `axes`, for each index of the other axes."""

@@ -20,7 +20,7 @@ from ..expr import Call, TupleGetItem
 from ..expr import const as constant
 from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import Expr, StructInfo, TupleStructInfo
-from .families import reduce, reduced_info, te_reduce
+from .families import reduce, reduced_dims, reduced_info, te_reduce
 from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
 from .lower import call_te, elementwise, te_lower
 from .names import ops as operators
@@ -138,11 +138,7 @@ def te_over(
     """The reduction over `axis` of x of ``value(x's index, index with 0 on the reduced axes)``."""
     axes = axes_of(axis, x.ndim)
     over = {a: te.reduce_axis((0, x.shape[a]), f"k{a}") for a in axes}
-    dims = [
-        const(1, d.dtype) if k in over else d
-        for k, d in enumerate(x.shape)
-        if keepdims or k not in over
-    ]
+    dims = reduced_dims(x.shape, over, keepdims)
 
     def element(*index: PrimExpr) -> PrimExpr:
         rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
@@ -155,7 +151,7 @@ def te_over(
         made = value(at, first)
         return reducer(made, axis=list(over.values())) if over else made
 
-    return te.compute(tuple(dims), element, "reduced")
+    return te.compute(dims, element, "reduced")
 
 
 def _count(x: te.Tensor, axis: Any, dtype: DataType) -> PrimExpr:
@@ -204,12 +200,8 @@ def logsumexp_te(x: te.Tensor, *, axis: Any, keepdims: bool) -> te.Tensor:
         ]
         return cast(x.dtype, tir.log(total(*at)) + base(*at))
 
-    dims = [
-        const(1, d.dtype) if k in axes else d
-        for k, d in enumerate(x.shape)
-        if keepdims or k not in axes
-    ]
-    return te.compute(tuple(dims), value, "logsumexp")
+    dims = reduced_dims(x.shape, axes, keepdims)
+    return te.compute(dims, value, "logsumexp")
 
 
 # -- helpers of gradients --------------------------------------------------------------------------
