@@ -57,7 +57,7 @@ from relaxvm.relax import (
     const,
     op,
 )
-from relaxvm.script import print_script, read_metadata, show_script
+from relaxvm.script import from_source, print_script, read_metadata, show_script
 from relaxvm.tir import Evaluate, PrimFunc, decl_buffer
 
 N, M = TirVar("n", "int64"), TirVar("m", "int64")
@@ -445,3 +445,23 @@ def test_show_is_in_colour_on_a_terminal_with_pygments(capsys, monkeypatch):
 
 def test_printing_is_reachable_from_the_graph_language():
     assert relax.const(1).script() == 'R.const(1, "int32")'
+
+
+def test_a_function_that_calls_another_keeps_its_own_name():
+    mod = from_source(
+        """
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def inner(x: R.Tensor((2,), "float32")):
+        return R.exp(x)
+
+    @R.function
+    def main(x: R.Tensor((2,), "float32")):
+        return Module.inner(x)
+"""
+    )
+    text = mod["main"].script()
+    assert "def main(" in text
+    assert "cls.inner(x)" in text
+    assert "global_symbol" not in text

@@ -177,13 +177,13 @@ def _root(p: Printer, what: Any, name: str | None) -> list[Piece]:
 
 def _name_for_itself(fn: Function) -> str | None:
     """What a function calls itself, if it does: a private one is known by its parameters."""
-    params = tuple(v.struct_info for v in fn.params)
     symbol = fn.attrs.get("global_symbol")
+    params = tuple(v.struct_info for v in fn.params)
     for n in walk(fn.body):
-        if isinstance(n, GlobalVar) and (
-            n.name_hint == symbol or getattr(n.struct_info, "params", None) == params
-        ):
-            return n.name_hint
+        if isinstance(n, GlobalVar):
+            known = getattr(n.struct_info, "params", None)
+            if n.name_hint == symbol if symbol is not None else known == params:
+                return n.name_hint
     return None
 
 
