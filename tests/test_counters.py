@@ -18,19 +18,19 @@ PACKAGE = ROOT / "relaxvm"
 # Lower a limit when the count has fallen; a change that raises one is made otherwise. The lines of
 # the whole package are printed and not held: passes and operators come, what holds is their weight.
 LIMITS = {
-    "lines of relax/op": 17_805,
+    "lines of relax/op": 17_208,
     "lines of __all__": 171,
-    "type: ignore": 52,
+    "type: ignore": 49,
     "modules that mypy excuses": 0,
     "explicit stacks": 57,
     "imports past another room's face": 4,
     "imports of another module's private name": 0,
     "attributes fetched by a made-up name": 4,
     ".kind compared with text": 199,
-    "dims is None in relax/op": 7,
+    "dims is None in relax/op": 6,
     "require_equal outside the mechanism": 0,
     "operator faces set on a frozen record": 0,
-    "lists that name tanh": 2,
+    "lists that name tanh": 1,
 }
 
 
