@@ -15,6 +15,7 @@ from relaxvm.ir import PassContext
 from relaxvm.pipeline import GRAPH_TO_LEGAL, LEGAL_TO_FUSED
 from relaxvm.relax import op
 from relaxvm.relax.interp import Evaluator
+from relaxvm.relax.op.meaning import from_storage
 from relaxvm.relax.transform import FuseAttention
 from relaxvm.runtime import VirtualMachine
 
@@ -274,17 +275,16 @@ def test_compiled_kernels_on_every_dtype(dtype, rtol, queries):
         return parts(emit, q, k, v, between)
 
     mod = model(build, *shapes, dtype=dtype)
-    kind = np.dtype("float32" if dtype == "bfloat16" else dtype)
     rng = np.random.default_rng(0)
     arrays = [tvm.nd.array(rng.standard_normal(s), dtype=dtype) for s in shapes]
-    wide = [np.asarray(a.numpy(), "float64") for a in arrays]
+    wide = [from_storage(a.numpy(), dtype).astype("float64") for a in arrays]
     built = relax.build(mod, "llvm")
     got = [
-        np.asarray(
+        from_storage(
             VirtualMachine(built, tvm.cpu(), exec_mode=mode, num_threads=threads)["main"](
                 *arrays
             ).numpy(),
-            kind,
+            dtype,
         )
         for mode in ("bytecode", "compiled")
         for threads in (1, 2)

@@ -76,7 +76,7 @@ def append_only(fn: PrimFunc, how: Appending, name: str) -> PrimFunc:
     nest = _storing(fn, out)
     assert nest is not None
     assert nest.choice is not None
-    simplify = Analyzer().simplify
+    simplify = Analyzer(wrap=False).simplify
     had, axis = source.shape[how.axis], how.axis
     more = simplify(out.shape[axis] - had)
     rows: PrimExpr = out.shape[axis]
@@ -163,7 +163,7 @@ def _axis(nest: _Nest, kept: BufferLoad, fn: PrimFunc) -> int | None:
         return None
     if isinstance(had, IntImm):
         return axis
-    more = Analyzer().simplify(out.shape[axis] - had)
+    more = Analyzer(wrap=False).simplify(out.shape[axis] - had)
     others = [b for b in fn.buffer_map.values() if b is not source and b is not out]
     sizes = (*(d for b in others for d in b.shape), more, *out.shape[:axis], *out.shape[axis + 1 :])
     free = isinstance(had, Var) and not any(n is had for d in sizes for n in walk(d))

@@ -188,9 +188,11 @@ def _name_for_itself(fn: Function) -> str | None:
 
 
 def _header(p: Printer) -> str:
+    known = p.options
+    rooms = {"ir": known.ir_prefix, "tir": known.tir_prefix, "relax": known.relax_prefix}
     return "\n".join(
-        f"# from relaxvm.script import {room} as {getattr(p.options, f'{room}_prefix')}"
-        for room in ("ir", "tir", "relax")
+        f"# from relaxvm.script import {room} as {prefix}"
+        for room, prefix in rooms.items()
         if room in p.used
     )
 

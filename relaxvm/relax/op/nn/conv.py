@@ -348,8 +348,9 @@ def _strided(tap: Any, count: Any, dilation: Any, strides: Any) -> list[slice]:
 # -- gradients ---------------------------------------------------------------------------
 
 
-def _by_ndim(ops: Ops, ndim: int, transposed: bool = False) -> Callable[..., Any]:
-    return getattr(ops.nn, f"conv{ndim}d{'_transpose' if transposed else ''}")
+def _by_ndim(ndim: int, transposed: bool = False) -> Callable[..., Any]:
+    back = (conv1d_transpose, conv2d_transpose, conv3d_transpose)
+    return (back if transposed else (conv1d, conv2d, conv3d))[ndim - 1]
 
 
 def data_gradient(
@@ -367,7 +368,7 @@ def data_gradient(
             after[k], extra[k] = max(-missing_part, 0), max(missing_part, 0)
         else:
             extra[k], exact = strides[k] - 1, False
-    made = _by_ndim(ops, ndim, True)(
+    made = _by_ndim(ndim, True)(
         gy, weight, strides=strides, padding=(*before, *after), dilation=dilation,
         output_padding=tuple(extra), groups=groups,
     )  # fmt: skip
@@ -399,7 +400,7 @@ def _weight_gradient(ops: Ops, x: Any, gy: Expr, dims: Sequence[Any], conv: _Con
         x = ops.permute_dims(x, axes=[2, 1, 0, *(a + 1 for a in axes)])
         x = ops.reshape(x, ShapeExpr([each, simple(n * groups), *places]))
     gy = ops.permute_dims(gy, axes=[1, 0, *axes])
-    made = _by_ndim(ops, ndim)(
+    made = _by_ndim(ndim)(
         x, gy, strides=conv.dilation, padding=conv.padding, dilation=conv.strides, groups=groups
     )
     return _cut(ops, ops.permute_dims(made, axes=[1, 0, *axes]), dims)
@@ -420,7 +421,7 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
             g = ops.astype(g, x.struct_info.dtype)
         places, taps = x.struct_info.dims[2:], w.struct_info.dims[2:]
         if transposed:
-            gx = _by_ndim(ops, ndim)(
+            gx = _by_ndim(ndim)(
                 g,
                 w,
                 strides=conv.strides,

@@ -10,20 +10,19 @@ from collections.abc import Callable
 from typing import Any
 
 from ....base import submodules
+from ....ir import Op
 from ...expr import Call
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..faces import prepared
 from ..infer import NUMBER, tensor
 from ..lower import te_lower
-from ..names import ops as all_ops
 from ..record import op
 from .pool_kernels import pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
 from .window import SPATIAL, named, padding_words
 
 __getattr__ = submodules(__name__)
-
 
 _AXES = {1: "one axis", 2: "two axes", 3: "three axes"}
 
@@ -33,12 +32,17 @@ def _info(data: Expr, windows: Pool | Parts) -> StructInfo:
     return TensorStructInfo(result_dims(windows, info.dims), info.dtype, info.vdevice)
 
 
-def _rules(kind: str, settings: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    """The record of the pool `kind`, such as "avg_pool2d"."""
+def _named(name: str) -> Any:
+    record: Any = Op.get(f"relax.{name}")
+    return record.function
+
+
+def _rules(kind: str, settings: Callable[[dict[str, Any]], Any], **fixed: Any) -> dict[str, Any]:
+    """The record of the pool `kind`, such as "avg_pool2d"; its gradient takes `fixed`, too."""
 
     def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
-        backward = getattr(ops.grad, f"{kind}_backward")
-        return (backward(gy, call.args[0], **dict(call.attrs)),)
+        backward = _named(f"grad.{kind}_backward")
+        return (backward(gy, call.args[0], **fixed, **dict(call.attrs)),)
 
     average = "avg" in kind
     return {
@@ -151,18 +155,13 @@ def _global(what: str, ndim: int) -> Callable[..., Call]:
     name, adaptive = f"global_{what}_pool{ndim}d", f"adaptive_{what}_pool{ndim}d"
     title = {"max": "The maximum", "avg": "The average"}[what]
     keeps = "that axis keeps" if ndim == 1 else "those axes keep"
-    rules = _rules(adaptive, lambda attrs: parts(ndim, {"output_size": 1, **attrs}))
-
-    def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
-        backward = getattr(ops.grad, f"{adaptive}_backward")
-        return (backward(gy, call.args[0], output_size=1, **dict(call.attrs)),)
+    rules = _rules(adaptive, lambda attrs: parts(ndim, {"output_size": 1, **attrs}), output_size=1)
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
-        pooled = getattr(all_ops.nn, adaptive)
-        return pooled(call.args[0], output_size=1, **dict(call.attrs))
+        return _named(f"nn.{adaptive}")(call.args[0], output_size=1, **dict(call.attrs))
 
     @prepared(lambda values: layouts(ndim, values))
-    @op(f"nn.{name}", **{**rules, "grad": grad, "lower": lower})
+    @op(f"nn.{name}", **{**rules, "lower": lower})
     @named(name, _GLOBAL, what=title, keeps=keeps)
     def build(
         data: Expr, layout: str = f"NC{SPATIAL[ndim]}", out_layout: str | None = None
