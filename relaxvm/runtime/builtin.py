@@ -340,7 +340,7 @@ def grow(account: Account | None, tensor: NDArray, shape: object) -> NDArray:
         memory = array.base
         if type(memory) is np.ndarray and memory.dtype is _UINT8 and memory.ndim == 1:
             start = array.ctypes.data - memory.ctypes.data
-            if start + needed <= memory.size and held_once(memory):
+            if start + needed <= memory.size and memory.flags.writeable and held_once(memory):
                 made = np.ndarray(extents, array.dtype, memory, start)
                 return wrap_unchecked(made, tensor.dtype)
         storage = alloc_storage_of(needed + needed // 2)(None, lasting=True)

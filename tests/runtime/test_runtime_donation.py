@@ -12,7 +12,7 @@ import pytest
 from relaxvm import relax
 from relaxvm.base import VMValueError
 from relaxvm.runtime import VirtualMachine, array, empty, load
-from relaxvm.runtime.ndarray import from_dlpack
+from relaxvm.runtime.ndarray import from_dlpack, from_numpy
 from relaxvm.script import from_source
 
 pytestmark = pytest.mark.vm_modes
@@ -146,6 +146,15 @@ def test_read_only_memory_and_arrays_with_gaps_are_copied(step):
     for cache in (frozen, wide, np.frombuffer(bytes(640), "float32").reshape(40, 4)):
         assert main(cache, AT, ROW).numpy().sum() == 36
         assert cache.sum() == 0
+
+
+def test_a_cache_does_not_grow_into_memory_that_is_read_only(grow):
+    memory = np.zeros(4000, "uint8")
+    cache = from_numpy(memory[:64].view("float32").reshape(1, 4, 4))
+    memory.flags.writeable = False
+    del memory
+    made = VirtualMachine(grow)["main"]((cache, np.zeros((1, 4, 4), "float32")), ROW[None])
+    assert made[0].numpy().sum() == 36
 
 
 def test_an_array_given_twice_is_copied(step, grow):
