@@ -62,7 +62,7 @@ def held_once(memory: Any) -> bool:
     """Whether `memory`, an array, is held by one object besides the caller's variable, and each
     array that it is a view of by one object. (Another thread that asks holds it, too.)
     """
-    mine = 1
+    mine = _MINE
     while type(memory) is np.ndarray:
         others = _holders(memory) - _ONE - mine
         if others and not (others == 1 and any(each is memory for each in _blocks)):
@@ -129,9 +129,9 @@ def _holders(memory: object) -> int:
     return sys.getrefcount(memory)
 
 
-def _counted() -> tuple[int, int]:
-    """What `_unheld` sees of a block that the table and one variable hold, and `held_once` of what
-    one object holds.
+def _counted() -> tuple[int, int, int]:
+    """What `_unheld` sees of a block that the table and one variable hold, `held_once` of what one
+    object holds, and what the caller's variable adds to that (nothing, where calls borrow it).
     """
     blocks = [np.empty(1, _UINT8)]
     counts: list[int] = []
@@ -145,10 +145,10 @@ def _counted() -> tuple[int, int]:
     once = look(blocks[0])
     block = blocks[0]
     count(block)
-    return counts[0], once
+    return counts[0], once, look(block) - once
 
 
-_UNHELD, _ONE = _counted()
+_UNHELD, _ONE, _MINE = _counted()
 
 
 def _keep(block: np.ndarray) -> None:
