@@ -151,6 +151,73 @@ def test_functions_that_others_call_do_not_write_over_what_they_are_given():
     assert written.numpy().sum() == 2 and old.numpy().sum() == 0
 
 
+SHORTER = """
+@T.prim_func(private=True)
+def first(var_a: T.handle, var_b: T.handle, var_c: T.handle):
+    T.func_attr({"tir.noalias": True})
+    m = T.int64()
+    a = T.match_buffer(var_a, (T.int64(8), T.int64(2)), "float32")
+    b = T.match_buffer(var_b, (m, T.int64(2)), "float32")
+    c = T.match_buffer(var_c, (m, T.int64(2)), "float32")
+    for i, j in T.grid(m, T.int64(2)):
+        with T.block("c"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi, vj] = T.if_then_else(vi < T.int64(8), a[vi, vj], b[vi, vj])
+@R.function
+def main(cache: R.Tensor((8, 2), "float32"), row: R.Tensor(("m", 2), "float32")):
+    R.func_attr({"donate": ["cache"]})
+    m = T.int64()
+    with R.dataflow():
+        c = R.call_tir(cls.first, (cache, row), out_sinfo=R.Tensor((m, 2), "float32"))
+        R.output(c)
+    return c
+"""
+
+
+def test_a_choice_that_is_shorter_than_the_input_is_no_appending():
+    main = VirtualMachine(relax.build(parse(SHORTER), "llvm"))["main"]
+    cache = np.arange(16, dtype="float32").reshape(8, 2)
+    for rows in (0, 1, 8, 11):
+        row = np.full((rows, 2), -1, "float32")
+        wanted = np.concatenate([cache, row])[:rows]
+        assert np.array_equal(main(cache, row).numpy(), wanted)
+
+
+SUMMED = """
+@T.prim_func(private=True)
+def summed(var_a: T.handle, var_c: T.handle):
+    T.func_attr({"tir.noalias": True})
+    n = T.int64()
+    a = T.match_buffer(var_a, (n, T.int64(2)), "float32")
+    c = T.match_buffer(var_c, (n + T.int64(1), T.int64(2)), "float32")
+    s = T.alloc_buffer((T.int64(2),), "float32")
+    for j, i in T.grid(T.int64(2), n):
+        with T.block("s"):
+            vj, vi = T.axis.remap("SR", [j, i])
+            with T.init():
+                s[vj] = T.float32(0)
+            s[vj] = s[vj] + a[vi, vj]
+    for i, j in T.grid(n + T.int64(1), T.int64(2)):
+        with T.block("c"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            c[vi, vj] = T.if_then_else(vi < n, a[vi, vj], s[vj])
+@R.function
+def main(cache: R.Tensor(("n", 2), "float32")):
+    R.func_attr({"donate": ["cache"]})
+    n = T.int64()
+    with R.dataflow():
+        c = R.call_tir(cls.summed, (cache,), out_sinfo=R.Tensor((n + 1, 2), "float32"))
+        R.output(c)
+    return c
+"""
+
+
+def test_a_kernel_that_reads_the_input_in_an_earlier_stage_is_no_appending():
+    main = VirtualMachine(relax.build(parse(SUMMED), "llvm"))["main"]
+    cache = np.arange(8, dtype="float32").reshape(4, 2)
+    assert np.array_equal(main(cache).numpy(), np.vstack([cache, cache.sum(0)]))
+
+
 def test_one_branch_may_use_the_memory_that_the_other_reads_before_it_ends():
     text = f"""
 @R.function

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
+from ...arith import Analyzer, ConstIntBound
 from ...ir import Call as TirCall
 from ...ir import IntImm, Map, Op, PrimExpr, Var, is_const, substitute, walk
 from ...tir import BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt, decl_buffer
 from ...tir.analysis import buffer_accesses, get_block_access_region
-from .inplace_kernels import stages_of
+from ...tir.transform import size_bounds
+from .inplace_kernels import has_views, stages_of
 
 _IF_THEN_ELSE = Op.get("tir.if_then_else")
 
@@ -52,7 +53,7 @@ class _Nest(NamedTuple):
 def appending(fn: PrimFunc) -> Appending | None:
     """How `fn` appends, if it does."""
     access = buffer_accesses(fn)
-    if any(p not in fn.buffer_map for p in fn.params):
+    if any(p not in fn.buffer_map for p in fn.params) or has_views(fn):
         return None
     buffers = [fn.buffer_map[p] for p in fn.params]
     if [access.get(b) for b in buffers].count("w") != 1:
@@ -61,7 +62,7 @@ def appending(fn: PrimFunc) -> Appending | None:
     nest = _storing(fn, buffers[out])
     if nest is None:
         return None
-    kept = _kept_branch(nest)
+    kept = _kept_branch(nest, fn)
     if kept is None or kept.buffer not in buffers:
         return None
     axis = _axis(nest, kept, fn)
@@ -126,14 +127,15 @@ def _storing(fn: PrimFunc, out: Buffer) -> _Nest | None:
     return _Nest(tuple(loops), last, block.body)
 
 
-def _kept_branch(nest: _Nest) -> BufferLoad | None:
+def _kept_branch(nest: _Nest, fn: PrimFunc) -> BufferLoad | None:
     """What the store takes from the input at its own place, if nothing else reads that input."""
     if nest.choice is None:
         return None
     _, kept, other = nest.choice
     if not isinstance(kept, BufferLoad) or kept.indices != nest.store.indices:
         return None
-    return None if any(n is kept.buffer for n in walk(other)) else kept
+    elsewhere = (other, *stages_of(fn.body)[:-1])
+    return None if any(n is kept.buffer for each in elsewhere for n in walk(each)) else kept
 
 
 def _axis(nest: _Nest, kept: BufferLoad, fn: PrimFunc) -> int | None:
@@ -161,10 +163,17 @@ def _axis(nest: _Nest, kept: BufferLoad, fn: PrimFunc) -> int | None:
     had = source.shape[axis]
     if nest.choice is None or nest.choice[0] is not (nest.store.indices[axis] < had):
         return None
+    analyzer = Analyzer(wrap=False)
+    for symbol, top in size_bounds(fn).items():
+        analyzer.update(symbol, ConstIntBound(0, top))
+    more = analyzer.simplify(out.shape[axis] - had)
+    others = [b for b in fn.buffer_map.values() if b is not source and b is not out]
+    sizes = [d for b in others for d in b.shape]
+    # The output may be the shorter one.
+    if not any(d is more for d in sizes) and not analyzer.can_prove(more >= 0):
+        return None
     if isinstance(had, IntImm):
         return axis
-    more = Analyzer(wrap=False).simplify(out.shape[axis] - had)
-    others = [b for b in fn.buffer_map.values() if b is not source and b is not out]
-    sizes = (*(d for b in others for d in b.shape), more, *out.shape[:axis], *out.shape[axis + 1 :])
+    sizes += [more, *out.shape[:axis], *out.shape[axis + 1 :]]
     free = isinstance(had, Var) and not any(n is had for d in sizes for n in walk(d))
     return axis if free else None

@@ -49,7 +49,7 @@ def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
     buffers = [fn.buffer_map.get(p) for p in fn.params]
     inputs = [(i, b) for i, b in enumerate(buffers) if b is not None and access.get(b) == "r"]
     outputs = [(j, b) for j, b in enumerate(buffers) if b is not None and access.get(b) == "w"]
-    if not inputs or not outputs or _has_views(fn):
+    if not inputs or not outputs or has_views(fn):
         return ()
     stages = stages_of(fn.body)
     found = []
@@ -81,7 +81,7 @@ def write_over(fn: PrimFunc, source: int, out: int, name: str) -> PrimFunc:
     return made
 
 
-def _has_views(fn: PrimFunc) -> bool:
+def has_views(fn: PrimFunc) -> bool:
     """Whether memory is seen under a second name, of which nothing is proven here."""
     return any(
         isinstance(n, (MatchBufferRegion, DeclBuffer))
