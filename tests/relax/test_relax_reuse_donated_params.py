@@ -151,6 +151,17 @@ def test_functions_that_others_call_do_not_write_over_what_they_are_given():
     assert written.numpy().sum() == 2 and old.numpy().sum() == 0
 
 
+def test_functions_that_others_call_as_packed_ones_do_not_write_over_what_they_are_given():
+    call = 'R.call_pure_packed("step", cache, place, row, sinfo_args=R.Tensor((3, 2), "float32"))'
+    text = function(SCATTERED, f"c = {SCATTER}").replace("main", "step") + function(
+        SCATTERED, f"a = {call}", "c = (a, cache)", attrs="{}"
+    )
+    vm = VirtualMachine(relax.build(parse(text), "llvm"))
+    cache, row = np.zeros((3, 2), "float32"), np.ones((1, 2), "float32")
+    written, old = vm["main"](cache, np.array([[1]]), row)
+    assert written.numpy().sum() == 2 and old.numpy().sum() == 0
+
+
 SHORTER = """
 @T.prim_func(private=True)
 def first(var_a: T.handle, var_b: T.handle, var_c: T.handle):

@@ -18,15 +18,15 @@ function that other functions of the module call.
 from __future__ import annotations
 
 from ...base import decided, declined, in_function
-from ...ir import IRModule, PassContext
+from ...ir import IRModule, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
 from ..analysis import all_global_vars
 from ..analysis.written import may_share
 from ..donate import donated_params
-from ..expr import Binding, Function, TupleGetItem, Var, VarBinding
+from ..expr import Binding, ExternFunc, Function, TupleGetItem, Var, VarBinding
 from ..flow import BIND, BINDS, Event, events, vars_in
 from ..rewriter import Dropper
-from ..struct_info import TensorStructInfo, TupleStructInfo
+from ..struct_info import StructInfo, TensorStructInfo, TupleStructInfo
 from .inplace_calls import InplaceKernels, last_uses
 
 
@@ -37,20 +37,26 @@ def ReuseDonatedParams(mod: IRModule, ctx: PassContext) -> IRModule:
     donated = {gv: donated_params(fn, gv.name_hint) for gv, fn in graphs.items()}
     if not any(donated.values()):
         return mod
-    called = {v.name_hint for fn in graphs.values() for v in all_global_vars(fn)}
+    called = {name for fn in graphs.values() for name in _names_called(fn)}
     kernels = InplaceKernels(mod)
     changed = {}
     for gv, fn in graphs.items():
         if not donated[gv]:
             continue
         with in_function(gv):
-            if gv.name_hint in called:
+            if gv.name_hint in called or fn.get_attr("global_symbol") in called:
                 declined("donated memory is not used: other functions of the module call this one")
                 continue
             changes = _changes(fn, [fn.params[i] for i in donated[gv]], kernels)
         if changes:
             changed[gv] = Dropper(changes).rewrite(fn)
     return mod.clone({**mod.functions, **changed, **kernels.made}) if changed else mod
+
+
+def _names_called(fn: Function) -> set[str]:
+    """The functions that `fn` mentions; a packed call may be one of the module, too."""
+    packed = (n for n in walk(fn, (StructInfo, PrimExpr)) if isinstance(n, ExternFunc))
+    return {n.global_symbol for n in packed} | {v.name_hint for v in all_global_vars(fn)}
 
 
 def _changes(fn: Function, params: list[Var], kernels: InplaceKernels) -> dict[int, list[Binding]]:
