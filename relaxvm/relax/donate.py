@@ -45,9 +45,11 @@ def _items(given: object) -> Sequence[object]:
 def with_donated(mod: IRModule, names: object) -> IRModule:
     """`mod` with the parameters called `names` donated in each public graph function that has some.
 
-    Raises PassError for a name that no such function has.
+    Raises PassError for a name that no such function has, and for what is no name.
     """
     wanted = _items(names)
+    if not all(isinstance(name, str) for name in wanted):
+        raise PassError(f"build: donate wants a list of names of parameters, got {names!r}")
     left, changed = set(wanted), {}
     for gv, fn in mod.items():
         if not isinstance(fn, Function) or fn.get_attr("global_symbol") is None:

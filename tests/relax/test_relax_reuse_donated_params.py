@@ -270,6 +270,9 @@ def test_build_donates_parameters_by_name_and_says_which_it_does_not_know():
     assert mod["main"].get_attr("donate") is None
     with pytest.raises(PassError, match="donate: no function has a parameter named cash"):
         relax.build(mod, "llvm", donate=["cache", "cash"])
+    for given in ({"cache"}, 1):
+        with pytest.raises(PassError, match="donate wants a list of names of parameters, got"):
+            relax.build(mod, "llvm", donate=given)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
