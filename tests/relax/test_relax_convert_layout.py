@@ -275,6 +275,17 @@ class Module:
     assert "R.permute_dims" not in new["block"].script()
 
 
+@pytest.mark.parametrize("axes", [(0, 1, 2, 3), (3, 0, 2, 1), (2, 1)])
+def test_weights_of_several_axes_follow_the_axes_that_they_belong_to(axes):
+    shape = (4,) * len(axes)
+    params = f'x: R.Tensor((4, 4, 4, 4), "float32"), g: R.Tensor({shape}, "float32")'
+    for norm in ("layer_norm(a, g, g", "rms_norm(a, g"):
+        body = f"v = R.strided_slice(w, [0], [0], [4])\na = {CONV.format('x', 'v')}"
+        mod = function(f"{body}\ny = R.nn.{norm}, axes={list(axes)})", params)
+        for desired in (NHWC, BLOCKED, {"relax.nn.conv2d": ["HWCN", "HWIO"]}):
+            converted(mod, desired)
+
+
 def test_functions_that_call_themselves_keep_their_signatures():
     mod = from_source("""
 @I.ir_module

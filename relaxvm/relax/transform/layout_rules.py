@@ -237,10 +237,11 @@ _NUMBERS = ("axis", "axes", "channel_axis", "seq_axis", "batch_axis")
 
 def _numbered(call: Call, orders: Sequence[Any]) -> Layouts | str:
     """Attributes that number the axes of the first argument are renumbered. Tensors of its rank
-    follow it.
+    follow it, but not weights of several axes: theirs follow one another as `axes` has them.
     """
     ndim = _ndim(call.args[0])
-    of_rank = [_ndim(arg) == ndim for arg in call.args]
+    alone = "axes" in call.attrs
+    of_rank = [_ndim(arg) == ndim and not (alone and k) for k, arg in enumerate(call.args)]
     order = next((o for o, fits in zip(orders, of_rank) if fits and isinstance(o, Order)), None)
     if order is None:
         return "its first argument is not laid out"
