@@ -275,6 +275,29 @@ class Module:
     assert "R.permute_dims" not in new["block"].script()
 
 
+def test_tuples_that_are_laid_out_are_read_after_their_block():
+    for body in ("t = (a, x)", "t = R.split(a, 2, axis=1)"):
+        mod = from_source(f"""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((2, 4, 6, 6), "float32"), w: R.Tensor((8, 4, 3, 3), "float32")):
+        with R.dataflow():
+            a = R.nn.conv2d(x, w)
+            {body}
+            R.output(t)
+        with R.dataflow():
+            b = t[0]
+            c = R.nn.relu(b)
+            R.output(c)
+        d = t[1]
+        e = R.exp(d)
+        return (c, e)
+""")
+        for desired in (NHWC, BLOCKED):
+            converted(mod, desired)
+
+
 @pytest.mark.parametrize("axes", [(0, 1, 2, 3), (3, 0, 2, 1), (2, 1)])
 def test_weights_of_several_axes_follow_the_axes_that_they_belong_to(axes):
     shape = (4,) * len(axes)

@@ -362,7 +362,8 @@ class _Plan:
             return
         self.answers[b.var] = answer
         self.settle(b.var, answer.result)
-        values = value.args if isinstance(value, Call) else [value]
+        whole = value.tuple_value if isinstance(value, TupleGetItem) else value
+        values = value.args if isinstance(value, Call) else [whole]
         for arg, order in zip(values, answer.args):
             if not isinstance(order, Expr):
                 self.demand(arg, order, block)
