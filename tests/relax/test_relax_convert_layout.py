@@ -298,6 +298,26 @@ class Module:
             converted(mod, desired)
 
 
+def test_values_whose_sizes_their_variables_do_not_tell_stay():
+    mod = from_source("""
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((2, 4, 6, 6), "float32"), w: R.Tensor((8, 4, 3, 3), "float32")):
+        a: R.Tensor(ndim=4, dtype="float32") = R.nn.conv2d(x, w)
+        b = R.nn.conv2d(x, w)
+        c: R.Tensor(ndim=4, dtype="float32") = b
+        d: R.Tensor(ndim=4, dtype="float32") = R.nn.relu(b)
+        t = (b, b)
+        e: R.Tensor(ndim=4, dtype="float32") = t[0]
+        y = R.exp(a)
+        return (y, c, d, e)
+""")
+    for desired in (NHWC, BLOCKED):
+        new, told = converted(mod, desired)
+        assert "are not known" in told and count(new, "nn.conv2d") == 2
+
+
 @pytest.mark.parametrize("axes", [(0, 1, 2, 3), (3, 0, 2, 1), (2, 1)])
 def test_weights_of_several_axes_follow_the_axes_that_they_belong_to(axes):
     shape = (4,) * len(axes)

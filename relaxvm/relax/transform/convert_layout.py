@@ -340,8 +340,9 @@ class _Plan:
         seqs = bodies(b.value)
         orders = [self.order_of(seq.body) for seq in seqs]
         order = next((o for o in orders if o is not None), None)
-        fits = all(_laid_out(seq.body.struct_info, order) is not None for seq in seqs)
-        if not fits or (order is not None and self.is_written(b.var, *(s.body for s in seqs))):
+        results = [b.var, *(seq.body for seq in seqs)]
+        fits = all(_laid_out(each.struct_info, order) is not None for each in results)
+        if not fits or (order is not None and self.is_written(*results)):
             order = None
         for seq in seqs:
             self.demand(seq.body, order, None)
@@ -387,10 +388,14 @@ class _Plan:
     def call(self, b: Binding, call: Call) -> Layouts | None:
         """How a call is laid out; None if it stays as it is."""
         wanted = self.wanted.of(call)
+            if _laid_out(b.var.struct_info, orders[value.index]) is None:
+                return None
         orders = [self.order_of(arg) for arg in call.args]
         if isinstance(call.op, GlobalVar):
             answer: Any = self.signatures.get(call.op.name_hint)
         elif wanted is not None:
+        if _laid_out(b.var.struct_info, order) is None:
+            return None
             answer = with_named(call, wanted)
         elif all(o is None for o in orders):
             return None
@@ -436,7 +441,7 @@ class _Plan:
             if info is None:
                 return "sizes do not divide into blocks, or are not known"
             new.append(arg if order is None else Var("laid_out", info))
-        if result is None:
+        if result is None or _laid_out(b.var.struct_info, answer.result) is None:
             return "sizes of its result do not divide into blocks, or are not known"
         self.infos[b.var] = result
         if answer.same or isinstance(call.op, GlobalVar):
