@@ -275,6 +275,34 @@ class Module:
     assert "R.permute_dims" not in new["block"].script()
 
 
+@pytest.mark.parametrize("place", ["argument", "result"])
+def test_private_functions_keep_their_signatures_where_a_call_cannot_follow(place):
+    name = {"argument": "z", "result": "a"}[place]
+    written = f'_ = R.call_packed("test.writes", {name}, sinfo_args=R.Tuple())'
+    mod = from_source(f"""
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def block(x: R.Tensor((2, 4, 6, 6), "float32"), w: R.Tensor((4, 4, 1, 1), "float32")):
+        a = R.nn.conv2d(x, w)
+        return a
+
+    @R.function(pure=False)
+    def main(x: R.Tensor((2, 4, 6, 6), "float32"), w: R.Tensor((4, 4, 1, 1), "float32")):
+        z = R.exp(x)
+        a = Module.block(z, w)
+        {written}
+        y = R.nn.relu(a)
+        return y
+""")
+    with PassContext():
+        new = ConvertLayout(NHWC)(mod)
+    assert_well_formed(new)
+    assert 'data_layout="NHWC"' in new["block"].script()
+    assert str(new["block"].ret_struct_info) == str(mod["block"].ret_struct_info)
+    assert_structural_equal(new["main"], mod["main"])
+
+
 def test_tuples_that_are_laid_out_are_read_after_their_block():
     for body in ("t = (a, x)", "t = R.split(a, 2, axis=1)"):
         mod = from_source(f"""

@@ -76,7 +76,7 @@ from .layout_rules import (
     same_sequence,
     with_named,
 )
-from .private_functions import is_opaque, is_private, only_called
+from .private_functions import function_of, is_opaque, is_private, only_called
 from .signature import replace_functions
 
 _PERMUTE = Op.get("relax.permute_dims")
@@ -112,22 +112,33 @@ def ConvertLayout(
         ]
         for name, gv in functions.items()
     }
-    signatures: dict[str, Layouts | None] = dict.fromkeys(_private_functions(mod, calls))
-    changed: dict[GlobalVar, Any] = {}
-    for name in callees_first(functions, calls):
-        fn: Any = mod[functions[name]]
-        if not is_opaque(fn):
-            with in_function(name):
-                plan = _Plan(fn, mod, wanted, signatures, ctx)
-                changed[functions[name]] = plan.converted(name)
-    return replace_functions(mod, changed)
+    private = _private_functions(mod, calls)
+    while True:
+        signatures: dict[str, Layouts | None] = dict.fromkeys(private)
+        changed: dict[GlobalVar, Any] = {}
+        refused: set[str] = set()
+        for name in callees_first(functions, calls):
+            fn: Any = mod[functions[name]]
+            if not is_opaque(fn):
+                with in_function(name):
+                    plan = _Plan(fn, mod, wanted, signatures, ctx)
+                    changed[functions[name]] = plan.converted(name)
+                refused |= plan.refused
+        if not refused:
+            return replace_functions(mod, changed)
+        private -= refused
 
 
 def _private_functions(mod: IRModule, calls: Mapping[str, list[str]]) -> set[str]:
     """The functions whose parameters and results may be laid out otherwise: all of whose calls we
     see, and which do not call themselves through others.
     """
-    found = {name for name, sites in only_called(mod, is_private).items() if sites}
+    called = only_called(mod, is_private)
+    found = {
+        name
+        for name, sites in called.items()
+        if sites and not any(is_opaque(function_of(mod, site.caller)) for site in sites)
+    }
     for group in components(calls, calls):
         if len(group) > 1 or group[0] in calls[group[0]]:
             found -= set(group)
@@ -250,6 +261,7 @@ class _Plan:
     infos    variable -> the struct info of that call
     demands  variable -> the orders it is read in, and the blocks where
     results  id of a sequence -> the order of its result
+    refused  private functions whose calls here cannot follow their signatures
     """
 
     def __init__(
@@ -266,6 +278,7 @@ class _Plan:
         self.infos: dict[Var, StructInfo] = {}
         self.demands: dict[Var, dict[tuple[Any, Any], None]] = {}
         self.results: dict[int, Any] = {}
+        self.refused: set[str] = set()
         self._written: set[Var] | None = None
 
     def converted(self, name: str) -> Function:
@@ -375,9 +388,13 @@ class _Plan:
             orders = self.order_of(value.tuple_value)
             if not isinstance(orders, tuple):
                 return None
+            if _laid_out(b.var.struct_info, orders[value.index]) is None:
+                return None
             return Layouts((orders,), orders[value.index])
         order = self.order_of(value)
         if order is None or self.is_written(b.var, value):
+            return None
+        if _laid_out(b.var.struct_info, order) is None:
             return None
         if isinstance(b, MatchCast):
             unblocked = isinstance(order, Order) and not order.blocks
@@ -388,14 +405,10 @@ class _Plan:
     def call(self, b: Binding, call: Call) -> Layouts | None:
         """How a call is laid out; None if it stays as it is."""
         wanted = self.wanted.of(call)
-            if _laid_out(b.var.struct_info, orders[value.index]) is None:
-                return None
         orders = [self.order_of(arg) for arg in call.args]
         if isinstance(call.op, GlobalVar):
             answer: Any = self.signatures.get(call.op.name_hint)
         elif wanted is not None:
-        if _laid_out(b.var.struct_info, order) is None:
-            return None
             answer = with_named(call, wanted)
         elif all(o is None for o in orders):
             return None
@@ -406,6 +419,8 @@ class _Plan:
                 answer = rule(call, orders) or "its layout rule does not say how"
         if isinstance(answer, Layouts):
             answer = self.checked(b, call, answer)
+            if isinstance(call.op, GlobalVar) and not isinstance(answer, Layouts):
+                self.refused.add(call.op.name_hint)
         if isinstance(answer, Layouts):
             if wanted is not None and named_layouts(call) != answer.attrs:
                 layouts = ", ".join(answer.attrs[k] for k in named_layouts(call))
