@@ -89,13 +89,17 @@ class BindingRewriter:
 
     def rewrite(self, fn: Function) -> Function:
         """`fn` rebuilt; the same object if nothing changed."""
+        return fn.replace(body=self.rewritten_body(fn))
+
+    def rewritten_body(self, fn: Function) -> SeqExpr:
+        """The body of `fn` rebuilt, whatever `fn` says that it gives."""
         self._open: list[BindingBlock] = []
         self.begin(fn)
         body = run_steps(self._seq(fn.body))
         first = tuple(self.prologue(fn))
         if first:
             body = body.replace(blocks=join_plain_blocks((BindingBlock(first), *body.blocks)))
-        return fn.replace(body=body)
+        return body
 
     def _seq(self, seq: SeqExpr) -> Steps:
         blocks: list[BindingBlock] = []

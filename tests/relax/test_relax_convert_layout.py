@@ -56,14 +56,14 @@ def arrays(mod, name="main", n=2):
     return made
 
 
-def converted(mod, desired=NHWC, **options):
+def converted(mod, desired=NHWC, n=2, **options):
     """What the pass makes of `mod`, well formed and of the same meaning; and what it tells."""
     before = mod.script()
     with PassContext() as ctx:
         new = ConvertLayout(desired, **options)(mod)
     assert_well_formed(new)
     assert mod.script() == before
-    assert_same_meaning(mod, new, arrays(mod), "main", "reassociates")
+    assert_same_meaning(mod, new, arrays(mod, n=n), "main", "reassociates")
     return new, str(ctx.report)
 
 
@@ -355,6 +355,31 @@ def test_weights_of_several_axes_follow_the_axes_that_they_belong_to(axes):
         mod = function(f"{body}\ny = R.nn.{norm}, axes={list(axes)})", params)
         for desired in (NHWC, BLOCKED, {"relax.nn.conv2d": ["HWCN", "HWIO"]}):
             converted(mod, desired)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_private_functions_of_symbolic_sizes_give_what_is_laid_out(n):
+    mod = from_source("""
+@I.ir_module
+class Module:
+    @R.function(private=True)
+    def inner(x: R.Tensor(("n", 4, "h", "h"), "float32"), w: R.Tensor((4, 4, 3, 3), "float32")):
+        a = R.nn.conv2d(x, w, padding=(1, 1, 1, 1))
+        return a
+
+    @R.function(private=True)
+    def outer(x: R.Tensor(("n", 4, "h", "h"), "float32"), w: R.Tensor((4, 4, 3, 3), "float32")):
+        a = Module.inner(x, w)
+        b = Module.inner(a, w)
+        return (b, x)
+
+    @R.function
+    def main(x: R.Tensor(("n", 4, "h", "h"), "float32"), w: R.Tensor((4, 4, 3, 3), "float32")):
+        y = Module.outer(x, w)
+        return y
+""")
+    new, _ = converted(mod, n=n)
+    assert "match_cast" not in new.script()
 
 
 def test_functions_that_call_themselves_keep_their_signatures():

@@ -497,12 +497,12 @@ class _Rewriter(RememberingRewriter):
 
     def function(self, fn: Function) -> Function:
         """`fn` with its values laid out."""
-        new = self.rewrite(fn)
+        body = self.rewritten_body(fn)
         params = [self.laid_out.get(p, p) for p in fn.params]
-        if new is fn and all(a is b for a, b in zip(params, fn.params)):
+        if body is fn.body and all(a is b for a, b in zip(params, fn.params)):
             return fn
         ret = fn.ret_struct_info if self.plan.results.get(id(fn.body)) is None else None
-        return fn.replace(params=tuple(params), body=new.body, ret_struct_info=ret)
+        return fn.replace(params=tuple(params), body=body, ret_struct_info=ret)
 
     def begin(self, fn: Function) -> None:
         """Parameters of private functions may be laid out."""
