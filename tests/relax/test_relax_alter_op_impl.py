@@ -334,6 +334,8 @@ def test_padding_of_two_values_is_kept_apart():
 
     assert run(1.0, 1.0) == 1
     assert run(1.0, 2.0) == 2
+    assert run(0.0, -0.0) == 2
+    assert run(float("nan"), float("nan")) == 1
 
 
 def test_a_map_that_moves_nothing_goes():

@@ -150,14 +150,14 @@ def _moves_nothing(x: Expr, index_map: IndexMap, info: Any) -> bool:
 def _in_one_step(first: Call, second: Call, whole: IndexMap) -> Call:
     """`second` of what `first` is made of; `second` itself if padding or sizes would change."""
     padded = [c for c in (first, second) if not _map_of(c).is_bijective(_dims(c.args[0]))]
-    pads = {getattr(p, "value", p) for p in (c.attrs["pad_value"] for c in padded)}
-    if len(pads) > 1:
+    pads = [getattr(c.attrs["pad_value"], "value", c.attrs["pad_value"]) for c in padded]
+    if len(set(map(repr, pads))) > 1:  # -0.0 is not 0.0, and nan is nan
         return second
     try:
         new = R.layout_transform(
             first.args[0],
             GraphMap(whole.initial_indices, whole.final_indices),
-            pad_value=pads.pop() if pads else None,
+            pad_value=pads[0] if pads else None,
             axis_separators=second.attrs["axis_separators"],
             input_axis_separators=first.attrs["input_axis_separators"],
         )
