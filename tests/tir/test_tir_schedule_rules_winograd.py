@@ -11,6 +11,7 @@ from conv_helpers import AVX2, AVX512, Case
 import relaxvm as tvm
 from relaxvm import relax, te, tir
 from relaxvm.ir import PassContext, walk
+from relaxvm.ir.walk import transform
 from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams
 from relaxvm.runtime import VirtualMachine, cpu
@@ -114,6 +115,60 @@ def test_what_stays_as_it_is(case):
     fn = case.function()
     assert with_fewer_products(fn, [1], AVX2)[1] == {}
     assert with_fewer_products(CASES["rows of four"].function(), [0], AVX2)[1] == {}
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        lambda x, w: x.astype("int32").astype("float32") * w,
+        lambda x, w: x * w.astype("float16").astype("float32"),
+        lambda x, w: (x * w).astype("int32").astype("float32"),
+    ],
+)
+def test_products_that_are_cast_stay(term):
+    x, w = te.placeholder((1, 32, 16, 16), name="X"), te.placeholder((32, 32, 3, 3), name="W")
+    c, r, s = (te.reduce_axis((0, n)) for n in (32, 3, 3))
+    out = te.compute(
+        (1, 32, 14, 14),
+        lambda n, o, i, j: te.sum(term(x[n, c, i + r, j + s], w[o, c, r, s]), (c, r, s)),
+    )
+    assert with_fewer_products(te.create_prim_func([x, w, out]), [1], AVX2)[1] == {}
+
+
+def changed(fn, change):
+    """`fn` with another realization of the block that convolves, from `change`."""
+
+    def visit(n):
+        return change(n) if isinstance(n, tir.BlockRealize) and n.block.init is not None else None
+
+    return fn.replace(body=transform(fn.body, visit))
+
+
+def beside(realize):
+    """Another block in the same loops."""
+    extra = tir.Block((), (), (), "extra", tir.Evaluate(tir.const(0)))
+    return tir.SeqStmt((realize, tir.BlockRealize((), tir.const(True), extra)))
+
+
+def started_at_one(realize):
+    block = realize.block
+    init = block.init.replace(value=tir.const(1.0, "float32"))
+    return realize.replace(block=block.replace(init=init))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        beside,
+        started_at_one,
+        lambda realize: realize.replace(block=realize.block.replace(init=None)),
+        lambda realize: realize.replace(predicate=realize.iter_values[2] < 10),
+    ],
+)
+def test_sums_that_skip_something_start_elsewhere_or_share_loops_stay(change):
+    fn = Case((1, 32, 16, 16), 32).function()
+    assert list(with_fewer_products(changed(fn, lambda realize: None), [1], AVX2)[1]) == [1]
+    assert with_fewer_products(changed(fn, change), [1], AVX2)[1] == {}
 
 
 def test_only_approximate_numerics_have_fewer_products():

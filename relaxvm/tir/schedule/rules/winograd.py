@@ -27,7 +27,7 @@ import numpy as np
 
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError, decided
-from ....ir import IntImm, Map, PrimExpr, Range, Var, const, is_const, walk
+from ....ir import FloatImm, IntImm, Map, Mul, PrimExpr, Range, Var, const, is_const, walk
 from ...analysis import get_block_access_region
 from ...op import floormod, if_then_else
 from ...stmt import (
@@ -36,6 +36,7 @@ from ...stmt import (
     Buffer,
     BufferLoad,
     BufferStore,
+    For,
     IterVar,
     PrimFunc,
     SeqStmt,
@@ -119,7 +120,7 @@ def with_fewer_products(
         form = _Form(sch.get(rv), c, sizes, cpu)
         nest: Any = sch.get(next(iter(sch.get_loops(rv))))
         children = list(root.body.seq) if isinstance(root.body, SeqStmt) else [root.body]
-        if not any(s is nest for s in children):
+        if not any(s is nest for s in children) or not _is_whole(sch, rv, nest):
             continue
         body = seq(*(t for s in children for t in (form.nests if s is nest else [s])))
         made = root.replace(body=body, alloc_buffers=(*root.alloc_buffers, *form.buffers))
@@ -129,6 +130,19 @@ def with_fewer_products(
         decided("{} in fewer products, by tiles of {} rows", sch.get(rv), form.rows)
         return fn.replace(body=realize, buffer_map=Map(bindings)), {places[0]: form.pack}
     return fn, {}
+
+
+def _is_whole(sch: Schedule, rv: Any, nest: Stmt) -> bool:
+    """Whether the loops `nest` are around block `rv` alone, which starts sums at 0 and skips no
+    iteration.
+    """
+    block: Block = sch.get(rv)
+    realize = sch.state.realize(block)
+    while isinstance(nest, For):
+        nest = nest.body
+    start = block.init.value if isinstance(block.init, BufferStore) else None
+    zero = isinstance(start, FloatImm) and start.value == 0
+    return nest is realize and zero and is_const(realize.predicate, True)
 
 
 def _fits(block: Block, c: Convolution, sizes: Sizes, cpu: CpuModel) -> bool:
@@ -145,6 +159,13 @@ def _fits(block: Block, c: Convolution, sizes: Sizes, cpu: CpuModel) -> bool:
     if len(shapes) != len(wanted) or not all(is_const(e, n) for e, n in zip(shapes, wanted)):
         return False
     if not all(isinstance(e, IntImm) for e in c.data.shape[2:]):
+        return False
+    # Casts are none of the form: what they round or cut off would be lost.
+    reducer = match_reducer(block)
+    product = None if reducer is None else reducer.updates[0]
+    if not isinstance(product, Mul) or not all(
+        isinstance(e, BufferLoad) for e in (product.a, product.b)
+    ):
         return False
     _, channel, *taps = c.weight_indices
     simplify = Analyzer(wrap=True).simplify
