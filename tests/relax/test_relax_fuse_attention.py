@@ -249,6 +249,37 @@ def test_what_changes_no_weight_may_come_after_softmax(after):
     both(lambda emit, *x: parts(emit, *x, after=after), *SHAPES)
 
 
+@pytest.mark.parametrize("between", ["int32", "bool", "float32"])
+def test_weights_that_are_rounded_after_softmax_stay(between):
+    def rounded(emit, x):
+        return op.astype(emit(op.astype(x, between)), "float64")
+
+    text = told(lambda emit, *x: [emit(parts(emit, *x, after=rounded))], *SHAPES)
+    assert f"weights are rounded to {between} in between" in text
+
+
+@pytest.mark.parametrize("low", [-np.inf, -1e9])
+@pytest.mark.parametrize("added", [True, False])
+def test_rows_of_which_another_mask_hides_the_keys_that_are_left(added, low):
+    """As of sequences that are filled up on the left."""
+    seen = np.tri(10, 12, 0, bool)
+
+    def build(emit, q, k, v, filled):
+        def between(emit, s):
+            s = emit(op.add(s, filled))
+            if added:
+                return op.add(s, relax.const(np.where(seen, 0.0, low), "float64"))
+            return op.where(relax.const(seen), s, relax.const(low, "float64"))
+
+        return parts(emit, q, k, v, between)
+
+    mod = model(build, *SHAPES, (2, 1, 1, 12))
+    arrays = [np.random.default_rng(1).standard_normal(s) for s in SHAPES]
+    filled = np.zeros((2, 1, 1, 12))
+    filled[..., :4] = low
+    means_the_same(mod, fused(mod), *arrays, filled)
+
+
 # -- dtypes, threads, both ways of running ---------------------------------------------------------
 
 

@@ -130,7 +130,7 @@ class _Parts:
                 declined(text, first, second, var)
                 return None
         try:
-            made = _Attention(self, path, second).lowered(call)
+            made = _Attention(self, between, path, second).lowered(call)
         except RelaxvmError as error:
             declined("{} and {} not fused to attention: {}", first, second, str(error))
             return None
@@ -315,7 +315,7 @@ class _Kernels:
 class _Attention:
     """One attention, with the symbols of the graph."""
 
-    def __init__(self, parts: _Parts, path: list[Any], second: Call) -> None:
+    def __init__(self, parts: _Parts, between: list[Any], path: list[Any], second: Call) -> None:
         self.parts, self.path = parts, path
         self.formulas = Formulas()
         # What is read: {value: (what stands for it in formulas, its tensor)}
@@ -334,6 +334,10 @@ class _Attention:
             raise PassError(f"the dtypes differ: {', '.join(sorted(kinds))}")
         if not self.dtype.is_float or len(lead) > 3:
             raise PassError("wanted floats of at most three dimensions before the matrices")
+        for var in between:
+            dtype = getattr(var.struct_info, "dtype", self.dtype)
+            if dtype is not self.dtype and not (dtype.is_float and dtype.bits > self.dtype.bits):
+                raise PassError(f"weights are rounded to {dtype} in between")
         one = const(1, "int64")
         batch = lead[0] if lead else one
         heads = lead[1] if len(lead) == 2 else lead[1] * lead[2] if len(lead) == 3 else one
@@ -574,9 +578,12 @@ def _masked(score: PrimExpr, analyzer: Analyzer) -> tuple[PrimExpr | None, PrimE
             seen = analyzer.simplify(seen)
             if any(isinstance(n, ProducerLoad) for n in walk(seen)):
                 continue
-            # Where all keys of a query are as low as one another, none of them is hidden.
+            # Where all keys of a query are as low as one another, none of them is hidden: neither
+            # by positions nor by what is read.
             first = substitute(seen, {_J: const(0, "int64")})
-            if low.value == -inf or analyzer.can_prove(first):
+            rest = [shown] if other is None else [shown, other]
+            reads = any(isinstance(n, ProducerLoad) for x in rest for n in walk(x))
+            if low.value == -inf or (not reads and analyzer.can_prove(first)):
                 if other is None:
                     return seen, shown
                 added = isinstance(shown, FloatImm) and shown.value == 0
