@@ -90,6 +90,7 @@ from .program import Provenance as Provenance
 from .registry import PackedFunc as PackedFunc
 from .registry import get_global_func as get_global_func
 from .registry import list_global_func_names as list_global_func_names
+from .registry import register_apart as register_apart
 from .registry import register_func as register_func
 from .registry import register_global_func as register_global_func
 from .registry import remove_global_func as remove_global_func

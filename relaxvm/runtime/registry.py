@@ -6,6 +6,7 @@ A registered function is an ordinary Python callable and stays one.
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -63,6 +64,17 @@ def _register(name: str, function: _F, override: bool) -> _F:
             )
         _functions[name] = function
     return function
+
+
+def register_apart(name: str, function: Callable[..., Any]) -> str:
+    """Register `function` under `name`, or under the first of ``name.1``, ``name.2``, ... where
+    no other stands: what was built to call the others still does. Gives the name.
+    """
+    with _lock:
+        names = itertools.chain((name,), (f"{name}.{k}" for k in itertools.count(1)))
+        free = next(n for n in names if _functions.get(n, function) is function)
+        _functions[free] = function
+    return free
 
 
 def get_global_func(name: str, allow_missing: bool = False) -> Callable[..., Any] | None:

@@ -10,7 +10,7 @@ import relaxvm as tvm
 import relaxvm.relax.backend.numpy_blas as blas
 from relaxvm import relax, te
 from relaxvm.base import PassError, RelaxvmError
-from relaxvm.ir import PassContext
+from relaxvm.ir import PassContext, structural_equal
 from relaxvm.relax import backend, transform
 from relaxvm.relax.analysis import assert_well_formed
 from relaxvm.relax.dpl import is_op, wildcard
@@ -64,6 +64,16 @@ def test_a_callable_is_registered_and_called_with_the_destination_last():
     assert [gv.name_hint for gv in new] == ["main"]
     assert "R.call_dps_packed" in new["main"].script()
     np.testing.assert_allclose(run(new, X), np.sin(X) * 2, rtol=1e-6)
+
+
+def test_another_callable_does_not_replace_that_of_what_was_built_before():
+    def tripled(x, out):
+        np.multiply(x.numpy(), 3, out=out.numpy())
+
+    first, second, again = (generated(lambda fn, f=f: f) for f in (doubled, tripled, doubled))
+    np.testing.assert_allclose(run(first, X), np.sin(X) * 2, rtol=1e-6)
+    np.testing.assert_allclose(run(second, X), np.sin(X) * 3, rtol=1e-6)
+    assert structural_equal(first, again)
 
 
 def test_a_name_is_called():

@@ -21,7 +21,7 @@ from typing import Any
 from ...base import UNKNOWN, PassError, add_note, in_function, reachable
 from ...ir import GlobalVar, IRModule, PassContext, structural_digest, walk
 from ...ir.transform import module_pass
-from ...runtime import get_global_func, register_func
+from ...runtime import get_global_func, register_apart
 from ...tir import PrimFunc
 from ..derive import is_base_of, where
 from ..expr import Binding, Call, Constant, Function
@@ -126,9 +126,8 @@ def _checked(answer: Any, generator: str, gv: GlobalVar, fn: Function) -> Any:
     if isinstance(answer, PrimFunc):
         return answer
     if callable(answer):
-        name = f"{generator}.{gv.name_hint}.{structural_digest(fn).hex()[:12]}"
-        register_func(name, answer, override=True)
-        return name
+        digest = structural_digest(fn).hex()[:12]
+        return register_apart(f"{generator}.{gv.name_hint}.{digest}", answer)
     raise PassError(
         f"RunCodegen: the code generator {generator!r} gave {type(answer).__name__} for "
         f"{gv.name_hint}; wanted the name of a packed function, a callable, a PrimFunc or a "

@@ -35,7 +35,7 @@ from ...ir import (
 )
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
-from ...runtime import register_func
+from ...runtime import register_apart
 from ...tir import Block, BlockRealize, Buffer, For, ForKind, PrimFunc, Stmt
 from ..expr import Binding, Call, Function, Tuple, VarBinding
 from ..kernel_call import symbols_of_call
@@ -178,9 +178,8 @@ def _split(
     if isinstance(library, PrimFunc):
         library = GlobalVar(names.fresh(f"{name}_library")), library.without_attr("global_symbol")
     elif not isinstance(library, str):
-        symbol = f"library.{name}.{structural_digest(fn).hex()[:12]}"
-        register_func(symbol, library, override=True)
-        library = symbol
+        digest = structural_digest(fn).hex()[:12]
+        library = register_apart(f"library.{name}.{digest}", library)
     return _Split(whole, library, given, between, rest)
 
 
