@@ -158,8 +158,7 @@ class PassContext:
     @staticmethod
     def list_configs() -> dict[str, dict[str, Any]]:
         """All config keys: type, default and meaning."""
-        for room in _ROOMS.values():
-            importlib.import_module(room)
+        load_passes(*_ROOMS.values())
         return {
             o.name: {"type": o.kind.__name__, "default": o.default, "doc": o.doc}
             for o in sorted(_OPTIONS.values(), key=lambda o: o.name)
@@ -256,8 +255,7 @@ def _without_room(name: str) -> str:
 def _check_names(names: Sequence[str], what: str) -> None:
     """Raise PassError for a name that no pass has; warn of those that TVM has and this has not."""
     if not all(name in _PASS_NAMES for name in names):
-        for room in _ALL_PASSES:
-            importlib.import_module(room)
+        load_passes()
     for name in names:
         if name in _PASS_NAMES:
             continue
@@ -303,11 +301,21 @@ _ROOMS = {"relax": "relaxvm.relax.transform", "tir": "relaxvm.tir.transform"}
 _ALL_PASSES = (*_ROOMS.values(), "relaxvm.tir.schedule.rules", "relaxvm.pipeline")
 
 
+def load_passes(*rooms: str) -> None:
+    """Import the passes of these rooms, or of all: names and keys are known once they are made, and
+    a room may import some of its passes only when they are asked for.
+    """
+    for room in rooms or _ALL_PASSES:
+        module = importlib.import_module(room)
+        for name in getattr(module, "__all__", ()):
+            getattr(module, name)
+
+
 def _option(key: str) -> _Option:
     if key not in _OPTIONS:
         room = _ROOMS.get(key.partition(".")[0])
         if room is not None:
-            importlib.import_module(room)
+            load_passes(room)
     found = _OPTIONS.get(key)
     if found is None:
         raise PassError(

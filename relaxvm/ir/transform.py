@@ -28,6 +28,7 @@ from .node import Node
 from .pass_context import NUMERICS as NUMERICS
 from .pass_context import PassContext as PassContext
 from .pass_context import PassInfo as PassInfo
+from .pass_context import load_passes
 from .pass_context import register_config as register_config
 from .walk import transform as rebuild
 
@@ -174,10 +175,11 @@ class Sequential(Pass):
 
 
 def _registered(name: str) -> Pass:
-    found = _PASSES.get(name)
-    if found is None:
+    if name not in _PASSES:
+        load_passes()
+    if name not in _PASSES:
         raise PassError(f"no pass is named {name!r}")
-    return found
+    return _PASSES[name]
 
 
 # -- decorators ------------------------------------------------------------------------------------
@@ -231,9 +233,7 @@ class PassDecorator:
                 _PASSES.setdefault(info.name, result)
             return result
 
-        if pass_func is not None:
-            return make(pass_func)
-        return make
+        return make if pass_func is None else make(pass_func)
 
 
 def _pass_class(cls: type, info: PassInfo, method: str, lift: Any) -> type:

@@ -195,6 +195,20 @@ def test_configs_are_listed_before_the_passes_that_declare_them_are_loaded():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "PassContext(disabled_pass=['FastMath'], required_pass=['SplitArgs'])",
+        "p = Pass(PassInfo(0, 'first', ['DivToMul']), lambda mod, ctx: mod)\n"
+        "Sequential([p])(IRModule({}))",
+    ],
+)
+def test_passes_that_are_loaded_when_asked_for_are_known_by_their_names(code):
+    head = "from relaxvm.ir import IRModule, PassContext\n"
+    head += "from relaxvm.ir.transform import Pass, PassInfo, Sequential\n"
+    subprocess.run([sys.executable, "-c", head + code], check=True)
+
+
 def test_each_thread_has_its_own_context():
     seen = []
     with PassContext(opt_level=4):
