@@ -27,7 +27,7 @@ from ...ir.transform import module_pass
 from ...target import Target
 from ..derive import where
 from ..expr import Call
-from .convert_layout import ConvertLayout
+from .convert_layout import ConvertLayout, full_name
 
 
 @module_pass(opt_level=3, numerics="reassociates", obeys_numerics=True)
@@ -73,9 +73,4 @@ def _tables(layouts: Any) -> list[dict[str, Any]]:
     names = (target.kind_name, *target.keys)
     own = [layouts[n] for n in names if isinstance(layouts.get(n), Mapping)]
     own.append({k: v for k, v in layouts.items() if not isinstance(v, Mapping)})
-    return [{_full(k): v for k, v in table.items()} for table in own]
-
-
-def _full(name: Any) -> str:
-    text = name.name if isinstance(name, Op) else str(name)
-    return text if text.startswith("relax.") else f"relax.{text}"
+    return [{full_name(k): v for k, v in table.items()} for table in own]

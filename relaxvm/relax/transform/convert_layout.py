@@ -26,13 +26,14 @@ import numpy as np
 from ...base import (
     PassError,
     StructInfoError,
+    TIRError,
     callees_first,
     components,
     decided,
     declined,
     in_function,
 )
-from ...ir import GlobalVar, IRModule, Op, PassContext, walk
+from ...ir import GlobalVar, IRModule, Op, PassContext
 from ...ir.transform import module_pass
 from ...runtime import array as as_array
 from .. import op as R
@@ -76,7 +77,7 @@ from .layout_rules import (
     same_sequence,
     with_named,
 )
-from .private_functions import function_of, is_opaque, is_private, only_called
+from .private_functions import function_of, graph_calls, is_opaque, is_private, only_called
 from .signature import replace_functions
 
 _PERMUTE = Op.get("relax.permute_dims")
@@ -103,26 +104,18 @@ def ConvertLayout(
     Raises PassError for operators that have no layout, and layouts that are none of theirs.
     """
     wanted = _Wanted(desired_layouts, layout_cb)
-    functions = {gv.name_hint: gv for gv, fn in mod.items() if isinstance(fn, Function)}
-    calls = {
-        name: [
-            n.name_hint
-            for n in walk(mod[gv])
-            if isinstance(n, GlobalVar) and n.name_hint in functions
-        ]
-        for name, gv in functions.items()
-    }
+    calls = graph_calls(mod)
     private = _private_functions(mod, calls)
     while True:
         signatures: dict[str, Layouts | None] = dict.fromkeys(private)
         changed: dict[GlobalVar, Any] = {}
         refused: set[str] = set()
-        for name in callees_first(functions, calls):
-            fn: Any = mod[functions[name]]
+        for name in callees_first(calls, calls):
+            fn = function_of(mod, name)
             if not is_opaque(fn):
                 with in_function(name):
                     plan = _Plan(fn, mod, wanted, signatures, ctx)
-                    changed[functions[name]] = plan.converted(name)
+                    changed[mod.get_global_var(name)] = plan.converted(name)
                 refused |= plan.refused
         if not refused:
             return replace_functions(mod, changed)
@@ -192,16 +185,25 @@ def _checked(desired: Any, what: str) -> dict[Any, dict[str, str]]:
     return made
 
 
+def full_name(op: Any) -> str:
+    """The name of an operator, with the room that users may leave out."""
+    text = op.name if isinstance(op, Op) else str(op)
+    return text if text.startswith("relax.") else f"relax.{text}"
+
+
 def _operator(name: Any) -> Op:
     """The operator of that name, which has layouts."""
-    table = {n: Op.get(n) for n in Op.list_op_names() if n.startswith("relax.")}
-    known = [n for n, op in table.items() if layout_attributes(op)]
-    text = name.name if isinstance(name, Op) else str(name)
-    full = text if text.startswith("relax.") else f"relax.{text}"
-    if full in known:
-        return table[full]
+    full = full_name(name)
+    try:
+        op = Op.get(full)
+        if layout_attributes(op):
+            return op
+        what = "has no layout"
+    except TIRError:
+        what = "is no operator"
+    text = name.name if isinstance(name, Op) else name
+    known = [n for n in Op.list_op_names() if layout_attributes(Op.get(n))]
     near = difflib.get_close_matches(full, known, n=3)
-    what = "has no layout" if full in table else "is no operator"
     hint = f"; near it are {', '.join(near)}" if near else ""
     raise PassError(f"ConvertLayout: {text} {what}: wanted one of {len(known)} that have{hint}")
 

@@ -19,7 +19,6 @@ from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, walk
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
 from ..analysis.recursion import detect_recursion
-from ..analysis.vars import all_global_vars
 from ..derive import (
     bind_symbols,
     definable_tir_vars_in_struct_info,
@@ -44,7 +43,7 @@ from ..flow import struct_info_vars
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, StructInfo
 from ..substitute import substitute_graph
-from .private_functions import function_of, is_private
+from .private_functions import function_of, graph_calls, is_private
 
 _MAX_BINDINGS = 100_000
 """No more bindings than this are inlined in a module: calls of calls of calls can double them each
@@ -126,12 +125,8 @@ def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Func
 
 def _callees_first(mod: IRModule) -> list[str]:
     """The graph functions, each after those it calls (where they do not call each other)."""
-    graphs = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
-    calls = {
-        name: [gv.name_hint for gv in all_global_vars(fn) if gv.name_hint in graphs]
-        for name, fn in graphs.items()
-    }
-    return callees_first(graphs, calls)
+    calls = graph_calls(mod)
+    return callees_first(calls, calls)
 
 
 def _without_uncalled(made: IRModule, before: IRModule, inlined: set[str]) -> IRModule:

@@ -13,10 +13,10 @@ from typing import Any
 from ...base import PassError, callees_first
 from ...ir import GlobalVar, IRModule, PassContext
 from ...ir.transform import module_pass
-from ..analysis.vars import all_global_vars
 from ..expr import Call, Function, Var
 from ..rewriter import Inferring
 from ..struct_info import Expr, StructInfo
+from .private_functions import function_of, graph_calls
 from .signature import replace_functions
 
 
@@ -29,15 +29,11 @@ def UpdateParamStructInfo(
     sinfo_func  what a parameter is now, or None to keep what it is
     Raises StructInfoError, naming the operator, where the new struct info does not fit.
     """
-    graphs = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
-    calls = {
-        name: [gv.name_hint for gv in all_global_vars(fn) if gv.name_hint in graphs]
-        for name, fn in graphs.items()
-    }
+    calls = graph_calls(mod)
     renewed: dict[Any, GlobalVar] = {}
     changed: dict[GlobalVar, Function] = {}
-    for name in callees_first(graphs, calls):
-        fn, gv = graphs[name], mod.get_global_var(name)
+    for name in callees_first(calls, calls):
+        fn, gv = function_of(mod, name), mod.get_global_var(name)
         params = [_param(p, sinfo_func) for p in fn.params]
         changed[gv] = made = _Updater(renewed).function(fn, params)
         if made.struct_info is not fn.struct_info:
