@@ -84,13 +84,14 @@ def FuseAttention(mod: IRModule, ctx: PassContext) -> IRModule:
 
     Scores are added up, and weights divided by their sum, in another order than before.
     """
+    found = {gv: fn for gv, fn in mod.items() if isinstance(fn, Function) and _has_softmax(fn)}
+    if not found:
+        return mod
     builder, changed = BlockBuilder(mod), {}
     kernels = _Kernels(builder)
     weights, values = wildcard(), wildcard()
     product = is_op("relax.matmul")(weights, values)
-    for gv, fn in mod.items():
-        if not isinstance(fn, Function):
-            continue
+    for gv, fn in found.items():
         new = fn
         with in_function(gv):
             for pattern in (is_op("relax.permute_dims")(product), product):
@@ -100,6 +101,10 @@ def FuseAttention(mod: IRModule, ctx: PassContext) -> IRModule:
     for gv, new in changed.items():
         builder.update_func(gv, new)
     return builder.get() if changed else mod
+
+
+def _has_softmax(fn: Function) -> bool:
+    return any(isinstance(b.value, Call) and b.value.op is _SOFTMAX for b in bindings_of(fn))
 
 
 class _Parts:

@@ -259,11 +259,10 @@ class _Blocks:
                 )
                 if why is None:
                     _join(groups)
-                elif why:
+                    continue
+                if why:
                     declined(f"{{}} not fused with {{}}: {why}", first.binding, other.binding)
-                    first = other
-                else:
-                    first = other
+                first = other
 
     def _why_not_beside(self, groups: Sequence[Group]) -> str | None:
         """Why two groups cannot be computed where the last member of both stands."""

@@ -18,7 +18,7 @@ from ...ir.transform import function_pass
 from ...tir.schedule import IndexMap
 from .. import op as R
 from ..analysis.usage import remove_all_unused
-from ..derive import prove_dims
+from ..derive import dims_equal
 from ..expr import Binding, Call, DataflowVar, Function, Tuple, Var, VarBinding
 from ..known_ops import CALL_TIR, is_op
 from ..op.index_map import IndexMap as GraphMap
@@ -140,10 +140,9 @@ def _moves_nothing(x: Expr, index_map: IndexMap, info: Any) -> bool:
     variables = index_map.initial_indices
     return (
         own.dims is not None
-        and len(own.dims) == len(info.dims)
         and len(variables) == len(index_map.final_indices)
         and all(a is b for a, b in zip(variables, index_map.final_indices))
-        and all(prove_dims(a, b) is True for a, b in zip(own.dims, info.dims))
+        and dims_equal(own.dims, info.dims) is True
     )
 
 
@@ -163,8 +162,7 @@ def _in_one_step(first: Call, second: Call, whole: IndexMap) -> Call:
         )
     except StructInfoError:  # nothing is known of the sizes that such indices give
         return second
-    same = all(prove_dims(a, b) is True for a, b in zip(_dims(new), _dims(second)))
-    return new if same else second
+    return new if dims_equal(_dims(new), _dims(second)) is True else second
 
 
 def _dims(x: Any) -> Any:

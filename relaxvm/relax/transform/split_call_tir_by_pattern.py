@@ -37,15 +37,12 @@ from ...ir import Var as TirVar
 from ...ir.transform import module_pass
 from ...runtime import register_apart
 from ...tir import Block, BlockRealize, Buffer, For, ForKind, PrimFunc, Stmt
-from ..expr import Binding, Call, Function, Tuple, VarBinding
-from ..kernel_call import symbols_of_call
-from ..known_ops import CALL_TIR, is_op
+from ..expr import Binding, Function, Tuple, VarBinding
 from ..op import call_dps_packed, call_tir
-from ..rewriter import BindingRewriter
 from ..steps import Steps, run_steps
 from ..struct_info import Expr
 from .private_functions import without_unmentioned
-from .split_kernel import Kernel, Part, info_of, touched
+from .split_kernel import Callers, Kernel, Part, info_of, touched
 
 
 class MatchResult(NamedTuple):
@@ -89,7 +86,7 @@ def SplitCallTIRByPattern(
                 split = _split(fn, gv.name_hint, known, fcodegen, names)
             if split is not None:
                 splits[gv.name_hint] = split
-    rewriter = _Callers(splits)
+    rewriter = Callers(splits, _written)
     result = mod.clone()
     for gv, fn in mod.items() if splits else ():
         if isinstance(fn, Function):
@@ -219,37 +216,26 @@ def _answer(answer: Any, most: int) -> tuple[Any, int, tuple[Buffer, ...]]:
     return library, count, tuple(given)
 
 
-class _Callers(BindingRewriter):
-    def __init__(self, splits: dict[str, _Split]) -> None:
-        self.splits = splits
-        self.used: dict[str, None] = {}
-
-    def binding(self, b: Binding) -> Sequence[Binding] | None:
-        call = b.value
-        if not isinstance(call, Call) or not is_op(call, CALL_TIR):
-            return None
-        name = call.args[0].name_hint if isinstance(call.args[0], GlobalVar) else None
-        split = self.splits.get(name) if name is not None else None
-        if split is None or name is None or not isinstance(call.args[1], Tuple):
-            return None
-        self.used[name] = None
-        given: dict[Any, Expr] = dict(zip(split.whole.buffers, call.args[1].fields))
-        known = symbols_of_call(call, split.whole.fn)
-        args = Tuple([given[own] for own in split.given])
-        info = info_of([split.between], known) if split.rest is not None else call.sinfo_args[0]
-        if isinstance(split.library, str):
-            computed = call_dps_packed(split.library, args, out_sinfo=info)
-            decided(f"{{}} left to {split.library}", b)
-        else:
-            computed = call_tir(split.library[0], args, info)
-            decided(f"{{}} left to {split.library[0].name_hint}", b)
-        computed = computed.replace(span=call.span)
-        if split.rest is None:
-            return [b.replace(value=computed)]
-        var = given[split.between] = self.local("lv", info, b.var.span)
-        gv, part = split.rest
-        rest = part.call(gv, given, call.sinfo_args[0], known, call.span)
-        return [VarBinding(var, computed), b.replace(value=rest)]
+def _written(
+    callers: Callers, b: Binding, split: _Split, given: dict[Any, Expr], known: Any
+) -> list[Binding]:
+    """What stands for a call of a function that a library computes the beginning of."""
+    call: Any = b.value
+    args = Tuple([given[own] for own in split.given])
+    info = info_of([split.between], known) if split.rest is not None else call.sinfo_args[0]
+    if isinstance(split.library, str):
+        computed = call_dps_packed(split.library, args, out_sinfo=info)
+        decided(f"{{}} left to {split.library}", b)
+    else:
+        computed = call_tir(split.library[0], args, info)
+        decided(f"{{}} left to {split.library[0].name_hint}", b)
+    computed = computed.replace(span=call.span)
+    if split.rest is None:
+        return [b.replace(value=computed)]
+    var = given[split.between] = callers.local("lv", info, b.var.span)
+    gv, part = split.rest
+    rest = part.call(gv, given, call.sinfo_args[0], known, call.span)
+    return [VarBinding(var, computed), b.replace(value=rest)]
 
 
 # -- matching --------------------------------------------------------------------------------------

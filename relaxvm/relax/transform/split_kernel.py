@@ -9,11 +9,11 @@ def f(A, W, C):                              def f_weight_prepack(W, W2):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base import Span
-from ...ir import GlobalVar, Node, PrimExpr, cast, const, is_const, substitute, walk
+from ...ir import GlobalVar, PrimExpr, cast, const, is_const, substitute, walk
 from ...ir import Var as TirVar
 from ...tir import (
     AssertStmt,
@@ -33,8 +33,10 @@ from ...tir import (
     renew,
     seq,
 )
-from ..expr import Call, Tuple
-from ..known_ops import CALL_TIR
+from ..expr import Binding, Call, Tuple
+from ..kernel_call import symbols_of_call
+from ..known_ops import CALL_TIR, is_op
+from ..rewriter import BindingRewriter
 from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
 
 _OPAQUE = (AssertStmt, AttrStmt, Evaluate, LetStmt, While)
@@ -113,7 +115,10 @@ class Kernel:
         """Whether all buffers of parameters are compact tensors."""
         known = [b for b in self.buffers if b is not None]
         return all(
-            not b.strides and not walk_vars(b.elem_offset) and b.scope() == "global" for b in known
+            not b.strides
+            and b.scope() == "global"
+            and not any(isinstance(n, TirVar) for n in walk(b.elem_offset))
+            for b in known
         )
 
     def part(self, statements: Iterable[Stmt], params: Sequence[Buffer], name: str) -> Part:
@@ -167,6 +172,34 @@ class Part(NamedTuple):
         return Call(CALL_TIR, (gv, inputs, *tail), None, (results,), None, span)
 
 
+class Callers(BindingRewriter):
+    """Rewrites the calls of loop functions that are taken apart.
+
+    splits  name -> what the function is split into; its `whole` is the `Kernel`
+    write   (the rewriter, the binding of a call, the split, the arguments by buffer, what the
+            function's symbols are for the caller) -> what stands for the binding
+    used    the names of those that were called
+    """
+
+    def __init__(self, splits: Mapping[str, Any], write: Callable[..., list[Binding]]) -> None:
+        self.splits = splits
+        self.write = write
+        self.used: dict[str, None] = {}
+
+    def binding(self, b: Binding) -> Sequence[Binding] | None:
+        call = b.value
+        if not isinstance(call, Call) or not is_op(call, CALL_TIR):
+            return None
+        gv, inputs = call.args[:2]
+        split = self.splits.get(gv.name_hint) if isinstance(gv, GlobalVar) else None
+        if split is None or not isinstance(inputs, Tuple):
+            return None
+        assert isinstance(gv, GlobalVar)
+        self.used[gv.name_hint] = None
+        given: dict[Any, Expr] = dict(zip(split.whole.buffers, inputs.fields))
+        return self.write(self, b, split, given, symbols_of_call(call, split.whole.fn))
+
+
 def shape_of(dims: Sequence[PrimExpr], known: Mapping[TirVar, PrimExpr]) -> ShapeExpr:
     """Sizes of a loop function as its caller sees them."""
     values = {v: cast(v.dtype, e) for v, e in known.items()}
@@ -177,8 +210,3 @@ def info_of(buffers: Sequence[Buffer], known: Mapping[TirVar, PrimExpr]) -> Stru
     """The tensor, or the tuple of several tensors, that buffers are for the caller."""
     infos = [TensorStructInfo(shape_of(b.shape, known), b.dtype) for b in buffers]
     return infos[0] if len(infos) == 1 else TupleStructInfo(infos)
-
-
-def walk_vars(e: Node) -> list[TirVar]:
-    """The variables in `e`."""
-    return [n for n in walk(e) if isinstance(n, TirVar)]

@@ -23,13 +23,10 @@ from ...ir.transform import module_pass
 from ...ir.walk import transform
 from ...tir import Block, Buffer, PrimFunc, Stmt
 from ...tir.transform import LAYOUT_REWRITE_PREPROC, is_layout_rewrite
-from ..expr import Binding, Call, Function, Tuple, TupleGetItem, VarBinding
-from ..kernel_call import symbols_of_call
-from ..known_ops import CALL_TIR, is_op
-from ..rewriter import BindingRewriter
+from ..expr import Binding, Function, TupleGetItem, VarBinding
 from ..struct_info import Expr
 from .private_functions import without_unmentioned
-from .split_kernel import Kernel, Part, info_of, touched
+from .split_kernel import Callers, Kernel, Part, info_of, touched
 
 
 @module_pass(opt_level=0)
@@ -48,7 +45,7 @@ def SplitLayoutRewritePreproc(mod: IRModule, ctx: PassContext) -> IRModule:
         if split is not None:
             splits[gv.name_hint] = split
             result[split.gv_prepack], result[split.gv_rest] = split.prepack.fn, split.rest.fn
-    rewriter = _Callers(splits)
+    rewriter = Callers(splits, _written)
     for gv, fn in mod.items() if splits else ():
         if isinstance(fn, Function):
             with in_function(gv):
@@ -133,32 +130,21 @@ def _unmarked(s: Stmt) -> Stmt:
     return transform(s, post)
 
 
-class _Callers(BindingRewriter):
-    def __init__(self, splits: dict[str, _Split]) -> None:
-        self.splits = splits
-        self.used = False
-
-    def binding(self, b: Binding) -> Sequence[Binding] | None:
-        call = b.value
-        if not isinstance(call, Call) or not is_op(call, CALL_TIR):
-            return None
-        name = call.args[0].name_hint if isinstance(call.args[0], GlobalVar) else None
-        split = self.splits.get(name) if name is not None else None
-        if split is None or not isinstance(call.args[1], Tuple):
-            return None
-        given: dict[Any, Expr] = dict(zip(split.whole.buffers, call.args[1].fields))
-        known = symbols_of_call(call, split.whole.fn)
-        info = info_of(split.rewritten, known)
-        packed = split.prepack.call(split.gv_prepack, given, info, known, call.span)
-        var = self.local("prepacked", info, b.var.span)
-        out: list[Binding] = [VarBinding(var, packed)]
-        given[split.rewritten[0]] = var
-        if len(split.rewritten) > 1:
-            for k, buffer in enumerate(split.rewritten):
-                item = TupleGetItem(var, k)
-                own = given[buffer] = self.local(buffer.name, item.struct_info)
-                out.append(VarBinding(own, item))
-        rest = split.rest.call(split.gv_rest, given, call.sinfo_args[0], known, call.span)
-        decided("{} called on weights in another layout", b)
-        self.used = True
-        return [*out, b.replace(value=rest)]
+def _written(
+    callers: Callers, b: Binding, split: _Split, given: dict[Any, Expr], known: Any
+) -> list[Binding]:
+    """What stands for a call of a function in two."""
+    call: Any = b.value
+    info = info_of(split.rewritten, known)
+    packed = split.prepack.call(split.gv_prepack, given, info, known, call.span)
+    var = callers.local("prepacked", info, b.var.span)
+    out: list[Binding] = [VarBinding(var, packed)]
+    given[split.rewritten[0]] = var
+    if len(split.rewritten) > 1:
+        for k, buffer in enumerate(split.rewritten):
+            item = TupleGetItem(var, k)
+            own = given[buffer] = callers.local(buffer.name, item.struct_info)
+            out.append(VarBinding(own, item))
+    rest = split.rest.call(split.gv_rest, given, call.sinfo_args[0], known, call.span)
+    decided("{} called on weights in another layout", b)
+    return [*out, b.replace(value=rest)]
