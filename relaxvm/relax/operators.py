@@ -12,8 +12,17 @@ from typing import Any
 from ..base import StructInfoError
 from ..ir import Op
 
+OF_UNTYPED: list[Any] = []
+"""Functions (name, operands) -> expression or None, which are asked first: `relay` knows operators
+of values whose types are not known yet.
+"""
+
 
 def _apply(name: str, *args: Any) -> Any:
+    for later in OF_UNTYPED:
+        made = later(name, args)
+        if made is not None:
+            return made
     return Op.get(f"relax.{name}").function(*args)  # type: ignore[attr-defined]
 
 
