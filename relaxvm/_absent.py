@@ -35,7 +35,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.frontend.onnx": "*",
         "relax.frontend.torch": "*",
     },
-    "comes with Relay's spelling": {"contrib": "*", "relay": "*"},
+    "comes with Relay's spelling": {"contrib": "*"},
     "only meaningful on a GPU; code is made for CPUs here": {
         "": "cuda rocm opencl metal vulkan webgpu",
         "relax.backend": "DispatchSampling",

@@ -10,6 +10,8 @@ from ..ir import VDevice as VDevice
 from . import expr as expr
 from . import normal_form as normal_form
 from . import op as op
+from . import operators as operators
+from . import rewriter as rewriter
 from . import struct_info as struct_info
 from .derive import BaseCheckResult as BaseCheckResult
 from .derive import erase_unbound as erase_unbound
@@ -73,7 +75,7 @@ _LATER = {
     "relaxvm.pipeline": "build get_pipeline",
     "relaxvm.runtime": "ExecBuilder Executable VMInstrumentReturnKind VirtualMachine",
 }
-__getattr__ = _submodules(__name__, _LATER, "expr normal_form op struct_info")
+__getattr__ = _submodules(__name__, _LATER, "expr normal_form op operators rewriter struct_info")
 
 
 def __dir__() -> list[str]:

@@ -4,14 +4,12 @@ Enters: programs written for Relay. Leaves: functions and modules of `relax`, wh
 build takes. Not done here: meaning, inference, passes, builds: all that is `relax`.
 """
 
-from __future__ import annotations
-
 from ..base import submodules as _submodules
 from ..relax import Constant as Constant
 from ..relax import Expr as Expr
 from ..relax import ExternFunc as ExternFunc
 from ..relax import Var as Var
-from . import expr
+from . import expr as expr
 from . import image as image
 from . import nn as nn
 from . import transform as transform
@@ -33,4 +31,5 @@ from .spelling import TupleWrapper as TupleWrapper
 from .tensor import *
 
 Any = expr.Unknown
+
 __getattr__ = _submodules(__name__)

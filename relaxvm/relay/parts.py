@@ -34,16 +34,16 @@ def of_bools(operator: Any, x: Any, axis: Any, keepdims: bool) -> Any:
 
 def variance_of(data: Any, axis: Any, keepdims: bool, unbiased: bool) -> Any:
     """The variance; `unbiased`: of a sample, by one less than the number of elements."""
-    made = ops.variance(data, axis, keepdims)
+    biased = ops.variance(data, axis, keepdims)
     if not unbiased:
-        return made
+        return biased
     dims = data.struct_info.dims
     count: Any = 1
     for a in range(len(dims)) if axis is None else [axis] if isinstance(axis, int) else axis:
         count = count * dims[a]
     sizes = [ops.full((), n, "int64") for n in (count, count - 1)]
     whole, less = (ops.astype(n, dtype_of(data)) for n in sizes)
-    return ops.multiply(made, ops.divide(whole, less))
+    return ops.multiply(biased, ops.divide(whole, less))
 
 
 def new_axes(data: Any, axis: int, num_newaxis: int = 1) -> Any:
@@ -64,34 +64,33 @@ def reshaped(data: Any, newshape: Any, allowzero: bool = False) -> Any:
         raise StructInfoError(f"reshape: wanted sizes, or codes from -4 to 0, got {newshape}")
     if codes:
         try:
-            newshape = _decoded(list(data.struct_info.dims), newshape)
-        except IndexError:
+            newshape = _decoded(data.struct_info.dims, newshape)
+        except StopIteration:
             raise StructInfoError(
                 f"reshape: {newshape} takes other axes than {data.struct_info} has"
             ) from None
     return ops.reshape(data, newshape)
 
 
-def _decoded(left: list[Any], codes: Sequence[Any]) -> list[Any]:
-    codes, made = list(codes), []
-    while codes:
-        code = codes.pop(0)
+def _decoded(dims: Sequence[Any], codes: Sequence[Any]) -> list[Any]:
+    """Raises StopIteration where there are too few sizes or codes."""
+    left, rest, sizes = iter(dims), iter(codes), list[Any]()
+    for code in rest:
         plain = code if isinstance(code, int) else None
         if plain == 0:
-            made.append(left.pop(0))
+            sizes.append(next(left))
         elif plain == -2:
-            made += left
-            left = []
+            sizes += left
         elif plain == -3:
-            made.append(left.pop(0) * left.pop(0))
+            sizes.append(next(left) * next(left))
         elif plain == -4:
-            whole, first, second = left.pop(0), codes.pop(0), codes.pop(0)
-            made.append(whole // second if first == -1 else first)
-            made.append(whole // first if second == -1 else second)
+            whole, first, second = next(left), next(rest), next(rest)
+            sizes.append(whole // second if first == -1 else first)
+            sizes.append(whole // first if second == -1 else second)
         else:
-            made.append(code)
-            del left[:1]
-    return made
+            sizes.append(code)
+            next(left, None)
+    return sizes
 
 
 def slice_like(data: Any, shape_like: Any, axes: Any = None) -> Any:

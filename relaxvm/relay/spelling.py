@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -78,18 +79,19 @@ def spelled(name: str, build: Callable[..., Any], results: int = 0) -> Callable[
         return TupleWrapper(made, outputs) if outputs else made
 
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
-    call.relay_op = op  # type: ignore[attr-defined]
-    _CALLS[name] = call
+    call.__module__ = sys._getframe(1).f_globals["__name__"]
+    CALLS[name] = call
     return call
 
 
-_CALLS: dict[str, Callable[..., Any]] = {}
+# What `spelled` made, by Relay's names.
+CALLS: dict[str, Callable[..., Any]] = {}
 
 
 def _of_untyped(name: str, operands: tuple[Any, ...]) -> Any:
     """Python's operators on values whose types are not known yet."""
     waits = any(isinstance(x, Expr) and not is_typed(x) for x in operands)
-    return _CALLS[name](*operands) if waits and name in _CALLS else None
+    return CALLS[name](*operands) if waits and name in CALLS else None
 
 
 OF_UNTYPED.append(_of_untyped)

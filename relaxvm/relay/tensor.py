@@ -8,21 +8,89 @@ from typing import Any
 
 from .. import topi
 from ..base import dtype as as_dtype
+from ..base import submodules
 from ..relax import op as ops
 from . import parts
 from .parts import axes_but, dtype_of
 from .spelling import spelled
 
 _topi: Any = topi
-_LIKE_TOPI = """
-abs acos acosh asin asinh atan atanh ceil cos cosh erf exp floor isfinite isinf isnan log log2 log10
-negative round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc bitwise_not logical_not clip
-add subtract multiply divide floor_divide mod floor_mod maximum minimum power left_shift right_shift
-bitwise_and bitwise_or bitwise_xor equal not_equal greater greater_equal less less_equal
-logical_and logical_or logical_xor where broadcast_to gather gather_nd einsum cumsum cumprod
-strided_slice scatter_elements zeros_like ones_like collapse_sum reverse_sequence
-""".split()
-globals().update({name: spelled(name, getattr(_topi, name).__wrapped__) for name in _LIKE_TOPI})
+
+
+def _of_topi(name: str) -> Any:
+    return spelled(name, getattr(_topi, name).__wrapped__)
+
+
+abs = _of_topi("abs")
+acos = _of_topi("acos")
+acosh = _of_topi("acosh")
+asin = _of_topi("asin")
+asinh = _of_topi("asinh")
+atan = _of_topi("atan")
+atanh = _of_topi("atanh")
+ceil = _of_topi("ceil")
+cos = _of_topi("cos")
+cosh = _of_topi("cosh")
+erf = _of_topi("erf")
+exp = _of_topi("exp")
+floor = _of_topi("floor")
+isfinite = _of_topi("isfinite")
+isinf = _of_topi("isinf")
+isnan = _of_topi("isnan")
+log = _of_topi("log")
+log2 = _of_topi("log2")
+log10 = _of_topi("log10")
+negative = _of_topi("negative")
+round = _of_topi("round")
+rsqrt = _of_topi("rsqrt")
+sigmoid = _of_topi("sigmoid")
+sign = _of_topi("sign")
+sin = _of_topi("sin")
+sinh = _of_topi("sinh")
+sqrt = _of_topi("sqrt")
+tan = _of_topi("tan")
+tanh = _of_topi("tanh")
+trunc = _of_topi("trunc")
+bitwise_not = _of_topi("bitwise_not")
+logical_not = _of_topi("logical_not")
+clip = _of_topi("clip")
+add = _of_topi("add")
+subtract = _of_topi("subtract")
+multiply = _of_topi("multiply")
+divide = _of_topi("divide")
+floor_divide = _of_topi("floor_divide")
+mod = _of_topi("mod")
+floor_mod = _of_topi("floor_mod")
+maximum = _of_topi("maximum")
+minimum = _of_topi("minimum")
+power = _of_topi("power")
+left_shift = _of_topi("left_shift")
+right_shift = _of_topi("right_shift")
+bitwise_and = _of_topi("bitwise_and")
+bitwise_or = _of_topi("bitwise_or")
+bitwise_xor = _of_topi("bitwise_xor")
+equal = _of_topi("equal")
+not_equal = _of_topi("not_equal")
+greater = _of_topi("greater")
+greater_equal = _of_topi("greater_equal")
+less = _of_topi("less")
+less_equal = _of_topi("less_equal")
+logical_and = _of_topi("logical_and")
+logical_or = _of_topi("logical_or")
+logical_xor = _of_topi("logical_xor")
+where = _of_topi("where")
+broadcast_to = _of_topi("broadcast_to")
+gather = _of_topi("gather")
+gather_nd = _of_topi("gather_nd")
+einsum = _of_topi("einsum")
+cumsum = _of_topi("cumsum")
+cumprod = _of_topi("cumprod")
+strided_slice = _of_topi("strided_slice")
+scatter_elements = _of_topi("scatter_elements")
+zeros_like = _of_topi("zeros_like")
+ones_like = _of_topi("ones_like")
+collapse_sum = _of_topi("collapse_sum")
+reverse_sequence = _of_topi("reverse_sequence")
 
 # -- casts and copies ------------------------------------------------------------------------------
 
@@ -140,3 +208,5 @@ arange = spelled(
     "arange",
     lambda start, stop=None, step=1, dtype="float32": ops.arange(start, stop, step, dtype),
 )
+
+__getattr__ = submodules(__name__)
