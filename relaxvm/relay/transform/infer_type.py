@@ -1,17 +1,17 @@
-"""Relay's passes: those of the graph language by Relay's names and levels."""
+"""InferType: the type of every value of a function in Relay's spelling."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir import IRModule, PassContext
-from ..ir.transform import module_pass
-from ..relax import Binding, Call, DataflowVar, Expr, Function
-from ..relax.normal_form import Normalizer, Scope, names_in
-from ..relax.rewriter import Inferring
-from ..relax.transform import Normalize, UpdateParamStructInfo
-from .spelling import Spelled, written_out
+from ...ir import IRModule, PassContext
+from ...ir.transform import module_pass
+from ...relax import Binding, Call, DataflowVar, Expr, Function
+from ...relax.normal_form import Normalizer, Scope, names_in
+from ...relax.rewriter import Inferring
+from ...relax.transform import Normalize, UpdateParamStructInfo
+from ..spelling import Spelled, written_out
 
 
 @module_pass(opt_level=0)
