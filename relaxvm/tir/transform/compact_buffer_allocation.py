@@ -367,14 +367,17 @@ class _Prover:
 
     def _is_place_in_panels(self, e: Any, first: _Access, shape: tuple[PrimExpr, ...]) -> bool:
         """Whether `e` is where along an axis the store is if that is kept in panels of which the
-        last one need not be full: [e // w, ..., e % w]. Then a bound of it means elements that no
-        iteration writes, nor can any read them.
+        last one need not be full, or sorted by phases of which some may be shorter: as two indices,
+        e // w and e % w. Then a bound of it means elements that no iteration writes, nor can any
+        read them.
         """
-        width = constant(shape[-1])
-        if width is None or len(shape) < 2:
-            return False
-        panel, place = (cast(e.dtype, i) for i in (first.indices[0], first.indices[-1]))
-        return self.analyzer.can_prove_equal(panel * width + place, e)
+        indices = [cast(e.dtype, i) for i in first.indices]
+        return any(
+            width is not None and self.analyzer.can_prove_equal(panel * width + place, e)
+            for place, width in zip(indices, map(constant, shape))
+            for panel in indices
+            if panel is not place and width != 1
+        )
 
     def _filled(
         self, indices: tuple[PrimExpr, ...], nest: list[For], shape: tuple[PrimExpr, ...]
