@@ -37,5 +37,7 @@ from .report import tell as tell
 from .report import telling as telling
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span
+from .steps import Steps as Steps
+from .steps import run_steps as run_steps
 
 __getattr__ = submodules(__name__, files="config")

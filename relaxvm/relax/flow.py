@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..base import VerifyError, callees_first, components
+from ..base import Steps, VerifyError, callees_first, components, run_steps
 from ..ir import FloatImm, IntImm, Node, descend, walk
 from .expr import (
     Binding,
@@ -30,7 +30,6 @@ from .expr import (
     TupleGetItem,
     Var,
 )
-from .steps import Steps, run_steps
 from .struct_info import ShapeExpr, StructInfo
 from .symbols import definable_tir_vars_in_struct_info
 

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..base import UNKNOWN, NameSupply, Span, VerifyError
+from ..base import UNKNOWN, NameSupply, Span, Steps, VerifyError, run_steps
 from ..ir import GlobalVar, Op, walk
 from ..ir import Var as TirVar
 from .derive import definable_tir_vars_in_struct_info, where
@@ -34,7 +34,6 @@ from .expr import (
     VarBinding,
     is_leaf,
 )
-from .steps import Steps, run_steps
 from .struct_info import Expr
 from .substitute import copy_bound_vars
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base import Steps, run_steps
 from .derive import is_base_of
 from .expr import (
     Binding,
@@ -33,7 +34,6 @@ from .expr import (
 )
 from .flow import map_leaves
 from .normal_form import join_plain_blocks
-from .steps import Steps, run_steps
 from .struct_info import Expr
 
 _Parts = Sequence[Binding | BindingBlock]

@@ -17,7 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...base import UNKNOWN, InternalError, RelaxvmError, Span, StructInfoError, VerifyError
+from ...base import (
+    UNKNOWN,
+    InternalError,
+    RelaxvmError,
+    Span,
+    Steps,
+    StructInfoError,
+    VerifyError,
+    run_steps,
+)
 from ...ir import GlobalVar, IntImm, IRModule, Op, PrimExpr, walk
 from ...ir import Var as TirVar
 from ...tir import PrimFunc
@@ -53,7 +62,6 @@ from ..expr import (
 from ..flow import leaves, name_of, struct_info_vars
 from ..kernel_call import KERNEL_CALLS, check_kernel_call, loop_result
 from ..normal_form import is_flat
-from ..steps import Steps, run_steps
 from ..struct_info import (
     Expr,
     ObjectStructInfo,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import decided, declined, in_function
+from ...base import Steps, decided, declined, in_function, run_steps
 from ...ir import GlobalVar, IRModule, Op, PassContext, walk
 from ...ir.transform import module_pass
 from ..analysis.usage import remove_all_unused
@@ -38,7 +38,6 @@ from ..expr import (
 from ..known_ops import CALL_TIR
 from ..normal_form import join_plain_blocks
 from ..renamings import drop_renamings
-from ..steps import Steps, run_steps
 from ..struct_info import Expr
 from ..substitute import substitute_graph
 from .constant_eval import ConstantEvaluator, is_constant

@@ -15,7 +15,16 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ...base import NameSupply, PassError, add_note, decided, declined, in_function
+from ...base import (
+    NameSupply,
+    PassError,
+    Steps,
+    add_note,
+    decided,
+    declined,
+    in_function,
+    run_steps,
+)
 from ...ir import (
     Add,
     Cast,
@@ -39,7 +48,6 @@ from ...runtime import register_apart
 from ...tir import Block, BlockRealize, Buffer, For, ForKind, PrimFunc, Stmt
 from ..expr import Binding, Function, Tuple, VarBinding
 from ..op import call_dps_packed, call_tir
-from ..steps import Steps, run_steps
 from ..struct_info import Expr
 from .private_functions import without_unmentioned
 from .split_kernel import Callers, Kernel, Part, info_of, touched
