@@ -51,10 +51,9 @@ from ..ir import Call as _Call
 from ..ir import Let as _Let
 from ..ir import Range as _Range
 from ..ir import cast as _cast
-from ..relax.op import IndexMap
 from ..target import Target as _Target
 from ..te import CommReducer
-from ..tir import BufferLoad, BufferRegion, IterVar
+from ..tir import BufferLoad, BufferRegion, IndexMap, IterVar
 from ..tir import op as _op
 from ..tir.op import *  # noqa: F403
 from .reader import (
@@ -628,11 +627,14 @@ def index_map(
 ) -> IndexMap:
     """A map of indices as a value: ``T.index_map(lambda i, j: (i // 4, j, i % 4))``.
 
-    inverse_index_map  accepted as TVM does; what undoes a map follows from it
+    inverse_index_map  the map back, where it does not follow from the map
     """
     if isinstance(mapping, IndexMap):
         return mapping
-    return IndexMap.from_func(mapping, index_dtype=index_dtype)
+    given, _ = IndexMap.from_func_with_separators(
+        mapping, inverse_index_map=inverse_index_map, index_dtype=index_dtype
+    )
+    return given.only_arithmetic()
 
 
 def Range(begin: Any, end: Any = None) -> _Range:

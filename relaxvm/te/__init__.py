@@ -80,4 +80,4 @@ from .tensor import Tensor as Tensor
 from .tensor import TensorSlice as TensorSlice
 from .tensor import broadcast_value as broadcast_value
 
-__getattr__ = _submodules(__name__, {"relaxvm.tir.schedule.index_map": "AXIS_SEPARATOR"})
+__getattr__ = _submodules(__name__, {"relaxvm.tir.index_map": "AXIS_SEPARATOR"})

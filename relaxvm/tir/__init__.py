@@ -59,6 +59,8 @@ from . import stmt_functor as stmt_functor
 from .copies import fresh_copy as fresh_copy
 from .copies import renew as renew
 from .elementary import ELEMENTARY as ELEMENTARY
+from .index_map import IndexMap as IndexMap
+from .index_map import IndexMapError as IndexMapError
 from .interp import evaluate_expr as evaluate_expr
 from .interp import interpret as interpret
 from .op import *
@@ -119,7 +121,7 @@ _submodule = _submodules(
     },
     "analysis op stmt_functor",
 )
-_OF_SCHEDULE = {"IndexMap", "Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
+_OF_SCHEDULE = {"Schedule", "ScheduleState", "StmtSRef", "TensorIntrin"}
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -8,9 +8,10 @@ from graph_runs import programs, tensor
 from op_table import ALL, NUMBERS, Case, Sh, T, check, check_errors, check_gradients, thinned
 
 from relaxvm import ir, relax, tir
+from relaxvm.arith import Analyzer
 from relaxvm.base import StructInfoError, VMError
 from relaxvm.relax import op as R
-from relaxvm.relax.op.index_map import IndexMap
+from relaxvm.relax.op import IndexMap
 
 F = ("float16", "float32", "bool", "int8", "uint64")
 ONE = ("float32", "int32")
@@ -209,7 +210,7 @@ def test_a_squeeze_of_all_axes_wants_to_know_which_are_one():
 def test_index_map_gives_shapes_and_indices():
     made = IndexMap.from_func(lambda n, c, h: (n, c // 4, h, c % 4))
     assert [d.value for d in made.map_shape((2, 8, 5))] == [2, 2, 5, 4]
-    assert [i.value for i in made.map_indices((1, 6, 3))] == [1, 1, 3, 2]
+    assert [i.value for i in made.map_indices((1, 6, 3), Analyzer())] == [1, 1, 3, 2]
     assert made.is_bijective((2, 8, 5))
     assert not made.is_bijective((2, 6, 5))
     back = IndexMap.from_func(lambda n, c, w, b: (n, c * 4 + b, w))
@@ -255,12 +256,22 @@ def test_index_map_reads_nothing_but_arithmetic_on_indices(text):
         IndexMap.from_text(text)
 
 
+def test_an_index_map_of_schedules_lays_out_tensors():
+    made = tir.IndexMap.from_func(
+        lambda i: (i // 4, i % 4), inverse_index_map=lambda a, b: a * 4 + b
+    )
+    call = R.layout_transform(tensor("x", 2), made, pad_value=0)
+    assert [int(d) for d in call.struct_info.shape] == [1, 4]
+    assert call.attrs["index_map"].initial_indices[0].dtype == "int64"
+    assert tir.schedule.IndexMap is IndexMap is tir.IndexMap
+
+
 def test_index_map_wants_arithmetic_on_its_own_indices():
     other = tir.Var("n", "int64")
     with pytest.raises(StructInfoError, match="an index is made of the old indices and integers"):
-        IndexMap.from_func(lambda i: (i + other,))
+        R.layout_transform(tensor("x", 2), lambda i: (i + other,))
     with pytest.raises(StructInfoError, match="an index is made of the old indices and integers"):
-        IndexMap.from_func(lambda i: (tir.max(i, 2),))
+        R.layout_transform(tensor("x", 2), IndexMap.from_func(lambda i: (tir.max(i, 2),)))
 
 
 def test_mistakes_are_named():
@@ -325,7 +336,7 @@ def test_mistakes_are_named():
                 lambda: R.layout_transform(x, lambda a, b: (a, b // 4, b % 4)),
                 "pad_value: 6 elements go to 8 places",
             ),
-            (lambda: R.layout_transform(x, lambda a: a), "wanted 2 indices, it takes 1"),
+            (lambda: R.layout_transform(x, lambda a: a), "wanted 2 indices, the function takes 1"),
             (
                 lambda: R.layout_transform(x, lambda a, b: (a - b, b)),
                 "index_map: the index .* may be negative",

@@ -224,7 +224,14 @@ def test_intrinsics_of_llvm_by_number():
 def test_attributes_hold_maps_of_indices_and_reducers():
     @T.prim_func
     def f(A: T.Buffer((4,), "float32")):
-        T.func_attr({"layout": T.index_map(lambda i, j: (i // 4, j, i % 4)), "k": 2})
+        T.func_attr(
+            {
+                "layout": T.index_map(lambda i, j: (i // 4, j, i % 4)),
+                "back": T.index_map(lambda i: i + 1, inverse_index_map=lambda j: j - 1),
+                "cut": T.index_map(lambda i: (i // 4, "axis_separator", i % 4)),
+                "k": 2,
+            }
+        )
         with T.attr(
             T.comm_reducer(
                 lambda x0, x1, y0, y1: (x0 + y0, T.max(x1, y1)), [T.float32(0), T.float32(-1)]
@@ -238,6 +245,8 @@ def test_attributes_hold_maps_of_indices_and_reducers():
 
     text = f.script()
     assert '"layout": T.index_map(lambda i, j: (i // 4, j, i % 4))' in text
+    assert '"back": T.index_map(lambda i: (i + 1,), inverse_index_map=lambda j: (j - 1,)' in text
+    assert "\"cut\": T.index_map(lambda i: (i // 4, 'axis_separator', i % 4))" in text
     assert "T.comm_reducer(lambda x, y: x * y, [T.int32(1)])" in text
     read_back(f)
 

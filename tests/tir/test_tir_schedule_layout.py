@@ -78,7 +78,7 @@ def test_index_maps_in_every_form(name, n):
     ],
 )
 def test_text_that_is_no_index_map_is_refused(text):
-    with pytest.raises(ScheduleError, match="index map"):
+    with pytest.raises(ScheduleError, match="index.map"):
         Schedule(copies()).transform_layout("B", "B", text)
 
 

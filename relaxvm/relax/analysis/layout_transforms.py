@@ -13,8 +13,7 @@ from typing import Any
 from ...arith import IterMapper, IterSumExpr
 from ...base import TIRError
 from ...ir import Node, PrimExpr, Var, walk
-from ...tir import Block, Buffer, BufferLoad, BufferStore, PrimFunc
-from ...tir.schedule import IndexMap
+from ...tir import Block, Buffer, BufferLoad, BufferStore, IndexMap, PrimFunc
 
 # The spatial axis of the block that each index of an access follows, None where it follows none.
 _Layout = tuple[Var | None, ...]

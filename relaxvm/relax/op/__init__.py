@@ -5,6 +5,7 @@ in script text is `relax.op.<name>`. A family is a file of this folder, and it i
 """
 
 from ...base import submodules as _submodules
+from ...tir import IndexMap as IndexMap
 from . import builtin as builtin
 from . import grad as grad
 from . import image as image
@@ -37,7 +38,6 @@ from .index import gather_nd as gather_nd
 from .index import index_tensor as index_tensor
 from .index import strided_slice as strided_slice
 from .index import take as take
-from .index_map import IndexMap as IndexMap
 from .inspect import size as size
 from .linalg import dot as dot
 from .linalg import linear as linear

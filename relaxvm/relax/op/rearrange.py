@@ -4,15 +4,17 @@ one_hot, layout_transform.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import te
-from ...base import StructInfoError, VMValueError
-from ...ir import FloorDiv, FloorMod, PrimExpr, Select, cast, const, walk
-from ...tir import Buffer, Stmt, evaluate_expr, seq
-from ..derive import common_vdevice
+from ...arith import Analyzer
+from ...base import DataType, StructInfoError, VMValueError
+from ...ir import FloorDiv, FloorMod, PrimExpr, Select, as_expr, cast, const, walk
+from ...tir import Buffer, IndexMap, IndexMapError, Stmt, evaluate_expr, seq
+from ..derive import common_vdevice, dims_equal
 from ..expr import Call, PrimValue, Tuple, TupleGetItem
 from ..rules import LowerBuilder, Ops
 from ..struct_info import (
@@ -25,7 +27,6 @@ from ..struct_info import (
 )
 from .broadcast import check_number
 from .faces import numbered, prepared, ravel, reshaped_to, unravel
-from .index_map import IndexMap
 from .infer import (
     INTEGER,
     axes_of,
@@ -434,10 +435,15 @@ def _as_map(given: dict[str, Any]) -> None:
     index_map = given["index_map"]
     x = given["x"]
     if isinstance(index_map, str):
-        given["index_map"] = IndexMap.from_text(index_map)
+        given["index_map"] = IndexMap.from_text(index_map, index_dtype="int64")
     elif callable(index_map) and not isinstance(index_map, IndexMap):
         ndim = getattr(getattr(x, "struct_info", None), "ndim", -1)
-        given["index_map"] = IndexMap.from_func(index_map, ndim=None if ndim == -1 else ndim)
+        ndim = None if ndim == -1 else ndim
+        given["index_map"] = IndexMap.from_func(index_map, ndim, index_dtype="int64")
+    elif isinstance(index_map, IndexMap):
+        # What undoes it follows from it, and memory is an attribute of its own.
+        wide = index_map.widened(DataType("int64"))
+        given["index_map"] = wide.replace(inverse_index_map=None, axis_separators=())
     if isinstance(given["pad_value"], PrimValue):
         given["pad_value"] = given["pad_value"].value
     if hasattr(given["pad_value"], "value"):
@@ -445,7 +451,7 @@ def _as_map(given: dict[str, Any]) -> None:
 
 
 def _layout_numpy(x: Any, *, index_map: IndexMap, pad_value: Any = None, **separators: Any) -> Any:
-    shape = [int(evaluate_expr(d)) for d in index_map.map_shape(x.shape)]
+    shape = [int(evaluate_expr(d)) for d in index_map.padded_shape(x.shape)]
     if pad_value is None and np.prod(shape) != x.size:
         raise VMValueError(f"layout_transform: pad_value: nothing fills {shape} from {x.shape}")
     made = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
@@ -460,24 +466,39 @@ def _cuts(index_map: Any) -> bool:
     )
 
 
+def _inverse(index_map: IndexMap, dims: Sequence[Any]) -> IndexMap | None:
+    """The map back; None unless it is shown that each place gets one element."""
+    wide = [cast("int64", as_expr(d, "int64")) for d in dims]
+    try:
+        # There, a block of fewer elements than it holds is smaller.
+        if dims_equal(index_map.map_shape(wide), index_map.padded_shape(dims)) is not True:
+            return None
+        return index_map.inverse(wide) if index_map.is_bijective(wide) else None
+    except IndexMapError:
+        return None
+
+
 def _lower_layout(builder: LowerBuilder, call: Call) -> Expr:
     x = call.args[0]
     info: Any = x.struct_info
     index_map, pad = call.attrs["index_map"], call.attrs["pad_value"]
     value = const(0 if pad is None else pad, info.dtype)
-    back = index_map.inverse(info.dims)
+    back = _inverse(index_map, info.dims)
     if back is not None and not _cuts(back):
         # What each place takes, so that schedules see a transposition.
         def gather(x: te.Tensor) -> te.Tensor:
-            back = index_map.inverse(x.shape)
-            shape = index_map.map_shape(x.shape)
+            back: Any = _inverse(index_map, x.shape)
+            shape = index_map.padded_shape(x.shape)
             return te.compute(shape, lambda *i: x(*back.map_indices(i)), "layout_transform")
 
         return call_te(builder, call, gather, x)
 
     def fill(x: Buffer, *, out: list[Buffer]) -> Stmt:
         (made,) = out
-        moving = for_each(x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i)))
+        analyzer = Analyzer(wrap=False)
+        moving = for_each(
+            x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i, analyzer))
+        )
         if back is not None:
             return moving
         return seq(for_each(made.shape, lambda *i: store(made, value, *i)), moving)
@@ -524,13 +545,14 @@ def layout_transform(
         raise StructInfoError(
             f"index_map: wanted a function of indices or an IndexMap, got {index_map!r}"
         )
+    index_map.only_arithmetic()
     if info.ndim != len(index_map.initial_indices):
         raise StructInfoError(
             f"index_map: wanted {info.ndim} indices, it takes {len(index_map.initial_indices)}"
         )
     if pad_value is not None and info.dtype != "void":
         check_number(pad_value, info.dtype, "pad_value")
-    dims = index_map.map_shape(info.dims)
+    dims = index_map.padded_shape(info.dims)
     if pad_value is None:
         have, want = simplified(dims_product(info.dims)), simplified(dims_product(dims))
         want_equal(have, want, "pad_value: {a} elements go to {b} places; say what fills the rest")

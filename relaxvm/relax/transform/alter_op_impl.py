@@ -24,14 +24,12 @@ from ...ir import GlobalVar, IRModule, PassContext, structural_equal
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
 from ...te import compute, create_prim_func, placeholder
-from ...tir import PrimFunc
-from ...tir.schedule import IndexMap
+from ...tir import IndexMap, PrimFunc
 from .. import op as R
 from ..derive import where
 from ..expr import Binding, Call, Function, Tuple, TupleGetItem, VarBinding
 from ..kernel_call import check_kernel_call
 from ..known_ops import CALL_TIR, is_op
-from ..op.index_map import IndexMap as GraphMap
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 
@@ -265,8 +263,7 @@ def _moved(value: Expr, index_map: IndexMap, separators: Mapping[str, Any]) -> E
     """`value` in the layout that `index_map` gives; 0 where no element goes."""
     info: Any = value.struct_info
     pad = None if index_map.is_bijective(info.dims) else 0
-    own = GraphMap(index_map.initial_indices, index_map.final_indices)
-    return R.layout_transform(value, own, pad_value=pad, **separators)
+    return R.layout_transform(value, index_map, pad_value=pad, **separators)
 
 
 def _mapped(info: StructInfo, index_map: IndexMap) -> TensorStructInfo:

@@ -36,6 +36,7 @@ from ...base import (
 from ...ir import GlobalVar, IRModule, Op, PassContext
 from ...ir.transform import module_pass
 from ...runtime import array as as_array
+from ...tir import IndexMap
 from .. import op as R
 from ..analysis.written import maybe_written_vars
 from ..derive import dims_equal
@@ -57,7 +58,6 @@ from ..expr import (
 )
 from ..flow import BINDS, OPEN, RESULT, bodies, events, leaves, map_leaves
 from ..known_ops import is_op
-from ..op.index_map import IndexMap
 from ..op.nn.layout import layout_of
 from ..op.record import Missing
 from ..rewriter import RememberingRewriter
@@ -725,4 +725,4 @@ def _index_map(source: Order, target: Order, dims: Sequence[Any]) -> IndexMap:
                 made.append(where % block if block else where // outer)
         return made
 
-    return IndexMap.from_func(final, ndim=len(source.parts))
+    return IndexMap.from_func(final, ndim=len(source.parts), index_dtype="int64")

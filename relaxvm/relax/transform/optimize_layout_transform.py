@@ -15,13 +15,12 @@ from ...arith import Analyzer
 from ...base import StructInfoError, decided, declined
 from ...ir import GlobalVar, IRModule, Op, PassContext, Range, cast, const
 from ...ir.transform import function_pass
-from ...tir.schedule import IndexMap
+from ...tir import IndexMap
 from .. import op as R
 from ..analysis.usage import remove_all_unused
 from ..derive import dims_equal
 from ..expr import Binding, Call, DataflowVar, Function, Tuple, Var, VarBinding
 from ..known_ops import CALL_TIR, is_op
-from ..op.index_map import IndexMap as GraphMap
 from ..rewriter import LeafRewriter
 from ..struct_info import Expr
 from .alter_op_impl import OPERATOR_NAME, REMOVE_PAD
@@ -83,14 +82,14 @@ class _Joiner(LeafRewriter):
     def joined(self, b: VarBinding, call: Call) -> Expr:
         """What `call` gives, in fewer steps; the same call if there are no fewer."""
         x, info = call.args[0], call.struct_info
-        if _moves_nothing(x, _map_of(call), info):
+        if _moves_nothing(x, call.attrs["index_map"], info):
             decided("{} moves nothing", b)
             return x
         before = self.moved.get(x) if isinstance(x, Var) else None
         if before is None:
             return call
         source, first, cut = before
-        if not all(_map_of(c).is_injective(_dims(c.args[0])) for c in (first, call)):
+        if not all(c.attrs["index_map"].is_injective(_dims(c.args[0])) for c in (first, call)):
             return call  # which of several elements stays depends on their order
         whole = _composed(first, call)
         if _moves_nothing(source, whole, info):
@@ -121,17 +120,12 @@ class _Joiner(LeafRewriter):
 
 def _composed(first: Call, second: Call) -> IndexMap:
     """The map from where elements were before `first` to where they are after `second`."""
-    one, two = _map_of(first), _map_of(second)
+    one, two = first.attrs["index_map"], second.attrs["index_map"]
     analyzer = Analyzer(wrap=False)
     for v, extent in zip(one.initial_indices, _dims(first.args[0])):
         analyzer.bind(v, Range.from_min_extent(const(0, v.dtype), cast(v.dtype, extent)))
     final = [analyzer.simplify(e) for e in two.map_indices(one.final_indices)]
     return IndexMap(one.initial_indices, final)
-
-
-def _map_of(call: Call) -> IndexMap:
-    given = call.attrs["index_map"]
-    return IndexMap(given.initial_indices, given.final_indices)
 
 
 def _moves_nothing(x: Expr, index_map: IndexMap, info: Any) -> bool:
@@ -148,14 +142,14 @@ def _moves_nothing(x: Expr, index_map: IndexMap, info: Any) -> bool:
 
 def _in_one_step(first: Call, second: Call, whole: IndexMap) -> Call:
     """`second` of what `first` is made of; `second` itself if padding or sizes would change."""
-    padded = [c for c in (first, second) if not _map_of(c).is_bijective(_dims(c.args[0]))]
+    padded = [c for c in (first, second) if not c.attrs["index_map"].is_bijective(_dims(c.args[0]))]
     pads = [getattr(c.attrs["pad_value"], "value", c.attrs["pad_value"]) for c in padded]
     if len(set(map(repr, pads))) > 1:  # -0.0 is not 0.0, and nan is nan
         return second
     try:
         new = R.layout_transform(
             first.args[0],
-            GraphMap(whole.initial_indices, whole.final_indices),
+            whole,
             pad_value=pads[0] if pads else None,
             axis_separators=second.attrs["axis_separators"],
             input_axis_separators=first.attrs["input_axis_separators"],

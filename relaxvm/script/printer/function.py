@@ -24,7 +24,7 @@ from ...relax import (
     is_leaf,
 )
 from ...relax.analysis import is_base_of
-from ...relax.op import IndexMap
+from ...tir import IndexMap
 from .buffer import symbol_declaration
 from .core import NL, Piece, Printer, comma, prints
 from .graph import has_declared_result

@@ -29,8 +29,8 @@ from ...relax import (
     TupleStructInfo,
     Var,
 )
-from ...relax.op import IndexMap
 from ...te import CommReducer
+from ...tir import IndexMap
 from .core import ATTR, DIM, FREE, Piece, Printer, comma, parens, prints
 from .literal import attr_value, python_float, quote
 from .names import identifier
@@ -264,6 +264,8 @@ def _index_map(p: Printer, n: IndexMap, first: int, second: int) -> list[Piece]:
         return [quote(n.text())]
     dtypes = {v.dtype for v in n.initial_indices}
     other = [f", index_dtype={quote(d)}" for d in dtypes if d != "int64"]
+    if n.inverse_index_map is not None:
+        other.insert(0, f", inverse_index_map={n.inverse_index_map.text()}")
     return [f"{p.T}.index_map({n.text()}", *other, ")"]
 
 

@@ -37,10 +37,9 @@ from ...ir import (
     walk,
 )
 from ...relax import Expr, ExternFunc, StructInfo
-from ...relax.op import IndexMap
 from ...target import Target
 from ...te import CommReducer
-from ...tir import Buffer, BufferRegion, IterVar, if_then_else
+from ...tir import Buffer, BufferRegion, IndexMap, IterVar, if_then_else
 from ...tir import max as tir_max
 from ...tir import min as tir_min
 from .guards import UNCOUNTED, Guard, is_decorator

@@ -7,7 +7,7 @@ primitives to apply (`rules`, `meta_schedule`), lowering (`tir/transform`).
 
 from ...base import ScheduleError as ScheduleError
 from ...base import submodules as _submodules
-from .index_map import IndexMap as IndexMap
+from ..index_map import IndexMap as IndexMap
 from .intrin import TensorIntrin as TensorIntrin
 from .intrin import builtins_replaced as builtins_replaced
 from .primitive import PRIMITIVES as PRIMITIVES

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from ...arith import Analyzer, IterMapper, number_of
 from ...base import ScheduleError
 from ...ir import IntImm, PrimExpr, Var, as_expr, cast, children, const, descend
+from ..index_map import IndexMap
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .bindings import loop_uses
 from .boxes import iters_of
-from .index_map import IndexMap
 from .lookup import get_output_blocks
 from .state import Path, State, free_variables, start
 

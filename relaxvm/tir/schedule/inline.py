@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from ...arith import conjuncts, number_of
 from ...base import ScheduleError
 from ...ir import GE, LT, And, IntImm, PrimExpr, Range, Var, cast, const, substitute
+from ..index_map import IndexMap
 from ..op import if_then_else
 from ..stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import (
@@ -19,7 +20,6 @@ from .bindings import (
 )
 from .dependence import check_final, loops_left
 from .facts import BlockKind, facts_of
-from .index_map import IndexMap
 from .primitive import BLOCK, primitive
 from .regions import (
     allocated_in,

@@ -13,6 +13,7 @@ from ...arith import number_of
 from ...base import DataType, ScheduleError
 from ...ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, is_const, substitute
 from ...ir.walk import transform
+from ..index_map import IndexMap, read_lambda
 from ..stmt import (
     Block,
     BlockRealize,
@@ -29,7 +30,6 @@ from ..stmt import (
 from .bindings import predicate_is_domain, runs_everywhere
 from .dependence import check_no_bare_statements, domain_box
 from .facts import facts_of
-from .index_map import IndexMap
 from .marks import BUFFER, buffer_of, with_parameter, written_buffer
 from .places import insert_before
 from .primitive import BLOCK, Host, Kind, Names, primitive, to_data
@@ -42,7 +42,7 @@ class _IndexMapKind(Kind):
 
     def given(self, host: Host, value: Any, what: str) -> Any:
         if isinstance(value, str):
-            return IndexMap.from_text(value)
+            return read_lambda(value)
         if not isinstance(value, IndexMap) and not callable(value):
             raise ScheduleError(f"{what}: wanted a function of indices, got {value!r}")
         return value

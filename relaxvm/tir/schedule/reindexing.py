@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir import INTRINSICS, Call, PrimExpr, Range, Select, Var, const, substitute, walk
+from ..index_map import IndexMap
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import runs_everywhere
 from .boxes import Access
 from .cache import new_buffer
 from .facts import BlockKind, facts_of
-from .index_map import IndexMap
 from .layout import INDEX_MAP, looped
 from .marks import BUFFER, buffer_of, find_buffer
 from .places import add_allocation, insert_after, insert_before, top_child

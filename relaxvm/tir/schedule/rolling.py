@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from ...arith import number_of
 from ...ir import And, IntImm, Or, PrimExpr, Var, const, descend, is_const, substitute
+from ..index_map import IndexMap
 from ..stmt import Block, BlockRealize, Buffer, For, ForKind
 from .boxes import bound_box, region_while
 from .dependence import check_self_contained
 from .facts import BlockKind, facts_of
-from .index_map import IndexMap
 from .layout import moved_accesses
 from .marks import written_buffer
 from .primitive import BLOCK, primitive

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...base import ScheduleError, TIRError
 from ...ir import descend
-from .index_map import IndexMap, size_name
+from ..index_map import IndexMap, size_name
 from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...index_map import IndexMap
 from ...stmt import Buffer
-from ..index_map import IndexMap
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from typing import Any
 
 from ....base import CpuModel
 from ....ir import Var
+from ...index_map import IndexMap
 from ...transform import PARTITION_HINT
-from ..index_map import IndexMap
 from ..schedule import Schedule
 from .convolution_channels import schedule_channels
 from .convolution_shape import Convolution, Tile, block_of, match_convolution, tile_of

@@ -26,8 +26,8 @@ import numpy as np
 
 from ....base import CpuModel
 from ....ir import Var
+from ...index_map import IndexMap
 from ...transform import PARTITION_HINT
-from ..index_map import IndexMap
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .contraction import tile_shape, variables_of

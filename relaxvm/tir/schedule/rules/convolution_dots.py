@@ -22,8 +22,8 @@ from typing import Any
 
 from ....base import CpuModel
 from ....ir import Var
+from ...index_map import IndexMap
 from ..dot_intrins import dot_intrin
-from ..index_map import IndexMap
 from ..packing import factors_of
 from ..schedule import Schedule
 from .contraction import partition_tails, tile_shape, unroll_short

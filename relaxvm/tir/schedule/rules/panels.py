@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....ir import IntImm, PrimExpr, Var, walk
+from ...index_map import IndexMap
 from ...stmt import Buffer
-from ..index_map import IndexMap
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .queries import extent_of, loops_inside

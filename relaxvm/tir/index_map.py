@@ -1,19 +1,22 @@
-"""Index maps: how the indices of one layout become those of another."""
+"""Index maps: how the indices of one layout become those of another.
+
+IndexMap.from_func(lambda n, c, h, w: (n, c // 4, h, w, c % 4))
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import keyword
 import re
-from collections.abc import Callable, Sequence
-from operator import add, floordiv, mod, mul, sub
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...arith import Analyzer, IterMapper, IterMark, IterSumExpr, number_of
-from ...base import DataType, ScheduleError
-from ...ir import (
+from ..arith import Analyzer, IterMapper, IterMark, IterSumExpr, number_of
+from ..base import DataType, ScheduleError, StructInfoError
+from ..ir import (
     Add,
     Cast,
     FloatImm,
@@ -32,62 +35,81 @@ from ...ir import (
     cast,
     children,
     const,
+    node,
     substitute,
     walk,
 )
-from ...ir.walk import transform
-from ...runtime import NDArray
-from ...runtime import array as as_array
-from ..interp import evaluate_expr
-from .plain import checked
+from ..ir.walk import transform
+from ..runtime import NDArray
+from ..runtime import array as as_array
+from .interp import evaluate_expr
 
 AXIS_SEPARATOR = "axis_separator"
+_Range = tuple[PrimExpr, PrimExpr]
 
 
-class IndexMap:
-    """``initial_indices -> final_indices``.
+class IndexMapError(ScheduleError, StructInfoError):
+    """What is no index map, or one that is not shown to do what is asked of it."""
+
+
+@node(key="relax.IndexMap")  # saved so before loop functions had the same
+class IndexMap(Node):
+    """``initial_indices -> final_indices``: the element at the first goes to the second.
 
     initial_indices        the variables
     final_indices          expressions over them
     inverse_index_map      the map back, or a function that gives it (default: it is computed).
-                           Whatever needs the inverse raises ScheduleError unless this map is shown
+                           Whatever needs the inverse raises IndexMapError unless this map is shown
                            to give back every index of the sizes at hand.
     axis_separators        positions among the final indices between which memory may be laid out in
                            several physical dimensions
     """
 
+    initial_indices: tuple[Var, ...]
+    final_indices: tuple[PrimExpr, ...]
+    inverse_index_map: IndexMap | None = None
+    axis_separators: tuple[int, ...] = ()
+    _defs_ = ("initial_indices",)
+
     AXIS_SEPARATOR = AXIS_SEPARATOR
 
-    def __init__(
-        self,
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            initial_indices: Sequence[Var],
+            final_indices: Sequence[PrimExpr],
+            inverse_index_map: Any = ...,
+            axis_separators: Sequence[int] = ...,
+        ) -> None: ...
+
+    @staticmethod
+    def _normalise_(
         initial_indices: Sequence[Var],
         final_indices: Sequence[Any],
-        inverse_index_map: Any = None,
-        axis_separators: Sequence[int] = (),
-    ) -> None:
-        self.initial_indices = tuple(initial_indices)
-        self.final_indices = tuple(as_expr(e) for e in final_indices)
-        self.axis_separators = tuple(axis_separators)
-        if callable(inverse_index_map):
-            dtype = str(self.initial_indices[0].dtype) if self.initial_indices else "int32"
-            inverse_index_map = IndexMap.from_func(
-                inverse_index_map, len(self.final_indices), index_dtype=dtype
-            )
-        self.inverse_index_map = inverse_index_map
-        if inverse_index_map is None:
-            return
-        if not isinstance(inverse_index_map, IndexMap):
-            raise ScheduleError(
-                "index map: inverse_index_map is an IndexMap or a function of indices, got "
-                f"{type(inverse_index_map).__name__}"
-            )
+        inverse_index_map: Any,
+        axis_separators: Sequence[int],
+    ) -> tuple[Any, ...]:
+        initial = tuple(initial_indices)
+        final = tuple(as_expr(e) for e in final_indices)
         back = inverse_index_map
-        wanted = len(self.final_indices), len(self.initial_indices)
-        if (len(back.initial_indices), len(back.final_indices)) != wanted:
-            raise ScheduleError(
-                f"index map: the inverse of {self} takes {wanted[0]} indices and gives "
-                f"{wanted[1]}, got {back}"
+        if callable(back):
+            dtype = str(initial[0].dtype) if initial else "int32"
+            back = IndexMap.from_func(back, len(final), index_dtype=dtype)
+        if back is not None and not isinstance(back, IndexMap):
+            raise IndexMapError(
+                "index_map: inverse_index_map is an IndexMap or a function of indices, got "
+                f"{type(back).__name__}"
             )
+        if back is not None:
+            takes, gives = len(back.initial_indices), len(back.final_indices)
+            if (takes, gives) != (len(final), len(initial)):
+                names = ", ".join(v.name for v in initial)
+                raise IndexMapError(
+                    f"index_map: the inverse of {_lambda(names, map(str, final))} takes "
+                    f"{len(final)} indices and gives {len(initial)}, got {back}"
+                )
+        return initial, final, back, tuple(axis_separators)
 
     @staticmethod
     def from_func(
@@ -105,7 +127,7 @@ class IndexMap:
             mapping_function, ndim, inverse_index_map, index_dtype=index_dtype
         )
         if separators:
-            raise ScheduleError("index map: use from_func_with_separators for axis separators")
+            raise IndexMapError("index_map: use from_func_with_separators for axis separators")
         return made
 
     @staticmethod
@@ -119,25 +141,32 @@ class IndexMap:
         """As `from_func`; also the positions of `AXIS_SEPARATOR` among the results."""
         names: list[str] = []
         last: list[str] = []  # after ``*indices``
-        every = inspect.signature(mapping_function).parameters.values()
+        try:
+            every = inspect.signature(mapping_function).parameters.values()
+        except (TypeError, ValueError):
+            raise IndexMapError(
+                f"index_map: wanted a Python function of indices, got {mapping_function!r}"
+            ) from None
         for p in every:
             if p.kind is p.VAR_POSITIONAL:
                 if ndim is None:
-                    raise ScheduleError("index map: a function of *indices needs ndim")
+                    raise IndexMapError("index_map: a function of *indices needs ndim")
                 more = sum(q.kind is q.KEYWORD_ONLY for q in every)
                 names += [f"{p.name}_{k}" for k in range(ndim - len(names) - more)]
             elif p.kind is p.VAR_KEYWORD:
-                raise ScheduleError(f"index map: what **{p.name} takes has no order")
+                raise IndexMapError(f"index_map: what **{p.name} takes has no order")
             else:
                 (last if p.kind is p.KEYWORD_ONLY else names).append(p.name)
         if ndim is not None and len(names) + len(last) != ndim:
-            raise ScheduleError(
-                f"index map: wanted {ndim} indices, the function takes {len(names) + len(last)}"
+            raise IndexMapError(
+                f"index_map: wanted {ndim} indices, the function takes {len(names) + len(last)}"
             )
         variables = [Var(n, DataType(index_dtype)) for n in (*names, *last)]
-        result = mapping_function(
-            *variables[: len(names)], **dict(zip(last, variables[len(names) :]))
-        )
+        by_name = dict(zip(last, variables[len(names) :]))
+        try:
+            result = mapping_function(*variables[: len(names)], **by_name)
+        except TypeError as error:
+            raise IndexMapError(f"index_map: calling {mapping_function!r}: {error}") from None
         final: list[Any] = []
         separators: list[int] = []
         for e in result if isinstance(result, (tuple, list)) else (result,):
@@ -145,18 +174,44 @@ class IndexMap:
                 separators.append(len(final))
             elif isinstance(e, float):
                 final.append(const(e, "float64"))
-            elif isinstance(e, (int, PrimExpr)):
-                final.append(as_expr(e, index_dtype) if isinstance(e, int) else e)
+            elif isinstance(e, PrimExpr) or hasattr(e, "__index__"):
+                final.append(as_expr(e, index_dtype))
             else:
-                raise ScheduleError(f"index map: wanted index expressions, got {e!r}")
+                raise IndexMapError(f"index_map: wanted index expressions, got {e!r}")
         return IndexMap(variables, final, inverse_index_map, separators), separators
 
     @staticmethod
-    def from_text(text: str) -> Callable[..., Any]:
-        """The function that a text such as ``lambda i, j: (i // 4, j, i % 4)`` stands for: one of
-        its variables, numbers, and + - * // %. Raises ScheduleError for any other.
+    def from_text(text: str, *, index_dtype: str = "int32") -> IndexMap:
+        """The map that a lambda is as text; nothing of it is run. Raises IndexMapError for more
+        than its variables, numbers, and + - * // %.
         """
-        return _read_lambda(text)
+        return IndexMap.from_func(read_lambda(text), index_dtype=index_dtype)
+
+    def text(self) -> str:
+        """The map as a lambda, which `from_text` reads."""
+        names: dict[Any, str] = {}
+        for k, v in enumerate(self.initial_indices):
+            plain = v.name.isidentifier() and not keyword.iskeyword(v.name)
+            names[v] = v.name if plain and v.name not in names.values() else f"i{k}_"
+        parts = [_text_of(e, names) for e in self.final_indices]
+        for k in reversed(self.axis_separators):
+            parts.insert(k, repr(AXIS_SEPARATOR))
+        return _lambda(", ".join(names.values()), parts)
+
+    def only_arithmetic(self) -> IndexMap:
+        """The map, if it is made of its own indices by what text can say.
+
+        Raises IndexMapError if not.
+        """
+        for e in self.final_indices:
+            for n in walk(e):
+                known = isinstance(n, (IntImm, *_ON_ARRAYS)) or n in self.initial_indices
+                if isinstance(n, PrimExpr) and not known:
+                    raise IndexMapError(
+                        f"index_map: an index is made of the old indices and integers by +, -, *, "
+                        f"// and %, got {n} in {e}"
+                    )
+        return self
 
     def widened(self, dtype: DataType) -> IndexMap:
         """The map over variables of the wider of its own dtype and `dtype`."""
@@ -176,20 +231,23 @@ class IndexMap:
         final = [transform(e, wider) for e in self.final_indices]
         return IndexMap(list(new.values()), final, self.inverse_index_map, self.axis_separators)
 
-    def map_indices(self, indices: Sequence[Any]) -> tuple[PrimExpr, ...]:
-        """The final indices for given initial ones."""
+    def map_indices(
+        self, indices: Sequence[Any], analyzer: Analyzer | None = None
+    ) -> tuple[PrimExpr, ...]:
+        """The final indices for given initial ones, simplified by `analyzer` if there is one."""
         if len(indices) != len(self.initial_indices):
-            raise ScheduleError(
-                f"index map: it takes {len(self.initial_indices)} indices, got {len(indices)}"
+            raise IndexMapError(
+                f"index_map: it takes {len(self.initial_indices)} indices, got {len(indices)}"
             )
         values = {v: cast(v.dtype, as_expr(i)) for v, i in zip(self.initial_indices, indices)}
-        return tuple(substitute(e, values) for e in self.final_indices)
+        final = (substitute(e, values) for e in self.final_indices)
+        return tuple(final if analyzer is None else map(analyzer.simplify, final))
 
     def mapper(self, extents: Sequence[Any], analyzer: Analyzer | None = None) -> IterMapper:
         """The map's variables as iterators over ``0 .. extent``."""
         if len(extents) != len(self.initial_indices):
-            raise ScheduleError(
-                f"index map: it takes {len(self.initial_indices)} indices, got {len(extents)}"
+            raise IndexMapError(
+                f"index_map: it takes {len(self.initial_indices)} indices, got {len(extents)}"
             )
         iters = {v: (0, number_of(e)) for v, e in zip(self.initial_indices, extents)}
         return IterMapper(iters, analyzer)
@@ -220,20 +278,55 @@ class IndexMap:
             total = mapper.sum_of(e)
             top = None if total is None else _top(mapper, total)
             if top is None:
-                raise ScheduleError(f"index map: the greatest value of {e} is not known")
+                raise IndexMapError(f"index_map: the greatest value of {e} is not known")
             size = mapper.add(top, 1)
             out.append(const(size, e.dtype) if isinstance(size, int) else cast(e.dtype, size))
         return tuple(out)
+
+    def padded_shape(self, shape: Sequence[Any]) -> tuple[PrimExpr, ...]:
+        """The shape of whole blocks that holds all final indices: an index modulo 4 has 4 places
+        however few there are, so that a shape does not depend on whether a dimension is a symbol.
+
+        Raises IndexMapError if it cannot be told, or an index could be negative.
+        """
+        if len(shape) != len(self.initial_indices):
+            raise IndexMapError(
+                f"index_map: wanted {len(self.initial_indices)} dimensions, got {len(shape)}"
+            )
+        analyzer = Analyzer(wrap=False)
+        dims = [cast("int64", as_expr(d, "int64")) for d in shape]
+        zero = const(0, "int64")
+        ranges = {v: (zero, analyzer.simplify(d - 1)) for v, d in zip(self.initial_indices, dims)}
+        sizes = []
+        for e in self.final_indices:
+            low, high = _range_of(e, ranges, analyzer)
+            if not (isinstance(low, IntImm) and low.value >= 0):
+                raise IndexMapError(f"index_map: the index {e} may be negative")
+            sizes.append(analyzer.simplify(high + 1))
+        return tuple(sizes)
+
+    def places(self, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
+        """Where each element of an array of `shape` goes: the final indices, by initial ones."""
+        known = dict(zip(self.initial_indices, np.indices(shape, sparse=True)))
+
+        def value(e: Any) -> Any:
+            if isinstance(e, IntImm):
+                return np.asarray(e.value)
+            if isinstance(e, Var):
+                return known[e]
+            return _ON_ARRAYS[type(e)](value(e.a), value(e.b))
+
+        with np.errstate(all="ignore"):
+            return tuple(np.broadcast_to(value(e), shape) for e in self.final_indices)
 
     def map_ndarray(self, array: Any) -> NDArray:
         """The elements of an array in the layout that the map gives, 0 where it puts none."""
         source = array if isinstance(array, NDArray) else as_array(array)
         values = source.numpy()
-        made = np.zeros([int(evaluate_expr(d)) for d in self.map_shape(values.shape)], values.dtype)
-        for place in np.ndindex(values.shape):
-            known = dict(zip(self.initial_indices, place))
-            made[tuple(int(evaluate_expr(e, known)) for e in self.final_indices)] = values[place]
-        return as_array(made, dtype=source.dtype)
+        sizes = [int(evaluate_expr(d)) for d in self.map_shape(values.shape)]
+        moved = np.zeros(sizes, values.dtype)
+        moved[self.only_arithmetic().places(values.shape)] = values
+        return as_array(moved, dtype=source.dtype)
 
     def map_ranges(self, ranges: Sequence[Range]) -> tuple[Range, ...]:
         """Ranges of the final indices for initial ranges that start at 0."""
@@ -261,7 +354,7 @@ class IndexMap:
         return mapper.equal(before, after)
 
     def inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
-        """The map from final to initial indices. Raises ScheduleError unless it is shown to be
+        """The map from final to initial indices. Raises IndexMapError unless it is shown to be
         bijective.
 
         shape  extents of the initial indices, or ranges that begin at 0
@@ -270,15 +363,15 @@ class IndexMap:
             injective = self.is_injective(shape, analyzer)
             why = "leaves places unused; see non_surjective_inverse" if injective else ""
             sizes = ", ".join(str(e) for e in _extents(shape))
-            raise ScheduleError(
-                f"index map: {self} is not shown to be invertible for sizes ({sizes})"
+            raise IndexMapError(
+                f"index_map: {self} is not shown to be invertible for sizes ({sizes})"
                 + (f": it {why}" if why else "")
             )
         return self.left_inverse(shape, analyzer)
 
     def left_inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
         """The map that gives back the initial indices of those final ones that are the image of
-        some. Raises ScheduleError unless the map is shown to be injective.
+        some. Raises IndexMapError unless the map is shown to be injective.
         """
         back = self._inverse_given(shape)
         if back is not None:
@@ -286,7 +379,7 @@ class IndexMap:
         plain, extents, offsets = self._without_offsets(shape)
         mapper = plain.mapper(extents, analyzer)
         if not set(self.initial_indices) <= mapper.determined(plain.final_indices):
-            raise ScheduleError(f"index map: {self} is not shown to be invertible")
+            raise IndexMapError(f"index_map: {self} is not shown to be invertible")
         final = [Var(f"axis{k}", e.dtype) for k, e in enumerate(self.final_indices)]
         pieces: dict[int, tuple[IterMark, list[tuple[Any, Any, PrimExpr]]]] = {}
         for var, e in zip(final, plain.final_indices):
@@ -329,15 +422,15 @@ class IndexMap:
             value = analyzer.simplify(cast(v.dtype, again))
             if not analyzer.can_prove_equal(value, v):
                 sizes = ", ".join(str(e) for e in _extents(shape))
-                raise ScheduleError(
-                    f"index map: inverse_index_map {back} is not shown to undo {self} for sizes "
+                raise IndexMapError(
+                    f"index_map: inverse_index_map {back} is not shown to undo {self} for sizes "
                     f"({sizes}): for {v.name} it gives {value}"
                 )
         return IndexMap(back.initial_indices, back.final_indices)
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
         """(inverse, padding): where the condition `padding` holds, the final index is the image of
-        no initial one. Raises ScheduleError unless the map is injective.
+        no initial one. Raises IndexMapError unless the map is injective.
 
         ``lambda i: (i // 4, i % 4)`` for 14 indices: ``4 * axis0 + axis1``, and padding where that
         is at least 14.
@@ -370,8 +463,9 @@ class IndexMap:
         )
 
     def __str__(self) -> str:
-        left = ", ".join(v.name for v in self.initial_indices)
-        return f"lambda {left}: ({', '.join(str(e) for e in self.final_indices)},)"
+        return _lambda(
+            ", ".join(v.name for v in self.initial_indices), map(str, self.final_indices)
+        )
 
     def __repr__(self) -> str:
         return f"IndexMap({self})"
@@ -412,7 +506,7 @@ class IndexMap:
     def from_data(data: Any, size: Callable[[str], Any] | None = None) -> IndexMap:
         """The map from `to_data`'s JSON data; `size` finds other variables by name.
 
-        Raises ScheduleError if the data is no index map.
+        Raises IndexMapError if the data is no index map.
         """
         fields = isinstance(data, dict) and set(data) - {"axis_separators", "inverse"} == {
             "ndim",
@@ -420,14 +514,16 @@ class IndexMap:
             "map",
         }
         if not (fields and all(isinstance(data[k], list) for k in ("dtypes", "map"))):
-            raise ScheduleError(f"not an index map: {data!r}")
+            raise IndexMapError(f"not an index_map: {data!r}")
         dtypes = data["dtypes"]
         if not all(isinstance(d, str) and d in _DTYPES for d in dtypes):
-            raise ScheduleError(f"index map: indices are {' or '.join(_DTYPES)}, got {dtypes!r}")
+            raise IndexMapError(f"index_map: indices are {' or '.join(_DTYPES)}, got {dtypes!r}")
         variables = {f"i{k}": Var(f"i{k}", DataType(d)) for k, d in enumerate(dtypes)}
         dtype = DataType(dtypes[0] if dtypes else "int32")
         final = [_from_data(e, variables, dtype, size) for e in data["map"]]
-        separators = checked("Sequence[int]", data.get("axis_separators", []), "axis_separators")
+        separators = data.get("axis_separators", [])
+        if not (isinstance(separators, list) and all(type(k) is int for k in separators)):
+            raise IndexMapError(f"index_map: axis_separators: wanted numbers, got {separators!r}")
         back = IndexMap.from_data(data["inverse"], size) if "inverse" in data else None
         return IndexMap(list(variables.values()), final, back, separators)
 
@@ -449,49 +545,118 @@ def _to_data(e: Node, names: dict[Var, str]) -> Any:
     for symbol, kind in _BINARY.items():
         if type(e) is kind:
             return [symbol, *(_to_data(operand, names) for operand in children(e))]
-    raise ScheduleError(f"index map: {e} cannot be recorded")
+    raise IndexMapError(f"index_map: {e} cannot be recorded")
 
 
-_MOST_NODES = 1 << 8
+_MOST_TEXT = 4000
+_OPERATORS: dict[type, Any] = {
+    ast.Add: Add,
+    ast.Sub: Sub,
+    ast.Mult: Mul,
+    ast.FloorDiv: FloorDiv,
+    ast.Mod: FloorMod,
+}
+_ON_ARRAYS: dict[type[PrimExpr], Any] = {
+    Add: np.add,
+    Sub: np.subtract,
+    Mul: np.multiply,
+    FloorDiv: np.floor_divide,
+    FloorMod: np.mod,
+}
 
 
-def _read_lambda(text: str) -> Callable[..., Any]:
-    """See `IndexMap.from_text`."""
+def read_lambda(text: str) -> Callable[..., list[PrimExpr]]:
+    """The function that a lambda as text stands for; see `IndexMap.from_text`."""
     try:
+        if len(text) > _MOST_TEXT:
+            raise ValueError(f"longer than {_MOST_TEXT} characters")
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ScheduleError(f"index map: not Python text: {error}") from None
-    if not isinstance(tree, ast.Lambda) or sum(1 for _ in ast.walk(tree)) > _MOST_NODES:
-        raise ScheduleError(f"index map: wanted a short lambda of indices, got {text!r}")
+        raise IndexMapError(f"index_map: {text[:80]!r} is no lambda: {error}") from None
+    if not isinstance(tree, ast.Lambda):
+        raise IndexMapError(f'index_map: wanted "lambda i, j: (...)", got {text[:80]!r}')
     a = tree.args
     if a.vararg or a.kwarg or a.kwonlyargs or a.defaults:
-        raise ScheduleError(f"index map: the indices of {text!r} are not plain names")
+        raise IndexMapError(f"index_map: the indices of {text[:80]!r} are not plain names")
     names = [p.arg for p in (*a.posonlyargs, *a.args)]
-    symbols: dict[type, Any] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul}
-    symbols |= {ast.FloorDiv: floordiv, ast.Mod: mod}
+    body = tree.body
+    parts = body.elts if isinstance(body, (ast.Tuple, ast.List)) else [body]
 
-    def value(e: ast.expr, known: dict[str, Any]) -> Any:
+    def value(e: ast.expr, known: dict[str, Any], dtype: Any) -> PrimExpr:
         if isinstance(e, ast.Name) and e.id in known:
-            return known[e.id]
-        if isinstance(e, ast.Constant) and type(e.value) is int:
-            return e.value
+            return as_expr(known[e.id])
+        if isinstance(e, ast.Constant) and type(e.value) is int and abs(e.value) < 1 << 62:
+            return const(e.value, dtype)
         if isinstance(e, ast.UnaryOp) and isinstance(e.op, ast.USub):
-            return -value(e.operand, known)
-        if isinstance(e, ast.BinOp) and type(e.op) in symbols:
-            return symbols[type(e.op)](value(e.left, known), value(e.right, known))
-        raise ScheduleError(f"index map: {ast.unparse(e)} is neither an index nor + - * // %")
+            return binary(Sub, const(0, dtype), value(e.operand, known, dtype))
+        if isinstance(e, ast.BinOp) and type(e.op) in _OPERATORS:
+            a, b = value(e.left, known, dtype), value(e.right, known, dtype)
+            return binary(_OPERATORS[type(e.op)], a, b)
+        raise IndexMapError(
+            f"index_map: an index is made of the old indices and integers by +, -, *, // and %, "
+            f"got {ast.unparse(e)[:80]}"
+        )
 
-    def mapping(*indices: Any) -> list[Any]:
+    def mapping(*indices: Any) -> list[PrimExpr]:
         if len(indices) != len(names):
-            raise ScheduleError(f"index map: {text!r} takes {len(names)} indices")
-        known = dict(zip(names, indices))
-        body = tree.body
-        parts = body.elts if isinstance(body, (ast.Tuple, ast.List)) else [body]
-        return [value(e, known) for e in parts]
+            raise IndexMapError(f"index_map: {text[:80]!r} takes {len(names)} indices")
+        dtype = indices[0].dtype if indices else "int64"
+        try:
+            return [value(e, dict(zip(names, indices)), dtype) for e in parts]
+        except RecursionError:
+            raise IndexMapError(f"index_map: {text[:80]!r} is nested too deeply") from None
 
     parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_ONLY) for n in names]
     mapping.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return mapping
+
+
+def _lambda(names: str, parts: Iterable[str]) -> str:
+    every = list(parts)
+    head = f"lambda {names}" if names else "lambda"
+    return f"{head}: ({', '.join(every)}{',' if len(every) == 1 else ''})"
+
+
+_SIGNS: dict[type[PrimExpr], str] = {Add: "+", Sub: "-", Mul: "*", FloorDiv: "//", FloorMod: "%"}
+
+
+def _text_of(e: Any, names: dict[Any, str], inner: bool = False) -> str:
+    if e in names:
+        return names[e]
+    if isinstance(e, IntImm) or type(e) not in _SIGNS:
+        return str(e.value) if isinstance(e, IntImm) else str(e)
+    text = f"{_text_of(e.a, names, True)} {_SIGNS[type(e)]} {_text_of(e.b, names, True)}"
+    return f"({text})" if inner else text
+
+
+def _range_of(e: PrimExpr, ranges: dict[Any, _Range], analyzer: Analyzer) -> _Range:
+    """The least and the greatest value of an index expression; maps are small, so this recurses.
+
+    Raises IndexMapError for an expression whose range is not found.
+    """
+    if isinstance(e, IntImm):
+        return cast("int64", e), cast("int64", e)
+    if isinstance(e, Var):
+        return ranges[e]
+    if isinstance(e, (Add, Sub, Mul, FloorDiv, FloorMod)):
+        (a, b), (c, d) = _range_of(e.a, ranges, analyzer), _range_of(e.b, ranges, analyzer)
+        if isinstance(e, Add):
+            return analyzer.simplify(a + c), analyzer.simplify(b + d)
+        if isinstance(e, Sub):
+            return analyzer.simplify(a - d), analyzer.simplify(b - c)
+        if isinstance(c, IntImm) and c is d:
+            if isinstance(e, Mul):
+                low, high = (a, b) if c.value >= 0 else (b, a)
+                return analyzer.simplify(low * c), analyzer.simplify(high * c)
+            if c.value > 0 and isinstance(e, FloorDiv):
+                return analyzer.simplify(a // c), analyzer.simplify(b // c)
+            if c.value > 0:
+                # A block has its full size however few elements there are: shapes must not depend
+                # on whether a dimension is a symbol.
+                return const(0, "int64"), const(c.value - 1, "int64")
+        if isinstance(e, Mul) and a is b and isinstance(a, PrimExpr):
+            return analyzer.simplify(a * c), analyzer.simplify(a * d)
+    raise IndexMapError(f"index_map: cannot tell how large the index {e} may get")
 
 
 def _infix(data: Any) -> str:
@@ -524,7 +689,7 @@ def _from_data(
         return binary(_BINARY[data[0]], *parts)
     if isinstance(data, list) and len(data) == 2 and data[0] in _DTYPES:
         return cast(DataType(data[0]), _from_data(data[1], variables, dtype, size))
-    raise ScheduleError(f"not an index of an index map: {data!r}")
+    raise IndexMapError(f"not an index of an index_map: {data!r}")
 
 
 def _either(a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -534,7 +699,7 @@ def _either(a: PrimExpr, b: PrimExpr) -> PrimExpr:
 def _extents(shape: Sequence[Any]) -> list[Any]:
     for r in shape:
         if isinstance(r, Range) and number_of(r.min) != 0:
-            raise ScheduleError(f"index map: wanted ranges that begin at 0, got one from {r.min}")
+            raise IndexMapError(f"index_map: wanted ranges that begin at 0, got one from {r.min}")
     return [r.extent if isinstance(r, Range) else r for r in shape]
 
 
