@@ -9,6 +9,7 @@ from ..base import StructInfoError, submodules
 from ..ir import IntImm
 from ..relax import Expr
 from ..relax import op as ops
+from .parts import of_axis
 from .spelling import spelled
 
 _topi: Any = topi.nn
@@ -18,11 +19,17 @@ _strided_slice: Any = ops.strided_slice
 
 relu = spelled("nn.relu", lambda data: ops.nn.relu(data))
 leaky_relu = spelled("nn.leaky_relu", lambda data, alpha=0.01: ops.nn.leakyrelu(data, alpha))
-prelu = spelled("nn.prelu", lambda data, alpha, axis=1: ops.nn.prelu(data, alpha, axis))
+prelu = spelled(
+    "nn.prelu",
+    lambda data, alpha, axis=1: ops.nn.prelu(data, alpha, axis),
+    weights=of_axis("alpha"),
+)
 softmax = fast_softmax = spelled("nn.softmax", lambda data, axis=-1: ops.nn.softmax(data, axis))
 log_softmax = spelled("nn.log_softmax", lambda data, axis=-1: ops.nn.log_softmax(data, axis))
 bias_add = spelled(
-    "nn.bias_add", lambda data, bias, axis=1: _topi.bias_add.__wrapped__(data, bias, axis)
+    "nn.bias_add",
+    lambda data, bias, axis=1: _topi.bias_add.__wrapped__(data, bias, axis),
+    weights=of_axis("bias"),
 )
 batch_flatten = spelled("nn.batch_flatten", _topi.flatten.__wrapped__)
 dropout = spelled("nn.dropout", lambda data, rate=0.5: ops.nn.dropout(data, rate)[0])
@@ -42,7 +49,14 @@ def _dense(data: Any, weight: Any, units: int | None = None, out_dtype: str = ""
     return ops.matmul(data, ops.permute_dims(weight), out_dtype or None)
 
 
-dense = spelled("nn.dense", _dense)
+def _second_factor(a: Any) -> dict[str, Any]:
+    inner = a.tensor_a.struct_info.dims[-2 if a.transpose_a else -1]
+    return {"tensor_b": (a.units, inner) if a.transpose_b else (inner, a.units)}
+
+
+dense = spelled(
+    "nn.dense", _dense, weights=lambda a: {"weight": (a.units, a.data.struct_info.dims[-1])}
+)
 matmul = spelled(
     "nn.matmul",
     lambda tensor_a, tensor_b, units=None, out_dtype="", transpose_a=False, transpose_b=False: (
@@ -50,6 +64,7 @@ matmul = spelled(
             tensor_a, tensor_b, None, out_dtype or None, transpose_a, transpose_b
         )
     ),
+    weights=_second_factor,
 )
 batch_matmul = spelled(
     "nn.batch_matmul",
@@ -84,6 +99,22 @@ def _checked(
             )
 
 
+def _kernel(a: Any, grouped: str) -> dict[str, Any]:
+    """The shape of a kernel for `channels` results; along the axis `grouped` it has the channels of
+    one group.
+    """
+    dims, rank = a.data.struct_info.dims, len(a.kernel_layout) - 2
+    spatial = "DHW"[3 - rank :]
+    if len(dims) != len(a.data_layout) or sorted(a.data_layout) != sorted("NC" + spatial):
+        return {}
+    sizes: dict[str, Any] = {"I": dims[a.data_layout.index("C")], "O": a.channels}
+    if sizes[grouped] is not None:
+        sizes[grouped] = sizes[grouped] // a.groups
+    kernel = a.kernel_size
+    sizes.update(zip(spatial, [kernel] * rank if isinstance(kernel, int) else kernel or ()))
+    return {"weight": tuple([sizes.get(axis) for axis in a.kernel_layout])}
+
+
 def _convolution(rank: int, layout: str, kernel: str) -> Any:
     name = f"conv{rank}d"
     operator = {1: ops.nn.conv1d, 2: ops.nn.conv2d, 3: ops.nn.conv3d}[rank]
@@ -116,7 +147,7 @@ def _convolution(rank: int, layout: str, kernel: str) -> Any:
             out_dtype or None,
         )
 
-    return spelled(f"nn.{name}", build)
+    return spelled(f"nn.{name}", build, weights=lambda a: _kernel(a, "I"))
 
 
 def _transposed(rank: int, layout: str, kernel: str) -> Any:
@@ -153,7 +184,7 @@ def _transposed(rank: int, layout: str, kernel: str) -> Any:
             out_dtype or None,
         )
 
-    return spelled(f"nn.{name}", build)
+    return spelled(f"nn.{name}", build, weights=lambda a: _kernel(a, "O"))
 
 
 conv1d = _convolution(1, "NCW", "OIW")
@@ -276,18 +307,25 @@ def _lrn(
     return ops.divide(data, ops.power(ops.add(ops.multiply(total, alpha / size), bias), beta))
 
 
-batch_norm = spelled("nn.batch_norm", _batch_norm, results=3)
+batch_norm = spelled(
+    "nn.batch_norm",
+    _batch_norm,
+    results=3,
+    weights=of_axis("gamma", "beta", "moving_mean", "moving_var"),
+)
 layer_norm = spelled(
     "nn.layer_norm",
     lambda data, gamma, beta, axis=-1, epsilon=1e-5, center=True, scale=True: ops.nn.layer_norm(
         data, gamma, beta, axis, epsilon, center, scale
     ),
+    weights=of_axis("gamma", "beta"),
 )
 instance_norm = spelled(
     "nn.instance_norm",
     lambda data, gamma, beta, axis=1, epsilon=1e-5, center=True, scale=True: ops.nn.instance_norm(
         data, gamma, beta, axis, _spatial(data, axis), epsilon, center, scale
     ),
+    weights=of_axis("gamma", "beta"),
 )
 group_norm = spelled(
     "nn.group_norm",
@@ -296,6 +334,7 @@ group_norm = spelled(
             data, gamma, beta, num_groups, axis, _spatial(data, axis), epsilon, center, scale
         )
     ),
+    weights=of_axis("gamma", "beta"),
 )
 l2_normalize = spelled(
     "nn.l2_normalize",

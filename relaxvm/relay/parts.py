@@ -27,6 +27,17 @@ def axes_but(data: Any, axis: Any, exclude: bool) -> Any:
     return tuple(a for a in range(ndim) if a not in named)
 
 
+def of_axis(*names: str) -> Any:
+    """The rule that these arguments have a number for each place along `axis` of the data."""
+
+    def rule(a: Any) -> dict[str, Any]:
+        dims = a.data.struct_info.dims
+        known = -len(dims) <= a.axis < len(dims)
+        return dict.fromkeys(names, (dims[a.axis],)) if known else {}
+
+    return rule
+
+
 def of_bools(operator: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     """A reduction of bools by one of integers."""
     return ops.astype(operator(ops.astype(x, as_dtype("int8")), axis, keepdims), as_dtype("bool"))

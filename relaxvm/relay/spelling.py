@@ -12,7 +12,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from ..ir import Op
 from ..relax import (
     Call,
     Expr,
+    FuncStructInfo,
     ObjectStructInfo,
     StructInfo,
+    TensorStructInfo,
     Tuple,
     TupleGetItem,
     TupleStructInfo,
@@ -31,6 +34,7 @@ from ..relax import (
 from ..relax.operators import OF_UNTYPED
 
 UNTYPED = ObjectStructInfo()
+Weights: TypeAlias = "Callable[[SimpleNamespace], dict[str, tuple[Any, ...]]]"
 
 
 class Spelled(Op):
@@ -38,17 +42,22 @@ class Spelled(Op):
 
     build      what writes it in operators of `relax.op`
     signature  its arguments, expressions and others, in Relay's order
+    weights    the shapes of arguments that follow from the others, as Relay's type relations know
+               them: a function from all arguments to {name: shape}, in which None stands for a
+               size that does not follow
     """
 
-    __slots__ = ("build", "signature")
+    __slots__ = ("build", "signature", "weights")
     build: Callable[..., Any]
     signature: inspect.Signature
+    weights: Weights | None
     pure = True
 
-    def __init__(self, name: str, build: Callable[..., Any]) -> None:
+    def __init__(self, name: str, build: Callable[..., Any], weights: Weights | None) -> None:
         super().__init__(f"relay.{name}")
         object.__setattr__(self, "build", build)
         object.__setattr__(self, "signature", inspect.signature(build))
+        object.__setattr__(self, "weights", weights)
 
     def infer(self, *_: Any) -> StructInfo:
         """It is not known yet."""
@@ -64,12 +73,15 @@ class Spelled(Op):
         return bound.arguments
 
 
-def spelled(name: str, build: Callable[..., Any], results: int = 0) -> Callable[..., Any]:
+def spelled(
+    name: str, build: Callable[..., Any], results: int = 0, weights: Weights | None = None
+) -> Callable[..., Any]:
     """What users call for the operator that Relay calls `name`.
 
     results  how many it gives as a `TupleWrapper` (or the keyword `outputs` of a call says so)
+    weights  see `Spelled`
     """
-    op = Spelled(name, build)
+    op = Spelled(name, build, weights)
 
     @functools.wraps(build)
     def call(*args: Any, outputs: int = results, **keywords: Any) -> Any:
@@ -97,34 +109,72 @@ def _of_untyped(name: str, operands: tuple[Any, ...]) -> Any:
 OF_UNTYPED.append(_of_untyped)
 
 
-def written_out(call: Call) -> Expr:
-    """The expression that a call of a `Spelled` operator stands for.
-
-    Raises StructInfoError if an operand has no type still.
-    """
+def arguments(call: Call) -> dict[str, Any]:
+    """All arguments of a call of a `Spelled` operator by their names."""
     op, rest = call.op, iter(call.args)
     assert isinstance(op, Spelled)
-    given = {
-        key: call.attrs[key] if key in call.attrs else next(rest) for key in op.signature.parameters
-    }
-    for key, value in given.items():
+    names = op.signature.parameters
+    return {key: call.attrs[key] if key in call.attrs else next(rest) for key in names}
+
+
+def unknown_argument(call: Call) -> str:
+    """What to say of an operand of a call of a `Spelled` operator that has no type; "" if all of
+    them have.
+    """
+    for key, value in arguments(call).items():
         if isinstance(value, Expr) and not is_typed(value):
             who = getattr(value, "name_hint", "")
-            raise StructInfoError(
-                f"{op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not known; "
-                "declare it: relay.var(name, shape=..., dtype=...)"
+            return (
+                f"{call.op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not "  # type: ignore[attr-defined]
+                "known; declare it: relay.var(name, shape=..., dtype=...)"
             )
-    made: Expr = op.build(**given)
+    return ""
+
+
+def written_out(call: Call) -> Expr:
+    """The expression that a call of a `Spelled` operator stands for, as all operands have types."""
+    op = call.op
+    assert isinstance(op, Spelled)
+    made: Expr = op.build(**arguments(call))
     return made
+
+
+def determined(call: Call) -> dict[str, StructInfo]:
+    """The types of operands that follow from the other arguments of a call of a `Spelled` operator
+    and are not known, by the names of the arguments. The elements are as those of the first.
+    """
+    op = call.op
+    assert isinstance(op, Spelled)
+    given = arguments(call)
+    first = next(iter(given.values()), None)
+    if op.weights is None or not isinstance(first, Expr):
+        return {}
+    info = first.struct_info
+    open_ = [k for k, v in given.items() if isinstance(v, Expr) and not is_typed(v)]
+    if not open_ or not isinstance(info, TensorStructInfo) or info.dims is None:
+        return {}
+    shapes = op.weights(SimpleNamespace(**given))
+    return {
+        key: TensorStructInfo(shapes[key], info.dtype)
+        for key in open_
+        if key in shapes and None not in shapes[key]
+    }
 
 
 def is_typed(value: Expr) -> bool:
     """Whether it is known what `value` is."""
-    infos: list[StructInfo] = [value.struct_info]
-    for info in infos:
-        if isinstance(info, TupleStructInfo):
-            infos.extend(info.fields)
-    return not any(isinstance(info, ObjectStructInfo) for info in infos)
+    return not waits(value.struct_info)
+
+
+def waits(info: StructInfo) -> bool:
+    """Whether `info` says nothing of what it describes, or of a part of that."""
+    infos = [info]
+    for each in infos:
+        if isinstance(each, TupleStructInfo):
+            infos.extend(each.fields)
+        elif isinstance(each, FuncStructInfo):
+            infos.extend((*(each.params or ()), each.ret))
+    return any(isinstance(each, ObjectStructInfo) for each in infos)
 
 
 def operand(value: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 
 import relaxvm as tvm
 from relaxvm import relay
+from relaxvm.relax.analysis import free_vars
 from relaxvm.relax.interp import Evaluator
 
 
@@ -95,9 +96,11 @@ class _Maker:
         else:
             body = results[0][0]
         expected = tuple(v for _, v in results)
+        used = set(free_vars(body))
+        params = [(p, v) for p, v in self.params if p in used]
         return RandomGraph(
-            relay.Function([p for p, _ in self.params], body),
-            [v for _, v in self.params],
+            relay.Function([p for p, _ in params], body),
+            [v for _, v in params],
             self.weights,
             expected if len(results) > 1 else expected[0],
         )

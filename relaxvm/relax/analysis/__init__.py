@@ -25,6 +25,7 @@ from .memory import memory_estimates as memory_estimates
 from .purity import contains_impure_call as contains_impure_call
 from .purity import is_pure_call as is_pure_call
 from .recursion import detect_recursion as detect_recursion
+from .recursion import graph_calls as graph_calls
 from .reshape_pattern import has_reshape_pattern as has_reshape_pattern
 from .usage import get_var2val as get_var2val
 from .usage import name_to_binding as name_to_binding

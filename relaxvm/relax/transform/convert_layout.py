@@ -38,6 +38,7 @@ from ...ir.transform import module_pass
 from ...runtime import array as as_array
 from ...tir import IndexMap
 from .. import op as R
+from ..analysis.recursion import graph_calls
 from ..analysis.written import maybe_written_vars
 from ..derive import dims_equal
 from ..expr import (
@@ -77,7 +78,7 @@ from .layout_rules import (
     same_sequence,
     with_named,
 )
-from .private_functions import function_of, graph_calls, is_opaque, is_private, only_called
+from .private_functions import function_of, is_opaque, is_private, only_called
 from .signature import replace_functions
 
 _PERMUTE = Op.get("relax.permute_dims")

@@ -18,7 +18,7 @@ from ...base import VerifyError, callees_first, decided, declined, in_function
 from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, walk
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
-from ..analysis.recursion import detect_recursion
+from ..analysis.recursion import detect_recursion, graph_calls
 from ..derive import (
     bind_symbols,
     definable_tir_vars_in_struct_info,
@@ -43,7 +43,7 @@ from ..flow import struct_info_vars
 from ..rewriter import BindingRewriter
 from ..struct_info import Expr, StructInfo
 from ..substitute import substitute_graph
-from .private_functions import function_of, graph_calls, is_private
+from .private_functions import function_of, is_private
 
 _MAX_BINDINGS = 100_000
 """No more bindings than this are inlined in a module: calls of calls of calls can double them each

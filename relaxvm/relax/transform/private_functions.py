@@ -6,7 +6,6 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 from ...ir import GlobalVar, IRModule, walk
-from ..analysis.vars import all_global_vars
 from ..expr import Binding, Call, Function, VarBinding
 
 _OPAQUE = ("Codegen", "Composite", "Primitive")
@@ -37,15 +36,6 @@ def is_private(fn: Any) -> bool:
 def is_opaque(fn: Function) -> bool:
     """Whether `fn` stands for a kernel, or is left to another code generator."""
     return any(fn.get_attr(name) for name in _OPAQUE)
-
-
-def graph_calls(mod: IRModule) -> dict[str, list[str]]:
-    """By name of each graph function, the graph functions that it mentions."""
-    graphs = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
-    return {
-        name: [gv.name_hint for gv in all_global_vars(fn) if gv.name_hint in graphs]
-        for name, fn in graphs.items()
-    }
 
 
 def private_calls(mod: IRModule) -> dict[str, list[Site]]:

@@ -13,10 +13,11 @@ from typing import Any
 from ...base import PassError, callees_first
 from ...ir import GlobalVar, IRModule, PassContext
 from ...ir.transform import module_pass
+from ..analysis.recursion import graph_calls
 from ..expr import Call, Function, Var
 from ..rewriter import Inferring
 from ..struct_info import Expr, StructInfo
-from .private_functions import function_of, graph_calls
+from .private_functions import function_of
 from .signature import replace_functions
 
 
