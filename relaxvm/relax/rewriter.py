@@ -224,8 +224,13 @@ class Inferring(BindingRewriter):
         self.replaced = replaced
 
     def operand(self, value: Expr, out: list[Binding]) -> Expr:
-        """What stands for an operand or result."""
-        return map_leaves(value, lambda leaf: self.replaced.get(leaf, leaf))
+        """What stands for an operand or result; of a call, with what it calls."""
+        new = map_leaves(value, self.leaf)
+        return new.replace(op=self.leaf(new.op)) if isinstance(new, Call) else new
+
+    def leaf(self, leaf: Any) -> Any:
+        """What stands for a leaf."""
+        return self.replaced.get(leaf, leaf)
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         """`b` with its value inferred again, if what it reads has changed."""

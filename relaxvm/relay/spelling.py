@@ -121,12 +121,13 @@ def unknown_argument(call: Call) -> str:
     """What to say of an operand of a call of a `Spelled` operator that has no type; "" if all of
     them have.
     """
+    op: Any = call.op
     for key, value in arguments(call).items():
         if isinstance(value, Expr) and not is_typed(value):
             who = getattr(value, "name_hint", "")
             return (
-                f"{call.op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not "  # type: ignore[attr-defined]
-                "known; declare it: relay.var(name, shape=..., dtype=...)"
+                f"{op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not known; "
+                "declare it: relay.var(name, shape=..., dtype=...)"
             )
     return ""
 

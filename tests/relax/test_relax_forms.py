@@ -528,3 +528,22 @@ def test_parameters_of_other_shapes_change_what_follows_from_them():
         transform.UpdateParamStructInfo(lambda p: VEC)(mod)
     with pytest.raises(PassError, match="for x it gave int"):
         transform.UpdateParamStructInfo(lambda p: 3)(mod)
+
+
+def test_calls_follow_an_inner_function_whose_type_changes():
+    mod = parse(
+        """
+        @R.function
+        def main(x: R.Tensor((2,), "float32")):
+            @R.function
+            def inner(y: R.Tensor((3,), "float32")):
+                z = R.exp(y)
+                return (z, x)
+            a = inner(R.const([1.0, 2.0, 3.0], "float32"))
+            return a
+        """
+    )
+    five = relax.TensorStructInfo((5,), "float32")
+    made = transform.UpdateParamStructInfo(lambda p: five if p.name_hint == "x" else None)(mod)
+    assert_well_formed(made)
+    assert made["main"].ret_struct_info.fields[1] is five

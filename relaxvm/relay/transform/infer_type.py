@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base import StructInfoError, callees_first
-from ...ir import GlobalVar, IRModule, Op, PassContext
+from ...ir import GlobalVar, IRModule, PassContext
 from ...ir.transform import module_pass
 from ...relax import (
     BaseCheckResult,
@@ -29,7 +29,6 @@ from ...relax import (
 )
 from ...relax.analysis import detect_recursion, graph_calls, struct_info_base_check
 from ...relax.expr import joined_branches
-from ...relax.flow import map_leaves
 from ...relax.normal_form import Normalizer, Scope, names_in
 from ...relax.rewriter import Inferring
 from ...relax.transform import Normalize
@@ -185,12 +184,6 @@ class _Typing(Inferring):
         self.inner[b.var] = fn
         if waits(b.var.struct_info) and (info := self.facts.known(b.var)) is not None:
             self.replaced[b.var] = b.var.replace(struct_info=info)
-
-    def operand(self, value: Expr, out: list[Binding]) -> Expr:
-        new: Any = map_leaves(value, self.leaf)
-        if isinstance(new, Call) and not isinstance(new.op, Op):
-            new = new.replace(op=self.leaf(new.op))
-        return new
 
     def leaf(self, leaf: Any) -> Any:
         if isinstance(leaf, GlobalVar):
