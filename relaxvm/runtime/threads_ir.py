@@ -3,6 +3,10 @@
 One region runs at a time. The caller publishes the job, opens seats in the gate and works itself;
 workers that find a seat help. Nobody waits for a worker that has not sat down, so a region ends
 even if no worker ever comes (after a foreign fork, or while the interpreter exits).
+
+The iterations lie in as many lanes as threads may work. Each thread begins with a lane of its own,
+the same one in every region, and then helps in the others: what a kernel reads of a weight stays in
+the cache of the core that reads it in the next call, and nobody waits for one who is late.
 """
 
 from __future__ import annotations
@@ -14,6 +18,9 @@ GRAIN = 1 << 14
 
 WAKING = 1 << 17
 """Operations that are worth waking threads for, which takes 10 to 50 µs."""
+
+WANTING = 4 * WAKING
+"""Operations that wake threads if several regions, each too small for that, lacked them."""
 
 SYMBOLS = (
     "relaxvm_parallel_for",
@@ -33,19 +40,24 @@ PLACING_SYMBOLS = (
 LOCK = 0  # i32, 1 while a region has the pool
 EPOCH = 64  # i32, counts regions; idle workers park on it
 GATE = 128  # i64: low half, workers that sit; high half, seats still open
-NEXT = 192  # i64, the first iteration nobody has taken
-FN, CTX, COUNT, CHUNK, FAILURE = 256, 264, 272, 280, 288  # the job
+WANTED = 192  # i64, operations of regions that would have liked another thread
+FN, CTX, COUNT, CHUNK, FAILURE, LANES = 256, 264, 272, 280, 288, 296  # the job
 SLEEPERS, WAITING = 320, 384  # i32, workers that are parked; whether the caller is
 STARTED, DEFAULT, STARTER = 448, 456, 464  # i64, i64, ptr: set from Python
 REGIONS = 472  # i64, regions that the pool ran
 MUTEX, CONDITION = 512, 640  # for pthreads
-CALLER, COLLIDED, SLOTS = 768, 772, 776  # i32, i32, i64: see `_PLACING`
+CALLER, COLLIDED, SLOTS = 768, 772, 776  # i32, i32: see `_PLACING`; i64: workers that came
 THREADS = 832  # for each worker: i64, its pthread_t; i64, 1 + the processor that it keeps off
 MOST_WORKERS = 255
-SIZE = THREADS + 16 * (MOST_WORKERS + 1)
+NEXT = THREADS + 16 * (MOST_WORKERS + 1)  # for each lane, 64 bytes: i64, its first free iteration
+SIZE = NEXT + 64 * (MOST_WORKERS + 1)
 
-_PARALLEL_MOST = 1 << 60
+_PARALLEL_MOST = 1 << 54
 _SPINS = 2000  # some 30 to 90 µs: less than it takes to wake a thread on an idle virtual processor
+# In a run of regions, as a graph's kernels are, workers bear what one thread does between two of
+# them: the virtual processor of a thread that parks there may be back milliseconds later.
+_RUN = 4  # regions
+_RUN_SPINS = 10 * _SPINS
 _FUTEX = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "powerpc64le": 221, "s390x": 238}
 # How to tell the processor of a waiting loop: declaration and call.
 _RELAX = {
@@ -156,7 +168,7 @@ define void @relaxvm_pool_init() nounwind {{
 
 
 _NO_PLACING = """
-define internal void @enlist() nounwind {
+define internal void @enlist(i64 %k) nounwind {
   ret void
 }
 define internal void @arrive() nounwind {
@@ -178,9 +190,8 @@ declare i32 @pthread_setaffinity_np(i64, i64, ptr)
 declare i64 @pthread_self()
 declare i64 @llvm.vector.reduce.or.v16i64(<16 x i64>)
 
-define internal void @enlist() nounwind {{
+define internal void @enlist(i64 %k) nounwind {{
 entry:
-  %k = atomicrmw add {_at(SLOTS)}, i64 1 seq_cst
   %room = icmp ult i64 %k, {MOST_WORKERS}
   br i1 %room, label %note, label %done
 note:
@@ -275,28 +286,47 @@ done:
 def _pool(pause: str) -> str:
     low = GATE if sys.byteorder == "little" else GATE + 4
     return f"""
-define internal void @drain() noinline nounwind {{
+; Work on lane `mine`, then on those behind it.
+define internal void @drain(i64 %mine) noinline nounwind {{
 entry:
   %fn = load ptr, {_at(FN)}, align 8
   %ctx = load ptr, {_at(CTX)}, align 8
   %n = load i64, {_at(COUNT)}, align 8
   %chunk = load i64, {_at(CHUNK)}, align 8
+  %lanes = load i64, {_at(LANES)}, align 8
+  br label %enter
+enter:
+  %lane = phi i64 [ %mine, %entry ], [ %lane.next, %leave ]
+  %seen = phi i64 [ 1, %entry ], [ %seen.next, %leave ]
+  %free = getelementptr [8 x i64], {_at(NEXT)}, i64 %lane
+  %following = add i64 %lane, 1
+  %before.next = mul i64 %following, %n
+  %last = udiv i64 %before.next, %lanes
   br label %take
 take:
-  %begin = atomicrmw add {_at(NEXT)}, i64 %chunk monotonic
-  %left = icmp slt i64 %begin, %n
-  br i1 %left, label %run, label %done
+  %code.now = load atomic i32, {_at(FAILURE)} monotonic, align 4
+  %sound = icmp eq i32 %code.now, 0
+  br i1 %sound, label %more, label %done
+more:
+  %begin = atomicrmw add ptr %free, i64 %chunk monotonic
+  %left = icmp slt i64 %begin, %last
+  br i1 %left, label %run, label %leave
 run:
   %up = add i64 %begin, %chunk
-  %over = icmp sgt i64 %up, %n
-  %end = select i1 %over, i64 %n, i64 %up
+  %over = icmp sgt i64 %up, %last
+  %end = select i1 %over, i64 %last, i64 %up
   %code = call i32 %fn(ptr %ctx, i64 %begin, i64 %end)
   %fine = icmp eq i32 %code, 0
   br i1 %fine, label %take, label %failed
 failed:
   %kept = cmpxchg {_at(FAILURE)}, i32 0, i32 %code monotonic monotonic
-  store atomic i64 %n, {_at(NEXT)} monotonic, align 8
   br label %done
+leave:
+  %round = icmp eq i64 %following, %lanes
+  %lane.next = select i1 %round, i64 0, i64 %following
+  %seen.next = add i64 %seen, 1
+  %all = icmp eq i64 %seen, %lanes
+  br i1 %all, label %done, label %enter
 done:
   ret void
 }}
@@ -322,8 +352,18 @@ sized:
   %awake = sub i64 %all.workers, %parked64
   %at.hand = add i64 %awake, 1
   %enough = icmp sle i64 %useful, %at.hand
+  br i1 %enough, label %known, label %want
+want:
+  %lacked = load atomic i64, {_at(WANTED)} monotonic, align 8
+  %lack = add i64 %lacked, %work
   %much = icmp sge i64 %work, {WAKING}
-  %as.wished = or i1 %enough, %much
+  %often = icmp sge i64 %lack, {WANTING}
+  %wake.now = or i1 %much, %often
+  %lack.next = select i1 %wake.now, i64 0, i64 %lack
+  store atomic i64 %lack.next, {_at(WANTED)} monotonic, align 8
+  br label %known
+known:
+  %as.wished = phi i1 [ true, %sized ], [ %wake.now, %want ]
   %threads = select i1 %as.wished, i64 %useful, i64 %at.hand
   %several = icmp sgt i64 %threads, 1
   %countable = icmp slt i64 %n, {_PARALLEL_MOST}
@@ -357,7 +397,18 @@ open:
   store i64 %n, {_at(COUNT)}, align 8
   store i64 %chunk, {_at(CHUNK)}, align 8
   store i32 0, {_at(FAILURE)}, align 4
-  store atomic i64 0, {_at(NEXT)} monotonic, align 8
+  store i64 %threads, {_at(LANES)}, align 8
+  br label %lay
+lay:
+  %lane = phi i64 [ 0, %open ], [ %lane.next, %lay ]
+  %before = mul i64 %lane, %n
+  %first = udiv i64 %before, %threads
+  %free = getelementptr [8 x i64], {_at(NEXT)}, i64 %lane
+  store atomic i64 %first, ptr %free monotonic, align 8
+  %lane.next = add i64 %lane, 1
+  %laid = icmp eq i64 %lane.next, %threads
+  br i1 %laid, label %publish, label %lay
+publish:
   %regions = load i64, {_at(REGIONS)}, align 8
   %regions.more = add i64 %regions, 1
   store i64 %regions.more, {_at(REGIONS)}, align 8
@@ -373,7 +424,7 @@ rouse:
   call void @wake({_at(EPOCH)}, i32 %need32)
   br label %work.here
 work.here:
-  call void @drain()
+  call void @drain(i64 0)
   %closed = atomicrmw and {_at(GATE)}, i64 4294967295 seq_cst
   br label %spin
 spin:
@@ -408,9 +459,11 @@ finish:
 
 define void @relaxvm_pool_worker() nounwind {{
 entry:
-  call void @enlist()
+  %me = atomicrmw add {_at(SLOTS)}, i64 1 seq_cst
+  call void @enlist(i64 %me)
   br label %again
 again:
+  %run = phi i64 [ 0, %entry ], [ %run, %idle ], [ %run.next, %leave ], [ 0, %sleep ]
   %epoch = load atomic i32, {_at(EPOCH)} seq_cst, align 4
   %seen = load atomic i64, {_at(GATE)} seq_cst, align 8
   br label %try
@@ -426,26 +479,35 @@ sit:
   %sat = extractvalue {{ i64, i1 }} %swap, 1
   br i1 %sat, label %work, label %try
 work:
-  call void @drain()
+  %lanes = load i64, {_at(LANES)}, align 8
+  %helpers = sub i64 %lanes, 1
+  %helper = urem i64 %me, %helpers
+  %mine = add i64 %helper, 1
+  call void @drain(i64 %mine)
+  %run.next = add i64 %run, 1
   %before = atomicrmw sub {_at(GATE)}, i64 1 seq_cst
   %before32 = trunc i64 %before to i32
   %last = icmp eq i32 %before32, 1
   %waiting = load atomic i32, {_at(WAITING)} seq_cst, align 4
   %waited = icmp ne i32 %waiting, 0
   %call = and i1 %last, %waited
-  br i1 %call, label %tell, label %again
+  br i1 %call, label %tell, label %leave
 tell:
   call void @wake({_at(low)}, i32 1)
+  br label %leave
+leave:
   br label %again
 idle:
   %turn = phi i64 [ 0, %try ], [ %turn.next, %idle.more ]
+  %running = icmp uge i64 %run, {_RUN}
   %now = load atomic i32, {_at(EPOCH)} monotonic, align 4
   %new = icmp ne i32 %now, %epoch
   br i1 %new, label %again, label %idle.more
 idle.more:
   {pause}
   %turn.next = add i64 %turn, 1
-  %patient = icmp ult i64 %turn.next, {_SPINS}
+  %patience = select i1 %running, i64 {_RUN_SPINS}, i64 {_SPINS}
+  %patient = icmp ult i64 %turn.next, %patience
   br i1 %patient, label %idle, label %sleep
 sleep:
   %up = atomicrmw add {_at(SLEEPERS)}, i32 1 seq_cst
