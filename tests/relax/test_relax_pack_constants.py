@@ -55,7 +55,14 @@ def run(mod, weights, *inputs, **options):
 
 
 @pytest.mark.parametrize(
-    ("x", "w"), [((64, 40), (40, 96)), ((2, 64, 40), (40, 32)), ((3, 64, 40), (3, 40, 32))]
+    ("x", "w"),
+    [
+        ((64, 40), (40, 96)),
+        ((2, 64, 40), (40, 32)),
+        ((3, 64, 40), (3, 40, 32)),
+        ((1, 40), (40, 96)),
+        ((1, 1, 40), (40, 192)),
+    ],
 )
 def test_a_constant_right_side_is_kept_in_panels(x, w):
     mod, data, weight = module(R.matmul, x, w), f32(*x), f32(*w)
@@ -99,8 +106,9 @@ def test_a_kernel_that_is_also_called_on_a_variable_stays():
 
 
 def test_what_nothing_is_gained_for_stays():
-    # One row reads the matrix once; 97 columns are no whole panels.
-    for x, w in (((1, 40), (40, 96)), ((64, 40), (40, 97))):
+    # One row reads a narrow matrix in one run, a large one from memory; 97 columns are no whole
+    # panels.
+    for x, w in (((1, 40), (40, 16)), ((1, 512), (512, 512)), ((64, 40), (40, 97))):
         mod, data, weight = module(R.matmul, x, w), f32(*x), f32(*w)
         assert constants_of(packed(mod, x1=weight)) == {w}
         got = run(mod, {"x1": weight}, data)

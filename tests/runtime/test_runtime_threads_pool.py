@@ -133,6 +133,41 @@ def test_little_work_stays_with_the_caller():
     assert seen == {(threading.get_ident(), 0, 1000)}
 
 
+def test_small_regions_that_lack_threads_wake_them_together():
+    pool, run = threads._library(), parallel_for()
+    empty = Body(lambda ctx, begin, end: 0)
+    assert run(empty, None, 100, 2, MUCH) == 0
+    end = time.monotonic() + 20
+    while ctypes.c_int32.from_address(pool._state + threads_ir.SLEEPERS).value < (
+        pool.word(threads_ir.STARTED)
+    ):
+        assert time.monotonic() < end, "the workers did not park"
+        time.sleep(0.001)
+    before = pool.word(threads_ir.REGIONS)
+    small = 2 * threads_ir.GRAIN
+    for _ in range(threads_ir.WANTING // small):
+        assert run(empty, None, 100, 2, small) == 0
+    assert before < pool.word(threads_ir.REGIONS)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_a_thread_begins_with_the_same_iterations_in_every_region(kind):
+    run = ParallelFor(list(pools())[kind].addresses["relaxvm_parallel_for"])
+    for _ in range(10):
+        first, meeting = {}, threading.Barrier(2, timeout=20)
+
+        @Body
+        def body(ctx, begin, end, first=first, meeting=meeting):
+            if threading.get_ident() not in first:
+                first[threading.get_ident()] = begin
+                meeting.wait()
+            return 0
+
+        assert run(body, None, 1000, 2, MUCH) == 0
+        assert first.pop(threading.get_ident()) == 0
+        assert list(first.values()) == [500]
+
+
 def test_the_first_failure_is_returned_and_ends_the_region():
     done = []
 

@@ -280,6 +280,27 @@ def test_few_rows_and_a_matrix_beyond_the_cache(rows, columns, depth):
     np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("batch", [(), (1,), (1, 1)])
+def test_few_rows_of_a_batch_of_one_are_shared_out_once(batch, rows):
+    cpu = dataclasses.replace(CPUS["narrow"], l1_bytes=4096, l2_bytes=8192, cores=2)
+    a = te.placeholder((*batch, rows, 4096), "float32", "A")
+    b, axis = te.placeholder((4096, 96), "float32", "B"), te.reduce_axis((0, 4096), "k")
+    c = te.compute(
+        (*batch, rows, 96), lambda *i: te.sum(a[(*i[:-1], axis)] * b[axis, i[-1]], axis=axis), "C"
+    )
+    d = te.compute(c.shape, lambda *i: c[i] + 1.0, "D")
+    fn = schedule_function(te.create_prim_func([a, b, d]), cpu)
+    shared = [n for n in walk(fn) if isinstance(n, For) and n.kind == ForKind.PARALLEL]
+    around = [n for n in walk(fn) if isinstance(n, For) and set(shared) & set(walk(n.body))]
+    assert shared
+    assert all(int(n.extent) == 1 for n in around)
+    x, y = (RNG.standard_normal(s.shape).astype("float32") for s in (a, b))
+    out = np.empty(d.shape, "float32")
+    tvm.build(fn, target="llvm")["main"](x, y, out)
+    np.testing.assert_allclose(out, x @ y + 1, rtol=1e-4, atol=1e-3)
+
+
 def test_few_rows_and_a_width_known_only_later():
     for depth in (64, 67):
         fn = schedule_function(matmul(1, "n", depth, ["n"]), CPUS["narrow"])

@@ -348,7 +348,11 @@ def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None
     into panels, or let it read memory in one run; None if there is none.
     """
     plan = plan_of(sch, rv, cpu)
-    if plan is None or plan.columns is None or plan.rows == 1 or plan.columns % plan.width:
+    if plan is None or plan.columns is None or plan.columns % plan.width:
+        return None
+    # One row reads the matrix once: panels make one run of it, if it comes from the second cache.
+    # From memory, several long runs side by side are faster.
+    if plan.rows == 1 and (plan.columns == plan.width or _is_far(plan.streamed_bytes(), cpu)):
         return None
     c = plan.contraction
     if c.panel is not None or c.row is None or not c.streamed.is_plain:
@@ -357,6 +361,10 @@ def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None
     if plan.lanes < cpu.lanes(c.streamed.buffer.dtype.bits) and plan.columns > plan.width:
         return None
     return constant_panels(c.streamed, c.vector, plan.width)
+
+
+def _is_far(size: int | None, cpu: CpuModel) -> bool:
+    return size is None or size > cpu.l2_bytes
 
 
 def vector_lanes(columns: int, most: int) -> int:

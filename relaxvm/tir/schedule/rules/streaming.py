@@ -21,6 +21,7 @@ from typing import Any
 from ....base import CpuModel
 from ..schedule import Schedule
 from .contraction import partition_tails, plan_of
+from .queries import extent_of
 
 _MOST_ROWS = 4
 _RUNS = 8
@@ -48,15 +49,18 @@ def schedule_streaming(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
         blocks = -(-columns // width)
         width = min(columns, -(-columns // (blocks * plan.lanes)) * plan.lanes)
     block, outer = rv, plan.outer
+    units = [x for x in outer if extent_of(sch, x) == 1]
     *around, deepest = plan.reduce
     column, row = plan.column, [] if plan.row is None else [plan.row]
     parts = _PARTS * cpu.cores
     few = cpu.cores > 1 and columns is not None and columns < cpu.cores * width
-    if few and not outer and not around and last is not None and last % (parts * steps) == 0:
-        sch.reorder(deepest, column, *row)
+    alone = units == outer and not around
+    if few and alone and last is not None and last % (parts * steps) == 0:
+        sch.reorder(*units, deepest, column, *row)
         block = sch.rfactor(sch.split(deepest, [parts, None])[0], 0)
-        part, deepest, column, *row = sch.get_loops(block)
-        outer = [part]
+        *units, part, deepest, column = sch.get_loops(block)[: len(units) + 3]
+        row = sch.get_loops(block)[len(units) + 3 :]
+        outer = [*units, part]
         sch.decompose_reduction(rv, sch.get_loops(rv)[0])
     jo, ji = sch.split(column, [None, width])
     ko, ki = sch.split(deepest, [None, steps])
