@@ -58,12 +58,14 @@ from ..tir import op as _op
 from ..tir.op import *  # noqa: F403
 from .reader import (
     VALUES,
+    BufferArguments,
     BufferFunction,
     DTypeFunction,
     HandleFunction,
+    buffer_arguments,
     decorate_function,
     decorate_macro,
-    make_buffer,
+    of_buffer,
     records,
 )
 from .reader.records import Step, marked, statement
@@ -180,16 +182,11 @@ def match_buffer(
     param: Any,
     shape: Any = None,
     dtype: Any = None,
-    data: Var | None = None,
-    strides: Any = None,
-    elem_offset: Any = None,
-    scope: str = "global",
-    align: int = -1,
-    offset_factor: int = 0,
-    buffer_type: str = "default",
-    axis_separators: Any = None,
+    *args: Any,
+    **keywords: Any,
 ) -> records.MatchBuffer:
-    """The buffer behind the parameter `param`, or a view of the region `param` inside a block.
+    """The buffer behind the parameter `param`, or a view of the region `param` inside a block; its
+    arguments are those of `T.Buffer`.
 
     Variables first met in the shape, strides and offset are bound by what is matched.
     """
@@ -205,56 +202,25 @@ def match_buffer(
     if shape is None:
         raise TIRError("T.match_buffer of a parameter needs a shape")
     dtype = "float32" if dtype is None else dtype
-    made = make_buffer(
-        shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type,
-        axis_separators,
-    )  # fmt: skip
-    return records.MatchBuffer(source, made)
+    arguments = buffer_arguments("match_buffer", shape, dtype, *args, **keywords)
+    return records.MatchBuffer(source, arguments.buffer())
 
 
 @statement
-def alloc_buffer(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Var | None = None,
-    strides: Any = None,
-    elem_offset: Any = None,
-    scope: str = "global",
-    align: int = -1,
-    offset_factor: int = 0,
-    buffer_type: str = "default",
-    axis_separators: Any = None,
-) -> records.AllocBuffer:
+@of_buffer(BufferArguments)
+def alloc_buffer(arguments: BufferArguments) -> records.AllocBuffer:
     """A new buffer that belongs to the enclosing block (at the top: to the root block)."""
-    made = make_buffer(
-        shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type,
-        axis_separators,
-    )  # fmt: skip
-    return records.AllocBuffer(made)
+    return records.AllocBuffer(arguments.buffer())
 
 
 sblock_alloc_buffer = alloc_buffer
 
 
 @statement
-def decl_buffer(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Var | None = None,
-    strides: Any = None,
-    elem_offset: Any = None,
-    scope: str = "global",
-    align: int = 0,
-    offset_factor: int = 0,
-    buffer_type: str = "",
-    axis_separators: Any = None,
-) -> records.DeclBuffer:
+@of_buffer(BufferArguments)
+def decl_buffer(arguments: BufferArguments) -> records.DeclBuffer:
     """A buffer over the memory `data`; without `data` that memory is allocated too."""
-    made = make_buffer(
-        shape, dtype, data, strides, elem_offset, scope, align, offset_factor, buffer_type,
-        axis_separators,
-    )  # fmt: skip
-    return records.DeclBuffer(made, data is None)
+    return records.DeclBuffer(arguments.buffer(), arguments.data is None)
 
 
 @statement

@@ -323,6 +323,10 @@ def block_corpus():
     yield func(root(SeqStmt([full, BufferStore(own, 1.0, [0, 0])]), alloc_buffers=[own]))
     yield func(root(Evaluate(own[0, 0]), alloc_buffers=[own]))
     yield func(root(full, annotations={"a": 1}))
+    cut = tir.IndexMap.from_func(
+        lambda i: (i // 4, i % 4), inverse_index_map=lambda a, b: a * 4 + b
+    )
+    yield func(root(full)).with_attr("layout", cut)
     yield func(BlockRealize([], True, Block([], [BufferRegion.full_region(A)], [], "root", full)))
     yield func(BlockRealize([], True, Block([], [], [], "other", full)))
     yield func(root(Evaluate(const(0))))

@@ -12,10 +12,12 @@ from .entry import decorate_macro as decorate_macro
 from .entry import parse_object as parse_object
 from .entry import parse_text as parse_text
 from .guards import VALUES as VALUES
+from .proxies import BufferArguments as BufferArguments
 from .proxies import BufferFunction as BufferFunction
 from .proxies import DTypeFunction as DTypeFunction
 from .proxies import HandleFunction as HandleFunction
-from .proxies import make_buffer as make_buffer
+from .proxies import buffer_arguments as buffer_arguments
+from .proxies import of_buffer as of_buffer
 from .struct_info import MAKERS as MAKERS
 from .struct_info import Maker as Maker
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import copy
+import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ...base import DataType, TIRError
 from ...base import dtype as as_dtype
 from ...ir import PointerType, PrimExpr, PrimType, SizeVar, Var, cast, const
 from ...tir import Buffer, decl_buffer
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # The name of a buffer or variable that script text has not named yet.
 UNNAMED = {"buffer": "buffer", "var": ""}
@@ -71,53 +76,85 @@ class HandleFunction(DTypeFunction):
         return self(*keys) if isinstance(keys, tuple) else self(keys)
 
 
-def make_buffer(
-    shape: Any,
-    dtype: Any = "float32",
-    data: Var | None = None,
-    strides: Any = None,
-    elem_offset: Any = None,
-    scope: str = "global",
-    align: int = -1,
-    offset_factor: int = 0,
-    buffer_type: str = "default",
-    axis_separators: Any = None,
-) -> Buffer:
-    """A buffer that has no name yet. Strings among `strides` make int32 variables of that name."""
-    if isinstance(dtype, DTypeFunction):
-        dtype = dtype.dtype
-    if not isinstance(shape, (tuple, list)):
-        shape = (shape,)
-    if data is not None and not (isinstance(data, Var) and data.dtype == "handle"):
-        raise TIRError(f"data: wanted a pointer variable such as A.data, got {data!r}")
-    if isinstance(strides, str) or not (strides is None or isinstance(strides, (tuple, list))):
-        raise TIRError(f"strides: wanted a tuple, got {strides!r}")
-    strides = [Var(s, "int32") if isinstance(s, str) else s for s in strides or ()]
-    if isinstance(elem_offset, str):
-        elem_offset = Var(elem_offset, "int32")
-    if elem_offset is None and offset_factor:
-        elem_offset = Var("elem_offset", "int32")
-    for name, value in (("align", align), ("offset_factor", offset_factor)):
-        if not isinstance(value, int):
-            raise TIRError(f"{name}: wanted an int, got {value!r}")
-    for name, text in (("scope", scope), ("buffer_type", buffer_type)):
-        if not isinstance(text, str):
-            raise TIRError(f"{name}: wanted a string, got {text!r}")
-    if data is None:
-        data = Var(UNNAMED["var"], PointerType(PrimType(as_dtype(dtype)), scope))
-    return decl_buffer(
-        shape,
-        dtype,
-        UNNAMED["buffer"],
-        data,
-        strides,
-        elem_offset,
-        scope,
-        align,
-        offset_factor,
-        buffer_type,
-        axis_separators or (),
-    )
+@dataclasses.dataclass
+class BufferArguments:
+    """What `T.Buffer`, `T.alloc_buffer` and their kin are told of a buffer."""
+
+    shape: Any
+    dtype: Any = "float32"
+    data: Var | None = None
+    strides: Any = None
+    elem_offset: Any = None
+    scope: str = "global"
+    align: int = -1
+    offset_factor: int = 0
+    buffer_type: str = "default"
+    axis_separators: Any = None
+
+    def buffer(self) -> Buffer:
+        """The buffer, without a name yet. Strings among the strides make int32 variables of that
+        name.
+        """
+        dtype = self.dtype.dtype if isinstance(self.dtype, DTypeFunction) else self.dtype
+        shape = self.shape if isinstance(self.shape, (tuple, list)) else (self.shape,)
+        data, strides, elem_offset = self.data, self.strides, self.elem_offset
+        if data is not None and not (isinstance(data, Var) and data.dtype == "handle"):
+            raise TIRError(f"data: wanted a pointer variable such as A.data, got {data!r}")
+        if isinstance(strides, str) or not (strides is None or isinstance(strides, (tuple, list))):
+            raise TIRError(f"strides: wanted a tuple, got {strides!r}")
+        strides = [Var(s, "int32") if isinstance(s, str) else s for s in strides or ()]
+        if isinstance(elem_offset, str):
+            elem_offset = Var(elem_offset, "int32")
+        if elem_offset is None and self.offset_factor:
+            elem_offset = Var("elem_offset", "int32")
+        for name in ("align", "offset_factor"):
+            if not isinstance(vars(self)[name], int):
+                raise TIRError(f"{name}: wanted an int, got {vars(self)[name]!r}")
+        for name in ("scope", "buffer_type"):
+            if not isinstance(vars(self)[name], str):
+                raise TIRError(f"{name}: wanted a string, got {vars(self)[name]!r}")
+        if data is None:
+            data = Var(UNNAMED["var"], PointerType(PrimType(as_dtype(dtype)), self.scope))
+        return decl_buffer(
+            shape,
+            dtype,
+            UNNAMED["buffer"],
+            data,
+            strides,
+            elem_offset,
+            self.scope,
+            self.align,
+            self.offset_factor,
+            self.buffer_type,
+            self.axis_separators or (),
+        )
+
+
+def of_buffer(
+    arguments: Callable[P, BufferArguments],
+) -> Callable[[Callable[[BufferArguments], R]], Callable[P, R]]:
+    """Turns a function of `BufferArguments` into one of what they are made of."""
+
+    def turned(describe: Callable[[BufferArguments], R]) -> Callable[P, R]:
+        @functools.wraps(describe)
+        def face(*args: P.args, **keywords: P.kwargs) -> R:
+            return describe(buffer_arguments(describe.__qualname__, *args, **keywords))
+
+        vars(face)["__signature__"] = _BUFFER_ARGUMENTS
+        return face
+
+    return turned
+
+
+_BUFFER_ARGUMENTS = inspect.signature(BufferArguments)
+
+
+def buffer_arguments(caller: str, *args: Any, **keywords: Any) -> BufferArguments:
+    """What `caller` was told of a buffer. Raises TypeError if the arguments do not fit."""
+    try:
+        return BufferArguments(**bound_arguments(_BUFFER_ARGUMENTS, args, keywords))
+    except TypeError as error:
+        raise TypeError(f"{caller}() {error}") from None
 
 
 def renamed_buffer(buffer: Buffer, name: str, span: Any) -> Buffer:
@@ -138,32 +175,13 @@ class BufferFunction:
     is its older form.
     """
 
-    def __call__(
-        self,
-        shape: Any,
-        dtype: Any = "float32",
-        data: Var | None = None,
-        strides: Any = None,
-        elem_offset: Any = None,
-        scope: str = "global",
-        align: int = 0,
-        offset_factor: int = 0,
-        buffer_type: str = "",
-        axis_separators: Any = None,
-    ) -> Buffer:
+    __signature__ = _BUFFER_ARGUMENTS
+
+    @staticmethod
+    @of_buffer(BufferArguments)
+    def __call__(arguments: BufferArguments) -> Buffer:
         """A buffer of that shape and dtype; a view of `data` if that is given."""
-        return make_buffer(
-            shape,
-            dtype,
-            data,
-            strides,
-            elem_offset,
-            scope,
-            align,
-            offset_factor,
-            buffer_type,
-            axis_separators,
-        )
+        return arguments.buffer()
 
     def __getitem__(self, keys: Any) -> Buffer:
         if isinstance(keys, tuple) and len(keys) >= 2 and isinstance(keys[1], (str, DTypeFunction)):
