@@ -8,6 +8,8 @@ normal form. Not done here: loop functions (`tir`, `te`), text (`script`), runni
 from ..base import submodules as _submodules
 from ..ir import VDevice as VDevice
 from . import expr as expr
+from . import flow as flow
+from . import known_ops as known_ops
 from . import normal_form as normal_form
 from . import op as op
 from . import operators as operators
@@ -75,7 +77,9 @@ _LATER = {
     "relaxvm.pipeline": "build get_pipeline",
     "relaxvm.runtime": "ExecBuilder Executable VMInstrumentReturnKind VirtualMachine",
 }
-__getattr__ = _submodules(__name__, _LATER, "expr normal_form op operators rewriter struct_info")
+__getattr__ = _submodules(
+    __name__, _LATER, "expr flow known_ops normal_form op operators rewriter struct_info"
+)
 
 
 def __dir__() -> list[str]:

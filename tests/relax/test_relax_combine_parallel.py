@@ -207,10 +207,20 @@ def test_a_weight_that_is_made_of_an_earlier_branch_stays():
     combines(matmul, build, (4, 4), names="matmul")
 
 
-def test_a_bias_that_comes_later_is_added_later():
+def test_what_computes_a_weight_or_a_bias_moves_up():
+    def build(e, x, y, w):
+        a = e(op.add(e(op.matmul(x, const(4, 3))), const(3)))
+        b = e(op.matmul(x, e(op.permute_dims(w))))
+        return [a, e(op.add(b, e(op.exp(y))))]
+
+    names = "permute_dims exp concat matmul concat add"
+    combines(matmul, build, (2, 4), (3,), (3, 4), names=names)
+
+
+def test_a_bias_that_needs_a_branch_is_added_later():
     def build(e, x, y):
         a = e(op.add(e(op.matmul(x, const(4, 3))), const(3)))
-        late = e(op.exp(y))
+        late = e(op.exp(e(op.sum(a, axis=0))))
         return [a, e(op.add(e(op.matmul(x, const(4, 3))), late))]
 
     combines(matmul, build, (2, 4), (3,), names="matmul")

@@ -107,7 +107,7 @@ _LATER = {
     "update_param_struct_info": "UpdateParamStructInfo",
     "update_vdevice": "UpdateVDevice",
 }
-__getattr__ = _submodules(__name__, _LATER)
+__getattr__ = _submodules(__name__, _LATER, "fuse_ops outline")
 
 
 def __dir__() -> list[str]:

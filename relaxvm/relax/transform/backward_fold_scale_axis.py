@@ -13,6 +13,6 @@ from .scale_folding import fold_scales
 
 
 @module_pass(opt_level=3, numerics="reassociates")
-def BackwardFoldScaleAxis(mod: IRModule, ctx: PassContext) -> IRModule:
+def BackwardFoldScaleAxis(mod: IRModule, ctx: PassContext, *, written: bool = False) -> IRModule:
     """Fold products and quotients by constants into the constants of what stands before them."""
-    return fold_scales(mod, backward=True, forward=False)
+    return fold_scales(mod, backward=True, forward=False, written=written)

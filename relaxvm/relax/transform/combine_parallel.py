@@ -7,8 +7,8 @@
 
 Branches are alike in operator, attributes and the shapes of their weights but for the channels.
 What follows in all of them alike, element by element, is done once: biases are joined as weights
-are, constants while compiling. The joined product stands where the first branch did, so that a
-branch takes part only if its weights are there by then.
+are, constants while compiling. The joined product stands where the first branch did; what computes
+weights of others moves there, and a branch takes part only if that can be.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from ...base import decided, declined, in_function
 from ...ir import IntImm, IRModule, Op, is_const, value_key
 from ...runtime import array as as_array
+from ..analysis.purity import is_pure_call
 from ..analysis.written import maybe_written_vars
 from ..expr import (
     Call,
@@ -50,6 +51,9 @@ _FOLLOW = ops_named(
 """Element by element: done once for all branches."""
 
 _ADD = Op.get("relax.add")
+
+_MOST_MOVED = 16
+"""So many operators that compute one operand move up."""
 
 Check = Callable[[Var, Sequence[Expr], Mapping[int, Expr], Mapping[Var, Expr]], bool]
 """(shared operand, weights, biases by branch, what variables are bound to) -> whether to combine"""
@@ -138,6 +142,7 @@ class _Combining:
     def combine(self, group: list[VarBinding], least: int, check: Check | None) -> None:
         """Combine the branches of a group that can be."""
         first = group[0]
+        self.moved: dict[Var, None] = {}
         group = [b for b in group if self.is_ready(b, 0, first) and self.is_ready(b, 1, first)]
         calls: list[Any] = [b.value for b in group]
         if len(group) < least or group[0] is not first:
@@ -171,19 +176,42 @@ class _Combining:
             return
         self.changes.update((id(b.var), None) for b in gone)
         self.changes.update((id(b.var), end) for b, end in zip(last, ends))
-        self.changes[id(first.var)] = [*joint.out, *(self.changes[id(first.var)] or ())]
+        self.changes.update((id(v), None) for v in self.moved)
+        moved = [self.bound[v] for v in sorted(self.moved, key=self.position.__getitem__)]
+        self.changes[id(first.var)] = [*moved, *joint.out, *(self.changes[id(first.var)] or ())]
         after = len(gone) // len(group)
         decided(
             "{} products of {} combined, with {} operators after each", len(group), shared, after
         )
 
     def is_ready(self, b: VarBinding, k: int, first: VarBinding) -> bool:
-        """Whether operand `k` of `b` is there before `first`, and nothing writes into these."""
+        """Whether operand `k` of `b` is there before `first`, or can be `moved` there, and nothing
+        writes into these.
+        """
         call: Any = b.value
         variables = vars_in(call.args[k])
-        return self.written.isdisjoint((b.var, *variables)) and all(
-            self.position.get(v, -1) < self.position[first.var] for v in variables
-        )
+        if not self.written.isdisjoint((b.var, *variables)):
+            return False
+        block, start = self.block[first.var], self.position[first.var]
+
+        def late(variables: Sequence[Var]) -> list[Var]:
+            return [v for v in variables if self.position.get(v, -1) >= start]
+
+        moved: dict[Var, None] = {}
+        todo = late(variables)
+        for v in todo:  # grows while it is read
+            if v in moved:
+                continue
+            value = self.bound[v].value
+            may_move = isinstance(value, Call) and is_pure_call(value, self.mod)
+            if not may_move or self.block[v] is not block or id(v) in self.changes:
+                return False
+            if value.op is call.op or len(moved) > _MOST_MOVED or v in self.written:
+                return False  # it may be a branch itself
+            moved[v] = None
+            todo += late(vars_in(value))
+        self.moved.update(moved)
+        return True
 
     def biases(self, group: Sequence[VarBinding]) -> dict[int, Expr]:
         """By branch: what is added to it, if that is all that is done with it."""

@@ -73,6 +73,12 @@ register_config(
     "the most kernels that become one",
     lambda value: value >= 1,
 )
+register_config(
+    "relax.FuseOps.reductions_end_groups",
+    bool,
+    False,
+    "whether nothing that follows a reduction joins it, as in Relay",
+)
 
 
 @module_pass(opt_level=0)
@@ -83,18 +89,24 @@ def FuseOps(mod: IRModule, ctx: PassContext, *, fuse_opt_level: int = -1) -> IRM
     """
     if fuse_opt_level == 0:
         return mod
-    most = ctx.get("relax.FuseOps.max_depth")
     made = None
     for gv, fn in mod.items():
         if not isinstance(fn, Function) or is_opaque(fn):
             continue
         with in_function(gv):
-            groups = _Blocks(fn, mod).groups(most, fuse_opt_level != 1)
+            groups = groups_of(fn, mod, ctx, fuse_opt_level != 1)
             if not groups:
                 continue
             made = Outliner(mod) if made is None else made
             _outline(made, gv, fn, groups)
     return mod if made is None else made.mod
+
+
+def groups_of(fn: Function, mod: IRModule, ctx: PassContext, several: bool = True) -> list[Group]:
+    """The kernels of `fn` that are to become one, `several`: with several results, too."""
+    most = ctx.get("relax.FuseOps.max_depth")
+    ends = ctx.get("relax.FuseOps.reductions_end_groups")
+    return _Blocks(fn, mod, ends).groups(most, several)
 
 
 # -- which kernels there are -----------------------------------------------------------------------
@@ -106,8 +118,8 @@ class _Blocks:
     readers  variable -> the events that read it, in order
     """
 
-    def __init__(self, fn: Function, mod: IRModule) -> None:
-        self.mod = mod
+    def __init__(self, fn: Function, mod: IRModule, reductions_end: bool) -> None:
+        self.mod, self.reductions_end = mod, reductions_end
         self.row = events(fn)
         self.readers: dict[Var, list[int]] = {}
         uses = Uses()
@@ -165,6 +177,7 @@ class _Blocks:
             return
         kernel = _kernel(at, b, e.block, self.mod, self.of_var)
         if kernel is not None:
+            kernel.ends = self.reductions_end and kernel.pattern.kind is OpPatternKind.COMM_REDUCE
             self.kernels[at] = kernel
             self.of_var[b.var] = kernel
 

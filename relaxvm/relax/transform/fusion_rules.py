@@ -44,6 +44,7 @@ class Kernel:
     infos     what it gives
     reads     what it reads of other such kernels
     is_view   whether it only gives an array another shape, which costs nothing
+    ends      whether nothing that follows it joins it
     items     bindings of the fields of its result, if that is a tuple
     readers   the events that read what it gives, in order, and those of each of its values
     """
@@ -57,6 +58,7 @@ class Kernel:
     infos: tuple[TensorStructInfo, ...]
     reads: list[Read]
     is_view: bool
+    ends: bool = False
     items: list[VarBinding] = field(default_factory=list)
     readers: list[int] = field(default_factory=list)
     readers_of: dict[Var, list[int]] = field(default_factory=dict)
@@ -166,6 +168,8 @@ def refusal(kernel: Kernel, way: Sequence[Kernel], groups: Sequence[Group]) -> s
 
 
 def _why_not_read(read: Read, reader: Kernel, heavy: bool) -> str | None:
+    if read.producer.ends:
+        return "a reduction ends a group"
     if heavy and not reader.is_elementwise:
         return "that is no elementwise operator"
     if read.how is _ELEMWISE or (read.how is _COMM_REDUCE and not heavy):

@@ -99,7 +99,8 @@ def _inlined(mod: IRModule, wanted: Callable[[BaseFunc], Any]) -> IRModule:
     if all(mod[name] is fn for name, fn in done.items()):
         return mod
     made = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
-    return _without_uncalled(made, mod, {name for name in inlined if is_private(mod[name])})
+    unseen = {name for name in inlined if mod[name].get_attr("global_symbol") is None}
+    return _without_uncalled(made, mod, unseen)
 
 
 def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Function:

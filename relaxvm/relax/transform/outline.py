@@ -89,11 +89,15 @@ def function_of(
     bindings: Sequence[Binding],
     results: Sequence[Var],
     attrs: Mapping[str, Any],
-    constants_inside: bool = False,
+    constants_inside: bool | Callable[[Constant], bool] = False,
+    parameters: str | None = None,
 ) -> tuple[Function, list[Expr]]:
     """A function of `bindings` that gives `results`, and what it is to be called with. Symbols that
     no argument shows come as a shape, the last argument.
+
+    parameters  what their names begin with, before a number; else they are called as arguments are
     """
+    own = constants_inside if callable(constants_inside) else lambda _: constants_inside
     bound = {b.var for b in bindings}
     values: dict[Any, None] = {}
     symbols: dict[PrimVar, None] = {}
@@ -101,7 +105,7 @@ def function_of(
         read = leaves(b.value)
         for leaf in read:
             outside = isinstance(leaf, Var) and leaf not in bound
-            if outside or (isinstance(leaf, Constant) and not constants_inside):
+            if outside or (isinstance(leaf, Constant) and not own(leaf)):
                 values[leaf] = None
         for info in getattr(b.value, "sinfo_args", ()):
             symbols.update(dict.fromkeys(tir_vars_in_struct_info(info)))
@@ -117,9 +121,10 @@ def function_of(
     mapping: dict[Any, Any] = {s: PrimVar(s.name, s.dtype) for s in symbols}
     symbols_inside = Substitution(mapping)
     names = NameSupply()
-    params = []
+    params: list[Var] = []
     for v in values:
         name = getattr(v, "name_hint", "constant")
+        name = name if parameters is None else f"{parameters}{len(params)}"
         mapping[v] = Var(names.fresh(name), symbols_inside(v.struct_info), v.span)
         params.append(mapping[v])
     hidden = tuple(s for s in symbols if s not in shown)

@@ -24,8 +24,11 @@ from ...runtime import array as as_array
 from ..analysis.written import maybe_written_vars
 from ..expr import Binding, Call, Constant, Function, PrimValue, Var, VarBinding
 from ..flow import BIND, BINDS, events, leaves, map_leaves, name_of
+from ..normal_form import Normalizer, names_in
 from ..op.meaning import from_storage, to_storage
+from ..op.names import ops
 from ..rewriter import Dropper, SameVars
+from ..struct_info import Expr
 from ..substitute import substitute_graph
 from .constant_eval import is_constant
 from .scale_rules import OUT, RULES, Product, Scale, Way, relation_of, tensor_dims
@@ -43,12 +46,19 @@ Prepare = Callable[[Function], "tuple[Function, Collection[Var]]"]
 
 
 def fold_scales(
-    mod: IRModule, *, backward: bool, forward: bool, prepare: Prepare | None = None
+    mod: IRModule,
+    *,
+    backward: bool,
+    forward: bool,
+    prepare: Prepare | None = None,
+    written: bool = False,
 ) -> IRModule:
     """`mod` with products by constants folded where they can be.
 
     prepare  rewrites a function first, and says which variables of it are the products to fold
              (else all are)
+    written  whether weights and biases are scaled by operators, and may be parameters; else they
+             are constants, and scaled while compiling
     """
     uses = Counter(
         id(leaf.data)
@@ -64,7 +74,8 @@ def fold_scales(
         if isinstance(fn, Function):
             with in_function(gv), np.errstate(all="ignore"):
                 new, products = (fn, None) if prepare is None else prepare(fn)
-                changed[gv] = _Folding(new, mod, uses).folded(backward, forward, products)
+                folding = (_Written if written else _Folding)(new, mod, uses)
+                changed[gv] = folding.folded(backward, forward, products)
     return replace_functions(mod, changed)
 
 
@@ -172,6 +183,10 @@ class _Folding:
             value = self.gone[value]
         return value
 
+    def is_settled(self, place: Place) -> bool:
+        """Whether what stands at a place is scaled itself, not what gives it."""
+        return not isinstance(self.operand(place), Var)
+
     # -- planning ---------------------------------------------------------------------------------
 
     def plan(self, var: Var, scale: Scale, settled: Place) -> _Plan:
@@ -212,9 +227,8 @@ class _Folding:
                 for k, own in way.items():
                     other = place[0], k
                     answered.add(other)
-                    operand = self.operand(other)
-                    if isinstance(operand, Var):
-                        todo.append((operand, own))
+                    if not self.is_settled(other):
+                        todo.append((self.operand(other), own))
                     else:
                         plan.constants[other] = own * plan.constants.get(other, 1.0)
         plan.why = self.scale_constants(plan)
@@ -246,9 +260,7 @@ class _Folding:
         user, slot = place
         relation = relation_of(self.calls[user])
         ways = () if relation is None else relation.ways(slot, scale)
-        absorbed = [
-            way for way in ways if not any(isinstance(self.operand((user, k)), Var) for k in way)
-        ]
+        absorbed = [way for way in ways if all(self.is_settled((user, k)) for k in way)]
         if isinstance(relation, Product):
             # Scales of factors multiply: that of one may be passed on, others end here.
             if any(var is user for var, _ in answered):
@@ -305,11 +317,78 @@ class _Folding:
             var, slot = place
             self.scaled[place] = self.factor(place, scale)
             self.calls[var] = _with_leaf(self.calls[var], slot, plan.scaled[place])
+        self.unbind(product, x)
+
+    def unbind(self, product: Var, x: Var) -> None:
+        """Let `x` stand for `product`."""
         del self.calls[product]
         self.gone[product] = x
         readers = self.readers[x]
         del readers[product]
         readers.update(self.readers.get(product, {}))
+
+
+class _Written(_Folding):
+    """Folds products by operators that scale weights and biases, constants or parameters.
+
+    factors  by place: the constants that it is scaled by, as arrays that are broadcast to it
+    vectors  by id of a constant: itself without axes of size 1
+    """
+
+    def __init__(self, fn: Function, mod: IRModule, uses: Counter[int]) -> None:
+        super().__init__(fn, mod, uses)
+        self.params = frozenset(fn.params)
+        self.factors: dict[Place, list[tuple[Expr, Scale]]] = {}
+        self.vectors: dict[int, Expr] = {}
+
+    def is_settled(self, place: Place) -> bool:
+        if self.operand(place) not in self.params:
+            return super().is_settled(place)
+        # What a product has on the left is no weight.
+        return place[1] > 0 or not isinstance(relation_of(self.calls[place[0]]), Product)
+
+    def scale_constants(self, plan: _Plan) -> str:
+        lost = [p for p, scale in plan.constants.items() if not np.isfinite(scale).all()]
+        return "it divides by zero" if lost else ""
+
+    def apply(self, plan: _Plan, product: Var, x: Var) -> None:
+        call = self.calls[product]
+        scale = call.args[1 if self.operand((product, 0)) is x else 0]
+        for place, factor in plan.constants.items():
+            self.factors.setdefault(place, []).append((scale, factor))
+        self.unbind(product, x)
+
+    def rebuilt(self) -> Function:
+        for (var, slot), factors in self.factors.items():
+            if var not in self.calls:
+                continue
+            operand = leaves(self.calls[var])[1 + slot]
+            for scale, factor in factors:
+                operand = ops.multiply(operand, self.spread(scale, factor))
+            self.calls[var] = _with_leaf(self.calls[var], slot, operand)
+            self.scaled[var, slot] = operand, np.ones(())
+        return Normalizer(names_in(self.fn)).function(super().rebuilt())
+
+    def spread(self, scale: Any, factor: Scale) -> Expr:
+        """The constant `scale` in the shape of `factor`, if it holds the same numbers."""
+        array: Any = array_of(scale)
+        shape = factor.shape[-_rank(factor) :]
+        same = array.size == factor.size
+        if not same or not np.allclose(np.ravel(array), np.ravel(factor), rtol=1e-12, atol=0):
+            constant = constant_like(scale, factor.reshape(shape))
+            assert constant is not None
+            return constant
+        ones = [k for k, d in enumerate(array.shape) if d == 1] if factor.size > 1 else []
+        if ones and id(scale) not in self.vectors:
+            self.vectors[id(scale)] = ops.squeeze(scale, axis=ones)
+        vector: Expr = self.vectors.get(id(scale), scale)
+        axes = [k for k, d in enumerate(shape) if d == 1] if factor.size > 1 else []
+        return ops.expand_dims(vector, axis=axes) if axes else vector
+
+
+def _rank(factor: Scale) -> int:
+    """How many axes `factor` has but those of size 1 in front."""
+    return max(len(factor.shape) - next((k for k, d in enumerate(factor.shape) if d > 1), 0), 1)
 
 
 _RANGE = {
