@@ -1,8 +1,8 @@
 """Relay's passes: those of the graph language by Relay's names and levels."""
 
 from ...base import submodules as _submodules
+from ...ir import PassContext as PassContext
 from ...ir.transform import Pass as Pass
-from ...ir.transform import PassContext as PassContext
 from ...ir.transform import PassInfo as PassInfo
 from ...ir.transform import Sequential as Sequential
 from ...ir.transform import function_pass as function_pass

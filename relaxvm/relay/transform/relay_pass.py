@@ -88,7 +88,9 @@ def _ordered(n: Node) -> Node | None:
         return [home[v] for v in inside if v in home]
 
     *ordered, _ = post_order(n, read)
-    return None if ordered == bindings else n.replace(blocks=(BindingBlock(tuple(ordered)),))
+    if ordered == bindings:
+        return None
+    return n.replace(blocks=(BindingBlock(tuple(ordered)),) if ordered else ())
 
 
 def _closed(n: Node) -> Node | None:
