@@ -81,6 +81,7 @@ _LATER = {
     "flatten_nested_tuples": "FlattenNestedTuples",
     "fold_explicit_padding": "FoldExplicitPadding",
     "forward_fold_scale_axis": "ForwardFoldScaleAxis",
+    "gradient": "Gradient",
     "fuse_ops_by_pattern": "FuseOpsByPattern FusionPattern PatternCheckContext",
     "fuse_transpose_matmul": "FuseTransposeMatmul",
     "inline_private_functions": "DefuseOps Inline",
@@ -107,7 +108,7 @@ _LATER = {
     "update_param_struct_info": "UpdateParamStructInfo",
     "update_vdevice": "UpdateVDevice",
 }
-__getattr__ = _submodules(__name__, _LATER, "fuse_ops outline")
+__getattr__ = _submodules(__name__, _LATER, "fuse_ops gradient outline")
 
 
 def __dir__() -> list[str]:

@@ -34,6 +34,11 @@ def ConvertToDataflow(
     """
     if not isinstance(min_size, int) or min_size < 1:
         raise PassError(f"ConvertToDataflow: min_size is a positive int, got {min_size!r}")
+    return as_dataflow(fn, mod, min_size)
+
+
+def as_dataflow(fn: Function, mod: IRModule, min_size: int = 1) -> Function:
+    """`fn` with dataflow blocks of at least `min_size` bindings without effects."""
 
     def is_dataflow(b: Binding) -> bool:
         value = b.value

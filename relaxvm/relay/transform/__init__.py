@@ -10,6 +10,8 @@ from ...ir.transform import module_pass as module_pass
 from .combine_parallel_dense import CombineParallelDense as CombineParallelDense
 from .devices import PlanDevices as PlanDevices
 from .devices import RewriteAnnotatedOps as RewriteAnnotatedOps
+from .first_order_gradient import FirstOrderGradient as FirstOrderGradient
+from .first_order_gradient import gradient as gradient
 from .fuse_ops import DefuseOps as DefuseOps
 from .fuse_ops import FuseOps as FuseOps
 from .infer_type import InferType as InferType
