@@ -39,6 +39,13 @@ MODULES = {
     "relaxvm.relax.pipeline": "relaxvm.pipeline",
     "relaxvm.relax.transform.transform": "relaxvm.relax.transform",
     "relaxvm.relax.vm": "relaxvm.relax.vm_build",
+    "relaxvm.relay.op.nn": "relaxvm.relay.nn",
+    "relaxvm.relay.op.image": "relaxvm.relay.image",
+    "relaxvm.relay.op.op": "relaxvm.relay.op",
+    **{
+        f"relaxvm.relay.op.{part}": "relaxvm.relay.tensor"
+        for part in ("algorithm", "reduce", "tensor", "transform")
+    },
     "relaxvm.runtime.container": "relaxvm.runtime",
     "relaxvm.runtime.packed_func": "relaxvm.runtime",
     "relaxvm.runtime.relax_vm": "relaxvm.runtime.vm",

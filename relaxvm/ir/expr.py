@@ -266,6 +266,13 @@ class TupleType(Type):
     def _normalise_(fields: Any) -> tuple[tuple[Type, ...]]:
         return (tuple(fields),)
 
+    def __eq__(self, other: object) -> bool:
+        # Types of tensors with and without sizes may be equal.
+        return isinstance(other, TupleType) and self.fields == other.fields
+
+    def __hash__(self) -> int:
+        return hash(self.fields)
+
 
 @node(interned=True)
 class FuncType(Type):
@@ -277,6 +284,14 @@ class FuncType(Type):
     @staticmethod
     def _normalise_(arg_types: Any, ret_type: Any) -> tuple[tuple[Type, ...], Type]:
         return tuple(arg_types), ret_type
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FuncType):
+            return False
+        return self.arg_types == other.arg_types and self.ret_type == other.ret_type
+
+    def __hash__(self) -> int:
+        return hash((self.arg_types, self.ret_type))
 
 
 # Least and greatest value of each scalar integer type: constants are made by the thousand.

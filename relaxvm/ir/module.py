@@ -183,9 +183,23 @@ class IRModule:
             self[key] = function
 
     @staticmethod
-    def from_expr(function: BaseFunc, functions: Mapping[Any, BaseFunc] | None = None) -> IRModule:
-        """A module of one function, under its ``global_symbol`` or ``main``, and perhaps more."""
+    def from_expr(
+        function: Any, functions: Mapping[Any, BaseFunc] | None = None, type_defs: None = None
+    ) -> IRModule:
+        """A module of one function, under its ``global_symbol`` or ``main``, and perhaps more.
+
+        function  or an expression of the graph language, whose free variables become parameters;
+                  or a module, which is given back
+        """
+        if isinstance(function, IRModule):
+            return function
         module = IRModule(functions)
+        if not isinstance(function, BaseFunc):
+            as_function = getattr(function, "_as_function_", None)
+            if as_function is None:
+                kind = type(function).__name__
+                raise VerifyError(f"from_expr: wanted a function or an expression, got {kind}")
+            function = as_function()
         module[str(function.get_attr("global_symbol", "main"))] = function
         return module
 

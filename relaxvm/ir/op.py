@@ -58,6 +58,9 @@ class Op(Node):
             importlib.import_module("relaxvm.relax.op")
             found = Op._table.get(name)
         if found is None:
+            # Relay's names are known once that room is loaded.
+            found = Op._table.get(f"relay.{name}")
+        if found is None:
             near = difflib.get_close_matches(name, Op._table, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise TIRError(f"no operation is named {name!r}{hint}")

@@ -77,9 +77,8 @@ _LATER = {
     "relaxvm.pipeline": "build get_pipeline",
     "relaxvm.runtime": "ExecBuilder Executable VMInstrumentReturnKind VirtualMachine",
 }
-__getattr__ = _submodules(
-    __name__, _LATER, "expr flow known_ops normal_form op operators rewriter struct_info"
-)
+_FILES = "expr flow known_ops normal_form op operators rewriter static_type struct_info"
+__getattr__ = _submodules(__name__, _LATER, _FILES)
 
 
 def __dir__() -> list[str]:

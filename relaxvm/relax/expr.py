@@ -113,6 +113,11 @@ class Var(Expr):
         """TVM's identity of a variable: here the variable itself."""
         return self
 
+    @property
+    def type_annotation(self) -> Any:
+        """Relay's name of the type; None if it is not known."""
+        return None if isinstance(self.struct_info, ObjectStructInfo) else self.checked_type
+
     def __call__(self, *args: Any) -> Call:
         return Call(self, args)
 
@@ -444,6 +449,32 @@ class SeqExpr(Expr):
         """That of `body`"""
         return self.body.struct_info
 
+    @property
+    def let(self) -> tuple[Var, Expr, Expr]:
+        """As Relay's Let: the first variable, its value, and what comes after it.
+
+        Raises VerifyError if nothing is bound.
+        """
+        rest = [block for block in self.blocks if block.bindings]
+        if not rest:
+            raise VerifyError("a sequence that binds nothing is no Let")
+        first, *others = rest[0].bindings
+        if others:
+            rest[0] = rest[0].replace(bindings=tuple(others))
+        else:
+            del rest[0]
+        return first.var, first.value, SeqExpr(rest, self.body) if rest else self.body
+
+    @property
+    def var(self) -> Var:
+        """The first variable that it binds: Relay's Let."""
+        return self.let[0]
+
+    @property
+    def value(self) -> Expr:
+        """What the first variable is bound to: Relay's Let."""
+        return self.let[1]
+
 
 @node
 class If(Expr):
@@ -594,6 +625,14 @@ class Function(BaseFunc, Expr):
         return FuncStructInfo(
             tuple(p.struct_info for p in self.params), self.ret_struct_info, self.is_pure
         )
+
+    @property
+    def ret_type(self) -> Any:
+        """Relay's name of the type of the result; None if it is not known."""
+        checked: Any = self.checked_type
+        return None if isinstance(self.ret_struct_info, ObjectStructInfo) else checked.ret_type
+
+    type_params = ()
 
     def __call__(self, *args: Any) -> Call:
         return Call(self, args)

@@ -41,11 +41,14 @@ from .operators import Operators
 if TYPE_CHECKING:
     from ..base import DTypeLike
     from ..ir import ScalarLike
+    from . import analysis, static_type
     from . import derive as derivation
-    from . import static_type
+    from . import expr as graph
 else:
     derivation = Deferred("relaxvm.relax.derive")
     static_type = Deferred("relaxvm.relax.static_type")
+    analysis = Deferred("relaxvm.relax.analysis")
+    graph = Deferred("relaxvm.relax.expr")
 
 
 _VOID = as_dtype("void")
@@ -85,8 +88,12 @@ class Expr(Operators, Node):
 
     @property
     def checked_type(self) -> Type:
-        """The static type: `struct_info` without sizes."""
-        return static_type.get_static_type(self.struct_info)
+        """The static type; that of a tensor knows its `shape` too, where that is known."""
+        return static_type.get_static_type(self.struct_info, sized=True)
+
+    def _as_function_(self) -> Node:
+        """A function that gives this, of the variables that are free in it."""
+        return graph.Function(analysis.free_vars(self), self)
 
     def __str__(self) -> str:
         return self.script()

@@ -9,76 +9,59 @@ import numpy as np
 
 from ..base import dtype as as_dtype
 from ..ir import GlobalVar as GlobalVar
-from ..ir import Op
-from ..ir import Var as Symbol
+from ..ir import Op, substitute
 from ..relax import (
     BindingBlock,
     Constant,
     Expr,
-    FuncStructInfo,
     SeqExpr,
-    StructInfo,
     TensorStructInfo,
-    TupleStructInfo,
-    Var,
     VarBinding,
 )
 from ..relax import Call as RelaxCall
 from ..relax import Function as RelaxFunction
 from ..relax import If as RelaxIf
 from ..relax import Tuple as RelaxTuple
-from ..relax import TupleGetItem as TupleGetItem
+from ..relax import TupleGetItem as RelaxTupleGetItem
+from ..relax import Var as RelaxVar
 from ..relax import const as relax_const
-from .spelling import UNTYPED, is_typed, operand
-
-
-def Unknown() -> Symbol:
-    """A dimension of unknown size: a new symbol. `relay.Any()`."""
-    return Symbol("any", "int64")
-
-
-def TensorType(shape: Iterable[Any], dtype: Any = "float32") -> TensorStructInfo:
-    """The type of tensors of `shape`, whose sizes are ints, symbols or `relay.Any()`."""
-    return TensorStructInfo(tuple(shape), as_dtype(dtype))
-
-
-def scalar_type(dtype: Any) -> TensorStructInfo:
-    """The type of a tensor without axes."""
-    return TensorType((), dtype)
-
-
-def TupleType(fields: Iterable[StructInfo]) -> TupleStructInfo:
-    """The type of tuples."""
-    return TupleStructInfo(tuple(fields))
-
-
-def FuncType(
-    arg_types: Iterable[StructInfo],
-    ret_type: StructInfo,
-    type_params: Any = None,
-    type_constraints: Any = None,
-) -> FuncStructInfo:
-    """The type of functions. Type parameters and constraints say nothing that is checked here."""
-    return FuncStructInfo(tuple(arg_types), ret_type)
+from ..relax.static_type import of_static_type
+from .spelling import UNTYPED, Spelled, is_typed, operand
+from .ty import FuncType as FuncType
+from .ty import Kind, scalar_type
+from .ty import TensorType as TensorType
+from .ty import TupleType as TupleType
 
 
 def var(
     name_hint: str,
-    type_annotation: StructInfo | str | None = None,
+    type_annotation: Any = None,
     shape: Sequence[Any] | None = None,
     dtype: Any = "float32",
     span: Any = None,
-) -> Var:
+) -> RelaxVar:
     """A variable: of a type, of a shape and a dtype, a scalar (`type_annotation` is a dtype), or,
     without any of them, of a type not known yet.
     """
     if type_annotation is not None and shape is not None:
         raise ValueError("var: wanted type_annotation or shape, got both")
     if shape is not None:
-        return Var(name_hint, TensorType(shape, dtype))
+        return RelaxVar(name_hint, TensorStructInfo(tuple(shape), as_dtype(dtype)))
     if isinstance(type_annotation, str):
-        return Var(name_hint, scalar_type(type_annotation))
-    return Var(name_hint, UNTYPED if type_annotation is None else type_annotation)
+        return RelaxVar(name_hint, scalar_type(type_annotation))
+    return RelaxVar(
+        name_hint, UNTYPED if type_annotation is None else of_static_type(type_annotation)
+    )
+
+
+class Var(metaclass=Kind):
+    """A variable, perhaps of a type."""
+
+    of = RelaxVar
+
+    @staticmethod
+    def make(name_hint: str, type_annotation: Any = None, span: Any = None) -> RelaxVar:
+        return var(name_hint, type_annotation)
 
 
 _DTYPES: dict[type, str] = {bool: "bool", int: "int32", float: "float32"}
@@ -97,41 +80,92 @@ def const(value: Any, dtype: Any = None, span: Any = None) -> Constant:
     return relax_const(value, dtype)
 
 
-def Tuple(fields: Iterable[Any], span: Any = None) -> RelaxTuple:
+class Tuple(metaclass=Kind):
     """Several values as one."""
-    return RelaxTuple([operand(f) for f in fields])
+
+    of = RelaxTuple
+
+    @staticmethod
+    def make(fields: Iterable[Any], span: Any = None) -> RelaxTuple:
+        return RelaxTuple([operand(f) for f in fields])
 
 
-def Call(op: Any, args: Iterable[Any], attrs: Any = None, type_args: Any = None) -> RelaxCall:
+class Call(metaclass=Kind):
     """Apply an operator or a function."""
-    values = [operand(a) for a in args]
-    function = op if not isinstance(op, Op) else None
-    untyped = function is None and not all(map(is_typed, values))
-    return RelaxCall(op, values, attrs, (), UNTYPED if untyped else None)
+
+    of = RelaxCall
+
+    @staticmethod
+    def make(
+        op: Any, args: Iterable[Any], attrs: Any = None, type_args: Any = None, span: Any = None
+    ) -> Any:
+        values = [operand(a) for a in args]
+        if isinstance(op, Spelled):
+            return op.called(values, attrs or {})
+        untyped = isinstance(op, Op) and not all(map(is_typed, values))
+        return RelaxCall(op, values, attrs, (), UNTYPED if untyped else None)
 
 
-def Function(
-    params: Sequence[Var],
-    body: Any,
-    ret_type: StructInfo | None = None,
-    type_params: Any = None,
-    attrs: Mapping[str, Any] | None = None,
-    span: Any = None,
-) -> RelaxFunction:
+class Function(metaclass=Kind):
     """A function. Values that the body uses more than once are computed once."""
-    return RelaxFunction(list(params), operand(body), ret_type, attrs=attrs)
+
+    of = RelaxFunction
+
+    @staticmethod
+    def make(
+        params: Sequence[RelaxVar],
+        body: Any,
+        ret_type: Any = None,
+        type_params: Any = None,
+        attrs: Mapping[str, Any] | None = None,
+        span: Any = None,
+    ) -> RelaxFunction:
+        returns = None if ret_type is None else of_static_type(ret_type)
+        return RelaxFunction(list(params), operand(body), returns, attrs=attrs)
 
 
-def If(cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> RelaxIf:
+class If(metaclass=Kind):
     """One of two values."""
-    branches: list[Any] = [operand(b) for b in (true_branch, false_branch)]
-    return RelaxIf(operand(cond), *branches)
+
+    of = RelaxIf
+
+    @staticmethod
+    def make(cond: Any, true_branch: Any, false_branch: Any, span: Any = None) -> RelaxIf:
+        branches: list[Any] = [operand(b) for b in (true_branch, false_branch)]
+        return RelaxIf(operand(cond), *branches)
 
 
-def Let(variable: Var, value: Any, body: Any, span: Any = None) -> SeqExpr:
-    """`body`, in which `variable` is `value`."""
-    block = BindingBlock((VarBinding(variable, operand(value)),))
-    return SeqExpr((block,), operand(body))
+class Let(metaclass=Kind):
+    """`body`, in which `variable` is `value`: a sequence of one binding."""
+
+    of = SeqExpr
+
+    @staticmethod
+    def make(variable: RelaxVar, value: Any, body: Any, span: Any = None) -> SeqExpr:
+        block = BindingBlock((VarBinding(variable, operand(value)),))
+        return SeqExpr((block,), operand(body))
+
+
+class TupleGetItem(metaclass=Kind):
+    """One field of a tuple."""
+
+    of = RelaxTupleGetItem
+
+    @staticmethod
+    def make(tuple_value: Any, index: int, span: Any = None) -> RelaxTupleGetItem:
+        return RelaxTupleGetItem(operand(tuple_value), index)
+
+
+def bind(expr: Any, binds: Mapping[RelaxVar, Any]) -> Any:
+    """`expr` (or a function), in which values stand for variables; of a function, parameters that
+    are bound are gone.
+    """
+    values = {v: operand(value) for v, value in binds.items()}
+    if isinstance(expr, RelaxFunction):
+        params = [p for p in expr.params if p not in values]
+        body: Any = substitute(expr.body, values)
+        return RelaxFunction(params, body, None, expr.is_pure, expr.attrs, expr.span)
+    return substitute(expr, values)
 
 
 class ScopeBuilder:
@@ -150,11 +184,11 @@ class ScopeBuilder:
         self._scopes: list[_Scope] = [_Scope()]
         self._results: list[Any] = [None]
 
-    def let(self, variable: Any, value: Any) -> Var:
+    def let(self, variable: Any, value: Any) -> RelaxVar:
         """A variable (or one of that name) bound to `value`."""
         value = operand(value)
         if isinstance(variable, str):
-            variable = Var(variable, value.struct_info)
+            variable = RelaxVar(variable, value.struct_info)
         self._scopes[-1].bindings.append(VarBinding(variable, value))
         return variable
 
@@ -217,4 +251,4 @@ class _Inside:
             return
         assert outer.choice is not None
         (cond, first), outer.choice = outer.choice, None
-        self.builder.ret(If(cond, first, branch.expression()))
+        self.builder.ret(If.make(cond, first, branch.expression()))

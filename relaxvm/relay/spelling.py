@@ -8,10 +8,11 @@ are. Until then it is a call of a `Spelled` operator, which `InferType` writes o
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -72,6 +73,26 @@ class Spelled(Op):
         bound.apply_defaults()
         return bound.arguments
 
+    def called(self, args: Sequence[Expr], attrs: Mapping[str, Any]) -> Expr:
+        """A call by its operands alone, in their order, and the other arguments by name."""
+        rest = iter(args)
+        names = [key for key in self.signature.parameters if key not in attrs]
+        given = self.bound((), {**dict(zip(names, rest)), **attrs})
+        if next(rest, None) is not None:
+            raise StructInfoError(
+                f"{self.name}: got {len(args)} operands; it takes {self.signature}"
+            )
+        return self.applied(given)
+
+    def applied(self, given: dict[str, Any]) -> Expr:
+        """The expression that a call stands for; a call, if it is not known yet."""
+        values = [v for v in given.values() if isinstance(v, Expr)]
+        if all(map(is_typed, values)):
+            made: Expr = self.build(**given)
+            return made
+        attrs = {key: value for key, value in given.items() if not isinstance(value, Expr)}
+        return Call(self, values, attrs, (), UNTYPED)
+
 
 def spelled(
     name: str, build: Callable[..., Any], results: int = 0, weights: Weights | None = None
@@ -84,13 +105,14 @@ def spelled(
     op = Spelled(name, build, weights)
 
     @functools.wraps(build)
-    def call(*args: Any, outputs: int = results, **keywords: Any) -> Any:
+    def call_(*args: Any, outputs: int = results, **keywords: Any) -> Any:
         given = {key: operand(value) for key, value in op.bound(args, keywords).items()}
-        known = all(map(is_typed, _expressions(given.values())))
-        made = op.build(**given) if known else _later(op, given)
+        made = op.applied(given)
         return TupleWrapper(made, outputs) if outputs else made
 
+    call: Any = call_
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
+    call.op = op  # what `relay.op.get` gives
     call.__module__ = sys._getframe(1).f_globals["__name__"]
     CALLS[name] = call
     return call
@@ -98,6 +120,20 @@ def spelled(
 
 # What `spelled` made, by Relay's names.
 CALLS: dict[str, Callable[..., Any]] = {}
+
+
+def get(op_name: str) -> Spelled:
+    """The operator of that name, for ``relay.Call(relay.op.get("nn.dense"), [x, w])``.
+
+    Raises StructInfoError if there is none.
+    """
+    call: Any = CALLS.get(op_name)
+    if call is None:
+        near = difflib.get_close_matches(str(op_name), CALLS, 3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise StructInfoError(f"no operator of Relay is named {op_name!r}{hint}")
+    op: Spelled = call.op
+    return op
 
 
 def _of_untyped(name: str, operands: tuple[Any, ...]) -> Any:
@@ -187,15 +223,6 @@ def operand(value: Any) -> Any:
     if isinstance(value, (list, tuple)) and any(isinstance(v, Expr) for v in value):
         return Tuple([operand(v) for v in value])
     return value
-
-
-def _expressions(values: Iterable[Any]) -> Iterator[Expr]:
-    return (v for v in values if isinstance(v, Expr))
-
-
-def _later(op: Spelled, given: dict[str, Any]) -> Call:
-    attrs = {key: value for key, value in given.items() if not isinstance(value, Expr)}
-    return Call(op, tuple(_expressions(given.values())), attrs, (), UNTYPED)
 
 
 class TupleWrapper:
