@@ -22,11 +22,10 @@ from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import Expr, PrimStructInfo, ShapeExpr, StructInfo, TensorStructInfo
 from .broadcast import unbroadcast
 from .infer import FLOAT, INTEGER, same_dtype, tensor, tensor_of
-from .lower import call_te
+from .lower import call_te, wide_dtype
 from .nn.window import simple
 from .record import face_of, missing, op
 from .sizes import ONE, want_equal
-from .statistical import wide_dtype
 
 _LAYOUT = missing("its layout is fixed")
 _MASKS = ("TopLeft", "BottomRight")

@@ -22,7 +22,7 @@ from ..rules import LowerBuilder, Ops
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import NUMBER, same_dtype, tensor_of, tensors
 from .linalg import accumulator, np_accumulate
-from .lower import call_te
+from .lower import call_te, rounded
 from .manipulate import tuple_fields
 from .record import missing, op
 from .sizes import is_known, want_equal
@@ -149,9 +149,7 @@ def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te
         keep = result if last else [b for b in both if b in later or b in result]
         made = _contract([(made, own), (operands[i], labels[i])], keep, dims, wide)
         own = list(keep)
-    if made.dtype is dtype:
-        return made
-    return te.compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")
+    return rounded(made, dtype)
 
 
 def _contract(

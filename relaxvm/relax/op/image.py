@@ -23,7 +23,7 @@ from .nn.layout import Layout, layout_of
 from .nn.window import static
 from .record import Shape, op
 from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
-from .sizes import KnownTensor, want_equal
+from .sizes import want_equal
 
 # -- resize2d -------------------------------------------------------------------------------------
 
@@ -356,13 +356,6 @@ def grid_sample(
     align_corners  -1 and 1 are the centres of the outermost pixels, not their edges
     Raises StructInfoError for other words, shapes that do not fit, or a grid that is not float.
     """
-    return grid_sample_info(data, grid, method, layout, padding_mode)
-
-
-def grid_sample_info(
-    data: Expr, grid: Expr, method: str, layout: str, padding_mode: str
-) -> KnownTensor:
-    """The struct info of grid_sample's result. Raises StructInfoError."""
     for name, value, known in (
         ("method", method, _SAMPLING),
         ("padding_mode", padding_mode, _PADDING),

@@ -25,7 +25,7 @@ from ..struct_info import (
     TensorStructInfo,
 )
 from .infer import NUMBER, dtype_of, same_dtype, tensor, tensor_of
-from .lower import call_te, te_lower
+from .lower import call_te, rounded, te_lower
 from .meaning import value_dtype
 from .names import ops
 from .record import missing, op
@@ -179,9 +179,7 @@ def matmul_te(
         return te.sum(left * right, axis=k)
 
     made: te.Tensor = te.compute(tuple(dims), value, "matmul")
-    if made.dtype is out:
-        return made
-    return te.compute(tuple(dims), lambda *i: cast(out, made(*i)), "rounded")
+    return rounded(made, out)
 
 
 def matmul_info(
@@ -278,9 +276,7 @@ def _dot_te(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         return te.sum(cast(wide, left) * cast(wide, right), axis=k)
 
     made: te.Tensor = te.compute((*a.shape[:-1], *rest), value, "dot")
-    if made.dtype is a.dtype:
-        return made
-    return te.compute(made.shape, lambda *i: cast(a.dtype, made(*i)), "rounded")
+    return rounded(made, a.dtype)
 
 
 def _dot_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:

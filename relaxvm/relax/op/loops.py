@@ -7,10 +7,11 @@ and run-time checks in front of kernels.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir import Map, PrimExpr, StringImm, const, walk
+from ...ir import Map, PrimExpr, StringImm, cast, const, walk
 from ...ir import Var as TirVar
 from ...tir import (
     AssertStmt,
@@ -21,6 +22,7 @@ from ...tir import (
     BufferStore,
     Evaluate,
     For,
+    LetStmt,
     PrimFunc,
     Stmt,
     decl_buffer,
@@ -35,7 +37,8 @@ from ..struct_info import (
     TupleStructInfo,
 )
 from .call import call_tir
-from .lower import call_te
+from .lower import call_te, wide_dtype
+from .sampling import f64
 
 # -- statements -----------------------------------------------------------------------------------
 
@@ -65,6 +68,32 @@ def store(buffer: Buffer, value: Any, *index: PrimExpr) -> Stmt:
 def assert_that(condition: PrimExpr, message: str) -> Stmt:
     """Stop the program with `message` unless `condition` holds."""
     return AssertStmt(condition, StringImm(message), Evaluate(const(0, "int32")))
+
+
+class Names:
+    """Names for expressions, in the order in which they are asked for.
+
+    names = Names()
+    x = names.of(a * b)
+    names.within(store(out, x * x, i))      let t0 = a * b in out[i] = t0 * t0
+    """
+
+    def __init__(self, prefix: str = "t") -> None:
+        self.prefix = prefix
+        self.bound: list[tuple[TirVar, PrimExpr]] = []
+
+    def of(self, value: Any) -> PrimExpr:
+        """A variable that stands for `value`; a Python number is one of float64."""
+        value = value if isinstance(value, PrimExpr) else f64(value)
+        var = TirVar(f"{self.prefix}{len(self.bound)}", value.dtype)
+        self.bound.append((var, value))
+        return var
+
+    def within(self, body: Stmt) -> Stmt:
+        """`body`, where the names are bound."""
+        for var, value in reversed(self.bound):
+            body = LetStmt(var, value, body)
+        return body
 
 
 # -- calls ----------------------------------------------------------------------------------------
@@ -114,6 +143,35 @@ def call_loops(
     gv = builder.add_func(func, name or short)
     exprs = [*inputs.exprs, *map(PrimValue, scalars)]
     return call_tir(gv, exprs, info, list(loose.values()) or None, span=call.span)
+
+
+def call_sums(
+    builder: LowerBuilder,
+    call: Call,
+    add: Callable[..., Stmt],
+    *args: Any,
+    scratch: Sequence[tuple[Sequence[PrimExpr], Any]] = (),
+) -> Call:
+    """As `call_loops`, of results that ``add(*args, out=sums)`` adds to. They begin as zeros, and
+    those of 16-bit floats are summed in a wider buffer and rounded once.
+    """
+    info: Any = call.struct_info
+    results: Any = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    wides = [(r.dims, wide_dtype(r.dtype)) for r in results if wide_dtype(r.dtype) is not r.dtype]
+
+    def fill(*inputs: Any, out: list[Buffer], scratch: Sequence[Buffer] = ()) -> Stmt:
+        spare = iter(scratch)
+        sums = [b if wide_dtype(b.dtype) is b.dtype else next(spare) for b in out]
+        more = {"scratch": rest} if (rest := [*spare]) else {}
+        steps = [for_each(b.shape, functools.partial(store, b, const(0, b.dtype))) for b in sums]
+        steps.append(add(*inputs, out=sums, **more))
+        return seq(*steps, *(_rounded(b, o) for b, o in zip(sums, out) if b is not o))
+
+    return call_loops(builder, call, fill, *args, scratch=[*wides, *scratch])
+
+
+def _rounded(b: Buffer, out: Buffer) -> Stmt:
+    return for_each(out.shape, lambda *i: store(out, cast(out.dtype, load(b, *i)), *i), "r")
 
 
 def call_checked(

@@ -99,6 +99,16 @@ def elementwise(x: Tensor, f: Callable[[PrimExpr], PrimExpr], name: str = "compu
     return compute(x.shape, lambda *i: f(x(*i)), name)
 
 
+def rounded(x: Tensor, dtype: DataType) -> Tensor:
+    """`x`, which was summed in a dtype that may be wider, in `dtype`."""
+    return x if x.dtype is dtype else elementwise(x, lambda e: cast(dtype, e), "rounded")
+
+
+def wide_dtype(dtype: DataType) -> DataType:
+    """The dtype that elements of `dtype` are accumulated in."""
+    return DataType("float32") if dtype.is_float and dtype.bits == 16 else dtype
+
+
 def in_float32(f: Callable[..., PrimExpr]) -> Callable[..., PrimExpr]:
     """`f` of scalar expressions, computed in float32 for the 16-bit floats and rounded once."""
 

@@ -37,7 +37,7 @@ from .infer import (
     tensor_of,
 )
 from .infer import tensors as tensor_fields
-from .lower import call_te, te_lower
+from .lower import call_te, rounded, te_lower
 from .record import Shape, missing, op, plain_value
 from .sizes import (
     ONE,
@@ -571,9 +571,7 @@ def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
         return te.sum(element, axis=list(axes.values())) if axes else element
 
     made: te.Tensor = te.compute(tuple(dims), value, "collapse_sum")
-    if made.dtype is data.dtype:
-        return made
-    return te.compute(tuple(dims), lambda *i: cast(data.dtype, made(*i)), "rounded")
+    return rounded(made, data.dtype)
 
 
 def _collapse_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:

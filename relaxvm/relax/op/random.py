@@ -18,14 +18,13 @@ import numpy as np
 from ... import tir
 from ...base import DataType, StructInfoError, VMValueError, to_numpy_dtype
 from ...ir import And, PrimExpr, Select, cast, const
-from ...ir import Var as TirVar
-from ...tir import Buffer, IfThenElse, LetStmt, Stmt, seq
+from ...tir import Buffer, IfThenElse, Stmt, seq
 from ..expr import Call
 from ..rules import Lower, LowerBuilder
 from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import bounded, from_end, inside, ravel
 from .infer import FLOAT, INTEGER, shape_argument, tensor, tensor_of
-from .loops import assert_that, call_loops, for_each, load, store
+from .loops import Names, assert_that, call_loops, for_each, load, store
 from .record import Prim, Shape, missing, op
 from .sizes import ONE, ZERO, want_equal
 
@@ -66,21 +65,10 @@ class _Numpy:
     choose = staticmethod(np.where)
 
 
-class _Scalar:
-    """The same on scalar expressions. What is used more than once gets a name, in `bound`."""
+class _Scalar(Names):
+    """The same on scalar expressions. What is used more than once gets a name."""
 
-    def __init__(self) -> None:
-        self.bound: list[tuple[TirVar, PrimExpr]] = []
-
-    def let(self, value: PrimExpr) -> PrimExpr:
-        var = TirVar(f"t{len(self.bound)}", value.dtype)
-        self.bound.append((var, value))
-        return var
-
-    def within(self, body: Stmt) -> Stmt:
-        for var, value in reversed(self.bound):
-            body = LetStmt(var, value, body)
-        return body
+    let = Names.of
 
     @staticmethod
     def u64(value: int) -> PrimExpr:

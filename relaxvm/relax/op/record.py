@@ -17,7 +17,6 @@ import enum
 import functools
 import inspect
 import sys
-import traceback
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -233,11 +232,10 @@ class Op(BaseOp):
         except (StructInfoError, TIRError, DTypeError) as error:
             # Numbers that no dtype holds are refused by the scalar language and by dtypes.
             raise StructInfoError(self._explain(str(error), args, span)) from None
-        except TypeError as error:
-            # Raised by the call itself, not inside the rule: the attributes are not those of the
-            # signature.
-            *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-            if frame.f_code in (Op.infer.__code__, infer_unknown.__code__):
+        except TypeError:
+            try:
+                self.signature.bind(*args, **keywords)
+            except TypeError:
                 has = ", ".join(p.name for p in self.params if p.form is None) or "none"
                 got = ", ".join(map(str, attrs)) or "none"
                 raise StructInfoError(

@@ -22,7 +22,7 @@ from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import Expr, StructInfo, TupleStructInfo
 from .families import reduce, reduced_dims, reduced_info, te_reduce
 from .infer import ANY, FLOAT, NUMBER, axes_of, dims_product, tensor
-from .lower import call_te, elementwise, te_lower
+from .lower import call_te, elementwise, te_lower, wide_dtype
 from .names import ops as operators
 from .record import op
 
@@ -121,11 +121,6 @@ te_max = te.comm_reducer(
 te_min = te.comm_reducer(
     lambda a, b: (And if a.dtype.is_bool else Min)(a, b), lambda d: infinite(d, 1), "min"
 )
-
-
-def wide_dtype(dtype: DataType) -> DataType:
-    """The dtype that elements of `dtype` are accumulated in."""
-    return DataType("float32") if dtype.is_float and dtype.bits == 16 else dtype
 
 
 def te_over(

@@ -351,11 +351,6 @@ def roi_align(
         raise StructInfoError(f"mode: wanted avg or max, got {mode!r}")
     values = {"pooled_size": pooled_size}
     roi_settings(values)
-    return roi_align_info(data, rois, values["pooled_size"], layout)
-
-
-def roi_align_info(data: Expr, rois: Expr, pooled_size: Any, layout: str) -> KnownTensor:
-    """The struct info of roi_align's result. Raises StructInfoError."""
     lay = roi_layout(layout)
     info, regions = tensor(data, "data", FLOAT, 4), tensor(rois, "rois", FLOAT, 2)
     same_dtype((info, regions), ("data", "rois"))
@@ -363,5 +358,5 @@ def roi_align_info(data: Expr, rois: Expr, pooled_size: Any, layout: str) -> Kno
     want_equal(regions.dims[1], five, "rois: wanted [regions, 5], got {rois}", rois=regions)
     sizes = lay.sizes(info.dims)
     sizes["N"] = regions.dims[0]
-    sizes.update(zip("HW", (const(v, "int64") for v in pooled_size)))
+    sizes.update(zip("HW", (const(v, "int64") for v in values["pooled_size"])))
     return shaped(info, lay.shape(sizes))

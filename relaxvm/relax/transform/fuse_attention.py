@@ -58,8 +58,8 @@ from ..flow import bindings_of, events
 from ..formulas import Formulas
 from ..known_ops import ops_named
 from ..op import call_tir
+from ..op.lower import wide_dtype
 from ..op.names import ops
-from ..op.statistical import wide_dtype
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
 from .scale_rules import tensor_dims
 

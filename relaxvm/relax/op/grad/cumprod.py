@@ -17,8 +17,8 @@ from ...rules import LowerBuilder
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, axis_of, same_dtype, tensor
 from ..loops import call_loops, for_each, load, store
+from ..lower import wide_dtype
 from ..record import missing, op
-from ..statistical import wide_dtype
 from .shapes import want_shape
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")

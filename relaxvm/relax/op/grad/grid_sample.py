@@ -6,21 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from ....base import StructInfoError
 from ....ir import GE, LT, And, PrimExpr, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...rules import LowerBuilder
-from ...struct_info import Expr, StructInfo, TupleStructInfo
-from ..image import grid_sample_info
-from ..infer import FLOAT, same_dtype, tensor
-from ..loops import call_loops, for_each, load, store
+from ...struct_info import Expr
+from ..image import grid_sample
+from ..loops import Names, call_sums, for_each, load, store
 from ..nn.layout import layout_of
 from ..record import missing, op
 from ..sampling import NUMPY, TE, Tap, f64, sample_taps
-from ..statistical import wide_dtype
-from .names import Names
-from .shapes import want_shape
+from .shapes import backward_of
 
 ZERO, ONE = const(0, "int64"), const(1, "int64")
 
@@ -55,35 +51,16 @@ def _named(names: Names, taps: list[Tap]) -> list[Tap]:
 
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, grid = call.args
-    attrs, infos = dict(call.attrs), (tensor(data, "data"), tensor(grid, "grid"))
+    attrs = dict(call.attrs)
     lay = layout_of(attrs["layout"], "NCHW", "layout")
-    wides = [wide_dtype(i.dtype) for i in infos]
-    # What is summed in a wider dtype than that of the result is summed in a buffer of its own.
-    narrow = [w is not i.dtype for w, i in zip(wides, infos)]
-    scratch = [(i.dims, w) for i, w, own in zip(infos, wides, narrow) if own]
 
-    def fill(g: Buffer, x: Buffer, grid: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
-        spare = iter(scratch)
-        sums = [next(spare) if own else b for own, b in zip(narrow, out)]
-        steps = [_cleared(b) for b in sums]
+    def add(g: Buffer, x: Buffer, grid: Buffer, *, out: list[Buffer]) -> Stmt:
         have = lay.sizes(x.shape)
-        steps.append(
-            for_each(
-                grid.shape[:3], lambda *at: _one_place(lay, have, g, x, grid, sums, attrs, at), "p"
-            )
+        return for_each(
+            grid.shape[:3], lambda *at: _one_place(lay, have, g, x, grid, out, attrs, at), "p"
         )
-        steps += [_rounded(b, o) for b, o, own in zip(sums, out, narrow) if own]
-        return seq(*steps)
 
-    return call_loops(builder, call, fill, g, data, grid, scratch=scratch)
-
-
-def _cleared(b: Buffer) -> Stmt:
-    return for_each(b.shape, lambda *i: store(b, const(0, b.dtype), *i))
-
-
-def _rounded(b: Buffer, out: Buffer) -> Stmt:
-    return for_each(out.shape, lambda *i: store(out, cast(out.dtype, load(b, *i)), *i), "r")
+    return call_sums(builder, call, add, g, data, grid)
 
 
 def _one_place(
@@ -121,25 +98,17 @@ def _one_place(
     return names.within(for_each([have["C"]], channel, "c"))
 
 
-@op("grad.grid_sample_backward", _numpy, _lower, missing("second derivatives are not taken"))
-def grid_sample_backward(
-    output_grad: Expr,
-    data: Expr,
-    grid: Expr,
-    method: str = "bilinear",
-    layout: str = "NCHW",
-    padding_mode: str = "zeros",
-    align_corners: bool = False,
-) -> StructInfo:
-    """The gradients of image.grid_sample with respect to `data` and `grid`, given that of its
-    result. Attributes are as there.
+grid_sample_backward = op(
+    "grad.grid_sample_backward", _numpy, _lower, missing("second derivatives are not taken")
+)(
+    backward_of(
+        __name__,
+        grid_sample,
+        """The gradients of image.grid_sample with respect to `data` and `grid`, given that of its
+        result. Attributes are as there.
 
-    By `grid`, "nearest" is constant, and so is "border" where it holds the outermost pixel.
-    """
-    made = grid_sample_info(data, grid, method, layout, padding_mode)
-    g = tensor(output_grad, "output_grad", FLOAT)
-    same_dtype((g, made), ("output_grad", "data"))
-    if g.ndim != made.ndim:
-        raise StructInfoError(f"output_grad: wanted {made.ndim} dimensions, got {g.ndim}")
-    want_shape(g, made.dims, "output_grad")
-    return TupleStructInfo((data.struct_info, grid.struct_info))
+        By `grid`, "nearest" is constant, and so is "border" where it holds the outermost pixel.
+        """,
+        of=2,
+    )
+)

@@ -7,16 +7,11 @@ from typing import Any
 import numpy as np
 
 from .... import te
-from ....base import StructInfoError
 from ....ir import And, PrimExpr, cast, const
-from ...expr import Call
-from ...rules import LowerBuilder
-from ...struct_info import Expr, StructInfo
-from ..infer import FLOAT, INTEGER, same_dtype, tensor
-from ..lower import call_te
+from ..lower import te_lower, wide_dtype
+from ..nn.loss import nll_loss
 from ..record import missing, op
-from ..statistical import wide_dtype
-from .shapes import want_shape
+from .shapes import backward_of
 
 _SECOND = missing("second derivatives are not taken")
 _NUMBERED = missing("axes are numbered by position")
@@ -99,40 +94,12 @@ def _nll_te(
     return te.compute(p.shape, value, "nll_loss_backward")
 
 
-def _nll_lower(builder: LowerBuilder, call: Call) -> Expr:
-    return call_te(builder, call, _nll_te, *call.args, **dict(call.attrs))
-
-
-@op("grad.nll_loss_backward", _nll_numpy, _nll_lower, _SECOND, _NUMBERED)
-def nll_loss_backward(
-    output_grad: Expr,
-    predictions: Expr,
-    targets: Expr,
-    weights: Expr | None = None,
-    reduction: str = "mean",
-    ignore_index: int = -100,
-) -> StructInfo:
-    """The gradient of nn.nll_loss with respect to `predictions`, given that of its result.
-    Arguments are as there.
-    """
-    p, t = tensor(predictions, "predictions", FLOAT), tensor(targets, "targets", INTEGER)
-    g = tensor(output_grad, "output_grad", FLOAT)
-    if reduction not in ("none", "sum", "mean"):
-        raise StructInfoError(f"reduction: wanted one of none, sum, mean, got {reduction!r}")
-    if p.ndim == 0:
-        raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
-    same_dtype((g, p), ("output_grad", "predictions"))
-    rank = p.ndim - 1
-    if t.ndim != rank:
-        raise StructInfoError(f"targets: wanted {rank} dimensions, got {t.ndim}")
-    wanted = rank if reduction == "none" else 0
-    if g.ndim != wanted:
-        raise StructInfoError(f"output_grad: wanted {wanted} dimensions, got {g.ndim}")
-    own = () if p.ndim == 1 else (p.dims[0], *p.dims[2:])
-    want_shape(t, own, "targets")
-    want_shape(g, own if reduction == "none" else (), "output_grad")
-    if weights is not None:
-        w = tensor(weights, "weights", FLOAT, ndim=1)
-        same_dtype((p, w), ("predictions", "weights"))
-        want_shape(w, (p.dims[0 if p.ndim == 1 else 1],), "weights")
-    return p
+nll_loss_backward = op("grad.nll_loss_backward", _nll_numpy, te_lower(_nll_te), _SECOND, _NUMBERED)(
+    backward_of(
+        __name__,
+        nll_loss,
+        """The gradient of nn.nll_loss with respect to `predictions`, given that of its result.
+        Arguments are as there.
+        """,
+    )
+)

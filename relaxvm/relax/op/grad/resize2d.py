@@ -15,13 +15,11 @@ from ...struct_info import Expr, StructInfo
 from ..faces import prepared
 from ..image import axis_taps, resize_layout, resize_settings
 from ..infer import FLOAT, known_sizes, same_dtype, tensor
-from ..loops import call_loops, for_each, load, store
+from ..loops import Names, call_sums, for_each, load, store
 from ..nn.layout import Layout
 from ..record import op
 from ..sampling import NUMPY, TE, f64
 from ..sizes import want_equal
-from ..statistical import wide_dtype
-from .names import Names
 
 
 def _ends(attrs: Any) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -50,15 +48,12 @@ def _numpy(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
 
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data = call.args
-    attrs, info = dict(call.attrs), tensor(data, "data")
-    lay, wide = resize_layout(attrs["layout"]), wide_dtype(info.dtype)
-    narrow = wide is not info.dtype
+    attrs = dict(call.attrs)
+    lay = resize_layout(attrs["layout"])
 
-    def fill(g: Buffer, x: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
-        (result,) = out
-        total = scratch[0] if narrow else result
+    def add(g: Buffer, x: Buffer, *, out: list[Buffer]) -> Stmt:
+        (total,) = out
         have, made = lay.sizes(x.shape), lay.sizes(g.shape)
-        steps = [for_each(total.shape, lambda *i: store(total, const(0, wide), *i))]
         rows, columns = _ends(attrs)
 
         def row(n: PrimExpr, c: PrimExpr, i: PrimExpr) -> Stmt:
@@ -68,21 +63,16 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
             def place(j: PrimExpr) -> Stmt:
                 inner = Names("u")
                 of_column = _taps(inner, j, have["W"], made["W"], columns, attrs)
-                given = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
+                given = cast(total.dtype, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
                 return inner.within(_add(lay, total, (n, c), given, of_row, of_column))
 
             return names.within(for_each([made["W"]], place, "j"))
 
         # A symbolic size may turn out 0: there is no pixel to add to then.
         some = all_of(*(GT(have[a], const(0, have[a].dtype)) for a in "HW"))
-        steps.append(IfThenElse(some, for_each([made[a] for a in "NCH"], row, "p")))
-        if narrow:
-            rounded = lambda *i: store(result, cast(result.dtype, load(total, *i)), *i)  # noqa: E731
-            steps.append(for_each(result.shape, rounded, "r"))
-        return seq(*steps)
+        return IfThenElse(some, for_each([made[a] for a in "NCH"], row, "p"))
 
-    scratch = [(info.dims, wide)] if narrow else []
-    return call_loops(builder, call, fill, g, data, scratch=scratch)
+    return call_sums(builder, call, add, g, data)
 
 
 def _taps(

@@ -8,22 +8,21 @@ from typing import Any
 import numpy as np
 
 from .... import tir
-from ....base import StructInfoError, VMValueError
+from ....base import VMValueError
 from ....ir import GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...rules import LowerBuilder
-from ...struct_info import Expr, StructInfo
+from ...struct_info import Expr
 from ..faces import prepared
-from ..infer import FLOAT, same_dtype, tensor
-from ..loops import assert_that, call_loops, for_each, load, store
+from ..infer import tensor
+from ..loops import Names, assert_that, call_sums, for_each, load, store
+from ..lower import wide_dtype
 from ..nn.layout import Layout
 from ..record import missing, op
 from ..sampling import f64
-from ..statistical import wide_dtype
-from ..vision import roi_align_info, roi_layout, roi_settings
-from .names import Names
-from .shapes import want_shape
+from ..vision import roi_align, roi_layout, roi_settings
+from .shapes import backward_of
 
 ZERO = const(0, "int64")
 _MOST = 1 << 24
@@ -136,26 +135,16 @@ class _Side:
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, rois = call.args
     attrs = dict(call.attrs)
-    info = tensor(data, "data")
-    lay, wide = roi_layout(attrs["layout"]), wide_dtype(info.dtype)
-    narrow, largest = wide is not info.dtype, attrs["mode"] == "max"
-    scratch: list[Any] = [(info.dims, wide)] if narrow else []
-    if largest:
-        scratch += [((const(1, "int64"),), wide), ((const(2, "int64"),), "int64")]
+    lay, wide = roi_layout(attrs["layout"]), wide_dtype(tensor(data, "data").dtype)
+    best = [((const(1, "int64"),), wide), ((const(2, "int64"),), "int64")]
 
-    def fill(g: Buffer, x: Buffer, rois: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
-        (result,) = out
-        total = scratch[0] if narrow else result
+    def add(g: Buffer, x: Buffer, rois: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
         sizes = lay.sizes(g.shape)
-        steps = [for_each(total.shape, lambda *i: store(total, const(0, wide), *i))]
-        region = _Region(lay, g, x, rois, total, attrs, list(scratch)[-2:] if largest else [])
-        steps.append(for_each([sizes["N"], sizes["H"], sizes["W"]], region.part, "p"))
-        if narrow:
-            rounded = lambda *i: store(result, cast(info.dtype, load(total, *i)), *i)  # noqa: E731
-            steps.append(for_each(result.shape, rounded, "r"))
-        return seq(*steps)
+        region = _Region(lay, g, x, rois, out[0], attrs, scratch)
+        return for_each([sizes["N"], sizes["H"], sizes["W"]], region.part, "p")
 
-    return call_loops(builder, call, fill, g, data, rois, scratch=scratch)
+    scratch = best if attrs["mode"] == "max" else []
+    return call_sums(builder, call, add, g, data, rois, scratch=scratch)
 
 
 class _Region:
@@ -240,31 +229,20 @@ class _Region:
         )
 
 
-@prepared(roi_settings)
-@op("grad.roi_align_backward", _numpy, _lower, missing("second derivatives are not taken"))
-def roi_align_backward(
-    output_grad: Expr,
-    data: Expr,
-    rois: Expr,
-    pooled_size: Any,
-    spatial_scale: float,
-    sample_ratio: int = -1,
-    aligned: bool = False,
-    layout: str = "NCHW",
-    mode: str = "avg",
-) -> StructInfo:
-    """The gradient of vision.roi_align with respect to `data`, given that of its result. Attributes
-    are as there.
+_operator = op(
+    "grad.roi_align_backward", _numpy, _lower, missing("second derivatives are not taken")
+)
+roi_align_backward = prepared(roi_settings)(
+    _operator(
+        backward_of(
+            __name__,
+            roi_align,
+            """The gradient of vision.roi_align with respect to `data`, given that of its result.
+            Attributes are as there.
 
-    The greatest sample of several alike is the first; a region of a batch that is not there gives
-    nothing.
-    """
-    if mode not in ("avg", "max"):
-        raise StructInfoError(f"mode: wanted avg or max, got {mode!r}")
-    values = {"pooled_size": pooled_size}
-    roi_settings(values)
-    made = roi_align_info(data, rois, values["pooled_size"], layout)
-    g = tensor(output_grad, "output_grad", FLOAT, 4)
-    same_dtype((g, made), ("output_grad", "data"))
-    want_shape(g, made.dims, "output_grad")
-    return data.struct_info
+            The greatest sample of several alike is the first; a region of a batch that is not there
+            gives nothing.
+            """,
+        )
+    )
+)

@@ -1,12 +1,17 @@
-"""Shared by backward operators: what the shape of a gradient must be."""
+"""Shared by backward operators: what the gradient that they are given must be."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ....base import StructInfoError
 from ....ir import PrimExpr
 from ...derive import plain_text
+from ...struct_info import Expr, StructInfo, TupleStructInfo
+from ..infer import FLOAT, same_dtype, tensor
 from ..sizes import KnownTensor, want_same
 
 
@@ -17,3 +22,37 @@ def want_shape(info: KnownTensor, wanted: Sequence[PrimExpr], name: str) -> None
     if len(info.dims) != len(wanted):
         raise StructInfoError(text)
     want_same(info.dims, wanted, "{what}", what=text)
+
+
+def backward_of(module: str, forward: Any, text: str, of: int = 1) -> Callable[..., StructInfo]:
+    """The inference rule of ``grad.<forward>_backward``, which takes `output_grad` and what the
+    operator `forward` takes, and gives the gradients of the first `of` arguments.
+
+    module  where the operator is made
+    text    its docstring
+    """
+    record = forward.op
+    hints = typing.get_type_hints(record.rule, include_extras=True)
+    names = list(record.signature.parameters)[:of]
+
+    def rule(output_grad: Expr, *args: Any, **attrs: Any) -> StructInfo:
+        for name, arg in zip(names, args):
+            tensor(arg, name, FLOAT)
+        result, g = record.rule(*args, **attrs), tensor(output_grad, "output_grad", FLOAT)
+        same_dtype((g, result), ("output_grad", names[0]))
+        if g.ndim != result.ndim:
+            raise StructInfoError(f"output_grad: wanted {result.ndim} dimensions, got {g.ndim}")
+        want_shape(g, result.dims, "output_grad")
+        infos = [arg.struct_info for arg in args[:of]]
+        return infos[0] if of == 1 else TupleStructInfo(infos)
+
+    first = inspect.Parameter("output_grad", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = [first, *record.signature.parameters.values()]
+    rule.__name__ = rule.__qualname__ = f"{record.short.rpartition('.')[2]}_backward"
+    rule.__module__ = module
+    rule.__annotations__ = {"output_grad": Expr, **hints}
+    rule.__doc__ = inspect.cleandoc(text)
+    vars(rule)["__signature__"] = record.signature.replace(
+        parameters=[p.replace(annotation=rule.__annotations__[p.name]) for p in parameters]
+    )
+    return rule

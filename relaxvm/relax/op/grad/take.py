@@ -15,10 +15,9 @@ from ...expr import Call
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
 from ..infer import FLOAT, INTEGER, axis_of, dims_product, same_dtype, tensor
-from ..loops import assert_that, call_loops, for_each, load, store
+from ..loops import assert_that, call_sums, for_each, load, store
 from ..record import missing, op
 from ..sizes import KnownTensor
-from ..statistical import wide_dtype
 from .shapes import want_shape
 
 _NUMBERED = missing("axes are numbered by position")
@@ -55,20 +54,12 @@ def _take_lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x, indices = call.args
     info, count = tensor(x, "x"), tensor(indices, "indices").ndim
     axis = call.attrs["axis"]
-    wide = wide_dtype(info.dtype)
-    narrow = wide is not info.dtype
     at = 0 if axis is None else axis_of(axis, info.ndim)
 
-    def fill(
-        g: Buffer, i: Buffer, *, out: list[Buffer], scratch: list[Buffer] | None = None
-    ) -> Stmt:
-        (result,) = out
-        total = scratch[0] if scratch else result
-        dims = result.shape
+    def fill(g: Buffer, i: Buffer, *, out: list[Buffer]) -> Stmt:
+        (total,) = out
+        dims = total.shape
         size = dims_product(dims) if axis is None else dims[at]
-
-        def clear(*k: PrimExpr) -> Stmt:
-            return store(total, const(0, wide), *k)
 
         def add(*k: PrimExpr) -> Stmt:
             raw = cast("int64", load(i, *k[at : at + count]))
@@ -80,17 +71,12 @@ def _take_lower(builder: LowerBuilder, call: Call) -> Expr:
                 for d in reversed(dims):
                     to.insert(0, te.floormod(rest, d))
                     rest = te.floordiv(rest, d)
-            return seq(check, store(total, load(total, *to) + cast(wide, load(g, *k)), *to))
+            value = load(total, *to) + cast(total.dtype, load(g, *k))
+            return seq(check, store(total, value, *to))
 
-        steps = [for_each(dims, clear), for_each(g.shape, add, "k")]
-        if narrow:
-            steps.append(
-                for_each(dims, lambda *k: store(result, cast(info.dtype, load(total, *k)), *k), "r")
-            )
-        return seq(*steps)
+        return for_each(g.shape, add, "k")
 
-    scratch = [(info.dims, wide)] if narrow else []
-    return call_loops(builder, call, fill, g, indices, scratch=scratch)
+    return call_sums(builder, call, fill, g, indices)
 
 
 def _take_backward_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from ...rules import Ops
 from ...struct_info import Expr, ShapeExpr, StructInfo
 from ..faces import prepared
 from ..infer import NUMBER, dtype_of, known_sizes, shaped, tensor, tensor_of
-from ..lower import te_lower
+from ..lower import rounded, te_lower, wide_dtype
 from ..meaning import value_dtype
 from ..record import op
 from ..sizes import want_equal, want_multiple
@@ -171,10 +171,6 @@ def _want_channels(conv: _Conv, channels: PrimExpr, kernel: dict[str, Any]) -> N
 # -- legalisation ------------------------------------------------------------------------
 
 
-def _accumulator(dtype: DataType) -> DataType:
-    return DataType("float32") if dtype.is_float and dtype.bits == 16 else dtype
-
-
 def _te(ndim: int) -> Callable[..., Tensor]:
     def compute_conv(data: Tensor, weight: Tensor, **attrs: Any) -> Tensor:
         conv = _settings(ndim, attrs)
@@ -194,7 +190,7 @@ def _group(index: PrimExpr, count: Any, groups: int, each: Any) -> PrimExpr | No
 
 
 def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
-    wide = _accumulator(dtype)
+    wide = wide_dtype(dtype)
     kernel = conv.kernel.sizes(weight.shape)
     sizes = {a: simple(d) for a, d in conv.sizes(data.shape, weight.shape).items()}
     where = [conv.data.position(a) for a in conv.spatial]
@@ -223,14 +219,14 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
         factor = weight(*conv.kernel.index(taken))
         return te_sum(cast(wide, read) * cast(wide, factor), axis=[channel, *taps])
 
-    return _rounded(conv.out.compute(sizes, value, "conv"), dtype)
+    return rounded(conv.out.compute(sizes, value, "conv"), dtype)
 
 
 def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
     """With strides, every element is first multiplied with every tap: that multiplies no zeros, and
     of these products at most ceil(window / stride) meet in one element along an axis.
     """
-    wide = _accumulator(dtype)
+    wide = wide_dtype(dtype)
     kernel, have = conv.kernel.sizes(weight.shape), conv.data.sizes(data.shape)
     sizes = {a: simple(d) for a, d in conv.sizes(data.shape, weight.shape).items()}
     channels, window = simple(kernel["I"] // conv.groups), [kernel[a] for a in conv.spatial]
@@ -273,13 +269,7 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
             rows.append(row)
         return te_sum(met(at["N"], at["C"], *taps, *rows), [*summed, *steps], all_of(*inside))
 
-    return _rounded(conv.out.compute(sizes, value, "conv_transpose"), dtype)
-
-
-def _rounded(made: Tensor, dtype: DataType) -> Tensor:
-    if made.dtype is dtype:
-        return made
-    return compute(made.shape, lambda *i: cast(dtype, made(*i)), "rounded")
+    return rounded(conv.out.compute(sizes, value, "conv_transpose"), dtype)
 
 
 # -- meaning -----------------------------------------------------------------------------

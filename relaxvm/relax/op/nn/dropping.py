@@ -20,11 +20,11 @@ from ...struct_info import (
     TupleStructInfo,
 )
 from ..infer import FLOAT, INTEGER, check_kind, tensor
+from ..lower import wide_dtype
 from ..meaning import in_wider
 from ..names import ops as all_ops
 from ..record import Prim, face_of, missing, op
 from ..sizes import is_known
-from ..statistical import wide_dtype
 
 
 def _rate(rate: float) -> None:

@@ -15,16 +15,12 @@ from ...expr import Call, PrimValue
 from ...rules import Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
 from ..infer import FLOAT, INTEGER, known_sizes, same_dtype, tensor
-from ..lower import te_lower
+from ..lower import rounded, te_lower, wide_dtype
 from ..meaning import in_wider
 from ..record import missing, op
 from ..sizes import want_equal, want_same
 
 _NO_LAYOUT = missing("the class axis is numbered by position")
-
-
-def _wide(x: Tensor) -> Any:
-    return "float32" if x.dtype.bits == 16 else x.dtype
 
 
 def _total(x: Tensor, name: str) -> Tensor:
@@ -39,7 +35,7 @@ def _total(x: Tensor, name: str) -> Tensor:
 
 
 def _cross_entropy_te(predictions: Tensor, labels: Tensor) -> Tensor:
-    wide = _wide(predictions)
+    wide = wide_dtype(predictions.dtype)
     products = compute(
         predictions.shape,
         lambda *i: cast(wide, predictions(*i)) * cast(wide, labels(*i)),
@@ -105,7 +101,7 @@ def _nll_te(
     predictions: Tensor, targets: Tensor, weights: Tensor | None = None, *, reduction: str,
     ignore_index: int,
 ) -> Tensor:  # fmt: skip
-    wide = _wide(predictions)
+    wide = wide_dtype(predictions.dtype)
     classes = predictions.shape[0 if predictions.ndim == 1 else 1]
     nan, zero = FloatImm(wide, float("nan")), const(0, wide)
 
@@ -135,9 +131,7 @@ def _nll_te(
             shares = compute(targets.shape, lambda *i: chosen(i, weight), "weights")
             total, share = made, _total(shares, "weight")
             made = compute((), lambda: total() / share(), "mean")
-    if made.dtype is predictions.dtype:
-        return made
-    return compute(made.shape, lambda *i: cast(predictions.dtype, made(*i)), "rounded")
+    return rounded(made, predictions.dtype)
 
 
 def _nll_numpy(

@@ -20,7 +20,8 @@ from ....te import Tensor, comm_reducer, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import all as all_of
 from ....tir import if_then_else, isnan, logical_not, truncdiv
-from ..statistical import infinite, wide_dtype
+from ..lower import rounded, wide_dtype
+from ..statistical import infinite
 from .pool_windows import Parts, Pool
 from .window import greatest, simple, static
 
@@ -184,9 +185,7 @@ def backward_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
             return te_sum(if_then_else(all_of(*inside), given, const(0, wide)), axis=over)
 
         made = w.data.compute(axes.have, value, "pool_backward")
-        if made.dtype is data.dtype:
-            return made
-        return compute(made.shape, lambda *i: cast(data.dtype, made(*i)), "rounded")
+        return rounded(made, data.dtype)
 
     return build
 
