@@ -8,6 +8,9 @@ from ...ir.transform import Sequential as Sequential
 from ...ir.transform import function_pass as function_pass
 from ...ir.transform import module_pass as module_pass
 from .combine_parallel_dense import CombineParallelDense as CombineParallelDense
+from .cps import ToCPS as ToCPS
+from .cps import to_cps as to_cps
+from .cps import un_cps as un_cps
 from .devices import PlanDevices as PlanDevices
 from .devices import RewriteAnnotatedOps as RewriteAnnotatedOps
 from .first_order_gradient import FirstOrderGradient as FirstOrderGradient
@@ -24,6 +27,7 @@ from .passes import CombineParallelBatchMatmul as CombineParallelBatchMatmul
 from .passes import CombineParallelConv2D as CombineParallelConv2D
 from .passes import ConvertLayout as ConvertLayout
 from .passes import DeadCodeElimination as DeadCodeElimination
+from .passes import Defunctionalization as Defunctionalization
 from .passes import DivToMul as DivToMul
 from .passes import DynamicToStatic as DynamicToStatic
 from .passes import EliminateCommonSubexpr as EliminateCommonSubexpr
@@ -36,12 +40,17 @@ from .passes import FoldExplicitPadding as FoldExplicitPadding
 from .passes import FoldScaleAxis as FoldScaleAxis
 from .passes import ForwardFoldScaleAxis as ForwardFoldScaleAxis
 from .passes import Inline as Inline
+from .passes import LabelOps as LabelOps
 from .passes import LambdaLift as LambdaLift
 from .passes import LazyGradientInit as LazyGradientInit
 from .passes import PartialEvaluate as PartialEvaluate
 from .passes import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .passes import SimplifyExpr as SimplifyExpr
 from .passes import SplitArgs as SplitArgs
+from .passes import ToANormalForm as ToANormalForm
+from .passes import ToBasicBlockNormalForm as ToBasicBlockNormalForm
+from .passes import ToGraphNormalForm as ToGraphNormalForm
+from .passes import ToMixedPrecision as ToMixedPrecision
 from .simplify_inference import SimplifyInference as SimplifyInference
 
 __getattr__ = _submodules(__name__)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from ...relax import transform as graph
-from .relay_pass import by_name
+from typing import Any
 
-RemoveUnusedFunctions = by_name(graph.RemoveUnusedFunctions, 1)
+from ...base import PassError
+from ...ir import IRModule, PassContext, structural_digest
+from ...relax import Function
+from ...relax import transform as graph
+from ...relax.rewriter import BindingRewriter
+from .infer_type import InferType
+from .relay_pass import as_relay_pass, by_name, relay_pass
+
+RemoveUnusedFunctions = by_name(graph.RemoveUnusedFunctions, 1, entry_functions=("main",))
 DeadCodeElimination = by_name(graph.DeadCodeElimination, 1)
 SimplifyExpr = by_name(graph.SimplifyExpr, 0)
 Inline = by_name(graph.Inline, 1)
@@ -32,3 +39,81 @@ LazyGradientInit = by_name(graph.LazyGradientInit, 2)
 LambdaLift = by_name(graph.LambdaLift, 1)
 FlattenNestedTuples = by_name(graph.FlattenNestedTuples, 0)
 SplitArgs = by_name(graph.SplitArgs, 1)
+
+
+@relay_pass(1, dataflow=False)
+def ToANormalForm(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Give every value a variable of its own, as all passes here leave it."""
+    return mod
+
+
+@relay_pass(1, dataflow=False)
+def ToBasicBlockNormalForm(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Give every value a variable in the branch that needs it, as all passes here leave it."""
+    return mod
+
+
+@as_relay_pass(1)
+def ToGraphNormalForm(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Put values that are read once where they are read; any other pass names them again."""
+    typed = graph.ToNonDataflow.run(InferType.run(mod, ctx), ctx)
+    return graph.ToGraphNormalForm.run(typed, ctx)
+
+
+@relay_pass(0, "approximate")
+def ToMixedPrecision(
+    mod: IRModule,
+    ctx: PassContext,
+    *,
+    mixed_precision_type: str = "float16",
+    missing_op_mode: int = 1,
+) -> IRModule:
+    """Let products and convolutions work on float16, and what follows them as far as it is safe.
+
+    missing_op_mode  TVM's: what to do with operators it has no rule for; all have one here
+    Raises PassError for another type than float16.
+    """
+    if mixed_precision_type != "float16":
+        raise PassError(f"ToMixedPrecision: wanted float16, got {mixed_precision_type!r}")
+    return graph.ToMixedPrecision.run(mod, ctx)
+
+
+@relay_pass(1)
+def LabelOps(mod: IRModule, ctx: PassContext) -> IRModule:
+    """Give functions marked "Primitive" the attribute "hash", the same for those that are equal."""
+    labelled = mod.clone()
+    for gv, fn in mod.items():
+        if isinstance(fn, Function):
+            labelled[gv] = _Labels().rewrite(_labelled(fn))
+    return labelled
+
+
+def _labelled(fn: Function) -> Function:
+    if not fn.get_attr("Primitive"):
+        return fn
+    return fn.with_attr("hash", structural_digest(fn.without_attr("hash")).hex())
+
+
+class _Labels(BindingRewriter):
+    def binding(self, b: Any) -> Any:
+        if not isinstance(b.value, Function):
+            return None
+        return [b.replace(value=_labelled(b.value))]
+
+
+def Defunctionalization(func: Any = None, mod: IRModule | None = None) -> Any:
+    """The pass that makes functions as values data; or `func`, a function that may call those of
+    `mod`, after it. Functions that this needs are put where they are called, or into `mod`.
+    """
+    if not isinstance(func, Function):
+        return _DEFUNCTIONALIZATION if func is None else _DEFUNCTIONALIZATION(func)
+    whole = IRModule() if mod is None else mod.clone()
+    whole["main"] = func
+    after = graph.InlinePrivateFunctions()(_DEFUNCTIONALIZATION(whole))
+    for gv, fn in after.items():
+        if mod is not None and gv.name_hint != "main" and gv.name_hint not in mod:
+            mod[gv] = fn
+    return after["main"]
+
+
+_DEFUNCTIONALIZATION = by_name(graph.Defunctionalization, 0)

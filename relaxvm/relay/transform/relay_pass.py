@@ -7,6 +7,7 @@ the order in which the expression reads them, without those that nothing reads.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -21,22 +22,36 @@ from ...relax.flow import vars_in
 from .infer_type import InferType
 
 
+def as_relay_pass(
+    opt_level: int, numerics: str = "exact"
+) -> Callable[[Callable[..., IRModule]], Pass]:
+    """Make a pass of Relay's name of ``f(mod, ctx, options...)``. Passes that require a name still
+    get the pass of the graph language.
+    """
+
+    def make(f: Callable[..., IRModule]) -> Pass:
+        info = PassInfo(opt_level, f.__name__, numerics=numerics)
+        parameters = dict(list(inspect.signature(f).parameters.items())[2:])
+        return Pass(info, f, parameters, doc=f.__doc__)
+
+    return make
+
+
 def relay_pass(
     opt_level: int, numerics: str = "exact", dataflow: bool = True
 ) -> Callable[[Callable[..., IRModule]], Pass]:
-    """Make a pass of Relay's name of ``f(mod, ctx, options...)``, which gets types.
+    """`as_relay_pass` of what gets types and leaves the order of expressions to this.
 
     dataflow  whether pure bindings are in dataflow blocks; else there are plain blocks only
     """
 
     def make(f: Callable[..., IRModule]) -> Pass:
+        @functools.wraps(f)
         def run(mod: IRModule, ctx: PassContext, **options: Any) -> IRModule:
             typed = as_dataflow(mod, ctx) if dataflow else InferType.run(mod, ctx)
             return as_expressions(f(typed, ctx, **options), ctx)
 
-        info = PassInfo(opt_level, f.__name__, numerics=numerics)
-        parameters = dict(list(inspect.signature(f).parameters.items())[2:])
-        return Pass(info, run, parameters, doc=f.__doc__)
+        return as_relay_pass(opt_level, numerics)(run)
 
     return make
 
