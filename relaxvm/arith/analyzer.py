@@ -506,27 +506,33 @@ class Analyzer:
         return made
 
     def _collect(self, poly: Poly) -> Poly:
-        """Join ``k*c*(x // c) + k*(x % c)`` into ``k*x``; exact for every divisor but 0."""
+        """Join ``k*c*(x // c) + k*(x % c)`` into ``k*x``; exact for every divisor but 0. In the
+        remainder multiples of c may be missing: ``7*((13*i + j) // 7) + (6*i + j) % 7``.
+        """
         mods = [m[0] for m in poly.terms if len(m) == 1 and isinstance(m[0], FloorMod)]
         for mod in mods:
             if not isinstance(mod.b, IntImm) or mod.b.value == 0 or (mod,) not in poly.terms:
                 continue
             k = poly.terms[(mod,)]
-            quotient = self._find_quotient(poly, mod, k * mod.b.value)
-            if quotient is None:
+            found = self._find_quotient(poly, mod, k * mod.b.value)
+            if found is None:
                 continue
+            quotient, whole = found
             terms = dict(poly.terms)
             del terms[(mod,)], terms[(quotient,)]
-            self._poly(mod.a).add_to(terms, k)
+            self._poly(whole).add_to(terms, k)
             poly = Poly(terms)
         return poly
 
-    def _find_quotient(self, poly: Poly, mod: FloorMod, coefficient: int) -> PrimExpr | None:
+    def _find_quotient(
+        self, poly: Poly, mod: FloorMod, coefficient: int
+    ) -> tuple[PrimExpr, PrimExpr] | None:
+        """(the quotient among the terms that belongs to `mod`, what both are of)"""
         for monomial, c in poly.terms.items():
             if c == coefficient and len(monomial) == 1 and isinstance(monomial[0], FloorDiv):
                 q = monomial[0]
-                if q.b is mod.b and q.a is mod.a:
-                    return q
+                if q.b is mod.b and (q.a is mod.a or self._same_remainder(q.a, mod.a, mod.b)):
+                    return q, q.a
                 # (x // a) // c is kept as x // (a * c), and (x // a) % c as a remainder of x // a.
                 if (
                     isinstance(mod.a, FloorDiv)
@@ -538,8 +544,18 @@ class Analyzer:
                     and mod.a.b.value > 0
                     and mod.b.value > 0
                 ):
-                    return q
+                    return q, mod.a
         return None
+
+    def _same_remainder(self, a: PrimExpr, b: PrimExpr, divisor: Any) -> bool:
+        """Whether two sums differ by multiples of `divisor` in some terms, and neither wraps."""
+        x, y = self._poly(a), self._poly(b)
+        gap = (x - y).terms
+        return (
+            all(c % divisor.value == 0 for c in gap.values())
+            and self._exact(x, a)
+            and self._exact(y, b)
+        )
 
     # -- proofs ------------------------------------------------------------------------------------
 

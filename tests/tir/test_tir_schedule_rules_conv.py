@@ -181,6 +181,12 @@ def test_tiles_fit_the_registers():
     assert tile_of(64, 56, 3, 8, 16).lanes == 4
 
 
+def test_a_tile_that_the_second_cache_cannot_feed_has_fewer_vectors_and_more_channels():
+    near, far = tile_of(64, 1, 3136, 16, 32), tile_of(64, 1, 3136, 16, 32, far=(1, 64 / 24))
+    assert near.vectors > far.vectors > 1
+    assert near.channels < far.channels
+
+
 def test_blocks_divide():
     assert block_of(56, 2, 20) == 14
     assert block_of(7, 2, 4) == 7

@@ -42,6 +42,8 @@ _MOST_TAPS = 32
 _MOST_ROLLED = 8
 _LEAST_STEPS = 1 << 12
 _LEAST_CHANNELS = 24
+# What a core reads from its second cache while it multiplies.
+_L2_BYTES_A_CYCLE = 24
 # Of an image whose size is not known: rows of a block, which the height is padded to.
 _SYMBOLIC_ROWS = 8
 
@@ -122,7 +124,10 @@ class _Convolve(Work):
         """Schedule it as the product of the weights and a matrix [reduced axes, pixels]."""
         sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
         pixels = sizes.height * sizes.width
-        t = tile_of(sizes.channels, 1, pixels, self.lanes, self.cpu.vector_registers)
+        vector = self.lanes * self.bytes
+        near = int(self.cpu.l1_bytes / 2 / (sizes.depth * vector))
+        far = (near, vector / _L2_BYTES_A_CYCLE)
+        t = tile_of(sizes.channels, 1, pixels, self.lanes, self.cpu.vector_registers, far=far)
         axes = [a.var for a in sch.get(rv).iter_vars]
         batch = [v for v in axes if v not in (c.height, c.width, c.channel, *c.reduce)]
         after = self.epilogue()
@@ -151,10 +156,10 @@ class _Convolve(Work):
                 sch.compute_inline(b)
         written = [*batch, c.channel, c.height, c.width]
         sch.transform_block_layout(write, flat.map(written, [*batch, c.channel]))
-        self._tile_flat(panel, write, t, len(batch))
+        self._tile_flat(panel, before, write, t, len(batch))
         return [*before, *([] if after is None else [after])]
 
-    def _tile_flat(self, panel: Any, write: Any, t: Tile, batches: int) -> None:
+    def _tile_flat(self, panel: Any, before: list[Any], write: Any, t: Tile, batches: int) -> None:
         sch, rv, sizes = self.sch, self.rv, self.sizes
         pixels = sizes.height * sizes.width
         across = t.vectors * t.lanes
@@ -193,6 +198,9 @@ class _Convolve(Work):
         sch.compute_at(panel, block)
         exact = pixels % t.lanes == 0
         if exact:
+            if not before:
+                over, run = sch.split(sch.get_loops(panel)[-1], [None, t.lanes])
+                self.finish([over], run)
             sch.set_scope(rv, 0, "local")
             sums = write
         else:

@@ -5,11 +5,12 @@
     for n, block of rows:
         panel = X[n, :, rows of the block, :]   padded
         for oo:                                 panels of weights
-            for po:                             tiles of pixels
-                acc[pixels, vectors] = 0
-                for c, r, s: acc += panel[one number for each pixel] * W[oo, c, r, s, vectors]
-                T[pixels, channels] = acc
-            C[channels, pixels of the block] = T, turned round
+            for run:                            as many tiles as the first cache keeps the sums of
+                for po:                         tiles of pixels
+                    acc[pixels, vectors] = 0
+                    for c, r, s: acc += panel[one number for each pixel] * W[oo, c, r, s, vectors]
+                    T[pixels, channels] = acc
+                C[channels, pixels of the run] = T, turned round
 
 Weights are brought into panels when the program is built (`channel_layout`). A step reads a run of
 them, and of the input one number for each pixel, wherever that is: neither strides nor widths
@@ -33,14 +34,21 @@ from .constants import ConstantLayout
 from .contraction import tile_shape, variables_of
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
+from .queries import extent_of, loops_inside
 
 _LEAST_STEPS = 1 << 14
 # Turning the sums round costs some 16 steps; of shorter sums that is too much.
-_LEAST_TERMS = 256
+_LEAST_TERMS = 144
 _MOST_PIXELS_OF_1X1 = 400
+# Of the first cache for sums that are to be turned round.
+_PART_OF_L1 = 3
 # Steps of a tile that are written out, in multiplications: loops cost, and so does code.
 _MOST_UNROLLED = 9 * 32
 _SYMBOLIC_ROWS = 4
+# Rows of an input that are copied at once, and pixels of one that are copied by straight code where
+# each would need divisions to be found.
+_ROWS_AT_ONCE = 16
+_MOST_WRITTEN_OUT = 256
 
 
 def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None:
@@ -53,7 +61,7 @@ def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | No
         return None
     places = [k for k, i in enumerate(c.weight_indices) if i is c.channel]
     plain = all(isinstance(i, Var) for i in c.weight_indices)
-    if c.depthwise or not plain or len(places) != 1 or not _pays(c, sizes):
+    if c.depthwise or not plain or len(places) != 1 or not _pays(sizes):
         return None
     lanes = cpu.lanes(sch.get(rv).writes[0].buffer.dtype.bits)
     shape = _tile(sizes, lanes, cpu)
@@ -74,10 +82,11 @@ def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | No
     return ConstantLayout(c.weight, index_map, pack)
 
 
-def _pays(c: Convolution, sizes: Sizes) -> bool:
-    """Whether sums are long enough, and other tiles would be no better."""
-    terms = sizes.depth * sizes.taps
-    if terms < _LEAST_TERMS:
+def _pays(sizes: Sizes) -> bool:
+    """Whether sums are long enough, and other tiles would be no better: those of many pixels lie
+    along them in whole vectors.
+    """
+    if sizes.depth * sizes.taps < _LEAST_TERMS:
         return False
     pixels = sizes.height * sizes.width
     return sizes.taps > 1 or not sizes.known or pixels <= _MOST_PIXELS_OF_1X1
@@ -127,7 +136,7 @@ class _Channels(Work):
         if self._is_flat():
             # Only now that pixels are an axis, of which a tile is a part.
             self._in_tiles(panel)
-        self._tile_loops(panel, write)
+        self._tile_loops(panel, before, write)
         return [*before, *([] if after is None else [after])]
 
     def _is_flat(self) -> bool:
@@ -166,6 +175,26 @@ class _Channels(Work):
         ndim = self.sch.get(panel).writes[0].buffer.ndim
         self.sch.transform_layout(panel, ("write", 0), self._map(tiles, ndim))
 
+    def _fill(self, panel: Any, at: Any) -> None:
+        """Copy runs of pixels as vectors; of several rows of the input before the next tile, so
+        that both are read and written in runs.
+        """
+        sch, sizes, step = self.sch, self.sizes, self.pixels
+        loops = loops_inside(sch, panel, at)
+        if len(loops) < 2:
+            return
+        *_, depth, pixel = loops
+        count = extent_of(sch, pixel) or 0
+        if self.c.strides == (1, 1) or sizes.width % step == 0:
+            first, few = sch.split(depth, [None, _ROWS_AT_ONCE])
+            tile, run = sch.split(pixel, [None, step])
+            sch.reorder(first, tile, few, run)
+            sch.vectorize(run)
+            if count % step:
+                sch.annotate(tile, PARTITION_HINT, True)
+        elif count <= _MOST_WRITTEN_OUT:
+            sch.unroll(pixel)
+
     def _rows(self) -> int:
         """The rows of a block: what fits the second cache with the weights of a tile."""
         c, sizes = self.c, self.sizes
@@ -179,6 +208,21 @@ class _Channels(Work):
         if not sizes.known:
             return block_of(_SYMBOLIC_ROWS, 1, most)
         return block_of(sizes.height, 1, most, self.share([]))
+
+    def _run(self) -> int:
+        """How many pixels of a block to turn round at once: so many whole tiles that their sums
+        stay in the first cache, or all of the block.
+        """
+        step, width = self.pixels, self.sizes.width
+        pixels = self._rows() * width
+        most = self.cpu.l1_bytes / _PART_OF_L1 / (self.width * self.bytes)
+        # Whole rows, or parts of one: that different pixels are different elements must be seen.
+        fits = [
+            n
+            for n in range(step, pixels + 1, step)
+            if pixels % n == 0 and (n % width == 0 or width % n == 0)
+        ]
+        return max([n for n in fits if n <= most] or fits[:1] or [pixels])
 
     # -- axes --------------------------------------------------------------------------------------
 
@@ -219,20 +263,22 @@ class _Channels(Work):
         and its channel in the panel, behind the latter or in front of them.
         """
         c, sizes, channel = self.c, self.sizes, at[self.c.channel]
-        row = 0 if c.height is None else at[c.height]
-        rows = self._rows()
         pixels = [at[c.width]]
-        if c.height is not None and sizes.known:
-            pixels = [row // rows, row % rows * sizes.width + at[c.width]]
+        if sizes.known and c.height is not None:
+            rows = self._rows()
+            pixels = [at[c.height] // rows, at[c.height] % rows * sizes.width + at[c.width]]
         elif c.height is not None:
-            pixels = [row, at[c.width]]
+            pixels = [at[c.height], at[c.width]]
+        if sizes.known:
+            run = self._run()
+            pixels[-1:] = [pixels[-1] // run, pixels[-1] % run]
         first = [*(at[v] for v in self.batch), channel // self.width]
         last = [channel % self.width]
         return [*first, *pixels, *last] if channel_last else [*first, *last, *pixels]
 
     # -- loops -------------------------------------------------------------------------------------
 
-    def _tile_loops(self, panel: Any, write: Any) -> None:
+    def _tile_loops(self, panel: Any, before: list[Any], write: Any) -> None:
         sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
         loops = list(sch.get_loops(rv))
         batch, loops = loops[: len(self.batch)], loops[len(self.batch) :]
@@ -249,9 +295,11 @@ class _Channels(Work):
         sch.reorder(*outer, oo, *rows, po, *reduce, pi, over, lane)
         if panel is not None and outer:
             sch.compute_at(panel, outer[-1])
-        sch.reverse_compute_at(write, oo)
-        if not sizes.known:
-            self.finish_copy(write, oo)
+            if self._is_flat() and not before:
+                self._fill(panel, outer[-1])
+        home = rows[-1] if sizes.known else oo
+        sch.reverse_compute_at(write, home)
+        self.finish_copy(write, home)
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, po)
         self.sum_in_tile(reduce[0], 3)

@@ -163,7 +163,13 @@ class Tile:
 
 
 def tile_of(
-    channels: int, rows: int, width: int, lanes: int, registers: int, even: bool = False
+    channels: int,
+    rows: int,
+    width: int,
+    lanes: int,
+    registers: int,
+    even: bool = False,
+    far: tuple[int, float] = (99, 0.0),
 ) -> Tile:
     """The tile that computes channels x rows x width with the fewest steps; the last tile along
     each of them may be less. Where vectors do not divide the width, rows and width are padded to
@@ -173,6 +179,7 @@ def tile_of(
     flight. Each channel has weights of its own, far from those of others.
 
     even  whether tiles must divide the channels
+    far   (vectors whose columns stay in the first cache, cycles that one takes of wider tiles)
     """
     lanes = min(lanes, 1 << (width - 1).bit_length())
     along, padded = -(-width // lanes), width % lanes > 0
@@ -189,7 +196,9 @@ def tile_of(
                 for c, n in _parts(channels, high):
                     for r, m in _parts(rows, deep, padded):
                         for v, k in _parts(along, wide, padded):
-                            cost += n * m * k * (max(c * r * v, c + r * v, 10) / 2 + 0.25 + c / 20)
+                            read = r * v * far[1] if sums > far[0] else 0.0
+                            steps = max(max(c * r * v, c + r * v, 10) / 2, read)
+                            cost += n * m * k * (steps + 0.25 + c / 20)
                 # A part of a tile is code of its own, and hides from `parallel` that tiles are
                 # independent.
                 if not padded:
