@@ -34,6 +34,7 @@ MODULES = {
     "relaxvm.ir.type": "relaxvm.ir",
     "relaxvm.nd": "relaxvm.runtime.ndarray",
     "relaxvm.ndarray": "relaxvm.runtime.ndarray",
+    "relaxvm.parser": "relaxvm.relay.parser",
     "relaxvm.relax.analysis.analysis": "relaxvm.relax.analysis",
     "relaxvm.relax.exec_builder": "relaxvm.runtime.exec_builder",
     "relaxvm.relax.pipeline": "relaxvm.pipeline",

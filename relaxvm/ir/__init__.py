@@ -82,6 +82,7 @@ from .expr import wrap_int as wrap_int
 from .leaf import LeafCodec as LeafCodec
 from .leaf import register_leaf as register_leaf
 from .module import CALL_MAKERS as CALL_MAKERS
+from .module import RELAY as RELAY
 from .module import BaseFunc as BaseFunc
 from .module import DummyGlobalInfo as DummyGlobalInfo
 from .module import GlobalInfo as GlobalInfo

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..base import UNKNOWN, RelaxvmError, Report, Span, VerifyError
-from .node import Map, Node, node
+from .node import Map, Node, node, relay_text
 from .node import print_ir as print_ir
 from .node import show_ir as show_ir
 from .walk import substitute
@@ -42,6 +42,16 @@ class GlobalVar(Node):
 
     def __str__(self) -> str:
         return f"@{self.name_hint}"
+
+
+RELAY = Span(name="Relay")
+"""Where functions come from that are written in Relay's spelling: ``print`` shows them in it."""
+
+
+def written_in_relay(function: BaseFunc) -> bool:
+    """Whether `function` was made by Relay's constructors, or of what was."""
+    span: Span = getattr(function, "span", UNKNOWN)
+    return any(part.name == RELAY.name for part in span.parts or (span,))
 
 
 CALL_MAKERS: list[Callable[[GlobalVar, tuple[Any, ...]], Node | None]] = []
@@ -85,7 +95,7 @@ class BaseFunc(Node):
         return self.attrs.get(key, default)
 
     def __str__(self) -> str:
-        return self.script()
+        return relay_text("pretty_print", self) if written_in_relay(self) else self.script()
 
 
 class GlobalInfo(Node):
@@ -351,11 +361,13 @@ class IRModule:
         report: Report = importlib.import_module("relaxvm.pipeline").explain(self, target)
         return report
 
-    def astext(self) -> str:
-        """The script text, under the name older tutorials use."""
-        return self.script()
+    def astext(self, show_meta_data: bool = True, annotate: Any = None, **options: Any) -> str:
+        """The module in Relay's text form, which `relay.parse` reads: see `relay.printer`."""
+        return relay_text("astext", self, show_meta_data, annotate, **options)
 
     def __str__(self) -> str:
+        if any(map(written_in_relay, self._functions.values())):
+            return relay_text("pretty_print", self)
         return self.script()
 
     def __repr__(self) -> str:

@@ -208,6 +208,10 @@ class Node:
         """Print the script text."""
         show_ir(self, **options)
 
+    def astext(self, show_meta_data: bool = True, annotate: Any = None, **options: Any) -> str:
+        """This part of the IR in Relay's text form: see `relay.printer.astext`."""
+        return relay_text("astext", self, show_meta_data, annotate, **options)
+
     def same_as(self, other: object) -> bool:
         """Whether this is the very same object."""
         return self is other
@@ -243,6 +247,12 @@ _PRINTER_ROOM = "relaxvm.script"
 def print_ir(what: Any, **options: Any) -> str:
     """`what` (a module, function, statement or expression) as script text."""
     text: str = importlib.import_module(_PRINTER_ROOM).print_script(what, **options)
+    return text
+
+
+def relay_text(form: str, *args: Any, **options: Any) -> str:
+    """What a function of the room that knows Relay's text form gives."""
+    text: str = getattr(importlib.import_module("relaxvm.relay.printer"), form)(*args, **options)
     return text
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from ..base import UNKNOWN, NameSupply, Span, Steps, VerifyError, run_steps
 from ..ir import GlobalVar, Op, walk
@@ -36,6 +36,8 @@ from .expr import (
 )
 from .struct_info import Expr
 from .substitute import copy_bound_vars
+
+_Opened = TypeVar("_Opened", SeqExpr, Function)
 
 
 def is_flat(value: Expr | GlobalVar) -> bool:
@@ -165,7 +167,7 @@ class Normalizer:
     def __init__(self, names: NameSupply) -> None:
         self.names = names
         self.scopes: list[Scope] = []
-        self._opened: dict[int, SeqExpr] = {}
+        self._opened: dict[int, Expr] = {}
 
     # -- what the builder and passes call ---------------------------------------------------------
 
@@ -291,6 +293,7 @@ class Normalizer:
         return branch.replace(cond=cond, true_branch=true_branch, false_branch=false_branch)
 
     def _function(self, fn: Function) -> Steps:
+        fn = self._own(fn)
         body = yield self._seq(fn.body, barrier=True)
         return fn.replace(body=body)
 
@@ -310,12 +313,13 @@ class Normalizer:
         same = len(blocks) == len(seq.blocks) and all(a is b for a, b in zip(blocks, seq.blocks))
         return seq.replace(blocks=seq.blocks if same else blocks, body=body)
 
-    def _own(self, seq: SeqExpr) -> SeqExpr:
-        """`seq`, or a copy with variables of its own if this object was put somewhere already."""
-        if seq.blocks and id(seq) in self._opened:
-            return copy_bound_vars(seq)
-        self._opened[id(seq)] = seq
-        return seq
+    def _own(self, scope: _Opened) -> _Opened:
+        """`scope`, or a copy with variables of its own if this object was put somewhere already."""
+        binds = scope.params if isinstance(scope, Function) else scope.blocks
+        if binds and id(scope) in self._opened:
+            return copy_bound_vars(scope)
+        self._opened[id(scope)] = scope
+        return scope
 
     def _bindings(self, block: BindingBlock) -> Steps:
         scope = self.scopes[-1]

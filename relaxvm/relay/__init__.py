@@ -26,6 +26,9 @@ from .expr import Var as Var
 from .expr import bind as bind
 from .expr import const as const
 from .expr import var as var
+from .parser import fromtext as fromtext
+from .parser import parse as parse
+from .parser import parse_expr as parse_expr
 from .spelling import TupleWrapper as TupleWrapper
 from .tensor import *
 from .ty import Any as Any

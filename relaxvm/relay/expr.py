@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..base import dtype as as_dtype
+from ..ir import RELAY, Op, substitute
 from ..ir import GlobalVar as GlobalVar
-from ..ir import Op, substitute
 from ..relax import (
     BindingBlock,
     Constant,
@@ -121,7 +121,7 @@ class Function(metaclass=Kind):
         span: Any = None,
     ) -> RelaxFunction:
         returns = None if ret_type is None else of_static_type(ret_type)
-        return RelaxFunction(list(params), operand(body), returns, attrs=attrs)
+        return RelaxFunction(list(params), operand(body), returns, attrs=attrs, span=RELAY)
 
 
 class If(metaclass=Kind):

@@ -9,7 +9,7 @@ from ..base import StructInfoError, submodules
 from ..ir import IntImm
 from ..relax import Expr
 from ..relax import op as ops
-from .parts import of_axis
+from .parts import number_of, of_axis
 from .spelling import spelled
 
 _topi: Any = topi.nn
@@ -32,7 +32,13 @@ bias_add = spelled(
     weights=of_axis("bias"),
 )
 batch_flatten = spelled("nn.batch_flatten", _topi.flatten.__wrapped__)
-dropout = spelled("nn.dropout", lambda data, rate=0.5: ops.nn.dropout(data, rate)[0])
+dropout_raw = spelled("nn.dropout", lambda data, rate=0.5: ops.nn.dropout(data, rate), results=2)
+
+
+def dropout(data: Any, rate: float = 0.5) -> Any:
+    """`data` with elements set to 0 while a model is trained, each with the probability `rate`."""
+    return dropout_raw(data, rate)[0]
+
 
 # -- products --------------------------------------------------------------------------------------
 
@@ -350,7 +356,7 @@ lrn = spelled("nn.lrn", _lrn)
 pad = spelled(
     "nn.pad",
     lambda data, pad_width, pad_value=0, pad_mode="constant": ops.nn.pad(
-        data, [w for pair in pad_width for w in pair], pad_mode, pad_value
+        data, [w for pair in pad_width for w in pair], pad_mode, number_of(pad_value)
     ),
 )
 upsampling = spelled(

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base import StructInfoError
 from ..base import dtype as as_dtype
-from ..relax import Expr, const
+from ..relax import Constant, Expr, const
 from ..relax import op as ops
 
 
@@ -36,6 +36,11 @@ def of_axis(*names: str) -> Any:
         return dict.fromkeys(names, (dims[a.axis],)) if known else {}
 
     return rule
+
+
+def one_axis(axis: Any) -> Any:
+    """A list of one axis as that axis."""
+    return axis[0] if isinstance(axis, (list, tuple)) and len(axis) == 1 else axis
 
 
 def of_bools(operator: Any, x: Any, axis: Any, keepdims: bool) -> Any:
@@ -117,6 +122,12 @@ def ints(value: Any) -> Any:
     """A constant vector of integers as a list of them; anything else as it is."""
     data = getattr(value, "data", None)
     return data.numpy().tolist() if data is not None and hasattr(data, "numpy") else value
+
+
+def number_of(value: Any) -> Any:
+    """A constant of one element as a number; anything else as it is."""
+    alone = isinstance(value, Constant) and value.data.ndim == 0
+    return value.data.numpy().item() if alone else value
 
 
 def filled(shape: Any, fill_value: Any, dtype: Any) -> Any:

@@ -136,7 +136,7 @@ def _place(name: str, operator: Any) -> Any:
     return spelled(
         name,
         lambda data, axis=None, keepdims=False, exclude=False, select_last_index=False: operator(
-            data, axes_but(data, axis, exclude), keepdims, select_last_index
+            data, parts.one_axis(axes_but(data, axis, exclude)), keepdims, select_last_index
         ),
     )
 

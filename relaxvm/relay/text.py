@@ -1,0 +1,450 @@
+"""Which operator of Relay stands for operators of `relax.op`: what the text form is written and
+read by.
+
+    spelled_as(R.matmul(x, R.permute_dims(w)))  ->  nn.dense, {data: x, weight: w, units: 10}
+    called("nn.dense", [x, w], {"units": 10})   ->  R.matmul(x, R.permute_dims(w))
+
+A row of `_ROWS` only proposes: what it says is built, and taken where it gives the very call.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ..base import DataType, RelaxvmError, StructInfoError
+from ..base import dtype as as_dtype
+from ..ir import IntImm, Op, PrimExpr, structural_equal
+from ..relax import (
+    Call,
+    Expr,
+    PrimValue,
+    ShapeExpr,
+    Tuple,
+    TupleGetItem,
+    Var,
+    const,
+)
+from .spelling import CALLS, Spelled, operand
+
+Values = dict[str, Any]
+Inner = Callable[[Any], Any]
+"""What computes an operand of nothing else: a call, or None."""
+
+
+class Spelling(NamedTuple):
+    """A call in Relay's words.
+
+    args      its operands in order
+    attrs     what else it takes, in the order of its signature
+    absorbed  operands of the original call, that this one computes itself
+    """
+
+    name: str
+    args: list[Any]
+    attrs: Values
+    absorbed: list[Any]
+
+
+# -- what the text leaves out ----------------------------------------------------------------------
+
+# Attributes that are left out at another value than the operator's own default.
+_DEFAULTS: dict[str, Values] = {
+    "concatenate": {"axis": 0},
+    "stack": {"axis": 0},
+    "nn.batch_matmul": {"transpose_b": False},
+    "nn.leaky_relu": {"alpha": 0.25},
+    "cumsum": {"exclusive": False},
+    "cumprod": {"exclusive": False},
+    "strided_slice": {"assume_inbound": False},
+    "nn.upsampling": {"scale_h": 1.0, "scale_w": 1.0},
+    "image.resize2d": {"rounding_method": "round"},
+}
+_CONV, _POOL = ("padding",), ("pool_size", "padding")
+# Attributes that are always written.
+_SHOWN: dict[str, tuple[str, ...]] = {
+    "nn.dense": ("units",),
+    "nn.matmul": ("units",),
+    "transpose": ("axes",),
+    "strided_slice": ("begin", "end", "strides", "axes"),
+    "full": ("shape", "dtype"),
+    "image.resize2d": ("size", "roi"),
+    **{f"nn.conv{n}d{kind}": _CONV for n in (1, 2, 3) for kind in ("", "_transpose")},
+    **{f"nn.{kind}_pool{n}d": _POOL for n in (1, 2, 3) for kind in ("max", "avg")},
+}
+_MISSING = inspect.Parameter.empty
+
+
+def _default(op: Spelled, key: str) -> Any:
+    """The value at which the text leaves an attribute out."""
+    if key in _SHOWN.get(_short(op), ()):
+        return _MISSING
+    own = op.signature.parameters[key].default
+    return _DEFAULTS.get(_short(op), {}).get(key, own)
+
+
+def _short(op: Op) -> str:
+    """Relay's name of an operator."""
+    return op.name.partition(".")[2]
+
+
+def _spelling(op: Spelled, values: Mapping[str, Any], absorbed: Iterable[Any] = ()) -> Spelling:
+    """`values` by name as operands, and what differs from the defaults of the text."""
+    args, attrs = [], {}
+    for key in op.signature.parameters:
+        value = values[key]
+        if isinstance(value, Expr):
+            args.append(value)
+        elif not _equal(value, _default(op, key)):
+            attrs[key] = value
+    return Spelling(_short(op), args, attrs, list(absorbed))
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Whether `value` is the default; a number stands for a list of it."""
+    if isinstance(value, list) and type(default) is int:
+        return bool(value) and all(type(v) is int and v == default for v in value)
+    return type(value) is type(default) and bool(value == default)
+
+
+# -- calls of what the text names -----------------------------------------------------------------
+
+# How much of something an attribute may ask for, so that a number in a text makes nobody count
+# for ever.
+_MOST = 4096
+_COUNTS = ("num_newaxis", "indices_or_sections", "size")
+
+
+def called(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """The expression for ``name(*args, **attrs)`` in the text: operands stand for what the
+    attributes leave.
+
+    Raises StructInfoError for what the operator does not take.
+    """
+    op = operator(name)
+    given = dict(attrs)
+    for key in _COUNTS:
+        if isinstance(given.get(key), int) and given[key] > _MOST:
+            raise StructInfoError(f"{name}: {key}: wanted at most {_MOST}, got {given[key]}")
+    if op is None:
+        return _part(name, args, given)
+    rest = iter(args)
+    for key, param in op.signature.parameters.items():
+        if param.kind is param.VAR_POSITIONAL:
+            return operand(CALLS[name](*given.values(), *rest))
+        if key not in given:
+            value = next(rest, _DEFAULTS.get(name, {}).get(key, _MISSING))
+            if value is not _MISSING:
+                given[key] = value
+    if next(rest, None) is not None:
+        raise StructInfoError(f"{name}: {len(args)} operands are more than it takes")
+    return operand(CALLS[name](**given))
+
+
+def operator(name: str) -> Spelled | None:
+    """The operator that Relay calls `name`, None if there is none."""
+    found = Op._table.get(f"relay.{name}") if name in CALLS else None
+    return found if isinstance(found, Spelled) else None
+
+
+def _part(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Call:
+    """A call of an operator of `relax.op`, by its whole name."""
+    op: Any = Op.get(name)
+    dtypes = {p.name for p in op.params if DataType in p.types}
+    rest = {
+        key: as_dtype(value) if key in dtypes and isinstance(value, str) else value
+        for key, value in attrs.items()
+        if key != "sinfo_args"
+    }
+    return Call(op, args, rest, attrs.get("sinfo_args", ()))
+
+
+# -- calls of what the graph has -------------------------------------------------------------------
+
+
+def spelled_as(call: Call, inner: Inner) -> Spelling | None:
+    """What Relay calls `call`, None if it has no word for it.
+
+    inner  says what computes an operand that nothing else reads
+    """
+    if isinstance(call.op, Spelled):
+        return _deferred(call)
+    if not isinstance(call.op, Op) or not call.op.name.startswith("relax."):
+        return None
+    short = call.op.name.removeprefix("relax.")
+    values = _values_of(call)
+    for name, words in _ROWS.get(short, _same_name)(call, values, inner):
+        op = operator(name)
+        if op is None:
+            continue
+        # What the row does not say has the operator's name, or is the next argument.
+        said = {**_by_name(op, values, call.args, words), **words}
+        try:
+            built = operand(op.build(**said))
+        except (RelaxvmError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
+            continue
+        absorbed = _computed_by(built, call, inner)
+        if absorbed is not None:
+            return _spelling(op, said, absorbed)
+    return None
+
+
+def _deferred(call: Call) -> Spelling:
+    op, rest = call.op, iter(call.args)
+    assert isinstance(op, Spelled)
+    keys = op.signature.parameters
+    return _spelling(
+        op,
+        {key: call.attrs.get(key, _MISSING) for key in keys}
+        | {key: next(rest) for key in keys if key not in call.attrs},
+    )
+
+
+def _values_of(call: Call) -> Values:
+    """Arguments and attributes by the names that `relax.op` has for them."""
+    op: Any = call.op
+    named = [p.name for p in op.params if p.form is not None and not p.variadic]
+    return {**dict(zip(named, map(_plain, call.args))), **dict(call.attrs.items())}
+
+
+def _plain(arg: Any) -> Any:
+    """What stands as an attribute in Relay: shapes, numbers, tuples of numbers."""
+    if isinstance(arg, ShapeExpr):
+        return [_number(v) for v in arg.values]
+    if isinstance(arg, PrimValue):
+        return _number(arg.value)
+    if type(arg) is Tuple and len(arg):
+        fields = [f for f in arg.fields if isinstance(f, PrimValue)]
+        return [_number(f.value) for f in fields] if len(fields) == len(arg) else arg
+    return arg
+
+
+def _number(value: PrimExpr) -> Any:
+    return getattr(value, "value", value)
+
+
+def _by_name(op: Spelled, values: Values, args: Sequence[Any], words: Values) -> Values:
+    used = [v for v in words.values() if isinstance(v, Expr)]
+    rest = iter([a for a in args if isinstance(_plain(a), Expr) and not any(a is u for u in used)])
+    said = {}
+    for key, param in op.signature.parameters.items():
+        if key in words:
+            continue
+        if key in values:
+            said[key] = _as_relay_says(values[key], param.default)
+            if isinstance(said[key], Expr):
+                next(rest, None)
+        elif param.default is not _MISSING:
+            said[key] = param.default
+        else:
+            said[key] = next(rest, None)
+    return said
+
+
+def _as_relay_says(value: Any, default: Any) -> Any:
+    if value is None and default == "":
+        return ""
+    if isinstance(value, DataType):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _computed_by(built: Any, call: Call, inner: Inner) -> list[Any] | None:
+    """The operands of `call` and of what computes them that `built` computes itself; None if it is
+    another call.
+    """
+    absorbed: list[Any] = []
+
+    # As deep as the operator is written with others.
+    def same(new: Any, old: Any) -> bool:
+        if new is old:
+            return True
+        if isinstance(old, Var) and not isinstance(new, Var):
+            absorbed.append(old)
+            old = inner(old)
+        if type(new) is not type(old):
+            return False
+        if isinstance(new, Call):
+            alike = new.op is old.op and new.attrs == old.attrs and new.sinfo_args == old.sinfo_args
+            return alike and len(new.args) == len(old.args) and all(map(same, new.args, old.args))
+        if isinstance(new, Tuple):
+            return len(new) == len(old) and all(map(same, new.fields, old.fields))
+        if isinstance(new, TupleGetItem):
+            return new.index == old.index and same(new.tuple_value, old.tuple_value)
+        return not isinstance(new, Var) and structural_equal(new, old, map_free_vars=False)
+
+    return absorbed if same(built, call) else None
+
+
+# -- the rows: operator of `relax.op` -> names of Relay's operators, and what they take ------------
+
+Row = Iterator[tuple[str, Values]]
+_Rule = Callable[[Call, Values, Inner], Row]
+
+
+def _same_name(call: Call, v: Values, inner: Inner) -> Row:
+    assert isinstance(call.op, Op)
+    yield call.op.name.removeprefix("relax."), {}
+
+
+def _named(name: str, **words: str) -> _Rule:
+    """Another name; `words` say which attribute is called what."""
+
+    def rule(call: Call, v: Values, inner: Inner) -> Row:
+        yield name, {ours: _as_relay_says(v[theirs], None) for ours, theirs in words.items()}
+
+    return rule
+
+
+def _reduction(call: Call, v: Values, inner: Inner) -> Row:
+    """Axes are a list; one that is none is kept too."""
+    axis = v["axis"]
+    name = next(_same_name(call, v, inner))[0]
+    yield name, {"axis": [axis] if isinstance(axis, int) else _as_relay_says(axis, None)}
+    yield name, {"axis": axis}
+
+
+def _matmul(call: Call, v: Values, inner: Inner) -> Row:
+    a, b = call.args
+    # Products whose operands are transposed by calls of their own.
+    left, right = (_transposed(inner(x)) for x in (a, b))
+    for first, second in ((a, right), (left, right), (left, b), (a, b)):
+        if first is None or second is None:
+            continue
+        flips = {"transpose_a": first is not a, "transpose_b": second is not b}
+        if second is not b and first is a:
+            yield "nn.dense", {"data": a, "weight": second, "units": _size(second, 0)}
+        operands = {"tensor_a": first, "tensor_b": second, **flips}
+        if getattr(a.struct_info, "ndim", -1) == 3:
+            yield "nn.batch_matmul", operands
+        yield "nn.matmul", operands
+
+
+def _transposed(call: Any) -> Any:
+    name = getattr(getattr(call, "op", None), "name", "")
+    return call.args[0] if name == "relax.permute_dims" else None
+
+
+def _size(x: Any, axis: int) -> int | None:
+    """A size of `x`, where it is known."""
+    dims = getattr(x.struct_info, "dims", None)
+    size = dims[axis] if dims else None
+    return size.value if isinstance(size, IntImm) else None
+
+
+def _add(call: Call, v: Values, inner: Inner) -> Row:
+    data, bias = call.args
+    wide: Any = inner(bias)
+    if isinstance(wide, Call) and isinstance(wide.op, Op) and wide.op.name == "relax.expand_dims":
+        axis = getattr(data.struct_info, "ndim", 0) - getattr(wide.struct_info, "ndim", 0)
+        yield "nn.bias_add", {"data": data, "bias": wide.args[0], "axis": axis}
+    yield "add", {}
+
+
+def _convolution(call: Call, v: Values, inner: Inner) -> Row:
+    name = next(_same_name(call, v, inner))[0]
+    layout, weight, transposed = v["kernel_layout"], v["weight"], name.endswith("transpose")
+    spatial = [_size(weight, layout.index(a)) for a in "DHW"[5 - len(layout) :]]
+    channels = _size(weight, layout.index("O")) if len(layout) <= 5 else None
+    words = {"out_layout": "" if v["out_layout"] == v["data_layout"] else v["out_layout"]}
+    if channels is not None and None not in spatial:
+        channels *= v["groups"] if transposed else 1
+        yield name, {**words, "channels": channels, "kernel_size": spatial}
+    yield name, words
+
+
+def _pool(call: Call, v: Values, inner: Inner) -> Row:
+    name = next(_same_name(call, v, inner))[0]
+    words = {"out_layout": "" if v["out_layout"] == v["layout"] else v["out_layout"]}
+    if set(v.get("output_size") or ()) == {1}:
+        yield name.replace("adaptive", "global"), words
+    yield name, words
+
+
+def _reshape(call: Call, v: Values, inner: Inner) -> Row:
+    if getattr(v["x"].struct_info, "ndim", 0) > 2:
+        yield "nn.batch_flatten", {}
+    yield "reshape", {"newshape": v["shape"]}
+
+
+def _expand_dims(call: Call, v: Values, inner: Inner) -> Row:
+    axes = v["axis"]
+    yield "expand_dims", {"axis": axes[0], "num_newaxis": len(axes)}
+
+
+def _astype(call: Call, v: Values, inner: Inner) -> Row:
+    place: Any = inner(call.args[0])
+    name = getattr(getattr(place, "op", None), "name", "").removeprefix("relax.")
+    if name in ("argmax", "argmin"):
+        for axis in ([place.attrs["axis"]], place.attrs["axis"]):
+            yield name, {"data": place.args[0], "axis": axis, "keepdims": place.attrs["keepdims"]}
+    yield "cast", {}
+
+
+def _strided_slice(call: Call, v: Values, inner: Inner) -> Row:
+    name = "strided_slice"
+    words = {key: v.get(key) for key in ("begin", "end", "strides")}
+    if v["axes"] == list(range(len(v["axes"]))):
+        yield name, {**words, "axes": None}
+    yield name, {**words, "axes": v["axes"]}
+
+
+def _resize2d(call: Call, v: Values, inner: Inner) -> Row:
+    dims, layout = v["data"].struct_info.dims, v["layout"]
+    before = [getattr(dims[layout.index(a)], "value", 0) for a in "HW"] if dims else []
+    if all(before) and all(isinstance(s, int) for s in v["size"]):
+        scales = [float(s // b) for s, b in zip(v["size"], before)]
+        methods = {"nearest_neighbor": "nearest_neighbor", "linear": "bilinear", "cubic": "bicubic"}
+        for corners in (False, True):
+            yield (
+                "nn.upsampling",
+                {
+                    **dict(zip(("scale_h", "scale_w"), scales)),
+                    "method": methods[v["method"]],
+                    "align_corners": corners,
+                },
+            )
+    yield "image.resize2d", {}
+
+
+def _gather_nd(call: Call, v: Values, inner: Inner) -> Row:
+    places = _transposed(inner(call.args[1]))
+    yield "gather_nd", {"a": call.args[0], "indices": call.args[1] if places is None else places}
+
+
+def _pad(call: Call, v: Values, inner: Inner) -> Row:
+    flat = v["pad_width"]
+    value = const(v["pad_value"], v["data"].struct_info.dtype)
+    pairs = [list(pair) for pair in zip(flat[::2], flat[1::2])]
+    yield "nn.pad", {"pad_width": pairs, "pad_value": value}
+
+
+_ROWS: dict[str, _Rule] = {
+    **dict.fromkeys(("sum", "prod", "mean", "max", "min", "logsumexp", "variance"), _reduction),
+    **{f"nn.conv{n}d{kind}": _convolution for n in (1, 2, 3) for kind in ("", "_transpose")},
+    **{
+        f"nn.{kind}_pool{n}d": _pool
+        for n in (1, 2, 3)
+        for kind in ("max", "avg", "adaptive_max", "adaptive_avg")
+    },
+    "add": _add,
+    "astype": _astype,
+    "clip": _named("clip", a_min="min", a_max="max"),
+    "concat": _named("concatenate"),
+    "expand_dims": _expand_dims,
+    "flip": _named("reverse"),
+    "gather_elements": _named("gather"),
+    "gather_nd": _gather_nd,
+    "image.resize2d": _resize2d,
+    "matmul": _matmul,
+    "nn.group_norm": _named("nn.group_norm", axis="channel_axis"),
+    "nn.instance_norm": _named("nn.instance_norm", axis="channel_axis"),
+    "nn.layer_norm": _named("nn.layer_norm", axis="axes"),
+    "nn.leakyrelu": _named("nn.leaky_relu"),
+    "nn.pad": _pad,
+    "permute_dims": _named("transpose"),
+    "reshape": _reshape,
+    "strided_slice": _strided_slice,
+    "tile": _named("tile", reps="repeats"),
+}
