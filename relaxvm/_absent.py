@@ -35,9 +35,13 @@ ABSENT: dict[str, dict[str, str]] = {
         "relax.frontend.onnx": "*",
         "relax.frontend.torch": "*",
     },
-    "comes with Relay's spelling": {"contrib": "*"},
+    "machine code is linked in the process; `export_library` asks the system's linker": {
+        "contrib": "cc clang ndk tar"
+    },
+    "nothing here reads from a network": {"contrib": "download"},
     "only meaningful on a GPU; code is made for CPUs here": {
         "": "cuda rocm opencl metal vulkan webgpu",
+        "contrib": "cublas cudnn cutlass hipblas nvcc rocblas rocm thrust",
         "relax.backend": "DispatchSampling",
         "dlight": "*",
         "relax.frontend.nn": "llm",

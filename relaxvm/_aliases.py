@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MODULES = {
     "relaxvm._ffi": "relaxvm.ffi",
     "relaxvm.container": "relaxvm.ir",
+    "relaxvm.contrib.debugger.debug_executor": "relaxvm.runtime.graph_debug",
+    "relaxvm.contrib.debugger.debug_runtime": "relaxvm.runtime.graph_debug",
+    "relaxvm.contrib.graph_executor": "relaxvm.runtime.graph_executor",
     "relaxvm.error": "relaxvm.base.errors",
     "relaxvm.ffi.access_path": "relaxvm.ir.access_path",
     "relaxvm.ffi.base": "relaxvm.base.errors",

@@ -32,8 +32,8 @@ from .relax.vm_build import (
     bind_params,
     check_devices,
     module_to_build,
-    reachable_kernels,
 )
+from .relax.vm_build import reachable_kernels as reachable_kernels
 from .relax.vm_codegen import emit_functions
 from .runtime import Executable
 from .target import Target, compile_kernels, compile_program, cpu_model, llvm_at_hand
@@ -91,6 +91,7 @@ _PLANNED = (
     transform.AttachGlobalSymbol(),  # names under which the executable shows its functions
 )
 FUSED_TO_PLANNED = Sequential((*_EXPLICIT, *_PLANNED), name="fused_to_planned")
+BUILD = (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED)
 
 
 @llvm_at_hand()
@@ -131,7 +132,7 @@ def build(
         mod, passes = _planned(mod, pipeline if relax_pipeline is None else relax_pipeline)
         schedule = None
         if tir_pipeline == "default":
-            mod = _packed(mod, target)
+            mod = packed(mod, target)
             # Run with LOWER_TIR on each unit of functions that is not on disk.
             schedule = DefaultSchedule(cpu=cpu_model(target))
         loops = reachable_kernels(mod)
@@ -154,15 +155,15 @@ def explain(mod: IRModule, target: Any = None) -> Report:
     with PassContext.current().again() as context:
         mod, _ = _planned(module_to_build(mod, "default", None, None), "default")
         schedule = DefaultSchedule(cpu=cpu_model(target))
-        Sequential((schedule,), name="schedule")(reachable_kernels(_packed(mod, target)))
+        Sequential((schedule,), name="schedule")(reachable_kernels(packed(mod, target)))
     return context.report
 
 
-def _packed(mod: IRModule, target: Target) -> IRModule:
+def packed(mod: IRModule, target: Target) -> IRModule:
     """`mod` with constants as kernels scheduled for `target` read them."""
     passes = (WidenIndices(), transform.PackConstants(cpu=cpu_model(target)))
-    packed: IRModule = Sequential(passes, name="pack")(mod)
-    return packed
+    made: IRModule = Sequential(passes, name="pack")(mod)
+    return made
 
 
 def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
@@ -171,7 +172,7 @@ def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
         assert_well_formed(mod)
         verify_stage(mod, "PLANNED")
         return mod, ()
-    mod, names = _well_formed(mod), []
+    mod, names = well_formed(mod), []
     if pipeline not in ("default", "default_build"):
         first = get_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
         if not isinstance(first, Pass):
@@ -180,13 +181,13 @@ def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
         names = _enabled(first)
         if changed is not mod:
             try:
-                mod = _well_formed(changed)
+                mod = well_formed(changed)
             except VerifyError:
                 blame(first, mod)
                 raise
     check_devices(mod)
     mod = run_stages(mod)
-    for stage in (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED):
+    for stage in BUILD:
         names += _enabled(stage)
     return mod, tuple(names)
 
@@ -198,20 +199,16 @@ def _enabled(passes: Pass) -> list[str]:
     return [p.info.name for p in passes.passes if context.pass_enabled(p)]
 
 
-def _well_formed(mod: IRModule) -> IRModule:
+def well_formed(mod: IRModule) -> IRModule:
     """`mod` in normal form. Raises VerifyError for what is ill formed."""
     mod = transform.Normalize()(mod)
     assert_well_formed(mod)
     return mod
 
 
-def run_stages(mod: IRModule) -> IRModule:
-    """`mod` brought from GRAPH to PLANNED under the current PassContext."""
-    for passes, reached in (
-        (GRAPH_TO_LEGAL, "LEGAL"),
-        (LEGAL_TO_FUSED, "FUSED"),
-        (FUSED_TO_PLANNED, "PLANNED"),
-    ):
+def run_stages(mod: IRModule, stages: Sequence[Pass] = BUILD) -> IRModule:
+    """`mod` brought from GRAPH to PLANNED, by `stages`, under the current PassContext."""
+    for passes, reached in zip(stages, ("LEGAL", "FUSED", "PLANNED"), strict=True):
         mod = passes(mod)
         if checks_enabled() or reached == "PLANNED":
             verify_stage(mod, reached)
@@ -224,7 +221,7 @@ def run_stages(mod: IRModule) -> IRModule:
 @module_pass(opt_level=0, name="default_build_pipeline")
 def default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
     """Everything between what users write and what the code generator takes."""
-    return run_stages(_well_formed(mod))
+    return run_stages(well_formed(mod))
 
 
 @module_pass(opt_level=0, name="zero_pipeline")
@@ -232,7 +229,7 @@ def zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
     """The part of a build that stays within the graph language and can be printed, changed and
     built further.
     """
-    legal: IRModule = GRAPH_TO_LEGAL(_well_formed(mod))
+    legal: IRModule = GRAPH_TO_LEGAL(well_formed(mod))
     return legal
 
 

@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parent.parent / "relaxvm"
 ALLOWED = {
     "base": set(),
     "runtime": {"base"},
+    "contrib": {"base", "runtime"},
     "ir": {"base"},
     "arith": {"base", "ir"},
     "tir": {"base", "ir", "arith", "runtime"},
@@ -23,8 +24,8 @@ ALLOWED = {
     "script": {"base", "ir", "arith", "tir", "te", "target", "relax", "runtime"},
     "relay": {"base", "ir", "arith", "tir", "te", "target", "relax", "runtime", "topi"},
 }
-# `relax.build` is where the house's list of passes is run: the one file of a room that sees it.
-SEES_TOP_LEVEL = {"relax/vm_build.py": {"pipeline"}}
+# Where the house's list of passes is run, and who sees it: `relax.build` and `relay.build`.
+SEES_TOP_LEVEL = {"relax/vm_build.py": {"pipeline"}, "relay/build_module.py": {"pipeline"}}
 # Imports from a room's file where the room's face does not have the name: each with the reason.
 PAST_THE_FACE = {
     "relaxvm.relax.op.families": "what operators are made of, for the same functions of tensors",

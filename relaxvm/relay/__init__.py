@@ -37,4 +37,5 @@ from .ty import TensorType as TensorType
 from .ty import TupleType as TupleType
 from .ty import scalar_type as scalar_type
 
-__getattr__ = _submodules(__name__)
+_LATER = {"build_module": "BuildModule build optimize"}
+__getattr__ = _submodules(__name__, _LATER)

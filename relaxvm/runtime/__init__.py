@@ -116,8 +116,16 @@ from .vm import VMInstrumentReturnKind as VMInstrumentReturnKind
 from .vm import VMModule as VMModule
 
 if typing.TYPE_CHECKING:
+    from . import graph_json as graph_json
     from .exec_builder import ExecBuilder as ExecBuilder
     from .exec_builder import Label as Label
+    from .graph_executor import GraphExecutor as GraphExecutor
+    from .graph_executor import GraphModule as GraphModule
+    from .graph_executor import check_graph as check_graph
+    from .graph_executor import create_graph as create_graph
+    from .graph_factory import GraphExecutorFactoryModule as GraphExecutorFactoryModule
+    from .graph_json import Graph as Graph
+    from .graph_json import read_graph as read_graph
     from .memory_plan import FunctionPlan as FunctionPlan
     from .memory_plan import MemoryPlan as MemoryPlan
     from .memory_plan import StoragePlan as StoragePlan
@@ -133,6 +141,9 @@ if typing.TYPE_CHECKING:
 # What running a program does not need, loaded when it is first asked for: the imports above again.
 _LATER = {
     "exec_builder": "ExecBuilder Label",
+    "graph_executor": "GraphExecutor GraphModule check_graph create_graph",
+    "graph_factory": "GraphExecutorFactoryModule",
+    "graph_json": "Graph read_graph",
     "memory_plan": "FunctionPlan MemoryPlan StoragePlan",
     "params": """
         load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file
@@ -143,8 +154,8 @@ _LATER = {
 __getattr__ = _submodules(
     __name__,
     _LATER,
-    "bytecode dims frame library_vision locks native ops outputs pyabi result_memory sinfo "
-    "trust vm",
+    "bytecode dims frame graph_json library_vision locks native ops outputs pyabi result_memory "
+    "sinfo trust vm",
 )
 
 String = str

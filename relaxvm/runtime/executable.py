@@ -20,9 +20,10 @@ from .verify import verify_program
 from .vm import VirtualMachine, VMModule
 
 if TYPE_CHECKING:
-    from . import memory_plan, shared_library
+    from . import graph_factory, memory_plan, shared_library
     from .memory_plan import MemoryPlan
 else:
+    graph_factory = Deferred("relaxvm.runtime.graph_factory")
     memory_plan = Deferred("relaxvm.runtime.memory_plan")
     shared_library = Deferred("relaxvm.runtime.shared_library")
 
@@ -134,15 +135,17 @@ def requirements(source: str | os.PathLike[str] | bytes | Program) -> tuple[str,
     return source.needs() if isinstance(source, Program) else load(source, "portable").needs()
 
 
-def load_module(path: str | os.PathLike[str], trust: str | None = None) -> Executable | Module:
-    """The executable or kernel library in a file; its first bytes say which.
+def load_module(path: str | os.PathLike[str], trust: str | None = None) -> Any:
+    """The Executable, Module or GraphExecutorFactoryModule in a file; its first bytes say which.
 
     `trust` as in `load`.
     """
     with open_document(path) as file:
-        head = file.read(128)
-    if _magic_of(head) == KERNELS_MAGIC:
+        magic = _magic_of(file.read(128))
+    if magic == KERNELS_MAGIC:
         return Module.load(path, trust)
+    if magic == "relaxvm.graph":
+        return graph_factory.GraphExecutorFactoryModule.load(path, trust)
     return load(path, trust)
 
 

@@ -21,9 +21,12 @@ from .registry import get_global_func
 from .threads import check_num_threads
 
 if TYPE_CHECKING:
+    from . import params as _params
     from . import shared_library, timing
+    from .ndarray import NDArray
     from .timing import BenchmarkResult
 else:
+    _params = Deferred("relaxvm.runtime.params")
     shared_library = Deferred("relaxvm.runtime.shared_library")
     timing = Deferred("relaxvm.runtime.timing")
 
@@ -32,8 +35,9 @@ __getattr__ = submodules(__name__, {"relaxvm.runtime.timing": "BenchmarkResult"}
 
 
 KERNELS_MAGIC = "relaxvm.kernels"
-# Version 2 may have the code in several objects; what does not is written as version 1.
-_FORMAT_VERSIONS = (1, 2)
+# Version 2 may have the code in several objects, version 3 has parameters; what has neither is
+# written as version 1.
+_FORMAT_VERSIONS = (1, 2, 3)
 _NO_SIGNATURE = bytes(_trust.SIGNATURE_SIZE)
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "magic": str,
@@ -53,6 +57,7 @@ class Module:
     trusted     whether the object code may run (the compiler of this process made it, or its
                 signature was verified)
     sources     optional texts by format, such as "llvm" and "asm"; not saved in files
+    params      arrays by name that belong to the kernels (`-link-params`)
 
     Linking happens on first use.
     """
@@ -62,6 +67,7 @@ class Module:
         "_lock",
         "_num_threads",
         "entry_name",
+        "params",
         "producer",
         "section",
         "sources",
@@ -76,6 +82,7 @@ class Module:
         sources: Mapping[str, str] | None = None,
         trusted: bool = True,
         producer: str = "relaxvm",
+        params: Mapping[str, NDArray] | None = None,
     ) -> None:
         names = section.names
         if entry_name is None and (len(names) == 1 or "main" in names):
@@ -87,6 +94,7 @@ class Module:
         self.sources: Mapping[str, str] = sources or {}
         self.trusted = trusted
         self.producer = producer
+        self.params: Mapping[str, NDArray] = params or {}
         self._linked: LinkedKernels | None = None
         self._num_threads = 0
         self._lock = lock()
@@ -211,12 +219,14 @@ class Module:
 
     def to_bytes(self) -> bytes:
         """The module as one msgpack document, signed with this machine's key if there is one."""
+        several = any(code.more for code in self.section.native)
         plain = {
             "magic": KERNELS_MAGIC,
-            "format": 2 if any(code.more for code in self.section.native) else 1,
+            "format": 3 if self.params else 2 if several else 1,
             "producer": self.producer,
             "entry": self.entry_name,
             "kernels": self.section.to_plain(),
+            **({"params": _params.save_param_dict(self.params)} if self.params else {}),
             # Last, so that it signs every byte before it.
             "signature": _NO_SIGNATURE,
         }
@@ -274,7 +284,10 @@ class Module:
                 f"kernel library: wanted a format up to {_FORMAT_VERSIONS[-1]}, got "
                 f"{str(plain.get('format'))[:40]}"
             )
-        _, _, producer, entry, kernels, signature = fields_of(plain, _FIELDS, "kernel library")
+        fields = _FIELDS | ({"params": bytes} if plain["format"] == 3 else {})
+        _, _, producer, entry, kernels, signature, *more = fields_of(
+            plain, fields, "kernel library"
+        )
         if not data.endswith(signature) or len(signature) != _trust.SIGNATURE_SIZE:
             raise LoadError("kernel library: the signature is not at the end")
         section = KernelSection.from_plain(kernels)
@@ -285,7 +298,8 @@ class Module:
         trusted = trust == "native" or (
             trust is None and _trust.vouches(data[: -len(signature)], signature)
         )
-        return cls(section, entry_name=entry, trusted=trusted, producer=producer)
+        params = _params.load_param_dict(more[0]) if more else None
+        return cls(section, entry_name=entry, trusted=trusted, producer=producer, params=params)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], trust: str | None = None) -> Module:

@@ -32,6 +32,8 @@ _OPTIONS: dict[str, type] = {
     "tag": str,
     "model": str,
     "device": str,
+    # Of `relay.build`: whether parameters lie in the library.
+    "link-params": bool,
     # What schedules read (`cpu_model`); detected for this computer, else modest.
     "vector-width": int,
     "num-vector-registers": int,
@@ -196,6 +198,7 @@ class Target(Node):
         parts = [self.kind_name]
         for name, value in self.options.items():
             text = ",".join(value) if isinstance(value, tuple) else str(value)
+            text = str(int(value)) if isinstance(value, bool) else text
             parts.append(f"-{name}={shlex.quote(text)}")
         if self.host is not None:
             parts.append(f"-host={shlex.quote(str(self.host))}")
@@ -227,6 +230,34 @@ class Target(Node):
         if target is None:
             return Target.current() or Target("llvm")
         return target if isinstance(target, Target) else Target(target)
+
+    @staticmethod
+    def check_and_update_host_consist(
+        target: Any, host: Any = None, target_is_dict_key: bool = True
+    ) -> tuple[Any, Any]:
+        """(`target` called from `host`, that host): `target` is None, a target in any form, or a
+        dictionary of targets, keys (or values, by `target_is_dict_key`) of something.
+
+        Raises PassError if `target` has another host, or is None and `host` is not.
+        """
+        host = None if host is None else Target(host)
+        if target is None:
+            if host is not None:
+                raise PassError(f"Target: a host, {host}, of no target")
+            return None, None
+        if isinstance(target, Mapping) and "kind" not in target:
+            whole: dict[Any, Any] = {}
+            for key, value in target.items():
+                of, what = (key, value) if target_is_dict_key else (value, key)
+                of, host = Target.check_and_update_host_consist(of, host)
+                whole.update({of: what} if target_is_dict_key else {what: of})
+            return whole, host
+        made = Target(target)
+        if host is None or made.host is host:
+            return made, made.host
+        if made.host is not None:
+            raise PassError(f"Target: {made} has a host of its own, which is not {host}")
+        return made.with_host(host), host
 
     @staticmethod
     def from_device(device: Any) -> Target:
@@ -285,6 +316,8 @@ def _parse(given: Any) -> tuple[str, dict[str, Any]]:
     i = 1
     while i < len(words):
         name, equals, value = words[i].lstrip("-").partition("=")
+        if _OPTIONS.get(name) is bool and not equals:
+            equals, value = "=", "1"
         if not words[i].startswith("-"):
             raise PassError(f"Target: {words[i]!r} is no option; options are written -name=value")
         if not equals:
@@ -316,6 +349,10 @@ def _checked(name: str, value: Any) -> Any:
         if name == "mattr":
             _check_features(words)
         return words
+    if kind is bool:
+        if str(value) not in ("0", "1", "False", "True"):
+            raise PassError(f"Target: option {name} is 0 or 1, got {value!r}")
+        return str(value) in ("1", "True")
     if kind is int:
         return _number(name, value)
     if not _is_text(value):

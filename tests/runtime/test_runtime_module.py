@@ -235,7 +235,8 @@ def rewritten(**changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 3}, "wanted a format up to 2, got 3"),
+        ({"format": 4}, "wanted a format up to 3, got 4"),
+        ({"format": 3}, "wanted the keys .*params"),
         ({"format": True}, "format|bool"),
         ({"entry": "nope"}, "entry 'nope'"),
         ({"entry": 3}, "entry cannot be a int"),

@@ -82,10 +82,13 @@ register_config(
 
 
 @module_pass(opt_level=0)
-def FuseOps(mod: IRModule, ctx: PassContext, *, fuse_opt_level: int = -1) -> IRModule:
+def FuseOps(
+    mod: IRModule, ctx: PassContext, *, fuse_opt_level: int = -1, as_relay: bool = False
+) -> IRModule:
     """Make private functions, marked "Primitive", of kernels that are to become one.
 
     fuse_opt_level  0: none; 1: those of one result; 2, or -1: those of several results, too
+    as_relay        reductions end groups, whatever the context says, and names tell each member
     """
     if fuse_opt_level == 0:
         return mod
@@ -94,18 +97,20 @@ def FuseOps(mod: IRModule, ctx: PassContext, *, fuse_opt_level: int = -1) -> IRM
         if not isinstance(fn, Function) or is_opaque(fn):
             continue
         with in_function(gv):
-            groups = groups_of(fn, mod, ctx, fuse_opt_level != 1)
+            groups = groups_of(fn, mod, ctx, fuse_opt_level != 1, as_relay)
             if not groups:
                 continue
             made = Outliner(mod) if made is None else made
-            _outline(made, gv, fn, groups)
+            _outline(made, gv, fn, groups, as_relay)
     return mod if made is None else made.mod
 
 
-def groups_of(fn: Function, mod: IRModule, ctx: PassContext, several: bool = True) -> list[Group]:
+def groups_of(
+    fn: Function, mod: IRModule, ctx: PassContext, several: bool = True, as_relay: bool = False
+) -> list[Group]:
     """The kernels of `fn` that are to become one, `several`: with several results, too."""
     most = ctx.get("relax.FuseOps.max_depth")
-    ends = ctx.get("relax.FuseOps.reductions_end_groups")
+    ends = as_relay or ctx.get("relax.FuseOps.reductions_end_groups")
     return _Blocks(fn, mod, ends).groups(most, several)
 
 
@@ -392,7 +397,9 @@ def _look_at(fn: PrimFunc) -> tuple[bool, bool]:
 # -- groups become functions -----------------------------------------------------------------------
 
 
-def _outline(made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group]) -> None:
+def _outline(
+    made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group], as_relay: bool
+) -> None:
     """Replace the kernels of `fn` that are in groups by calls."""
     changes: dict[int, Any] = {}
     for group in groups:
@@ -405,14 +412,16 @@ def _outline(made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group
             decided(f"{{}} fused with {places}", *(k.binding for k in group.members))
         else:
             decided("{} computes only those of its results that are read", first.binding)
-        call = made.call(first.block, bindings, _results(group), _name(group), {"Primitive": True})
+        name = _name(group, as_relay)
+        call = made.call(first.block, bindings, _results(group), name, {"Primitive": True})
         changes[id(last.binding.var)] = call
     made.mod[gv] = Dropper(changes).rewrite(fn)
 
 
-def _name(group: Group) -> str:
-    parts = [k.call.args[0].name_hint.rstrip("0123456789_") for k in group.members]
-    return "_".join(["fused", *dict.fromkeys(p for p in parts if p)][:_MOST_NAMES])
+def _name(group: Group, each: bool) -> str:
+    stems = [k.call.args[0].name_hint.rstrip("0123456789_") for k in group.members]
+    parts = ["fused", *(stem for stem in stems if stem)]
+    return "_".join(parts if each else [*dict.fromkeys(parts)][:_MOST_NAMES])
 
 
 _MOST_NAMES = 8

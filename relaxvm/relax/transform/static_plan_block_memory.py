@@ -78,19 +78,26 @@ register_config(
 
 
 @module_pass(opt_level=0)
-def StaticPlanBlockMemory(mod: IRModule, ctx: PassContext) -> IRModule:
-    """Plan which tensors share storage."""
-    kernels = _Kernels(mod, ctx.get("relax.StaticPlanBlockMemory.inplace"))
+def StaticPlanBlockMemory(
+    mod: IRModule, ctx: PassContext, *, whole_storages: bool = False
+) -> IRModule:
+    """Plan which tensors share storage.
+
+    whole_storages  a tensor has all of its storage from its first call to its last reader's end:
+                    none lie side by side in one, and no kernel writes over what it reads
+    """
+    inplace = ctx.get("relax.StaticPlanBlockMemory.inplace") and not whole_storages
+    kernels = _Kernels(mod, inplace)
     planned = {}
     for gv, fn in mod.items():
         with in_function(gv):
-            planned[gv] = _plan_function(fn, mod, kernels)
+            planned[gv] = _plan_function(fn, mod, kernels, not whole_storages)
     if all(planned[gv] is fn for gv, fn in mod.items()):
         return mod
     return mod.clone({**planned, **kernels.made})
 
 
-def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
+def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels, packed: bool) -> Any:
     if not isinstance(fn, Function):
         return fn
     bounds = _promised(fn)
@@ -99,7 +106,7 @@ def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels) -> Any:
         return fn
     planner = _Planner(fn, kernels, bounds)
     plan = planner.plan(row, Lifetimes(row, mod))
-    if _is_alone(row, mod):
+    if packed and _is_alone(row, mod):
         planner.pack(plan)
     if plan:
         storages = {id(s.final()) for s in plan.values()}
