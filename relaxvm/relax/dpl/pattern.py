@@ -21,7 +21,7 @@ Each kind says with what it matches in `step`, a step of the machine in `match.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -64,6 +64,22 @@ class DFPattern:
 
     def __invert__(self) -> NotPattern:
         return NotPattern(self)
+
+    def __add__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.add")(self, other)
+
+    def __sub__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.subtract")(self, other)
+
+    def __mul__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.multiply")(self, other)
+
+    def __truediv__(self, other: DFPattern) -> CallPattern:
+        return is_op("relax.divide")(self, other)
+
+    def optional(self, more: Callable[[DFPattern], DFPattern]) -> OrPattern:
+        """This, or ``more(this)`` where that matches."""
+        return more(self) | self
 
     def has_attr(self, attrs: Mapping[str, Any]) -> AttrPattern:
         """This, with these attributes: of a call, an operator or a function."""

@@ -51,6 +51,10 @@ from .passes import ToANormalForm as ToANormalForm
 from .passes import ToBasicBlockNormalForm as ToBasicBlockNormalForm
 from .passes import ToGraphNormalForm as ToGraphNormalForm
 from .passes import ToMixedPrecision as ToMixedPrecision
+from .regions import AnnotateTarget as AnnotateTarget
+from .regions import MergeCompilerRegions as MergeCompilerRegions
+from .regions import MergeComposite as MergeComposite
+from .regions import PartitionGraph as PartitionGraph
 from .simplify_inference import SimplifyInference as SimplifyInference
 
 __getattr__ = _submodules(__name__)
