@@ -23,7 +23,7 @@ from ...relax import transform as graph
 from ...relax.dpl import OrPattern
 from ...relax.transform.fuse_ops_by_pattern import in_codegen
 from ..dataflow_pattern import any_call
-from ..spelling import CALLS
+from ..spelling import CALLS, get
 from .relay_pass import relay_pass
 
 
@@ -60,8 +60,8 @@ def AnnotateTarget(
     names = [targets] if isinstance(targets, str) else list(targets)
     patterns = []
     for target in names:
-        for name, call in CALLS.items():
-            takes = call.op.get_attr(f"target.{target}")  # type: ignore[attr-defined]
+        for name in CALLS:
+            takes = get(name).get_attr(f"target.{target}")
             if takes is not None:
                 patterns.append((f"{target}.{name}", any_call(name), None, _of_value(takes)))
     return _fused(mod, ctx, patterns)
