@@ -124,6 +124,7 @@ CASES = {
             transform.ExpandTupleArguments(),
             transform.RemoveUnusedOutputs(),
             transform.RemoveUnusedParameters(),
+            transform.HoistRowProducts(),
             transform.InlinePrivateFunctions(),
             transform.DeadCodeElimination(),
             transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}),

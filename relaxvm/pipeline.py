@@ -54,6 +54,7 @@ GRAPH_TO_LEGAL = Sequential(
         # After that, so that no product is joined with itself.
         transform.CombineParallelConv2D(check=constant_weights),
         transform.CombineParallelMatmul(check=constant_weights),
+        transform.HoistRowProducts(),  # recursions whole and weights constant; rows are unused then
         transform.ExpandTupleArguments(),  # so that each field can be found unused below
         transform.RemoveUnusedOutputs(),  # callers first: what computed them is dead then
         transform.DeadCodeElimination(),  # while calls are still known to be pure

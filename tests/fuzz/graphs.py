@@ -46,6 +46,7 @@ PASSES = {
         transform.FoldConstant(),
         transform.FoldScaleAxis(),
         transform.FuseOpsByPattern([("a.sum", SUM(SUM(W(), W()), W())), ("b.product", PRODUCT)]),
+        transform.HoistRowProducts(),
         transform.InlinePrivateFunctions(),
         transform.LambdaLift(),
         transform.MergeCompositeFunctions(),

@@ -42,6 +42,7 @@ PASSES = [
     transform.FuseAttention(),
     transform.FuseOps(),
     transform.FoldScaleAxis(),
+    transform.HoistRowProducts(),
     transform.Inline(),
     transform.FuseTransposeMatmul(),
     transform.InlinePrivateFunctions(),
