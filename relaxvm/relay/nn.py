@@ -9,7 +9,7 @@ from ..base import StructInfoError, submodules
 from ..ir import IntImm
 from ..relax import Expr
 from ..relax import op as ops
-from .parts import number_of, of_axis
+from .parts import of_axis
 from .spelling import spelled
 
 _topi: Any = topi.nn
@@ -356,7 +356,7 @@ lrn = spelled("nn.lrn", _lrn)
 pad = spelled(
     "nn.pad",
     lambda data, pad_width, pad_value=0, pad_mode="constant": ops.nn.pad(
-        data, [w for pair in pad_width for w in pair], pad_mode, number_of(pad_value)
+        data, [w for pair in pad_width for w in pair], pad_mode, one(pad_value)
     ),
 )
 upsampling = spelled(

@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from .. import topi as _topi
 from ..base import StructInfoError
 from ..base import dtype as as_dtype
-from ..relax import Constant, Expr, const
-from ..relax import op as ops
+from ..ir import IntImm
+from ..relax import Expr, TensorStructInfo, Tuple, TupleGetItem, VDevice, const
+from ..relax import op as _ops
+
+ops: Any = _ops
+topi: Any = _topi
 
 
 def dtype_of(x: Any) -> Any:
@@ -72,8 +79,9 @@ def reshaped(data: Any, newshape: Any, allowzero: bool = False) -> Any:
     """`data` in another shape: sizes, or Relay's codes. 0 keeps a size, -1 is what is left, -2
     keeps the rest, -3 joins two, -4 splits one into the two that follow.
     """
+    newshape = ints(newshape)
     if isinstance(newshape, Expr):
-        return ops.reshape(data, newshape)
+        return ops.reshape(data, shape_of(newshape))
     newshape = [newshape] if isinstance(newshape, int) else list(newshape)
     codes = [s for s in newshape if isinstance(s, int) and (s < -1 or (s == 0 and not allowzero))]
     if any(code < -4 for code in codes):
@@ -124,13 +132,206 @@ def ints(value: Any) -> Any:
     return data.numpy().tolist() if data is not None and hasattr(data, "numpy") else value
 
 
-def number_of(value: Any) -> Any:
+def one(value: Any) -> Any:
     """A constant of one element as a number; anything else as it is."""
-    alone = isinstance(value, Constant) and value.data.ndim == 0
-    return value.data.numpy().item() if alone else value
+    plain = ints(value)
+    return plain[0] if isinstance(plain, list) and len(plain) == 1 else plain
+
+
+def shape_of(value: Any) -> Any:
+    """A shape: sizes, or a vector of integers, perhaps known only when the program runs."""
+    value = ints(value)
+    if isinstance(value, Expr) and isinstance(value.struct_info, TensorStructInfo):
+        return ops.tensor_to_shape(ops.astype(value, as_dtype("int64")))
+    return [value] if isinstance(value, int) else value
+
+
+def sizes(data: Any, dtype: Any) -> Any:
+    """The shape of `data` as a vector."""
+    vector: Any = ops.shape_to_tensor(ops.shape_of(data))
+    return ops.astype(vector, as_dtype(dtype))
 
 
 def filled(shape: Any, fill_value: Any, dtype: Any) -> Any:
     """A tensor of one value."""
     value = fill_value if isinstance(fill_value, Expr) else const(fill_value, dtype or "float32")
-    return ops.full(ints(shape), value, dtype)
+    return ops.full(shape_of(shape), value, dtype or None)
+
+
+def device(value: Any) -> VDevice:
+    """A device, or its name, as one that tensors are annotated with."""
+    if isinstance(value, VDevice):
+        return value
+    return VDevice.from_name(str(value).replace("(", ":").rstrip(")"))
+
+
+def trunc_divide(lhs: Any, rhs: Any) -> Any:
+    """Quotients without what comes after the point."""
+    quotient: Any = ops.divide(lhs, rhs)
+    return quotient if quotient.struct_info.dtype.is_int else ops.trunc(quotient)
+
+
+def sliced(
+    data: Any,
+    begin: Any,
+    end: Any,
+    strides: Any = None,
+    axes: Any = None,
+    slice_mode: str = "end",
+) -> Any:
+    """``data[begin:end:strides]`` along `axes`, or the first ones. With slice_mode "size", `end` is
+    sizes, of which -1 is all that is left.
+    """
+    begin, end, strides = ints(begin), ints(end), ints(strides)
+    if any(isinstance(each, Expr) for each in (begin, end, strides)):
+        if axes is not None or slice_mode != "end":
+            raise StructInfoError("strided_slice: places that are expressions go without axes")
+        ndim = data.struct_info.ndim
+        steps = const([1] * ndim, "int64") if strides is None else strides
+        places = [e if isinstance(e, Expr) else const(e, "int64") for e in (begin, end, steps)]
+        whole = [ops.astype(place, as_dtype("int64")) for place in places]
+        return ops.dynamic_strided_slice(data, *whole)
+    return topi.strided_slice.__wrapped__(data, begin, end, strides, axes, slice_mode)
+
+
+def strided_set(data: Any, v: Any, begin: Any, end: Any, strides: Any = None) -> Any:
+    """`data` with `v` at ``[begin:end:strides]``, along the first axes."""
+    dims = data.struct_info.dims
+    begin, end = ints(begin), ints(end)
+    steps = ints(strides) or [1] * len(begin)
+    lengths = [d.value for d in dims if isinstance(d, IntImm)]
+    if len(lengths) < len(dims):
+        raise StructInfoError(f"strided_set: wanted sizes that are known, got {data.struct_info}")
+    pad = len(dims) - len(begin)
+    slices = [slice(b, e, s) for b, e, s in zip(begin, end, steps)] + [slice(None)] * pad
+    places = [np.arange(n)[part] for n, part in zip(lengths, slices)]
+    grid = np.stack(np.meshgrid(*places, indexing="ij"), -1)
+    values = ops.broadcast_to(v, grid.shape[:-1])
+    return ops.scatter_nd(data, const(grid, "int64"), values)
+
+
+def scatter_nd(data: Any, indices: Any, updates: Any, mode: str = "update") -> Any:
+    """`data` with `updates` at `indices`, whose first axis says the place."""
+    ndim = indices.struct_info.ndim
+    last = ops.permute_dims(indices, [*range(1, ndim), 0])
+    return ops.scatter_nd(data, ops.astype(last, as_dtype("int64")), updates, mode)
+
+
+def sparse_to_dense(
+    sparse_indices: Any, output_shape: Any, sparse_values: Any, default_value: Any = 0
+) -> Any:
+    """A tensor of `default_value`, but of `sparse_values` at `sparse_indices`."""
+    dtype = dtype_of(sparse_values)
+    fill = default_value if isinstance(default_value, Expr) else const(default_value, dtype)
+    whole = ops.full(shape_of(output_shape), fill, dtype)
+    places, values = ops.astype(sparse_indices, as_dtype("int64")), sparse_values
+    rank = places.struct_info.ndim
+    if rank == 0:
+        places, values = ops.reshape(places, (1, 1)), ops.reshape(values, (1,))
+    elif rank == 1:
+        places = ops.expand_dims(places, 1)
+    return ops.scatter_nd(whole, places, values)
+
+
+def segment_sum(data: Any, segment_ids: Any, num_segments: Any = None) -> Any:
+    """The sums of the rows of `data` that have the same id."""
+    count = one(num_segments)
+    ids = ints(segment_ids)
+    if count is None and isinstance(ids, list):
+        count = max(ids, default=-1) + 1
+    if count is None:
+        raise StructInfoError("segment_sum: num_segments is wanted unless the ids are constant")
+    rows = ops.full((count, *data.struct_info.dims[1:]), const(0, dtype_of(data)))
+    places = ops.expand_dims(ops.astype(segment_ids, as_dtype("int64")), 1)
+    return ops.scatter_nd(rows, places, data, "add")
+
+
+def reverse_reshaped(data: Any, newshape: Any) -> Any:
+    """As `reshaped`, but the codes are read from the last axis on."""
+    dims = data.struct_info.dims
+    backwards = ops.reshape(data, dims[::-1]).struct_info.dims
+    try:
+        wanted = _decoded(backwards, list(newshape)[::-1])[::-1]
+    except StopIteration:
+        raise StructInfoError(
+            f"reverse_reshape: {newshape} takes other axes than {data.struct_info} has"
+        ) from None
+    return ops.reshape(data, wanted)
+
+
+def sliding_window(data: Any, axis: int, window_shape: Any, strides: Any) -> Any:
+    """Windows over the axes from `axis` on: their places come before what is in them."""
+    ndim = data.struct_info.ndim
+    axis, dims = axis % ndim, data.struct_info.dims
+    if len(window_shape) != len(strides) or axis + len(window_shape) != ndim:
+        raise StructInfoError(
+            f"sliding_window: wanted {ndim - axis} sizes of windows and strides, got "
+            f"{len(window_shape)} and {len(strides)}"
+        )
+    for k, (size, step) in enumerate(zip(window_shape, strides)):
+        count = _size_of(dims[axis + k], "sliding_window") - size
+        places = np.arange(0, count + 1, step)[:, None] + np.arange(size)
+        # Each axis becomes two: the windows, and the places in one.
+        data = ops.take(data, const(places, "int64"), axis + 2 * k)
+    windows = [axis + 2 * k for k in range(len(window_shape))]
+    order = [*range(axis), *windows, *(w + 1 for w in windows)]
+    return ops.permute_dims(data, order)
+
+
+def _size_of(size: Any, what: str) -> int:
+    if not isinstance(size, IntImm):
+        raise StructInfoError(f"{what}: wanted a size that is known, got {size}")
+    return size.value
+
+
+def sequence_mask(data: Any, valid_length: Any, mask_value: float = 0, axis: int = 0) -> Any:
+    """`data` [longest, batch, ...] (axis 0, or both swapped, axis 1) with `mask_value` from the
+    length of each sequence on.
+    """
+    dims, ndim = data.struct_info.dims, data.struct_info.ndim
+    steps = ops.arange(0, dims[axis], 1, dtype_of(valid_length))
+    shape = [1] * ndim
+    shape[axis] = dims[axis]
+    lengths = [1] * ndim
+    lengths[1 - axis] = dims[1 - axis]
+    inside = ops.less(ops.reshape(steps, shape), ops.reshape(valid_length, lengths))
+    return ops.where(inside, data, const(mask_value, dtype_of(data)))
+
+
+def unravelled(indices: Any, shape: Any) -> Any:
+    """The places [rank, ...] of elements that are counted in row-major order."""
+    lengths = ints(shape)
+    if isinstance(lengths, Expr):
+        raise StructInfoError("unravel_index: wanted a shape that is constant")
+    dtype, places = dtype_of(indices), []
+    for n in reversed(list(lengths)):
+        places.append(ops.floor_mod(indices, const(int(n), dtype)))
+        indices = ops.floor_divide(indices, const(int(n), dtype))
+    return ops.stack(places[::-1], 0)
+
+
+def inverted(data: Any) -> Any:
+    """The permutation that undoes `data`."""
+    places = ops.arange(0, data.struct_info.dims[0], 1, dtype_of(data))
+    return ops.scatter_elements(ops.zeros_like(data), data, places)
+
+
+def fixed_point_multiply(data: Any, multiplier: int, shift: int) -> Any:
+    """``data * multiplier * 2**(shift - 31)``, rounded half up, of int32."""
+    wide = ops.multiply(ops.astype(data, as_dtype("int64")), const(multiplier, "int64"))
+    if shift > 30:
+        scaled = ops.left_shift(wide, const(shift - 31, "int64"))
+    else:
+        half = const(1 << (30 - shift), "int64")
+        scaled = ops.right_shift(ops.add(wide, half), const(31 - shift, "int64"))
+    return ops.astype(scaled, as_dtype("int32"))
+
+
+def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> Any:
+    """The values that occur; where each occurs first; the place of each element among them; how
+    many there are; and, with `return_counts`, how often each occurs.
+    """
+    found = ops.unique(data, is_sorted, True, True, return_counts)
+    values, first, places, *counts = (TupleGetItem(found, i) for i in range(3 + return_counts))
+    narrow = [ops.astype(v, as_dtype("int32")) for v in (first, places, *counts)]
+    return Tuple([values, *narrow[:2], sizes(values, "int32"), *narrow[2:]])

@@ -95,20 +95,24 @@ class Spelled(Op):
 
 
 def spelled(
-    name: str, build: Callable[..., Any], results: int = 0, weights: Weights | None = None
+    name: str,
+    build: Callable[..., Any],
+    results: int | Callable[[SimpleNamespace], int] = 0,
+    weights: Weights | None = None,
 ) -> Callable[..., Any]:
     """What users call for the operator that Relay calls `name`.
 
-    results  how many it gives as a `TupleWrapper` (or the keyword `outputs` of a call says so)
+    results  how many it gives as a `TupleWrapper`, or what says it, given all arguments
     weights  see `Spelled`
     """
     op = Spelled(name, build, weights)
 
     @functools.wraps(build)
-    def call_(*args: Any, outputs: int = results, **keywords: Any) -> Any:
+    def call_(*args: Any, **keywords: Any) -> Any:
         given = {key: operand(value) for key, value in op.bound(args, keywords).items()}
         made = op.applied(given)
-        return TupleWrapper(made, outputs) if outputs else made
+        count = results if isinstance(results, int) else results(SimpleNamespace(**given))
+        return TupleWrapper(made, count) if count else made
 
     call: Any = call_
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]

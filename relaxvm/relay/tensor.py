@@ -4,21 +4,35 @@ same here: both write operators of `relax.op`.
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from .. import topi
 from ..base import dtype as as_dtype
 from ..base import submodules
+from ..relax import Tuple
 from ..relax import op as ops
 from . import parts
-from .parts import axes_but, dtype_of
+from .parts import axes_but, dtype_of, ints
 from .spelling import spelled
 
 _topi: Any = topi
+_ops: Any = ops
 
 
-def _of_topi(name: str) -> Any:
-    return spelled(name, getattr(_topi, name).__wrapped__)
+def _of_topi(name: str, first: str = "data") -> Any:
+    """What `topi` has under that name; `first` is what Relay calls its first argument."""
+    inner = getattr(_topi, name).__wrapped__
+    head, *rest = inspect.signature(inner).parameters.values()
+    if head.name not in ("x", "a"):
+        return spelled(name, inner)
+
+    def build(**arguments: Any) -> Any:
+        return inner(*arguments.values())
+
+    named: Any = build
+    named.__signature__ = inspect.Signature([head.replace(name=first), *rest])
+    return spelled(name, named)
 
 
 abs = _of_topi("abs")
@@ -53,7 +67,7 @@ tanh = _of_topi("tanh")
 trunc = _of_topi("trunc")
 bitwise_not = _of_topi("bitwise_not")
 logical_not = _of_topi("logical_not")
-clip = _of_topi("clip")
+clip = _of_topi("clip", "a")
 add = _of_topi("add")
 subtract = _of_topi("subtract")
 multiply = _of_topi("multiply")
@@ -79,13 +93,9 @@ logical_and = _of_topi("logical_and")
 logical_or = _of_topi("logical_or")
 logical_xor = _of_topi("logical_xor")
 where = _of_topi("where")
-broadcast_to = _of_topi("broadcast_to")
 gather = _of_topi("gather")
-gather_nd = _of_topi("gather_nd")
-einsum = _of_topi("einsum")
 cumsum = _of_topi("cumsum")
 cumprod = _of_topi("cumprod")
-strided_slice = _of_topi("strided_slice")
 scatter_elements = _of_topi("scatter_elements")
 zeros_like = _of_topi("zeros_like")
 ones_like = _of_topi("ones_like")
@@ -163,7 +173,7 @@ collapse_sum_like = spelled(
 concatenate = spelled("concatenate", lambda data, axis: ops.concat(data, axis))
 stack = spelled("stack", lambda data, axis: ops.stack(data, axis))
 repeat = spelled("repeat", lambda data, repeats, axis: ops.repeat(data, repeats, axis))
-tile = spelled("tile", lambda data, reps: ops.tile(data, reps))
+tile = spelled("tile", lambda data, reps: ops.tile(data, ints(reps)))
 reverse = spelled("reverse", lambda data, axis: ops.flip(data, axis))
 slice_like = spelled("slice_like", parts.slice_like)
 layout_transform = spelled(
@@ -172,18 +182,14 @@ layout_transform = spelled(
 )
 
 
-def split(data: Any, indices_or_sections: Any, axis: int = 0) -> Any:
-    """`data` cut along `axis`, as a `TupleWrapper`: into a number of equal parts, or before each of
-    several indices.
-    """
-    given = indices_or_sections
-    count = given if isinstance(given, int) else len(given) + 1
-    return _SPLIT(data, given, axis, outputs=count)
-
-
-_SPLIT = spelled(
+split = spelled(
     "split",
     lambda data, indices_or_sections, axis=0: ops.split(data, indices_or_sections, axis),
+    results=lambda a: (
+        a.indices_or_sections
+        if isinstance(a.indices_or_sections, int)
+        else len(a.indices_or_sections) + 1
+    ),
 )
 take = spelled(
     "take",
@@ -192,8 +198,105 @@ take = spelled(
 one_hot = spelled(
     "one_hot",
     lambda indices, on_value, off_value, depth, axis, dtype: _topi.one_hot.__wrapped__(
-        indices, on_value, off_value, depth, axis, dtype
+        indices, parts.one(on_value), parts.one(off_value), int(parts.one(depth)), axis, dtype
     ),
+)
+
+gather_nd = spelled(
+    "gather_nd",
+    lambda data, indices, batch_dims=0, index_rank=None: _topi.gather_nd.__wrapped__(
+        data, indices, batch_dims
+    ),
+)
+einsum = spelled("einsum", lambda data, equation: ops.einsum(data, equation))
+broadcast_to = spelled(
+    "broadcast_to", lambda data, shape: ops.broadcast_to(data, parts.shape_of(shape))
+)
+collapse_sum_to = spelled(
+    "collapse_sum_to", lambda data, shape: ops.collapse_sum_to(data, parts.shape_of(shape))
+)
+strided_slice = spelled("strided_slice", parts.sliced)
+strided_set = spelled("strided_set", parts.strided_set)
+scatter_nd = spelled("scatter_nd", parts.scatter_nd)
+sparse_to_dense = spelled("sparse_to_dense", parts.sparse_to_dense)
+segment_sum = spelled("segment_sum", parts.segment_sum)
+reverse_reshape = spelled("reverse_reshape", parts.reverse_reshaped)
+sliding_window = spelled("sliding_window", parts.sliding_window)
+sequence_mask = spelled("sequence_mask", parts.sequence_mask)
+unravel_index = spelled("unravel_index", parts.unravelled)
+meshgrid = spelled("meshgrid", lambda data, indexing="ij": ops.meshgrid(data, indexing))
+adv_index = spelled("adv_index", lambda inputs: _ops.index_tensor(inputs[0], inputs[1:]))
+trilu = spelled("trilu", lambda data, k, upper=True: _topi.trilu.__wrapped__(data, k, upper))
+invert_permutation = spelled("invert_permutation", parts.inverted)
+argwhere = spelled(
+    "argwhere",
+    lambda condition: ops.astype(ops.permute_dims(ops.nonzero(condition)), as_dtype("int32")),
+)
+reinterpret = spelled(
+    "reinterpret", lambda data, dtype: ops.memory.view(data, None, as_dtype(dtype))
+)
+fixed_point_multiply = spelled("fixed_point_multiply", parts.fixed_point_multiply)
+shape_of = spelled("shape_of", lambda data, dtype="int32": parts.sizes(data, dtype))
+ndarray_size = spelled(
+    "ndarray_size", lambda data, dtype="int32": ops.prod(parts.sizes(data, dtype))
+)
+mean_variance = spelled(
+    "mean_variance",
+    lambda data, axis=None, keepdims=False, exclude=False, unbiased=False: Tuple(
+        (
+            ops.mean(data, axes_but(data, axis, exclude), keepdims),
+            parts.variance_of(data, axes_but(data, axis, exclude), keepdims, unbiased),
+        )
+    ),
+    results=2,
+)
+mean_std = spelled(
+    "mean_std",
+    lambda data, axis=None, keepdims=False, exclude=False: Tuple(
+        (
+            ops.mean(data, axes_but(data, axis, exclude), keepdims),
+            ops.sqrt(parts.variance_of(data, axes_but(data, axis, exclude), keepdims, False)),
+        )
+    ),
+    results=2,
+)
+
+# -- order -----------------------------------------------------------------------------------------
+
+sort = spelled("sort", lambda data, axis=-1, is_ascend=True: ops.sort(data, axis, not is_ascend))
+argsort = spelled(
+    "argsort",
+    lambda data, axis=-1, is_ascend=True, dtype="int32": ops.argsort(
+        data, axis, not is_ascend, as_dtype(dtype)
+    ),
+)
+searchsorted = spelled(
+    "searchsorted",
+    lambda sorted_sequence, values, right=False, dtype="int32": ops.searchsorted(
+        sorted_sequence, values, right, as_dtype(dtype)
+    ),
+)
+
+
+topk = spelled(
+    "topk",
+    lambda data, k=1, axis=-1, ret_type="both", is_ascend=False, dtype="int32": ops.topk(
+        data, int(parts.one(k)), axis, ret_type, not is_ascend, as_dtype(dtype)
+    ),
+    results=lambda a: 2 if a.ret_type == "both" else 0,
+)
+unique = spelled("unique", parts.unique, results=lambda a: 4 + bool(a.return_counts))
+
+# -- whole divisions -------------------------------------------------------------------------------
+
+trunc_divide = spelled("trunc_divide", parts.trunc_divide)
+trunc_mod = spelled("trunc_mod", lambda lhs, rhs: _topi.mod.__wrapped__(lhs, rhs))
+
+# -- devices and marks -----------------------------------------------------------------------------
+
+device_copy = spelled(
+    "device_copy",
+    lambda data, src_device, dst_device: ops.to_vdevice(data, parts.device(dst_device)),
 )
 
 # -- new tensors -----------------------------------------------------------------------------------
@@ -202,11 +305,13 @@ full = spelled(
     "full", lambda fill_value, shape=(), dtype="": parts.filled(shape, fill_value, dtype)
 )
 full_like = spelled("full_like", lambda data, fill_value: ops.full_like(data, fill_value))
-zeros = spelled("zeros", lambda shape, dtype: ops.zeros(parts.ints(shape), dtype))
-ones = spelled("ones", lambda shape, dtype: ops.ones(parts.ints(shape), dtype))
+zeros = spelled("zeros", lambda shape, dtype: ops.zeros(parts.shape_of(shape), dtype))
+ones = spelled("ones", lambda shape, dtype: ops.ones(parts.shape_of(shape), dtype))
 arange = spelled(
     "arange",
-    lambda start, stop=None, step=1, dtype="float32": ops.arange(start, stop, step, dtype),
+    lambda start, stop=None, step=None, dtype="float32": ops.arange(
+        parts.one(start), parts.one(stop), 1 if step is None else parts.one(step), dtype
+    ),
 )
 
 __getattr__ = submodules(__name__)

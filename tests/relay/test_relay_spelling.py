@@ -197,8 +197,7 @@ def test_every_operator_is_called_by_its_name_and_says_what_it_takes():
     assert len(CALLS) > 130
     for name, function in CALLS.items():
         place, _, last = name.rpartition(".")
-        # The number of split's results follows from its arguments; of dropout's, one is wanted.
-        if name not in ("split", "nn.dropout"):
+        if name != "nn.dropout":  # one of its results is wanted
             assert getattr(getattr(relay, place) if place else relay, last) is function
         with pytest.raises(StructInfoError, match="it takes"):
             function(nonsense=1)
