@@ -8,12 +8,14 @@ from ..base import submodules as _submodules
 from ..relax import Constant as Constant
 from ..relax import Expr as Expr
 from ..relax import ExternFunc as ExternFunc
+from . import annotation as annotation
 from . import expr as expr
 from . import image as image
 from . import nn as nn
 from . import op as op
 from . import transform as transform
 from . import ty as ty
+from . import vision as vision
 from .expr import Call as Call
 from .expr import Function as Function
 from .expr import GlobalVar as GlobalVar

@@ -9,6 +9,7 @@ from ..base import StructInfoError, submodules
 from ..ir import IntImm
 from ..relax import Expr
 from ..relax import op as ops
+from . import parts
 from .parts import of_axis
 from .spelling import spelled
 
@@ -356,13 +357,35 @@ lrn = spelled("nn.lrn", _lrn)
 pad = spelled(
     "nn.pad",
     lambda data, pad_width, pad_value=0, pad_mode="constant": ops.nn.pad(
-        data, [w for pair in pad_width for w in pair], pad_mode, one(pad_value)
+        data, [w for pair in pad_width for w in pair], pad_mode, parts.one(pad_value)
     ),
 )
-upsampling = spelled(
-    "nn.upsampling",
-    _topi.upsampling.__wrapped__,
+
+
+def _upsampling(
+    data: Any,
+    scale_h: Any = 1,
+    scale_w: Any = 1,
+    layout: str = "NCHW",
+    method: str = "nearest_neighbor",
+    align_corners: bool = False,
+) -> Any:
+    scales = (parts.one(scale_h), parts.one(scale_w))
+    return _topi.upsampling.__wrapped__(data, *scales, layout, method, align_corners)
+
+
+upsampling = spelled("nn.upsampling", _upsampling)
+upsampling3d = spelled("nn.upsampling3d", parts.upsampling3d)
+mirror_pad = spelled(
+    "nn.mirror_pad",
+    lambda data, pad_width, mode="SYMMETRIC": ops.nn.pad(
+        data, [w for pair in pad_width for w in pair], mode.lower()
+    ),
 )
+dilate = spelled("nn.dilate", parts.dilated)
+space_to_batch_nd = spelled("nn.space_to_batch_nd", parts.space_to_batch)
+batch_to_space_nd = spelled("nn.batch_to_space_nd", parts.batch_to_space)
+fifo_buffer = spelled("nn.fifo_buffer", parts.fifo_buffer)
 depth_to_space = spelled(
     "nn.depth_to_space",
     lambda data, block_size, layout="NCHW", mode="DCR": ops.nn.depth_to_space(
@@ -376,6 +399,10 @@ space_to_depth = spelled(
 
 # -- losses ----------------------------------------------------------------------------------------
 
+cross_entropy = spelled(
+    "nn.cross_entropy",
+    lambda predictions, targets: ops.nn.cross_entropy_with_logits(ops.log(predictions), targets),
+)
 cross_entropy_with_logits = spelled(
     "nn.cross_entropy_with_logits",
     lambda predictions, targets: ops.nn.cross_entropy_with_logits(predictions, targets),

@@ -13,6 +13,7 @@ from ..base import dtype as as_dtype
 from ..ir import IntImm
 from ..relax import Expr, TensorStructInfo, Tuple, TupleGetItem, VDevice, const
 from ..relax import op as _ops
+from ..runtime import device_name
 
 ops: Any = _ops
 topi: Any = _topi
@@ -158,11 +159,13 @@ def filled(shape: Any, fill_value: Any, dtype: Any) -> Any:
     return ops.full(shape_of(shape), value, dtype or None)
 
 
-def device(value: Any) -> VDevice:
-    """A device, or its name, as one that tensors are annotated with."""
-    if isinstance(value, VDevice):
-        return value
-    return VDevice.from_name(str(value).replace("(", ":").rstrip(")"))
+def device(given: Any) -> VDevice:
+    """A device (or its name, or DLPack's number of its kind) as modules declare it."""
+    if isinstance(given, VDevice):
+        return given
+    kind, index = device_name(getattr(given, "value", given))
+    assert isinstance(index, int)
+    return VDevice("llvm" if kind == "cpu" else kind, index)
 
 
 def trunc_divide(lhs: Any, rhs: Any) -> Any:
@@ -335,3 +338,124 @@ def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> An
     values, first, places, *counts = (TupleGetItem(found, i) for i in range(3 + return_counts))
     narrow = [ops.astype(v, as_dtype("int32")) for v in (first, places, *counts)]
     return Tuple([values, *narrow[:2], sizes(values, "int32"), *narrow[2:]])
+
+
+def dilated(data: Any, strides: Any, dilation_value: float = 0.0) -> Any:
+    """`data` with ``stride - 1`` times `dilation_value` between elements, along each axis."""
+    for axis, step in enumerate(strides):
+        if step == 1:
+            continue
+        dims = list(data.struct_info.dims)
+        wide = ops.expand_dims(data, axis + 1)
+        widths = [0] * (2 * axis + 3) + [step - 1] + [0] * (2 * (len(dims) - axis - 1))
+        spread = ops.nn.pad(wide, widths, "constant", dilation_value)
+        size = dims[axis]
+        dims[axis] = size * step
+        whole = ops.reshape(spread, dims)
+        data = ops.strided_slice(whole, [axis], [0], [(size - 1) * step + 1])
+    return data
+
+
+def space_to_batch(data: Any, block_shape: Any, paddings: Any, pad_value: float = 0) -> Any:
+    """Blocks of the axes after the first become images of the batch, after padding."""
+    blocks, pads = list(ints(block_shape)), [list(p) for p in ints(paddings)]
+    ndim, count = data.struct_info.ndim, len(blocks)
+    widths = [[0, 0], *pads, *([0, 0] for _ in range(ndim - count - 1))]
+    wide = ops.nn.pad(data, [w for pair in widths for w in pair], "constant", pad_value)
+    batch, *rest = wide.struct_info.dims
+    cut: list[Any] = [batch]
+    for size, block in zip(rest, blocks):
+        cut += [size // block, block]
+    inner = [2 * k + 1 for k in range(count)]
+    order = [*(k + 1 for k in inner), 0, *inner, *range(2 * count + 1, ndim + count)]
+    apart = ops.permute_dims(ops.reshape(wide, [*cut, *rest[count:]]), order)
+    product = batch
+    for block in blocks:
+        product = product * block
+    sizes_ = [size // block for size, block in zip(rest, blocks)]
+    return ops.reshape(apart, [product, *sizes_, *rest[count:]])
+
+
+def batch_to_space(data: Any, block_shape: Any, crops: Any) -> Any:
+    """What `space_to_batch` has taken apart, together; then `crops` are cut off."""
+    blocks, cuts = list(ints(block_shape)), [list(c) for c in ints(crops)]
+    ndim, count = data.struct_info.ndim, len(blocks)
+    batch, *rest = data.struct_info.dims
+    product = int(np.prod(blocks))
+    apart = ops.reshape(data, [*blocks, batch // product, *rest])
+    order = [count]
+    for k in range(count):
+        order += [count + 1 + k, k]
+    order += range(2 * count + 1, ndim + count)
+    whole_sizes = [size * block for size, block in zip(rest, blocks)]
+    whole = ops.reshape(
+        ops.permute_dims(apart, order), [batch // product, *whole_sizes, *rest[count:]]
+    )
+    ends = [size - after for size, (_, after) in zip(whole_sizes, cuts)]
+    return ops.strided_slice(whole, list(range(1, count + 1)), [before for before, _ in cuts], ends)
+
+
+def fifo_buffer(data: Any, buffer: Any, axis: int) -> Any:
+    """The last elements of `buffer`, as many as it has, after `data` is appended along `axis`."""
+    length, new = buffer.struct_info.dims[axis], data.struct_info.dims[axis]
+    both = ops.concat([buffer, data], axis)
+    return ops.strided_slice(both, [axis], [new], [new + length])
+
+
+def of_image(data: Any, layout: str, size: Any, resized: Any) -> Any:
+    """``resized(images [N, C, H, W], size)`` of volumes, or of rows: first the last two axes, then
+    the first.
+
+    layout  such as "NCDHW" or "NCW"
+    """
+    rank = len(layout) - 2
+    plain = "NC" + "DHW"[3 - rank :]
+    moved = ops.permute_dims(data, [layout.index(a) for a in plain])
+    batch, channels, *dims = moved.struct_info.dims
+    if rank == 1:
+        images = ops.reshape(moved, (batch, channels, 1, dims[0]))
+        done = ops.reshape(resized(images, (1, size[0])), (batch, channels, size[0]))
+    else:
+        depth, height, width = dims
+        images = ops.reshape(moved, (batch, channels * depth, height, width))
+        planes = resized(images, (size[1], size[2]))
+        rows = ops.reshape(planes, (batch, channels, depth, size[1] * size[2]))
+        done = resized(rows, (size[0], size[1] * size[2]))
+        done = ops.reshape(done, (batch, channels, *size))
+    return ops.permute_dims(done, [plain.index(a) for a in layout])
+
+
+def upsampling3d(
+    data: Any,
+    scale_d: Any = 1,
+    scale_h: Any = 1,
+    scale_w: Any = 1,
+    layout: str = "NCDHW",
+    method: str = "nearest_neighbor",
+    coordinate_transformation_mode: str = "half_pixel",
+) -> Any:
+    """Volumes resized by factors."""
+    dims = dict(zip(layout, data.struct_info.dims))
+    scales = zip("DHW", (scale_d, scale_h, scale_w))
+    size = [round(_size_of(dims[a], "upsampling3d") * one(scale)) for a, scale in scales]
+    kind = {"trilinear": "linear"}.get(method, method)
+    mode = "asymmetric" if kind == "nearest_neighbor" else coordinate_transformation_mode
+    return of_image(
+        data,
+        layout,
+        size,
+        lambda images, size: ops.image.resize2d(
+            images, size, None, "NCHW", kind, mode, "", -0.5, 0, 0.0
+        ),
+    )
+
+
+def affine_grid(data: Any, target_shape: Any = None) -> Any:
+    """For `image.grid_sample`: the places [N, 2, H, W] that affine maps [N, 2, 3] give those of an
+    image of `target_shape`, from -1 to 1 along each axis.
+    """
+    height, width = ints(target_shape)
+    xs, ys = np.meshgrid(np.linspace(-1, 1, width), np.linspace(-1, 1, height))
+    places = np.stack([xs.ravel(), ys.ravel(), np.ones(height * width)])
+    maps: Any = ops.matmul(data, const(places, dtype_of(data)))
+    return ops.reshape(maps, (data.struct_info.dims[0], 2, height, width))

@@ -2,7 +2,7 @@
 
     a = relay.add(x, y)                          a = relay.add(x, y)
     b = relay.sqrt(a)                            c = relay.device_copy(a, cpu, cuda)
-    b = relay.annotation.on_device(b, cuda)      b = relay.sqrt(c)
+    b = relay.annotation.ondevice_of(b, cuda)      b = relay.sqrt(c)
     return b                                     return b
 
 What is not annotated runs on the fallback device, where parameters and constants are, too. A value
@@ -35,7 +35,7 @@ from ...relax.flow import map_leaves
 from ...relax.known_ops import HINT_ON_DEVICE, is_op
 from ...relax.rewriter import Inferring
 from ...relax.transform import UpdateParamStructInfo
-from ...runtime import device_name
+from ..parts import device as device_of
 from .relay_pass import relay_pass
 
 
@@ -46,7 +46,7 @@ def RewriteAnnotatedOps(mod: IRModule, ctx: PassContext, *, fallback_device: Any
     fallback_device  where what is not annotated runs: a device, DLPack's number of its kind, or a
                      name such as "cpu"
     """
-    return _planned(mod, _device(fallback_device))
+    return _planned(mod, device_of(fallback_device))
 
 
 @relay_pass(0, dataflow=False)
@@ -57,16 +57,7 @@ def PlanDevices(mod: IRModule, ctx: PassContext, *, config: Any = "cpu") -> IRMo
             `default_primitive_virtual_device`
     """
     fallback = getattr(config, "default_primitive_virtual_device", config)
-    return _planned(mod, _device(getattr(fallback, "device_type_int", fallback)))
-
-
-def _device(given: Any) -> VDevice:
-    """A device as the module declares it."""
-    if isinstance(given, VDevice):
-        return given
-    kind, index = device_name(getattr(given, "value", given))
-    assert isinstance(index, int)
-    return VDevice("llvm" if kind == "cpu" else kind, index)
+    return _planned(mod, device_of(getattr(fallback, "device_type_int", fallback)))
 
 
 def _planned(mod: IRModule, fallback: VDevice) -> IRModule:
@@ -80,7 +71,7 @@ def _planned(mod: IRModule, fallback: VDevice) -> IRModule:
         for n in walk(fn)
         if isinstance(n, Call) and isinstance(n.op, GlobalVar)
     }
-    declared = dict.fromkeys([fallback, *(_device(h.attrs["dst_vdevice"]) for h in hints)])
+    declared = dict.fromkeys([fallback, *(device_of(h.attrs["dst_vdevice"]) for h in hints)])
     known = mod.global_infos.get("vdevice", ())
     planned = mod.clone()
     planned.update_global_info("vdevice", [*known, *(d for d in declared if d not in known)])
@@ -116,7 +107,7 @@ class _Placing(Inferring):
         self.copies: list[dict[Any, Var]] = [{}]
         hints: list[Any] = [n for n in walk(fn) if is_op(n, HINT_ON_DEVICE)]
         for n in hints:
-            (value,), device = n.args, _device(n.attrs["dst_vdevice"])
+            (value,), device = n.args, device_of(n.attrs["dst_vdevice"])
             if self.wanted.setdefault(value, device) is not device:
                 raise PassError(
                     f"on_device: {value.name_hint} is to be on {device.script()} and on "
@@ -152,7 +143,7 @@ class _Placing(Inferring):
         out: list[Binding] = []
         value = b.value
         if isinstance(value, Call) and value.op is HINT_ON_DEVICE:
-            device = _device(value.attrs["dst_vdevice"])
+            device = device_of(value.attrs["dst_vdevice"])
             self.replaced[b.var] = self.on(device, value.args[0], out)
             self.device[b.var] = device
             return out
