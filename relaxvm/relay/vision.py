@@ -27,9 +27,13 @@ def _all_class_non_max_suppression(
     score_threshold: Any = -1.0,
     output_format: str = "onnx",
 ) -> Any:
-    limits = (max_output_boxes_per_class, iou_threshold, score_threshold)
     return ops.vision.all_class_non_max_suppression(
-        boxes, scores, *map(parts.one, limits), output_format
+        boxes,
+        scores,
+        parts.one(max_output_boxes_per_class),
+        parts.one(iou_threshold),
+        parts.one(score_threshold),
+        output_format,
     )
 
 
