@@ -194,7 +194,7 @@ def sliced(
         places = [e if isinstance(e, Expr) else const(e, "int64") for e in (begin, end, steps)]
         whole = [ops.astype(place, as_dtype("int64")) for place in places]
         return ops.dynamic_strided_slice(data, *whole)
-    return topi.strided_slice.__wrapped__(data, begin, end, strides, axes, slice_mode)
+    return topi.strided_slice.__wrapped__(data, begin, end, strides, axes, slice_mode, False)
 
 
 def strided_set(data: Any, v: Any, begin: Any, end: Any, strides: Any = None) -> Any:

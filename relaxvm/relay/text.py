@@ -57,7 +57,6 @@ _DEFAULTS: dict[str, Values] = {
     "nn.leaky_relu": {"alpha": 0.25},
     "cumsum": {"exclusive": False},
     "cumprod": {"exclusive": False},
-    "strided_slice": {"assume_inbound": False},
     "nn.upsampling": {"scale_h": 1.0, "scale_w": 1.0},
     "image.resize2d": {"rounding_method": "round"},
 }
@@ -410,7 +409,7 @@ def _resize2d(call: Call, v: Values, inner: Inner) -> Row:
 
 def _gather_nd(call: Call, v: Values, inner: Inner) -> Row:
     places = _transposed(inner(call.args[1]))
-    yield "gather_nd", {"a": call.args[0], "indices": call.args[1] if places is None else places}
+    yield "gather_nd", {"data": call.args[0], "indices": call.args[1] if places is None else places}
 
 
 def _pad(call: Call, v: Values, inner: Inner) -> Row:
