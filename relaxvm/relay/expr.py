@@ -26,7 +26,7 @@ from ..relax import TupleGetItem as RelaxTupleGetItem
 from ..relax import Var as RelaxVar
 from ..relax import const as relax_const
 from ..relax.static_type import of_static_type
-from .spelling import UNTYPED, Spelled, is_typed, operand
+from .spelling import UNTYPED, Spelled, is_typed, let_span, operand
 from .ty import FuncType as FuncType
 from .ty import Kind, scalar_type
 from .ty import TensorType as TensorType
@@ -142,7 +142,7 @@ class Let(metaclass=Kind):
 
     @staticmethod
     def make(variable: RelaxVar, value: Any, body: Any, span: Any = None) -> SeqExpr:
-        block = BindingBlock((VarBinding(variable, operand(value)),))
+        block = BindingBlock((VarBinding(variable, operand(value), let_span()),))
         return SeqExpr((block,), operand(body))
 
 
@@ -189,7 +189,7 @@ class ScopeBuilder:
         value = operand(value)
         if isinstance(variable, str):
             variable = RelaxVar(variable, value.struct_info)
-        self._scopes[-1].bindings.append(VarBinding(variable, value))
+        self._scopes[-1].bindings.append(VarBinding(variable, value, let_span()))
         return variable
 
     def ret(self, value: Any) -> None:

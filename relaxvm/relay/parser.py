@@ -61,7 +61,7 @@ from ..relax import (
     const,
 )
 from .metadata import Metadata
-from .spelling import UNTYPED, is_typed
+from .spelling import UNTYPED, is_typed, let_span
 from .text import called, operator
 from .transform import InferType
 from .words import Kind, Text, Token
@@ -423,7 +423,7 @@ class _Parser:
                         self.fail(f"it is said to be {declared}, it is {value.struct_info}", token)
                     declared = value.struct_info
                 var = Var(name, declared or UNTYPED, span)
-            bindings.append(VarBinding(var, value))
+            bindings.append(VarBinding(var, value, let_span(span)))
         self.set(self.locals, token.text, var, undo)
         return None
 
@@ -508,7 +508,11 @@ class _Parser:
         if "sinfo_args" in attrs and not name.startswith("relax."):
             self.fail(f"{name} takes no sinfo_args", token)
         value: Any = self.built(token, called, name, args, attrs)
-        return value.replace(span=self.span(token)) if isinstance(value, Call) else value
+        if not isinstance(value, Call) or any(value is a for a in args):
+            return value
+        return value.replace(
+            span=Span(self.source.name, *self.source.place(token.start), name=name)
+        )
 
     def sizes(self) -> Steps:
         """What `relax.shape` and `relax.prim` hold: numbers alone have the dtype they say."""

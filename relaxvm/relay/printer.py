@@ -5,10 +5,11 @@
       multiply(%0, %0) /* ty=Tensor[(1, 10), float32] */
     }
 
-What is printed is the normal form: a variable that it names itself is a value with a number, any
-other is a `let`. Types stand in comments once a function is in normal form, as `InferType` gives
-it. What Relay has no word for is a call of an operator by its whole name, ``relax.``; loop
-functions stand in comments, as script text. `relay.parse` reads everything but these.
+What is printed is the normal form: a variable that a `let` bound (or a cast, or a function that
+calls itself by it) is one again, any other is a value with a number. Types stand in comments once a
+function is in normal form, as `InferType` gives it. What Relay has no word for is a call of an
+operator by its whole name, ``relax.``; loop functions stand in comments, as script text.
+`relay.parse` reads everything but these.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ from ..relax import (
 )
 from ..relax.normal_form import Normalizer, names_in
 from .metadata import KEY, metadata_text
+from .spelling import is_let
 from .text import Spelling, spelled_as
 
 VERSION = '#[version = "0.0.5"]'
@@ -173,7 +175,8 @@ class _Printer:
         for n in walk(root):
             if isinstance(n, Binding):
                 bindings.append(n)
-                self.values[id(n.var)] = n.value
+                if self.is_value(n):
+                    self.values[id(n.var)] = n.value
             for child in () if isinstance(n, Function) else n._children_():
                 if isinstance(child, Var):
                     self.uses[id(child)] = self.uses.get(id(child), 0) + 1
@@ -184,8 +187,6 @@ class _Printer:
 
     def inner(self, operand: Any) -> Any:
         """What computes an operand, if nothing else reads it."""
-        if not isinstance(operand, Var) or not _UNNAMED.fullmatch(operand.name_hint):
-            return None
         # Where it is bound, and where it is read.
         return self.values.get(id(operand)) if self.uses.get(id(operand)) == 2 else None
 
@@ -226,9 +227,7 @@ class _Printer:
 
     def is_value(self, b: Binding) -> bool:
         """Whether a binding only says that a value has a number."""
-        return not isinstance(b, MatchCast) and (
-            _UNNAMED.fullmatch(b.var.name_hint) is not None and not _names_itself(b)
-        )
+        return not (isinstance(b, MatchCast) or is_let(b) or _names_itself(b))
 
     def binding(self, b: Binding) -> Steps:
         var = b.var
@@ -239,7 +238,9 @@ class _Printer:
                 return f"{self.names[id(var)]} = "
 
         else:
-            self.names[id(var)] = self.named(var.name_hint)
+            # As TVM calls what only its passes named.
+            hint = "x" if _UNNAMED.fullmatch(var.name_hint) else var.name_hint
+            self.names[id(var)] = self.named(hint)
 
             def head() -> str:
                 kind = self.type(var.struct_info, comment=not isinstance(b, MatchCast))
@@ -361,7 +362,7 @@ class _Printer:
             return self.annotate(value)
         kind = self.type(value.struct_info, comment=True) if self.typed else ""
         parts = [f"ty={kind}"] if kind else []
-        if self.spans and str(value.span) != "unknown place":
+        if self.spans and (value.span.source or value.span.parts):
             parts.append(f"span={value.span}")
         return f" /* {' '.join(parts)} */".replace("*/ ", "") if parts else ""
 

@@ -18,9 +18,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..base import StructInfoError
+from ..base import UNKNOWN, Span, StructInfoError
 from ..ir import Op
 from ..relax import (
+    Binding,
     Call,
     Expr,
     FuncStructInfo,
@@ -35,6 +36,19 @@ from ..relax import (
 from ..relax.operators import OF_UNTYPED
 
 UNTYPED = ObjectStructInfo()
+
+
+def let_span(span: Span = UNKNOWN) -> Span:
+    """The span of a binding that a `let` wrote: others only say that a value has a variable."""
+    return Span(span.source, span.line, span.column, span.end_line, span.end_column, _LET)
+
+
+def is_let(binding: Binding) -> bool:
+    """Whether `binding` was written by a `let`."""
+    return binding.span.name == _LET
+
+
+_LET = "let"
 Weights: TypeAlias = "Callable[[SimpleNamespace], dict[str, tuple[Any, ...]]]"
 
 
@@ -88,10 +102,17 @@ class Spelled(Op):
         """The expression that a call stands for; a call, if it is not known yet."""
         values = [v for v in given.values() if isinstance(v, Expr)]
         if all(map(is_typed, values)):
-            made: Expr = self.build(**given)
-            return made
+            return self.written(given)
         attrs = {key: value for key, value in given.items() if not isinstance(value, Expr)}
         return Call(self, values, attrs, (), UNTYPED)
+
+    def written(self, given: dict[str, Any]) -> Expr:
+        """The expression that a call stands for, whose span says how Relay called it."""
+        made: Expr = self.build(**given)
+        if isinstance(made, Call) and made.span is UNKNOWN:
+            if not any(made is value for value in given.values()):
+                return made.replace(span=Span(name=self.name.removeprefix("relay.")))
+        return made
 
 
 def spelled(
@@ -176,8 +197,7 @@ def written_out(call: Call) -> Expr:
     """The expression that a call of a `Spelled` operator stands for, as all operands have types."""
     op = call.op
     assert isinstance(op, Spelled)
-    made: Expr = op.build(**arguments(call))
-    return made
+    return op.written(arguments(call))
 
 
 def determined(call: Call) -> dict[str, StructInfo]:

@@ -26,7 +26,7 @@ from ..relax import (
     Var,
     const,
 )
-from .spelling import CALLS, Spelled, operand
+from .spelling import CALLS, Spelled, arguments, operand
 
 Values = dict[str, Any]
 Inner = Callable[[Any], Any]
@@ -143,8 +143,8 @@ def called(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
 
 def operator(name: str) -> Spelled | None:
     """The operator that Relay calls `name`, None if there is none."""
-    found = Op._table.get(f"relay.{name}") if name in CALLS else None
-    return found if isinstance(found, Spelled) else None
+    op: Spelled | None = getattr(CALLS.get(name), "op", None)
+    return op
 
 
 def _part(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Call:
@@ -168,14 +168,17 @@ def spelled_as(call: Call, inner: Inner) -> Spelling | None:
     inner  says what computes an operand that nothing else reads
     """
     if isinstance(call.op, Spelled):
-        return _deferred(call)
+        return _spelling(call.op, arguments(call))
     if not isinstance(call.op, Op) or not call.op.name.startswith("relax."):
         return None
     short = call.op.name.removeprefix("relax.")
     values = _values_of(call)
-    for name, words in _ROWS.get(short, _same_name)(call, values, inner):
+    # What it was called when it was written, if that is known, comes first.
+    said_so = call.span.name
+    rows = _ROWS.get(short, _same_name)(call, values, inner)
+    for name, words in sorted(rows, key=lambda row: row[0] != said_so):
         op = operator(name)
-        if op is None:
+        if op is None or (name in _ONLY_IF_SAID and name != said_so):
             continue
         # What the row does not say has the operator's name, or is the next argument.
         said = {**_by_name(op, values, call.args, words), **words}
@@ -187,17 +190,6 @@ def spelled_as(call: Call, inner: Inner) -> Spelling | None:
         if absorbed is not None:
             return _spelling(op, said, absorbed)
     return None
-
-
-def _deferred(call: Call) -> Spelling:
-    op, rest = call.op, iter(call.args)
-    assert isinstance(op, Spelled)
-    keys = op.signature.parameters
-    return _spelling(
-        op,
-        {key: call.attrs.get(key, _MISSING) for key in keys}
-        | {key: next(rest) for key in keys if key not in call.attrs},
-    )
 
 
 def _values_of(call: Call) -> Values:
@@ -278,6 +270,9 @@ def _computed_by(built: Any, call: Call, inner: Inner) -> list[Any] | None:
 
 # -- the rows: operator of `relax.op` -> names of Relay's operators, and what they take ------------
 
+# What may as well have been written with the operators that it stands for.
+_ONLY_IF_SAID = {"nn.bias_add", "nn.batch_flatten", "nn.upsampling"}
+
 Row = Iterator[tuple[str, Values]]
 _Rule = Callable[[Call, Values, Inner], Row]
 
@@ -338,6 +333,7 @@ def _add(call: Call, v: Values, inner: Inner) -> Row:
     if isinstance(wide, Call) and isinstance(wide.op, Op) and wide.op.name == "relax.expand_dims":
         axis = getattr(data.struct_info, "ndim", 0) - getattr(wide.struct_info, "ndim", 0)
         yield "nn.bias_add", {"data": data, "bias": wide.args[0], "axis": axis}
+    yield "nn.bias_add", {"data": data, "bias": bias, "axis": -1}
     yield "add", {}
 
 
@@ -362,8 +358,7 @@ def _pool(call: Call, v: Values, inner: Inner) -> Row:
 
 
 def _reshape(call: Call, v: Values, inner: Inner) -> Row:
-    if getattr(v["x"].struct_info, "ndim", 0) > 2:
-        yield "nn.batch_flatten", {}
+    yield "nn.batch_flatten", {}
     yield "reshape", {"newshape": v["shape"]}
 
 

@@ -88,6 +88,10 @@ nn.softmax(%x)
 nn.softmax(%x, axis=1)
 nn.log_softmax(%x)
 nn.bias_add(%x, %v)
+nn.bias_add(%x, %c, axis=-1)
+nn.adaptive_avg_pool2d(%i, output_size=[1, 1])
+image.resize2d(%i, size=[16, 12], roi=[0f, 0f, 0f, 0f], rounding_method="")
+reshape(%x, newshape=[2, 12])
 nn.dropout(%x)
 nn.dropout(%x, rate=0.1f)
 nn.dense(%c, %m, units=5)
@@ -499,6 +503,58 @@ def test_who_prints_which_text():
     assert "/* @loop is no graph function:" in text
     assert 'def @main(%x: Tensor[(2), float32], global_symbol="main")' in text
     assert list(relay.parse(text).get_global_vars())[0].name_hint == "main"
+
+
+def main_after(text, *passes):
+    """What is printed as `main` of a text after passes, without types; it returns too."""
+    mod = relay.parse(text)
+    for each in passes:
+        mod = each(mod)
+    returns(None, mod)
+    return mod["main"].astext(annotate=lambda e: "").splitlines()[1:]
+
+
+def test_values_that_passes_name_have_numbers():
+    text = "def @main(%x: Tensor[(4), float32]) { exp(add(%x, 1f)) }"
+    assert main_after(text, relay.transform.FuseOps(2)) == [
+        "fn (%x: Tensor[(4), float32]) -> Tensor[(4), float32] {",
+        "  %1 = fn (%p0: Tensor[(4), float32], Primitive=1) -> Tensor[(4), float32] {",
+        "    %0 = add(%p0, 1f);",
+        "    exp(%0)",
+        "  };",
+        "  %1(%x)",
+        "}",
+    ]
+
+
+def test_lets_stay_lets_until_graph_normal_form():
+    text = "def @main(%x: Tensor[(4), float32]) { let %y = tanh(%x); add(exp(%y), %y) }"
+    kind = "Tensor[(4), float32]"
+    assert main_after(text, relay.transform.DeadCodeElimination())[1:-1] == [
+        f"  let %y: {kind} = tanh(%x);",
+        "  %0 = exp(%y);",
+        "  add(%0, %y)",
+    ]
+    anf, gnf = relay.transform.ToANormalForm(), relay.transform.ToGraphNormalForm()
+    assert main_after(text, anf)[1:-1] == [
+        f"  let %y: {kind} = tanh(%x);",
+        f"  let %x1: {kind} = exp(%y);",
+        f"  let %x2: {kind} = add(%x1, %y);",
+        "  %x2",
+    ]
+    assert main_after(text, anf, gnf, relay.transform.InferType())[1:-1] == [
+        "  %0 = tanh(%x);",
+        "  %1 = exp(%0);",
+        "  add(%1, %0)",
+    ]
+
+
+def test_the_parts_of_an_operator_are_printed_as_what_they_are():
+    """Unless the program said so: a bias may as well be added in two steps."""
+    text = "def @main(%x: Tensor[(2, 3, 4), float32], %b: Tensor[(3), float32]) {"
+    parts = "%0 = expand_dims(%b, axis=1); add(%x, %0) }"
+    assert body(returns(text + parts)).splitlines()[-1].strip() == "add(%x, %0)"
+    assert body(returns(text + "nn.bias_add(%x, %b) }")) == "nn.bias_add(%x, %b)"
 
 
 def test_names_that_repeat_are_told_apart():

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import PassError
+from ...base import UNKNOWN, PassError, Span
 from ...ir import IRModule, PassContext, structural_digest
-from ...relax import Function
+from ...ir.walk import transform
+from ...relax import Function, VarBinding
 from ...relax import transform as graph
 from ...relax.rewriter import BindingRewriter
+from ..spelling import let_span
 from .infer_type import InferType
-from .relay_pass import as_relay_pass, by_name, relay_pass
+from .relay_pass import as_relay_pass, by_name, closed, relay_pass
 
 RemoveUnusedFunctions = by_name(graph.RemoveUnusedFunctions, 1, entry_functions=("main",))
 DeadCodeElimination = by_name(graph.DeadCodeElimination, 1)
@@ -43,8 +45,19 @@ SplitArgs = by_name(graph.SplitArgs, 1)
 
 @relay_pass(1, dataflow=False)
 def ToANormalForm(mod: IRModule, ctx: PassContext) -> IRModule:
-    """Give every value a variable of its own, as all passes here leave it."""
-    return mod
+    """Give every value a variable of its own, as all passes here leave it, and a `let`."""
+    return _with_lets(mod, let_span())
+
+
+def _with_lets(mod: IRModule, span: Span) -> IRModule:
+    """`mod`, of whose bindings `span` says whether a `let` wrote them."""
+    changed = mod.clone()
+    for gv, fn in mod.items():
+        if isinstance(fn, Function):
+            changed[gv] = transform(
+                fn, lambda n: n.replace(span=span) if type(n) is VarBinding else None, pre=closed
+            )
+    return changed
 
 
 @relay_pass(1, dataflow=False)
@@ -56,7 +69,7 @@ def ToBasicBlockNormalForm(mod: IRModule, ctx: PassContext) -> IRModule:
 @as_relay_pass(1)
 def ToGraphNormalForm(mod: IRModule, ctx: PassContext) -> IRModule:
     """Put values that are read once where they are read; any other pass names them again."""
-    typed = graph.ToNonDataflow.run(InferType.run(mod, ctx), ctx)
+    typed = graph.ToNonDataflow.run(_with_lets(InferType.run(mod, ctx), UNKNOWN), ctx)
     return graph.ToGraphNormalForm.run(typed, ctx)
 
 

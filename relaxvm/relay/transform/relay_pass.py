@@ -84,7 +84,7 @@ def as_expressions(mod: IRModule, ctx: PassContext) -> IRModule:
     changed = mod.clone()
     for gv, fn in mod.items():
         if isinstance(fn, Function):
-            changed[gv] = transform(fn, _ordered, pre=_closed)
+            changed[gv] = transform(fn, _ordered, pre=closed)
     return changed
 
 
@@ -108,6 +108,6 @@ def _ordered(n: Node) -> Node | None:
     return n.replace(blocks=(BindingBlock(tuple(ordered)),) if ordered else ())
 
 
-def _closed(n: Node) -> Node | None:
+def closed(n: Node) -> Node | None:
     """`n` if no sequence stands in it."""
     return n if isinstance(n, (StructInfo, Var, Call)) else None
