@@ -77,7 +77,10 @@ _LATER = {
     "relaxvm.pipeline": "build get_pipeline",
     "relaxvm.runtime": "ExecBuilder Executable VMInstrumentReturnKind VirtualMachine",
 }
-_FILES = "expr flow known_ops normal_form op operators rewriter static_type struct_info utils"
+_FILES = (
+    "expr flow interp known_ops normal_form op operators rewriter static_type struct_info "
+    "substitute utils vm_build"
+)
 __getattr__ = _submodules(__name__, _LATER, _FILES)
 
 

@@ -43,6 +43,7 @@ from .symbols import simplify_dims as simplify_dims
 from .symbols import source_place as source_place
 from .symbols import substitute_struct_info as substitute_struct_info
 from .symbols import symbolic_vars as symbolic_vars
+from .symbols import tensor_dims as tensor_dims
 from .symbols import tir_vars_in_struct_info as tir_vars_in_struct_info
 from .symbols import where as where
 

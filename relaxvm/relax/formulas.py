@@ -104,7 +104,7 @@ class Formulas:
             return compute((), lambda: number, "constant")
         if value not in self.tensors:
             raise TIRError(
-                f"topi: wanted te tensors, scalar expressions and numbers, got "
+                f"a formula is of te tensors, scalar expressions and numbers, got "
                 f"{type(value).__name__} of {value.struct_info}; arrays come by a te.placeholder"
             )
         return self.tensors[value]

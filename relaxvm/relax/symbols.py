@@ -153,6 +153,12 @@ def known_dims(info: StructInfo) -> tuple[PrimExpr, ...] | None:
     return None
 
 
+def tensor_dims(value: Expr | StructInfo) -> tuple[PrimExpr, ...] | None:
+    """The dimensions of a tensor; None if they are not known, or `value` is no tensor."""
+    info = value.struct_info if isinstance(value, Expr) else value
+    return info.dims if isinstance(info, TensorStructInfo) else None
+
+
 def substitute_struct_info(sinfo: StructInfo, mapping: Mapping[Any, Any]) -> StructInfo:
     """`sinfo` with symbols (and variables) replaced and the dimensions simplified.
 

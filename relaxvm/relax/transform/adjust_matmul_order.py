@@ -19,6 +19,7 @@ from ...ir import IRModule, PassContext, PrimExpr, Range, const, walk
 from ...ir import Var as TirVar
 from ...ir.transform import function_pass
 from ..analysis.purity import is_pure_call
+from ..derive import tensor_dims
 from ..dpl import DFPattern, PatternMatchingRewriter, is_op, wildcard
 from ..expr import Call, Constant, Function, Var
 from ..flow import bindings_of, vars_in
@@ -26,7 +27,6 @@ from ..op.infer import axes_of
 from ..op.names import ops
 from ..struct_info import Expr
 from .lazy_inputs import num_input
-from .scale_rules import tensor_dims
 
 
 @function_pass(opt_level=4, numerics="reassociates")

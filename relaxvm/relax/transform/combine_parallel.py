@@ -23,6 +23,7 @@ from ...ir import IntImm, IRModule, Op, is_const, value_key
 from ...runtime import array as as_array
 from ..analysis.purity import is_pure_call
 from ..analysis.written import maybe_written_vars
+from ..derive import tensor_dims
 from ..expr import (
     Call,
     Constant,
@@ -39,7 +40,7 @@ from ..op.names import ops
 from ..rewriter import Dropper
 from ..struct_info import Expr, TensorStructInfo
 from .constant_eval import is_constant
-from .scale_rules import tensor_dims
+from .scale_rules import operand_dims
 from .signature import replace_functions
 from .value_keys import ValueKeys
 
@@ -286,7 +287,7 @@ class _Joint:
 
         grow  whether an operand is broadcast to the size of its branch
         """
-        every = [tensor_dims(o) for o in operands]
+        every = [operand_dims(o) for o in operands]
         dims = [d for d in every if d is not None]
         if len(dims) < len(every) or len({str(o.struct_info.dtype) for o in operands}) > 1:
             return None

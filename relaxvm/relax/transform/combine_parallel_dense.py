@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
+from ..derive import tensor_dims
 from ..expr import Call
 from .combine_parallel import Check, Kind, combine_parallel
 from .combine_parallel_matmul import columns
-from .scale_rules import tensor_dims
 
 
 @module_pass(opt_level=4)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import module_pass
+from ..derive import tensor_dims
 from ..expr import Call
 from .combine_parallel import Check, Kind, combine_parallel
-from .scale_rules import tensor_dims
 
 _MATMUL = Op.get("relax.matmul")
 

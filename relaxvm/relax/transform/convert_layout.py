@@ -40,7 +40,7 @@ from ...tir import IndexMap
 from .. import op as R
 from ..analysis.recursion import graph_calls
 from ..analysis.written import maybe_written_vars
-from ..derive import dims_equal
+from ..derive import dims_equal, tensor_dims
 from ..expr import (
     Binding,
     Call,
@@ -68,7 +68,6 @@ from .layout_rules import (
     Layouts,
     Order,
     canonical,
-    dims_of,
     is_one,
     layout_attributes,
     named_layouts,
@@ -238,7 +237,7 @@ def _laid_out(info: StructInfo, order: Any) -> StructInfo | None:
         if len(fields) != len(order) or any(i is None for i in made):
             return None
         return TupleStructInfo([i for i in made if i is not None])
-    dims = dims_of(info)
+    dims = tensor_dims(info)
     shape = None if dims is None else order.shape(dims, spread=True)
     if shape is None:
         return None
@@ -250,7 +249,7 @@ def _agree(a: StructInfo, b: StructInfo) -> bool:
     """Whether tensors, or tuples of them, certainly have the same shapes."""
     if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
         return len(a.fields) == len(b.fields) and all(map(_agree, a.fields, b.fields))
-    first, second = dims_of(a), dims_of(b)
+    first, second = tensor_dims(a), tensor_dims(b)
     if first is None or second is None:
         return a is b
     return dims_equal(first, second) is True
@@ -343,7 +342,7 @@ class _Plan:
         """The order in which a private function takes a parameter: the one it is read in."""
         orders = {order for order, _ in self.demands.get(param, ())}
         order = orders.pop() if len(orders) == 1 else None
-        dims = dims_of(param)
+        dims = tensor_dims(param)
         if not isinstance(order, Order) or order.blocks or dims is None:
             return None
         if len(order.axes) != len(dims) or self.is_written(param):
@@ -563,7 +562,7 @@ class _Rewriter(RememberingRewriter):
             value = map_leaves(value, lambda leaf: self.convert(leaf, None, out))
             if is_op(value, _PERMUTE) and isinstance(value.args[0], Var):
                 # What is wanted in the order before the transposition is there already.
-                before = plain(len(dims_of(b.var) or ())).renumbered(permuted(value))
+                before = plain(len(tensor_dims(b.var) or ())).renumbered(permuted(value))
                 self.remember(self.forms, (b.var, canonical(before)), value.args[0])
                 wanted = self.plan.demands.get(b.var, {})
                 if type(b.var) is DataflowVar and wanted and all(o is not None for o, _ in wanted):
@@ -655,7 +654,7 @@ class _Rewriter(RememberingRewriter):
                 own, other = (o[k] if isinstance(o, tuple) else None for o in (home, order))
                 fields.append(field if own == other else self.moved(field, each, own, other, out))
             return self.emit(Tuple(fields), base, out)
-        dims = dims_of(info)
+        dims: Any = tensor_dims(info)
         assert dims is not None
         if home is None and all(map(is_one, dims)) and len(dims) <= len(order.parts):
             return base

@@ -14,13 +14,12 @@ from typing import Any
 
 from ...ir import IRModule, PassContext
 from ...ir.transform import function_pass
-from ..derive import prove_dims
+from ..derive import prove_dims, tensor_dims
 from ..dpl import is_op, rewrite_call, wildcard
 from ..expr import Function
 from ..op.names import ops
 from ..struct_info import Expr
 from .adjust_matmul_order import is_known, weights_of
-from .scale_rules import tensor_dims
 
 
 @function_pass(opt_level=4, numerics="reassociates")

@@ -22,6 +22,7 @@ import numpy as np
 from ...base import declined
 from ...ir import IRModule, Op, PassContext, is_const
 from ...ir.transform import module_pass
+from ..derive import tensor_dims
 from ..expr import (
     Call,
     Constant,
@@ -36,7 +37,6 @@ from ..op.names import ops
 from ..rewriter import Dropper
 from .rule_text import rewritten, rule
 from .scale_folding import array_of, constant_like, fold_scales
-from .scale_rules import tensor_dims
 from .signature import replace_functions
 from .simplify_expr import joined
 

@@ -50,7 +50,7 @@ from ...ir.walk import transform
 from ...te import ComputeOp, ProducerLoad, Tensor, attention, compute, placeholder
 from ..analysis import maybe_written_vars
 from ..block_builder import BlockBuilder
-from ..derive import dims_equal
+from ..derive import dims_equal, tensor_dims
 from ..dpl import DFPattern, is_op, rewrite_call, wildcard
 from ..emit_te import call_te_inputs
 from ..expr import Call, Constant, Function, PrimValue, TupleGetItem, Var
@@ -61,7 +61,6 @@ from ..op import call_tir
 from ..op.lower import wide_dtype
 from ..op.names import ops
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
-from .scale_rules import tensor_dims
 
 _MOVES = ops_named("permute_dims expand_dims squeeze reshape broadcast_to repeat")
 _MAKES = ops_named("arange full zeros ones tril triu")

@@ -13,14 +13,13 @@ from ...ir import IRModule, PassContext, is_const
 from ...ir.transform import module_pass
 from ...te import Tensor
 from ..block_builder import BlockBuilder
-from ..derive import prove_dims
+from ..derive import prove_dims, tensor_dims
 from ..dpl import is_op, rewrite_call, wildcard
 from ..expr import Function
 from ..op.linalg import matmul_te
 from ..op.lower import call_te
 from ..struct_info import Expr, ShapeExpr
 from .adjust_matmul_order import swaps_last
-from .scale_rules import tensor_dims
 
 
 @module_pass(opt_level=4)

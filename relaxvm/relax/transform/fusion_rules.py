@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...ir import FloatImm, IntImm, PrimExpr, walk
 from ...tir import BufferLoad, BufferStore, PrimFunc
 from ...tir.analysis import OpPattern, OpPatternKind
-from ...tir.schedule.rules import LARGEST, cost_of
+from ...tir.schedule.rules import LARGEST, MOST_BUFFERS, cost_of
 from ..expr import Tuple, Var, VarBinding
 from ..struct_info import Expr, TensorStructInfo, TupleStructInfo
 
@@ -226,15 +226,12 @@ def refusal_of_siblings(groups: Sequence[Group]) -> str | None:
     members = [m for g in groups for m in g.members]
     if not all(m.is_elementwise for m in members) or len({m.numel for m in members}) > 1:
         return ""
-    if len({v for m in members for v in (*m.arguments, *m.values)}) > _MOST_BUFFERS:
+    if len({v for m in members for v in (*m.arguments, *m.values)}) > MOST_BUFFERS:
         return ""
     if sum(m.cost for m in members) > LARGEST:
         return "one loop would compute too much"
     saved = sum(moved_bytes(g.members) for g in groups) - moved_bytes(members)
     return "they would not read much less" if saved < _WORTH_BYTES else None
-
-
-_MOST_BUFFERS = 8  # as many as the schedules let one loop go through
 
 
 def moved_bytes(members: Sequence[Kernel]) -> int:

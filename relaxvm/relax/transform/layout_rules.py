@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from ...ir import IntImm, Op, const, is_const
-from ..derive import dims_equal, prove_dims
+from ..derive import dims_equal, prove_dims, tensor_dims
 from ..expr import Call, PrimValue, Tuple
 from ..known_ops import ops_named
 from ..op.faces import scalars
@@ -26,7 +26,7 @@ from ..op.nn.layout import Layout
 from ..op.record import ELEMENTWISE, Missing
 from ..op.record import Op as Record
 from ..op.sizes import simplified
-from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo, TupleStructInfo
+from ..struct_info import Expr, ShapeExpr, StructInfo, TupleStructInfo
 
 # -- orders ---------------------------------------------------------------------------------------
 
@@ -186,14 +186,8 @@ Rule = Callable[[Call, Sequence[Any]], "Layouts | str | None"]
 """(call, the order each argument is in) -> how the call follows; or why it cannot."""
 
 
-def dims_of(value: Expr | StructInfo) -> tuple[Any, ...] | None:
-    """The dimensions of a tensor; None if they are not known."""
-    info = value.struct_info if isinstance(value, Expr) else value
-    return info.dims if isinstance(info, TensorStructInfo) else None
-
-
 def _ndim(value: Expr | StructInfo) -> int:
-    dims = dims_of(value)
+    dims = tensor_dims(value)
     return -1 if dims is None else len(dims)
 
 
@@ -212,11 +206,11 @@ def _others(call: Call) -> tuple[None, ...]:
 
 def _elementwise(call: Call, orders: Sequence[Any]) -> Layouts | str:
     """All tensors in one order: that of the first with all axes of the result."""
-    out = dims_of(_results(call)[0])
+    out = tensor_dims(_results(call)[0])
     if out is None:
         return "the shape of its result is not known"
     for order, arg in zip(orders, call.args):
-        dims = dims_of(arg)
+        dims = tensor_dims(arg)
         if isinstance(order, Order) and dims is not None and len(dims) == len(out):
             if dims_equal([dims[a] for a in order.blocks], [out[a] for a in order.blocks]):
                 break
@@ -224,7 +218,7 @@ def _elementwise(call: Call, orders: Sequence[Any]) -> Layouts | str:
         return "what is laid out is broadcast"
     args: list[Any] = []
     for arg in call.args:
-        dims = dims_of(arg)
+        dims = tensor_dims(arg)
         if dims is not None and order.shape(dims, spread=True) is None:
             return "another operand does not divide into blocks"
         args.append(order if dims else None)
@@ -319,7 +313,7 @@ def with_named(call: Call, wanted: Mapping[str, str]) -> Layouts | str:
     places.append((result, _results(call)[0]))
     for key, value in places:
         if new[key] != now[key]:
-            new[key] = _dividing(new[key], now[key], dims_of(value) or ())
+            new[key] = _dividing(new[key], now[key], tensor_dims(value) or ())
     orders = {key: order_named(new[key], now[key]) for key in now}
     if None in orders.values():
         return f"it is in the blocks {', '.join(now.values())} already"
@@ -379,7 +373,7 @@ def _expand(call: Call, orders: Sequence[Any]) -> Layouts:
 
 
 def _squeeze(call: Call, orders: Sequence[Any]) -> Layouts | str:
-    order, dims, axis = orders[0], dims_of(call.args[0]), call.attrs["axis"]
+    order, dims, axis = orders[0], tensor_dims(call.args[0]), call.attrs["axis"]
     if dims is None:
         return "the shape of its argument is not known"
     gone = [k for k, d in enumerate(dims) if is_one(d)]
@@ -396,7 +390,7 @@ def _fields(call: Call, orders: Sequence[Any]) -> tuple[Order | None, list[Any]]
     infos = info.fields if isinstance(info, TupleStructInfo) else ()
     known = [o for o in orders[0] or () if isinstance(o, Order)]
     most = max(known, key=known.count) if known else None
-    return most, [dims_of(i) for i in infos]
+    return most, [tensor_dims(i) for i in infos]
 
 
 def _concat(call: Call, orders: Sequence[Any]) -> Layouts | str:
@@ -423,7 +417,7 @@ def _split(call: Call, orders: Sequence[Any]) -> Layouts | str:
     order, cuts = orders[0], call.attrs["indices_or_sections"]
     axis = axis_of(call.attrs["axis"], len(order.axes))
     block = order.blocks.get(axis, 1)
-    pieces = [dims_of(info) for info in _results(call)]
+    pieces = [tensor_dims(info) for info in _results(call)]
     whole = all(divides(d[axis], block) for d in pieces if d is not None)
     if block > 1 and not (whole and isinstance(cuts, int)):
         if isinstance(cuts, int) or any(c % block for c in cuts):
@@ -467,7 +461,7 @@ def _tile(call: Call, orders: Sequence[Any]) -> Layouts | str:
 
 
 def _broadcast_to(call: Call, orders: Sequence[Any]) -> Layouts | str:
-    order, out = orders[0], dims_of(call)
+    order, out = orders[0], tensor_dims(call)
     if out is None or len(out) != len(order.axes):
         return "its result has more axes"
     shape = order.shape(out)
@@ -499,7 +493,7 @@ def _triangle(call: Call, orders: Sequence[Any]) -> Layouts | str:
 
 
 def _row_major(call: Call, orders: Sequence[Any]) -> Layouts | str:
-    order, dims = orders[0], dims_of(call.args[0])
+    order, dims = orders[0], tensor_dims(call.args[0])
     if dims is None or not same_sequence(order, plain(len(dims)), dims):
         return "it takes elements in row-major order"
     return Layouts((order, *_others(call)), None)

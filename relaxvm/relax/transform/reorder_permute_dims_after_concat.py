@@ -11,6 +11,7 @@ from typing import Any
 
 from ...ir import IRModule, Op, PassContext
 from ...ir.transform import function_pass
+from ..derive import tensor_dims
 from ..dpl import PatternMatchingRewriter, is_op, is_tuple, wildcard
 from ..expr import Function, Tuple
 from ..flow import bindings_of
@@ -18,7 +19,6 @@ from ..known_ops import is_op as is_call_of
 from ..op.infer import axes_of, axis_of
 from ..op.names import ops
 from ..struct_info import Expr
-from .scale_rules import tensor_dims
 
 _CONCAT = Op.get("relax.concat")
 

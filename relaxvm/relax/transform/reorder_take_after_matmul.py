@@ -13,13 +13,12 @@ from typing import Any
 
 from ...ir import IRModule, PassContext
 from ...ir.transform import function_pass
-from ..derive import prove_dims
+from ..derive import prove_dims, tensor_dims
 from ..dpl import is_op, rewrite_call, wildcard
 from ..expr import Function
 from ..op.infer import axis_of
 from ..op.names import ops
 from ..struct_info import Expr, ShapeExpr
-from .scale_rules import tensor_dims
 
 
 @function_pass(opt_level=4)

@@ -22,6 +22,7 @@ from ...base import decided, declined, in_function
 from ...ir import FloatImm, IRModule, Op
 from ...runtime import array as as_array
 from ..analysis.written import maybe_written_vars
+from ..derive import tensor_dims
 from ..expr import Binding, Call, Constant, Function, PrimValue, Var, VarBinding
 from ..flow import BIND, BINDS, events, leaves, map_leaves, name_of
 from ..normal_form import Normalizer, names_in
@@ -31,7 +32,7 @@ from ..rewriter import Dropper, SameVars
 from ..struct_info import Expr
 from ..substitute import substitute_graph
 from .constant_eval import is_constant
-from .scale_rules import OUT, RULES, Product, Scale, Way, relation_of, tensor_dims
+from .scale_rules import OUT, RULES, Product, Scale, Way, relation_of
 from .signature import replace_functions
 
 MOST_PLACES = 64

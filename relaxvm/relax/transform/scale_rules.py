@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...ir import Op
-from ..derive import prove_dims
+from ..derive import prove_dims, tensor_dims
 from ..expr import Call, Constant, PrimValue, Tuple
 from ..flow import leaves
 from ..known_ops import ops_named
@@ -199,12 +199,9 @@ class Joined:
 # -- views ----------------------------------------------------------------------------------------
 
 
-def tensor_dims(value: Expr) -> tuple[Any, ...] | None:
-    """The dimensions of a tensor; None if they are not known."""
-    info = value.struct_info
-    if isinstance(value, PrimValue):
-        return ()
-    return info.dims if isinstance(info, TensorStructInfo) else None
+def operand_dims(value: Expr) -> tuple[Any, ...] | None:
+    """The dimensions of an operand: a scalar value has none. None if they are not known."""
+    return () if isinstance(value, PrimValue) else tensor_dims(value)
 
 
 def _sizes(dims: Sequence[Any]) -> list[int | None]:
@@ -219,7 +216,7 @@ def _broadcast(value: Expr, out: Sequence[Any], letters: Sequence[str]) -> View 
     """The view of an operand that is broadcast to `out`, whose axes have these labels. A constant
     may vary along every axis: it grows.
     """
-    dims = tensor_dims(value)
+    dims = operand_dims(value)
     if dims is None or len(dims) > len(out):
         return None
     first = len(out) - len(dims)
@@ -270,9 +267,10 @@ def _conv(call: Call, out: Sequence[Any]) -> Relation | None:
     if data is None or weight is None:
         return None
     x, w, y = (Layout(attrs[f"{n}_layout"]) for n in ("data", "kernel", "out"))
-    if None in _sizes(weight):
+    known = _sizes(weight)
+    if None in known:
         return None
-    kernel_sizes = w.sizes([d.value for d in weight])
+    kernel_sizes = w.sizes(known)
     groups, o, i = attrs["groups"], kernel_sizes["O"], kernel_sizes["I"]
     each = {"O": o, "I": i // groups} if transposed else {"O": o // groups, "I": i}
     kernel = {"O": "O", "I": "GI"} if transposed else {"O": "GO", "I": "I"}

@@ -187,6 +187,11 @@ class Schedule:
         state.path(what)
         return what
 
+    def has_block(self, block: BlockRV) -> bool:
+        """Whether the block that `block` stands for is still in its function."""
+        function, stmt = self._entry(block, "has_block")
+        return self._states[function].has(stmt)
+
     def get_sref(self, rand_var_or_stmt: Any) -> Path:
         """Where a block or loop is: its path, with `stmt`, `parent` and `scope`."""
         if isinstance(rand_var_or_stmt, (BlockRV, LoopRV)):

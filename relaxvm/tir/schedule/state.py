@@ -157,10 +157,15 @@ class State:
     def path(self, stmt: Stmt) -> Path:
         """Where `stmt` is. Raises ScheduleError if it is not in the function."""
         path = self.index.get(id(stmt))
-        if path is None or path.stmt is not stmt:
+        if path is None or not self.has(stmt):
             what = f"block {stmt.name_hint}" if isinstance(stmt, Block) else type(stmt).__name__
             refuse(f"{what} is no longer in the function")
         return path
+
+    def has(self, stmt: Stmt) -> bool:
+        """Whether `stmt` is in the function."""
+        path = self.index.get(id(stmt))
+        return path is not None and path.stmt is stmt
 
     def loop_path(self, var: Var) -> Path:
         """Where the loop over `var` is."""

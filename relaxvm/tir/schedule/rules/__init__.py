@@ -19,6 +19,7 @@ from .default import with_constant_blocks as with_constant_blocks
 from .default import with_constant_layouts as with_constant_layouts
 from .injective import LARGEST as LARGEST
 from .injective import cost_of as cost_of
+from .neighbours import MOST_BUFFERS as MOST_BUFFERS
 from .queries import no_more as no_more
 
 __getattr__ = _submodules(__name__)

@@ -170,7 +170,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
                 if rv in written:
                     decided("block {} taken by {}", written[rv], group_rule.__name__)
             # Rules put other blocks in the place of some that they do not speak of.
-            sch, left = trial, [rv for rv in left if rv not in taken and _is_there(trial, rv)]
+            sch, left = trial, [rv for rv in left if rv not in taken and trial.has_block(rv)]
     for rv in left:
         for rule in BLOCK_RULES:
             trial = sch.copy()
@@ -195,14 +195,6 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
     if sums and not exact:
         made = made.with_attr(REASSOCIATE, True)
     return made if made is fn else made.with_attr(SCHEDULED, True)
-
-
-def _is_there(sch: Schedule, rv: Any) -> bool:
-    try:
-        sch.get(rv)
-    except ScheduleError:
-        return False
-    return True
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (

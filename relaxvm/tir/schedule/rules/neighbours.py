@@ -16,7 +16,7 @@ from ....ir import PrimExpr, substitute
 from ...stmt import Block, Buffer
 from ..schedule import Schedule
 
-_MOST_BUFFERS = 8  # as many streams as a core's prefetchers follow
+MOST_BUFFERS = 8  # as many streams as a core's prefetchers follow
 
 
 def merge_neighbours(sch: Schedule, blocks: Any) -> Schedule:
@@ -34,7 +34,7 @@ def merge_neighbours(sch: Schedule, blocks: Any) -> Schedule:
         if before is not None:
             joined = before[2] | _places(block, before[1])
             in_step = len(joined) < len(before[2]) + len(places)
-            if in_step and len({buffer for buffer, _ in joined}) <= _MOST_BUFFERS:
+            if in_step and len({buffer for buffer, _ in joined}) <= MOST_BUFFERS:
                 trial = sch.copy()
                 try:
                     loop = trial.merge(before[0], loop)
