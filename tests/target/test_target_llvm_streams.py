@@ -132,6 +132,21 @@ def test_a_line_is_asked_for_once_in_each_chunk():
     assert {"1024", "1088", "1152", "1216"} <= added
 
 
+def test_each_vector_of_straight_code_is_asked_for_once_into_the_second_cache():
+    a = te.placeholder((8, 32), "float32", name="A")
+    out = te.compute((8, 32), lambda i, j: a(i, j) + a(i, j) * a(i, j), "out")
+    sch = tir.Schedule(te.create_prim_func([a, out]))
+    row, column = sch.get_loops(sch.get_block("out"))
+    over, lane = sch.split(column, [None, 8])
+    sch.unroll(over)
+    sch.vectorize(lane)
+    sch.annotate(row, PREFETCH, 64)
+    text = generate_llvm(IRModule({"main": sch.mod["main"]}), X86)
+    assert text.count("call void @llvm.prefetch.p0") == text.count(", i32 0, i32 2, i32 1)") == 4
+    added = {line.rsplit(", ", 1)[1] for line in text.splitlines() if " add i64 " in line}
+    assert "256" in added
+
+
 def test_no_more_is_asked_for_than_a_core_can_wait_for():
     fn = summed(2, 1 << 22, 1 << 22, chunk=1 << 21)
     assert generate_llvm(IRModule({"main": fn}), X86).count("call void @llvm.prefetch.p0") == 64

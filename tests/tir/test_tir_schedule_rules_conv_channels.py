@@ -16,7 +16,7 @@ from relaxvm.pipeline import default_build_pipeline
 from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams, PackConstants
 from relaxvm.runtime import VirtualMachine, cpu
-from relaxvm.tir import For, ForKind, PrimFunc, Schedule, interpret
+from relaxvm.tir import PREFETCH, For, ForKind, PrimFunc, Schedule, interpret
 from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
 from relaxvm.tir.schedule.rules.convolution import schedule_convolutions
 
@@ -104,6 +104,15 @@ def test_no_block_copies_the_weight():
             if isinstance(b, tir.Block) and any(r.buffer is weight for r in b.reads)
         ]
         assert readers == ["conv_update"]
+
+
+def test_the_next_panel_of_weights_is_asked_for_while_there_is_one():
+    for channels, wanted in ((64, [9 * 32 * 16]), (16, [])):
+        made = schedule_function(
+            packed(Case((1, 32, 12, 12), channels, padding=(1, 1)), "avx2")[0], AVX2
+        )
+        loops = [n for n in walk(made) if isinstance(n, For)]
+        assert [int(n.annotations[PREFETCH]) for n in loops if PREFETCH in n.annotations] == wanted
 
 
 @pytest.mark.parametrize(

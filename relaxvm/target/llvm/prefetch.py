@@ -5,14 +5,17 @@ one.
         for ji in range(256):                         prefetch A[i * 4096 + jo * 256 + 4096], ...
             ... A[i * 4096 + jo * 256 + ji]   →      for ji in range(256): ...
     # annotation tir.prefetch: 4096
+
+Where what a step reads is straight code, its whole vectors are asked for, into the second cache: it
+is too much for the first one beside what is computed on, such as the next panel of weights.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...base import CodegenError
-from ...ir import IntImm, PrimExpr, walk
+from ...ir import IntImm, PrimExpr, Ramp, walk
 from ...tir import PREFETCH, BufferLoad, For
 from .expr import access_index
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _LINE = 64
+# How close to the core lines are brought, as LLVM counts.
+_FIRST_CACHE, _SECOND_CACHE = 3, 2
 # Bytes asked for at one step; no core waits for more lines.
 _MOST = 64 * _LINE
 
@@ -46,10 +51,30 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
                 seen.add(id(load))
                 _ask(g, load, place, int(ahead), loop.extent.value)
         del g.env[loop.loop_var], g.wide[loop.loop_var]
+    if not seen:
+        _ask_for_vectors(g, stmt, int(ahead))
     g.forget()
 
 
-def _ask(g: KernelEmitter, load: BufferLoad, place: PrimExpr, ahead: int, count: int) -> None:
+def _ask_for_vectors(g: KernelEmitter, stmt: For, ahead: int) -> None:
+    """The same where what the loop reads in a step is straight code."""
+    seen: set[Any] = set()
+    for load in (n for n in walk(stmt.body) if isinstance(n, BufferLoad)):
+        handle, run = load.buffer.data, load.indices[0]
+        is_outside = handle in g.env and not g.is_local(handle)
+        if is_outside and type(run) is Ramp and (handle, run) not in seen:
+            seen.add((handle, run))
+            _ask(g, load, run.base, ahead, run.lanes, closeness=_SECOND_CACHE)
+
+
+def _ask(
+    g: KernelEmitter,
+    load: BufferLoad,
+    place: PrimExpr,
+    ahead: int,
+    count: int,
+    closeness: int = _FIRST_CACHE,
+) -> None:
     size = load.buffer.dtype.element.itemsize
     index = g.widened(place, g.evaluate(place))
     start = g.op("mul", "i64", index, str(size))
@@ -58,4 +83,4 @@ def _ask(g: KernelEmitter, load: BufferLoad, place: PrimExpr, ahead: int, count:
         # It may lie behind the end: nobody reads it.
         far = g.text.op(f"getelementptr i8, ptr {g.pointer(load.buffer.data)}, i64 {at}")
         g.module.declare("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        g.text.emit(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 3, i32 1)")
+        g.text.emit(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 {closeness}, i32 1)")
