@@ -39,5 +39,9 @@ from .ty import TensorType as TensorType
 from .ty import TupleType as TupleType
 from .ty import scalar_type as scalar_type
 
-_LATER = {"build_module": "BuildModule build optimize"}
+_LATER = {
+    "build_module": "build build_config optimize",
+    "executors": "create_executor",
+    "relaxvm.runtime": "load_param_dict save_param_dict",
+}
 __getattr__ = _submodules(__name__, _LATER)

@@ -16,11 +16,12 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import NameSupply, PassError, VerifyError
-from ..ir import GlobalVar, IRModule, substitute
+from ..base import CodegenError, NameSupply, PassError, VerifyError, submodules
+from ..ir import GlobalVar, IRModule, Op, PassContext, VDevice, substitute, walk
 from ..ir.transform import Pass, Sequential, module_pass
+from ..ir.walk import transform as transform_nodes
 from ..pipeline import BUILD, packed, reachable_kernels, run_stages, well_formed
-from ..relax import Function, op
+from ..relax import Call, Function, TensorStructInfo, call_dps_packed, op
 from ..relax import transform as graph_passes
 from ..runtime import (
     GraphExecutorFactoryModule,
@@ -28,14 +29,20 @@ from ..runtime import (
     NDArray,
     as_ndarray,
     check_graph,
+    device_name,
+    graph_json,
     read_graph,
 )
 from ..target import Target, compile_kernels, cpu_model, llvm_at_hand
 from ..tir import PrimFunc
 from ..tir.schedule.rules import DefaultSchedule
 from .graph_codegen import GraphWriter
-from .transform import InferType
+from .transform import InferType, PlanDevices
 
+# It is made of this and of `relay.vm`.
+__getattr__ = submodules(__name__, {"relaxvm.relay.executors": "create_executor"})
+
+HINT_ON_DEVICE, TO_VDEVICE = Op.get("relax.hint_on_device"), Op.get("relax.to_vdevice")
 _MOST_LETTERS = 80
 # Ours -> Relay's, where they differ by more than the "nn." before it.
 _RELAY_NAMES = {"permute_dims": "transpose", "concat": "concatenate", "astype": "cast"}
@@ -62,8 +69,9 @@ def build(
     Raises ValueError for arguments of other types, CodegenError for what only the virtual machine
     runs.
     """
-    mod, target = _arguments(ir_mod, target, target_host, params)
-    planned = lowered(mod, target, mod_name)
+    mod = taken_module(ir_mod, params)
+    devices, target = _devices(target), one_target(target, target_host)
+    planned = lowered(mod, target, mod_name, devices)
     schedule = DefaultSchedule(cpu=cpu_model(target))
     kernels = compile_kernels(reachable_kernels(planned), target, schedule)
     writer = GraphWriter(planned, "main")
@@ -82,10 +90,11 @@ def optimize(
     """A module after the passes over operators that a build runs, and the parameters that are not
     constants in it: none.
     """
-    mod, _ = _arguments(mod, target, None, params)
+    one_target(target, None)
+    mod = taken_module(mod, params)
     *passes, last = BUILD[0].passes
     assert last.info.name == "LegalizeOps"
-    optimized: IRModule = Sequential(passes, name="optimize")(_typed(mod))
+    optimized: IRModule = Sequential(passes, name="optimize")(typed(mod))
     return optimized, {}
 
 
@@ -103,6 +112,12 @@ def bind_params_by_name(func: Function, params: Mapping[str, Any]) -> Function:
         return func
     bound: Function = graph_passes.BindParams("main", here)(IRModule({"main": func}))["main"]
     return bound
+
+
+def build_config(**options: Any) -> PassContext:
+    """TVM's older name for a PassContext."""
+    warnings.warn("relay.build_config: write PassContext", DeprecationWarning, stacklevel=2)
+    return PassContext(**options)
 
 
 class BuildModule:
@@ -157,9 +172,8 @@ class BuildModule:
 # -- arguments -------------------------------------------------------------------------------------
 
 
-def _arguments(
-    mod: Any, target: Any, target_host: Any, params: Mapping[str, Any] | None
-) -> tuple[IRModule, Target]:
+def taken_module(mod: Any, params: Mapping[str, Any] | None) -> IRModule:
+    """The module to build, with `params` bound in ``main``. Raises ValueError for what is none."""
     if not isinstance(mod, (IRModule, Function)):
         raise VerifyError(
             f"Type of input parameter mod must be tvm.IRModule, got {type(mod).__name__}"
@@ -171,9 +185,24 @@ def _arguments(
             stacklevel=4,
         )
         mod = IRModule.from_expr(mod)
-    if "main" not in mod or not isinstance(mod["main"], Function):
+    entry = entry_of(mod)
+    if params:
+        mod = mod.clone()
+        mod["main"] = bind_params_by_name(entry, params)
+    return mod
+
+
+def entry_of(mod: IRModule) -> Function:
+    """The function ``main``. Raises VerifyError if there is none."""
+    found = mod["main"] if "main" in mod else None
+    if not isinstance(found, Function):
         names = ", ".join(gv.name_hint for gv in mod) or "none"
         raise VerifyError(f"relay.build: wanted a function main; the module has: {names}")
+    return found
+
+
+def one_target(target: Any, target_host: Any) -> Target:
+    """The target of all kernels, of any form that `build` takes."""
     if target_host is not None:
         if not isinstance(target_host, (str, Target)):
             raise PassError(
@@ -185,30 +214,72 @@ def _arguments(
             DeprecationWarning,
             stacklevel=4,
         )
-    if params:
-        mod = mod.clone()
-        mod["main"] = bind_params_by_name(mod["main"], params)
-    return mod, _target(target, target_host)
-
-
-def _target(target: Any, target_host: Any) -> Target:
     chosen, _ = Target.check_and_update_host_consist(target, target_host, False)
+    if isinstance(chosen, dict):
+        each = list(dict.fromkeys(chosen.values()))
+        if len(each) != 1:
+            listed = ", ".join(f"{device}: {one}" for device, one in chosen.items())
+            raise PassError(f"relay.build: wanted one target for all devices, got {listed or '{}'}")
+        return each[0]
     return Target.or_current(chosen)
+
+
+def _devices(target: Any) -> list[VDevice] | None:
+    """The devices of a dictionary, the first of which is where everything is by default."""
+    if not isinstance(target, Mapping) or "kind" in target:
+        return None
+    named: list[Any] = [device_name(getattr(key, "value", key)) for key in target]
+    return [VDevice("llvm" if kind == "cpu" else kind, index) for kind, index in named]
 
 
 # -- lowering --------------------------------------------------------------------------------------
 
 
-def lowered(mod: IRModule, target: Target, mod_name: str) -> IRModule:
-    """`mod` at stage PLANNED, as a graph can say it, with TVM's names of kernels."""
-    mod = well_formed(_typed(_in_one_function(mod)))
+def lowered(
+    mod: IRModule, target: Target, mod_name: str, devices: list[VDevice] | None = None
+) -> IRModule:
+    """`mod` at stage PLANNED, as a graph can say it, with TVM's names of kernels.
+
+    devices  those that there are; None: the CPU
+    """
+    mod = well_formed(typed(_in_one_function(mod)))
+    used = {n.vdevice for n in walk(mod["main"]) if isinstance(n, TensorStructInfo)} - {None}
+    hints = any(isinstance(n, Call) and n.op is HINT_ON_DEVICE for n in walk(mod["main"]))
+    if used or hints:
+        mod = _with_copies(mod, devices or [VDevice("llvm", 0)])
     mod = packed(run_stages(mod, _STAGES), target)
     return _with_names(mod, _kernel_names(mod, mod_name))
 
 
-def _typed(mod: IRModule) -> IRModule:
-    typed: IRModule = InferType()(mod)
-    return typed
+def typed(mod: IRModule) -> IRModule:
+    """`mod`, whose types are found."""
+    found: IRModule = InferType()(mod)
+    return found
+
+
+def _with_copies(mod: IRModule, devices: list[VDevice]) -> IRModule:
+    """`mod` with annotations obeyed, and with a call for each copy from device to device.
+
+    Raises CodegenError for a device that is none of `devices`.
+    """
+    mod = PlanDevices(devices[0])(mod)
+
+    def called(n: Any) -> Any:
+        device = n.vdevice if isinstance(n, TensorStructInfo) else None
+        if device is not None and device not in devices:
+            known = ", ".join(d.script() for d in devices)
+            raise CodegenError(
+                f"relay.build: something is on {device.script()}, the targets are for {known}; "
+                'give a dictionary of all devices: target={"cpu": "llvm", "cuda": "llvm"}'
+            )
+        if isinstance(n, Call) and n.op is TO_VDEVICE:
+            return call_dps_packed(graph_json.COPY, n.args, n.struct_info)
+        return None
+
+    main = transform_nodes(mod["main"], called)
+    changed = mod.clone()
+    changed["main"] = main
+    return well_formed(changed)
 
 
 def _in_one_function(mod: IRModule) -> IRModule:

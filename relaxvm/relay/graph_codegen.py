@@ -30,7 +30,7 @@ from ..relax import (
     TupleStructInfo,
     Var,
 )
-from ..runtime import NDArray, graph_json
+from ..runtime import NDArray, device_kind, graph_json
 from ..tir import PrimFunc
 
 # What the machine does at the boundary of a function: executors check their inputs themselves.
@@ -64,7 +64,7 @@ class GraphWriter:
         self._values: list[tuple[list[int], str, int, int]] = []
         self._names = NameSupply(joint="_")
         self._known: dict[Var, Any] = {}
-        self._constants: dict[int, tuple[Constant, int]] = {}
+        self._constants: dict[tuple[int, int], tuple[Constant, int]] = {}
         self._storages = 0
         fn = mod[name]
         assert isinstance(fn, Function)
@@ -99,7 +99,7 @@ class GraphWriter:
         sizes = [int(d.value) for d in dims or () if isinstance(d, IntImm)]
         if dims is None or len(sizes) != len(dims):
             raise self._fail(f"{var.name_hint} has the shape {info.shape}")
-        return sizes, str(info.dtype), 1
+        return sizes, str(info.dtype), _device(info)
 
     def _null(self, name: str, described: tuple[list[int], str, int]) -> int:
         return self._node({"op": "null", "name": name, "inputs": []}, [(*described, self._new())])
@@ -143,14 +143,15 @@ class GraphWriter:
         found = self._known[value]
         return found.number if isinstance(found, _Place) and found.number is not None else found
 
-    def _constant(self, value: Constant) -> int:
-        known = self._constants.get(id(value.data))
+    def _constant(self, value: Constant, device: int = 1) -> int:
+        """The argument that a constant is, on the device where it is read."""
+        known = self._constants.get((id(value.data), device))
         if known is None:
             array = value.data
             name = self._names.fresh(f"p{len(self.params)}")
-            number = self._null(name, ([*array.shape], str(array.dtype), 1))
+            number = self._null(name, ([*array.shape], str(array.dtype), device))
             self.params[name] = array
-            known = self._constants[id(value.data)] = value, number
+            known = self._constants[id(value.data), device] = value, number
         return known[1]
 
     def _call(self, var: Var, call: Call) -> Any:
@@ -195,8 +196,13 @@ class GraphWriter:
         items: list[Any] = []
         inputs: list[int] = []
         places: list[_Place] = []
+        known = [self._known.get(arg) for arg in args if isinstance(arg, Var)]
+        device = next((_device(p.info) for p in known if isinstance(p, _Place)), 1)
         for arg in args:
-            if isinstance(arg, PrimValue) and isinstance(arg.value, (IntImm, FloatImm)):
+            if isinstance(arg, Constant) and function != graph_json.COPY:
+                items.append((len(inputs),))
+                inputs.append(self._constant(arg, device))
+            elif isinstance(arg, PrimValue) and isinstance(arg.value, (IntImm, FloatImm)):
                 items.append(arg.value.value)
             elif isinstance(arg, StringImm):
                 items.append(arg.value)
@@ -269,6 +275,13 @@ class GraphWriter:
             "node_row_ptr": self._first,
         }
         return json.dumps(plain, indent=2)
+
+
+def _device(info: TensorStructInfo) -> int:
+    """Where TVM would say that it is: the kind's number; what is beyond the first counts on."""
+    if info.vdevice is None:
+        return 1
+    return device_kind(info.vdevice.kind) + (info.vdevice.vdevice_id << 8)
 
 
 def _attrs(function: str, inputs: int, outputs: int) -> dict[str, str]:

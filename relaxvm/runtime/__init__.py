@@ -46,6 +46,7 @@ from .cpu_budget import usable_cores as usable_cores
 from .device import Device as Device
 from .device import cpu as cpu
 from .device import device as device
+from .device import device_kind as device_kind
 from .device import device_name as device_name
 from .device import enabled as enabled
 from .disk_cache import DiskCache as DiskCache

@@ -149,6 +149,14 @@ def device_name(kind: object, index: object = 0) -> tuple[str, object]:
     return name, index
 
 
+def device_kind(kind: str) -> int:
+    """DLPack's number of a kind of device. Raises VMValueError for one that has none."""
+    name = _ALIASES.get(kind, kind)
+    if name not in _DLPACK_KINDS:
+        raise VMValueError(f"device {kind!r} is not known; known: {', '.join(_DLPACK_KINDS)}")
+    return _DLPACK_KINDS[name]
+
+
 def _resolve(kind: object, index: object) -> tuple[str, int]:
     name, index = device_name(kind, index)
     if name != "cpu":

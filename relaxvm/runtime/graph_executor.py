@@ -103,11 +103,14 @@ class GraphExecutor:
         for step in self.steps:
             for k in dict.fromkeys(step.values):
                 self._readers.setdefault(k, []).append(step)
+        # Inputs that lie in somebody else's memory, which is not written.
+        self._borrowed: set[int] = set()
         linked = self.lib.params
         for name in [n for n in self._names if n in linked]:
-            self._replace(self._argument(name), as_ndarray(linked[name]), name)
+            memory = linked[name]._array.view()
+            memory.flags.writeable = False
+            self.set_input_zero_copy(name, wrap_unchecked(memory, linked[name].dtype))
             self._loaded.add(name)
-            self._missing.discard(name)
 
     def _allocated(self) -> list[NDArray]:
         sizes: dict[int, int] = {}
@@ -170,9 +173,9 @@ class GraphExecutor:
 
     def _set(self, k: int, given: Any) -> None:
         name = self._name(k)
-        if not self._arrays[k]._array.flags.writeable:
-            # It is the library's, or was given by set_input_zero_copy: not ours to write into.
+        if k in self._borrowed:
             self._replace(k, array(self._arrays[k], self._arrays[k].device), name)
+            self._borrowed.discard(k)
         try:
             self._arrays[k].copyfrom(given)
         except RelaxvmError as error:
@@ -186,6 +189,7 @@ class GraphExecutor:
         """
         k = self._argument(key)
         self._replace(k, as_ndarray(value), f"input {self._name(k)}")
+        self._borrowed.add(k)
         self._missing.discard(self._name(k))
 
     def set_output_zero_copy(self, key: Any, value: Any) -> None:
@@ -432,7 +436,7 @@ def _devices(graph: Graph, device: Any) -> dict[int, Device]:
         )
     chosen: dict[int, Device] = {}
     for kind in wanted:
-        same = [d for d in given if d.device_type == kind]
+        same = [d for d in given if d.device_type + (d.index << 8) == kind]
         if same:
             chosen[kind] = same[0]
             given.remove(same[0])

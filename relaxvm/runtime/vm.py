@@ -32,6 +32,7 @@ from .program import Program
 from .registry import get_global_func, nearest_names
 from .threads import check_num_threads
 from .trampoline import fast_path_problem
+from .vm_calls import RelayCalls
 from .vm_module import VMModule as VMModule
 from .vm_options import reuses_memory, the_device, the_program
 
@@ -48,7 +49,7 @@ else:
     timing = Deferred("relaxvm.runtime.timing")
 
 
-class VirtualMachine:
+class VirtualMachine(RelayCalls):
     """Runs the functions of an executable: ``vm["main"](x)``, by position or by name.
 
     A function takes arrays of any kind (NDArray, numpy, DLPack producers such as torch tensors,

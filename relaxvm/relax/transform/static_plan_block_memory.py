@@ -412,6 +412,7 @@ class _Planner:
         key = (
             device.value if isinstance(device, PrimValue) else device,
             scope.value if isinstance(scope, StringImm) else scope,
+            getattr(alloc.struct_info, "vdevice", None),
         )
         return self.pools.setdefault(key, _Pool())
 
