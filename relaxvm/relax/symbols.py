@@ -153,7 +153,7 @@ def known_dims(info: StructInfo) -> tuple[PrimExpr, ...] | None:
     return None
 
 
-def tensor_dims(value: Expr | StructInfo) -> tuple[PrimExpr, ...] | None:
+def tensor_dims(value: Expr | StructInfo) -> tuple[Any, ...] | None:
     """The dimensions of a tensor; None if they are not known, or `value` is no tensor."""
     info = value.struct_info if isinstance(value, Expr) else value
     return info.dims if isinstance(info, TensorStructInfo) else None

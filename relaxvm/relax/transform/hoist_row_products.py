@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, cast
 from ...base import decided, declined, in_function
 from ...ir import GT, LT, IntImm, IRModule, Op, PassContext, is_const, walk
 from ...ir.transform import module_pass
-from ..derive import bind_symbols, is_base_of, prove_dims, substitute_struct_info
+from ..derive import bind_symbols, is_base_of, prove_dims, substitute_struct_info, tensor_dims
 from ..expr import (
     Binding,
     Call,
@@ -50,7 +50,6 @@ from ..op.names import ops
 from ..rewriter import Dropper
 from ..struct_info import Expr, PrimStructInfo, TensorStructInfo
 from .private_functions import Site, function_of, private_calls
-from .scale_rules import tensor_dims
 from .signature import replace_functions
 
 _SLICE, _PRODUCT = Op.get("relax.strided_slice"), Op.get("relax.matmul")
