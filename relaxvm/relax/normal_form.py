@@ -268,8 +268,12 @@ class Normalizer:
         return answer
 
     def _call(self, call: Call) -> Steps:
-        op = call.op if is_leaf(call.op) else (yield self._leaf(call.op))  # type: ignore[arg-type]
+        op: Any = call.op
+        if not is_leaf(op) and not isinstance(op, Function):
+            op = yield self._leaf(op)
         args = yield self._leaves(call.args)
+        if isinstance(op, Function):  # right before its call
+            op = yield self._leaf(op)
         return call.replace(op=op, args=args)
 
     def _tuple(self, value: Tuple) -> Steps:

@@ -378,7 +378,8 @@ def _astype(call: Call, v: Values, inner: Inner) -> Row:
 
 def _strided_slice(call: Call, v: Values, inner: Inner) -> Row:
     name = "strided_slice"
-    words = {key: v.get(key) for key in ("begin", "end", "strides")}
+    words = {"strides": [1] * len(v["begin"]), **v}
+    words = {key: words[key] for key in ("begin", "end", "strides")}
     if v["axes"] == list(range(len(v["axes"]))):
         yield name, {**words, "axes": None}
     yield name, {**words, "axes": v["axes"]}

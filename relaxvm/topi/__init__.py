@@ -303,8 +303,9 @@ def _slice(a: Any, begin: Any, end: Any, strides: Any, axes: Any, mode: str) -> 
         end = [
             sizes[x] if isinstance(n, int) and n < 0 else b + n for x, b, n in zip(axes, begin, end)
         ]
-        strides = [1] * len(begin)
-    return ops.strided_slice(a, axes, begin, end, strides)
+        strides = []
+    stepped = [s for s in strides if not isinstance(s, int) or s != 1]
+    return ops.strided_slice(a, axes, begin, end, strides if stepped else None)
 
 
 # -- elements by indices ---------------------------------------------------------------------------

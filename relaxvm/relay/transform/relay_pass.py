@@ -15,7 +15,16 @@ from typing import Any
 from ...ir import IRModule, Node, PassContext, post_order, walk
 from ...ir.transform import Pass, PassInfo
 from ...ir.walk import transform
-from ...relax import BindingBlock, Call, Function, If, SeqExpr, StructInfo, Var, VarBinding
+from ...relax import (
+    BindingBlock,
+    Call,
+    Function,
+    If,
+    SeqExpr,
+    StructInfo,
+    Var,
+    VarBinding,
+)
 from ...relax import transform as graph
 from ...relax.analysis import contains_impure_call
 from ...relax.flow import vars_in
@@ -61,8 +70,8 @@ def by_name(graph_pass: Any, opt_level: int, name: str | None = None, **defaults
     inner: Pass = graph_pass.configured(**defaults)
 
     def run(mod: IRModule, ctx: PassContext, **options: Any) -> IRModule:
-        changed = inner.configured(**options).run(as_dataflow(mod, ctx), ctx)
-        return as_expressions(changed, ctx)
+        typed = as_dataflow(mod, ctx)
+        return as_expressions(inner.configured(**options).run(typed, ctx), ctx)
 
     info = PassInfo(opt_level, name or inner.info.name, numerics=inner.info.numerics)
     return Pass(info, run, inner._parameters, doc=inner.__doc__)
@@ -100,7 +109,10 @@ def _ordered(n: Node) -> Node | None:
     def read(b: Any) -> list[Any]:
         value = n.body if b is n else b.value
         inside = walk(value) if isinstance(value, (Function, If)) else vars_in(value)
-        return [home[v] for v in inside if v in home]
+        found = [home[v] for v in inside if v in home]
+        if isinstance(value, Call) and value.op in home:
+            found.append(found.pop(0))  # a function stands right before its call
+        return found
 
     *ordered, _ = post_order(n, read)
     if ordered == bindings:
