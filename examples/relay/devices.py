@@ -12,9 +12,9 @@ from relaxvm import relay
 def module():
     x, y = relay.var("x", shape=(4,)), relay.var("y", shape=(4,))
     both = relay.add(x, y)
-    root = relay.annotation.on_device(relay.sqrt(both), tvm.device("cuda", 0))
+    root = relay.annotation.on_device(relay.sqrt(both), tvm.cpu(1))
     difference = relay.subtract(root, relay.log(both))
-    out = relay.annotation.on_device(relay.exp(difference), tvm.device("cuda", 0))
+    out = relay.annotation.on_device(relay.exp(difference), tvm.cpu(1))
     return tvm.IRModule.from_expr(relay.Function([x, y], out))
 
 
