@@ -37,12 +37,14 @@ def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike[s
 def load_param_dict(param_bytes: Any) -> dict[str, NDArray]:
     """The arrays by name that `save_param_dict` made bytes of. Raises LoadError for others."""
     data = memoryview(param_bytes).cast("B")
-    at = 0
+    at, part = 0, "the names"
 
     def take(size: int) -> memoryview:
         nonlocal at
         if size > len(data) - at:
-            raise LoadError(f"parameters: {size} bytes wanted at {at}, {len(data) - at} are left")
+            raise LoadError(
+                f"parameters: {part}: {size} bytes wanted at {at}, {len(data) - at} are left"
+            )
         at += size
         return data[at - size : at]
 
@@ -62,6 +64,7 @@ def load_param_dict(param_bytes: Any) -> dict[str, NDArray]:
         raise LoadError(f"parameters: {count} arrays of {len(names)} names, some perhaps twice")
     params = {}
     for name in names:
+        part = name
         magic, _, _, _, rank, code, bits, lanes = numbers("QQiiiBBH")
         if magic != _ARRAY or not 0 <= rank <= 64:
             raise LoadError(f"parameters: {name} is no array")

@@ -43,6 +43,17 @@ def test_the_layout_is_tvms():
     assert data == wanted + b"\1\0\2\0"
 
 
+def test_a_file_that_is_cut_short_names_place_and_parameter():
+    data = bytes(runtime.save_param_dict({"a": np.ones(3, "float32"), "b": np.ones(5, "int64")}))
+    for size, message in (
+        (20, "the names: 8 bytes wanted at 16, 4 are left"),
+        (len(data) - 1, "b: 40 bytes wanted at .*, 39 are left"),
+        (len(data) - 100, "a: 12 bytes wanted at .*, 0 are left"),
+    ):
+        with pytest.raises(LoadError, match=message):
+            runtime.load_param_dict(data[:size])
+
+
 def test_bytes_that_are_no_parameters_are_refused():
     data = bytes(
         runtime.save_param_dict({"a": np.ones((2, 3), "float32"), "b": np.ones(2, "bool")})
