@@ -144,7 +144,7 @@ def build(
     program = assemble(bytecode, kernels.section, target, passes)
     if exec_mode != "bytecode":
         program = compile_program(program, kernels)
-    program.report = report
+    program.report, program.sources = report, kernels.sources
     return program
 
 

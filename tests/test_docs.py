@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from relaxvm.target.c import find_compiler
+
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [
     "README.md",
@@ -23,6 +25,7 @@ PAGES = [
     "docs/patterns.md",
     "docs/schedules.md",
     "docs/targets.md",
+    *(["docs/c_target.md"] if find_compiler() else []),
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _MARK = "---- block"

@@ -5,6 +5,7 @@ RELAXVM_CACHE_DIR   where keys and compiled kernels are kept (default: the user'
 RELAXVM_CACHE       0 neither takes compiled kernels from there nor keeps them
 RELAXVM_BUILD_JOBS  most processes that compile kernels at once (default: one per core; 1: only the
                     process that builds, and LLVM's)
+CC                  the C compiler of targets of kind "c"; it may have arguments
 RELAXVM_CHECKS      1 freezes IR nodes and verifies after every pass (all tests run so)
 """
 
@@ -38,6 +39,11 @@ def checks_enabled() -> bool:
 def cache_enabled() -> bool:
     """Whether compiled kernels are kept on disk."""
     return os.environ.get("RELAXVM_CACHE", "") != "0"
+
+
+def c_compiler() -> str:
+    """The command of the C compiler that the user wants, "" for any."""
+    return os.environ.get("CC", "")
 
 
 def build_jobs() -> int | None:

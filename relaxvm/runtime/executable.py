@@ -76,12 +76,9 @@ class Executable(Program):
         sign: bool = True,
         **options: Any,
     ) -> None:
-        """Write the file to `path`, whole or not at all; a name that ends in ".so" gives a shared
-        library that holds it (see `shared_library.export`, also for the options).
-        """
-        shared_library.export(
-            path, fileformat.pieces(self, sign), self.kernels, fcompile, **options
-        )
+        """Write the file to `path`, or a library that holds it: see `shared_library.export`."""
+        pieces = fileformat.pieces(self, sign)
+        shared_library.export(path, pieces, self.kernels, fcompile, self.sources, **options)
 
     save_to_file = write_to_file = export_library
 

@@ -1,7 +1,8 @@
 """Files on disk: written whole or not at all, read only where they are plain files.
 
 A document may be the whole of a file, or lie behind the last byte of a shared library (see
-`shared_library`): then a trailer at the end of the file says how long it is.
+`shared_library`): then a trailer at the end of the file says how long it is. Or it is one of the
+files of a folder or an archive, which hold C as well.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from ..base import LoadError, VMTypeError, VMValueError
 # ELF, Mach-O of either byte order, Windows.
 _LIBRARY_HEADS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"MZ")
 _MARK = b"relaxvm document"
+DOCUMENT = "library.relaxvm"
+_BLOCK = 512
 _TRAILER_SIZE = len(_MARK) + 8
 
 
@@ -87,11 +90,35 @@ def open_document(path: str | os.PathLike[str]) -> Document:
                     "what export_library wrote can be loaded (and `strip` takes the document away)"
                 )
             size = length
+        else:
+            stream.seek(0)
+            head = stream.read(_BLOCK)
+            if head[257:262] == b"ustar":
+                start, size = _in_archive(stream, head, size)
         stream.seek(start)
     except BaseException:
         stream.close()
         raise
     return Document(stream, start, size)
+
+
+def _in_archive(stream: BufferedReader, head: bytes, size: int) -> tuple[int, int]:
+    """(start, size) of the document in an archive of plain files, whose first header is `head`.
+    Raises LoadError if there is none.
+    """
+    place = 0
+    while len(head) == _BLOCK and head.strip(b"\0"):
+        try:
+            length = int(head[124:136].strip(b"\0 ") or b"0", 8)
+        except ValueError:
+            break
+        start = place + _BLOCK
+        if head[:100].rstrip(b"\0") == DOCUMENT.encode() and start + length <= size:
+            return start, length
+        place = start + -(-max(length, 0) // _BLOCK) * _BLOCK
+        stream.seek(place)
+        head = stream.read(_BLOCK)
+    raise LoadError(f"an archive without {DOCUMENT}: export_library did not write it, or it is cut")
 
 
 def _open_regular(path: str | os.PathLike[str]) -> BufferedReader:
@@ -100,6 +127,9 @@ def _open_regular(path: str | os.PathLike[str]) -> BufferedReader:
     name = os.fsdecode(path)
     if "\0" in name:
         raise LoadError(f"wanted the path of a file, got {name!r}")
+    inside = os.path.join(name, DOCUMENT)
+    if os.path.isfile(inside):
+        name = inside
     if not stat.S_ISREG(os.stat(name).st_mode):
         raise LoadError(f"{name}: wanted a plain file, got a folder, pipe or device")
     return open(name, "rb")

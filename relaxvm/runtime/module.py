@@ -16,6 +16,7 @@ from .kernel import KernelSection
 from .kernel_errors import missing_kernel
 from .locks import lock
 from .native import KernelFunction, LinkedKernels, link
+from .program import source_of
 from .reader import Decoder, fields_of
 from .registry import get_global_func
 from .threads import check_num_threads
@@ -209,13 +210,7 @@ class Module:
 
         Raises VMValueError if the module was made without it (modules loaded from files are).
         """
-        if not fmt and self.sources:
-            return next(iter(self.sources.values()))
-        if fmt not in self.sources:
-            raise VMValueError(
-                f"this module has no source {fmt!r}; there are: {', '.join(self.sources) or 'none'}"
-            )
-        return self.sources[fmt]
+        return source_of(self.sources, fmt)
 
     def to_bytes(self) -> bytes:
         """The module as one msgpack document, signed with this machine's key if there is one."""
@@ -243,9 +238,10 @@ class Module:
         **options: Any,
     ) -> None:
         """Write the module to a file, atomically; a name that ends in ".so" gives a shared library
-        that holds it (see `shared_library.export`).
+        that holds it, and C goes to a folder or an archive (see `shared_library.export`).
         """
-        shared_library.export(path, [self.to_bytes()], self.section, fcompile, **options)
+        document = [self.to_bytes()]
+        shared_library.export(path, document, self.section, fcompile, self.sources, **options)
 
     def write_to_file(self, path: str | os.PathLike[str], fmt: str = "") -> None:
         """Write the module to `path`; as the text it has in the format `fmt` ("ll", "asm", ...), if

@@ -365,7 +365,8 @@ def _rebuild(section: KernelSection, reason: str, program: Program | None) -> Ke
     if section.infos and not section.portable:
         raise LoadError(
             f"cannot run the kernels: {reason}, and the file holds no portable form to rebuild "
-            "them from"
+            "them from; a build for the target c makes code where it finds a C compiler: install "
+            "gcc or clang, or name one in CC"
         )
     try:
         compiler = importlib.import_module(_COMPILER)

@@ -6,7 +6,7 @@ need only the data.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -69,6 +69,17 @@ class Provenance(Plain):
     passes: tuple[str, ...] = ()
 
 
+def source_of(sources: Mapping[str, str], fmt: str) -> str:
+    """The text of that format, by default the first. Raises VMValueError if there is none."""
+    if not fmt and sources:
+        return next(iter(sources.values()))
+    if fmt not in sources:
+        raise VMValueError(
+            f"this module has no source {fmt!r}; there are: {', '.join(sources) or 'none'}"
+        )
+    return sources[fmt]
+
+
 class Program:
     """A program for the VM.
 
@@ -79,6 +90,7 @@ class Program:
     provenance  where it came from
     trusted     whether its native code may be run as it is
     verified    whether `verify_program` has accepted it
+    sources     texts of its kernels by format, such as "c"; files do not keep them
     """
 
     __slots__ = (
@@ -90,6 +102,7 @@ class Program:
         "functions",
         "kernels",
         "provenance",
+        "sources",
         "trusted",
         "verified",
     )
@@ -110,8 +123,15 @@ class Program:
         self.provenance = provenance or Provenance()
         self.trusted = trusted
         self.verified = False
+        self.sources: Mapping[str, str] = {}
         self._words: list[int] | None = None
         self._decoded: dict[str, list[Instruction]] = {}
+
+    def get_source(self, fmt: str = "") -> str:
+        """The text of the kernels as `fmt` ("c", "llvm", "asm", ...; by default the first there
+        is). Raises VMValueError where there is none: files do not keep it.
+        """
+        return source_of(self.sources, fmt)
 
     def instructions(self, function: FunctionInfo) -> list[Instruction]:
         """The decoded instructions of a bytecode function. Raises VerifyError if they are none."""

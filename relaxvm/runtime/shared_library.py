@@ -1,4 +1,5 @@
-"""Documents inside shared libraries: what ``export_library("model.so")`` writes.
+"""Documents inside shared libraries: what ``export_library("model.so")`` writes, and C with one
+beside it: ``export_library("model.tar")`` of a build for the target "c".
 
 The system's linker makes a library of the object code, for programs in C that open it themselves.
 Behind its last byte follows the document that any other file name would have got, and a trailer
@@ -8,17 +9,19 @@ document's own signature says whether the machine code in it may.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..base import LinkError, VMTypeError, VMValueError
 from .constants import ALIGNMENT
-from .files import trailer, write_atomically
+from .files import DOCUMENT, trailer, write_atomically
 from .kernel import KernelSection
 
 ENDINGS = (".so", ".dylib", ".dll")
@@ -31,12 +34,15 @@ def export(
     document: Iterable[Any],
     kernels: KernelSection | None,
     fcompile: Callable[..., object] | None = None,
+    sources: Mapping[str, str] | None = None,
     **options: Any,
 ) -> None:
     """Write `document` to `path`, whole or not at all; as a shared library where the ending asks
-    for one.
+    for one. With files in C, `path` may be a folder, or an archive that ends in ".tar": these files
+    and the document, which `load_module` finds in either.
 
     kernels   whose object code makes the library; of several variants, the first
+    sources   texts by format; `sources.files`, if there, are the files in C by name
     fcompile  called as ``fcompile(file, object_files, options=...)`` in place of the linker
     options   cc: the compiler driver that links; options: arguments for it, a list of texts;
               workspace_dir: where objects are written meanwhile; addons: more files to link
@@ -53,6 +59,10 @@ def export(
     if fcompile is not None and not callable(fcompile):
         raise VMTypeError(f"export_library: fcompile: wanted a function, got {fcompile!r}")
     name = os.fsdecode(path) if isinstance(path, (str, os.PathLike)) else ""
+    files = getattr(sources, "files", None)
+    if files and (name.endswith((".tar", "/", os.sep)) or os.path.isdir(name)):
+        _write_files(name, {**{k: v.encode() for k, v in files.items()}, DOCUMENT: document})
+        return
     if not name.endswith(ENDINGS):
         write_atomically(path, document)
         return
@@ -73,6 +83,23 @@ def export(
     except OSError as error:
         raise LinkError(f"export_library: {name}: {error}") from error
     write_atomically(path, _with_document(library, document))
+
+
+def _write_files(name: str, files: Mapping[str, Any]) -> None:
+    """A folder, or an archive, of these files; the same bytes each time."""
+    contents = {k: v if isinstance(v, bytes) else b"".join(map(bytes, v)) for k, v in files.items()}
+    if not name.endswith(".tar"):
+        os.makedirs(name, exist_ok=True)
+        for file, data in contents.items():
+            write_atomically(os.path.join(name, file), [data])
+        return
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for file, data in contents.items():
+            entry = tarfile.TarInfo(file)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    write_atomically(name, [packed.getvalue()])
 
 
 def _linked(

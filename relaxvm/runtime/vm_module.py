@@ -45,6 +45,11 @@ class VMModule:
         """See `VirtualMachine.time_evaluator`."""
         return self.vm.time_evaluator(func_name, dev, **options)
 
+    def get_source(self, fmt: str = "") -> str:
+        """The text of the kernels; see `Program.get_source`."""
+        source: str = self.vm.executable.get_source(fmt)
+        return source
+
     def export_library(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write the executable to `path`; see `Executable.export_library`."""
         self.vm.executable.export_library(path, **options)

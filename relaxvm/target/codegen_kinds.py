@@ -8,13 +8,14 @@ from typing import Any
 from ..base import CodegenError, PassError
 from ..ir import IRModule
 from ..ir.transform import Pass
-from . import llvm
+from . import c, llvm
 from .llvm import Kernels
 from .target import KINDS, Target
 
 # (loop functions, target, what schedules them or None) -> kernels
 CodeGenerator = Callable[[IRModule, Target, "Pass | None"], Kernels]
 _GENERATORS: dict[str, CodeGenerator] = {"llvm": llvm.compile_kernels}
+_GENERATORS["c"] = lambda *given: c.compile_kernels(*given)
 
 
 def code_generator(kind: str) -> Callable[[CodeGenerator], CodeGenerator]:
@@ -23,9 +24,9 @@ def code_generator(kind: str) -> Callable[[CodeGenerator], CodeGenerator]:
 
     It takes the loop functions of a module, the `Target` with its options, and the pass that gives
     them schedules, or None where they stay as they are; it gives `Kernels`. Raises PassError for
-    "llvm" and for names that are not identifiers.
+    "llvm" and "c", and for names that are not identifiers.
     """
-    if kind == "llvm" or not kind.isidentifier():
+    if kind in ("llvm", "c") or not kind.isidentifier():
         raise PassError(f"code_generator: wanted a name that is free, such as mine, got {kind!r}")
 
     def register(generator: CodeGenerator) -> CodeGenerator:

@@ -51,6 +51,9 @@ def _model(target: Target) -> CpuModel:
     units = dot_units(machine)
     # What was asked for counts only as far as LLVM makes use of it.
     features = (features - set(_FEATURES.values())) | {_FEATURES[u] for u in units & set(_FEATURES)}
+    if target.kind_name == "c":
+        # C has a name for none of them.
+        fma, features = False, frozenset()
     caches = data_caches() if on_host else {}
     return CpuModel(
         architecture,

@@ -52,8 +52,8 @@ _LIMITS = {
     "l3-cache-bytes": (1 << 10, 1 << 40),
 }
 _MOST_TEXT = 1 << 16
-# Kinds of targets: LLVM, and code generators that somebody registered (`code_generator`).
-KINDS: list[str] = ["llvm"]
+# Kinds of targets: LLVM, C, and code generators that somebody registered (`code_generator`).
+KINDS: list[str] = ["llvm", "c"]
 _ALIASES = {"native": "llvm", "cpu": "llvm"}
 
 # Names for whole targets.
@@ -134,7 +134,7 @@ class Target(Node):
 
     @property
     def kind(self) -> TargetKind:
-        """The code generator: "llvm", or one that somebody registered."""
+        """The code generator: "llvm", "c", or one that somebody registered."""
         return TargetKind(self.kind_name)
 
     @property

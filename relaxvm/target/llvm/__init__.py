@@ -14,6 +14,8 @@ from .build import machine_of as machine_of
 from .build import rebuild_kernels as rebuild_kernels
 from .dot_units import dot_units as dot_units
 from .dot_units import vector_units as vector_units
+from .intrinsics import LLVM_INTRINSIC_IDS as LLVM_INTRINSIC_IDS
+from .intrinsics import LLVM_INTRINSICS as LLVM_INTRINSICS
 from .machine import Machine as Machine
 from .machine import compile_text as compile_text
 from .machine import host_machine as host_machine

@@ -155,9 +155,9 @@ def compile_program(program: _P, kernels: Kernels) -> _P:
     too.
     """
     machine = kernels._settings.machine
-    compiled = None
-    if machine.triple.split("-")[0] in _64_BITS:
-        compiled = _compile_functions(program, kernels)
+    runs = kernels.section.native or not kernels.section.infos
+    runs = runs and machine.triple.split("-")[0] in _64_BITS
+    compiled = _compile_functions(program, kernels) if runs else None
     if compiled is None:
         return program
     functions, code = compiled

@@ -30,8 +30,14 @@ MAX_CALL_DEPTH = 32
 
 
 @dataclass
-class _Function:
-    """A function being generated."""
+class Definition:
+    """A function being generated.
+
+    callees   the functions of the module that it calls
+    failures  the numbers of the assertions that may fail in it
+    threads   whether it takes a thread budget
+    kinds     the LLVM types of its arguments
+    """
 
     gv: GlobalVar
     fn: PrimFunc
@@ -94,7 +100,7 @@ class Generator(ModuleText):
         dot_units: Callable[[], frozenset[str]],
     ) -> None:
         super().__init__(triple, native_half, confined, has_symbol, dot_units)
-        self.functions: dict[GlobalVar, _Function] = {}
+        self.functions: dict[GlobalVar, Definition] = {}
         # Apart, since they are straight code of which LLVM's passes make nothing better, at half
         # the cost of a small kernel.
         self.wrappers = ModuleText(
@@ -180,15 +186,20 @@ class Generator(ModuleText):
             )
         return value
 
-    def _can_fail(self, callee: _Function) -> bool:
+    def _can_fail(self, callee: Definition) -> bool:
         return bool(self.transitive_failures(callee))
 
-    def transitive_failures(self, function: _Function) -> list[int]:
+    def transitive_failures(self, function: Definition) -> list[int]:
         """The numbers of the assertions that may fail in it or in what it calls."""
         found: set[int] = set()
         for gv in reachable([function.gv], lambda gv: self.functions[gv].callees):
             found |= self.functions[gv].failures
         return sorted(found)
+
+
+# (generator, function, whether it is called from outside): makes its inner kernel, and says which
+# kinds, failures and threads it has.
+Define = Callable[[Generator, Definition, bool], None]
 
 
 def callee_symbols(generator: Generator, node: Call) -> set[Var]:
@@ -222,10 +233,12 @@ def generate(
     has_symbol: Callable[[str], bool] = lambda name: True,
     dot_units: Callable[[], frozenset[str]] = frozenset,
     symbols: Mapping[GlobalVar, str] | None = None,
+    define: Define | None = None,
 ) -> Generated:
     """LLVM assembly for the lowered functions of `mod`, with wrappers for `exported`.
 
     symbols  what the symbols of functions are made of, where it is not their names
+    define   what makes the inner kernels, if they are not to be LLVM assembly
 
     Raises CodegenError naming the function and the statement that has no code.
     """
@@ -241,9 +254,9 @@ def generate(
             signature = signature_of(fn)
             ret = result_dtype(fn)
             stem = (symbols or {}).get(gv, gv.name_hint)
-            made = _Function(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
+            made = Definition(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
             generator.functions[gv] = made
-            generator.add(_inner(generator, made, "hidden" if gv in wanted else "internal"))
+            (define or _define)(generator, made, gv in wanted)
     infos = []
     for gv in mod:
         if gv in wanted:
@@ -323,8 +336,9 @@ def _symbol(name: str, taken: dict[str, int]) -> str:
     return f"relaxvm_inner_{stem}" + (f".{taken[stem]}" if taken[stem] else "")
 
 
-def _inner(generator: Generator, function: _Function, linkage: str) -> str:
-    """The definition of an inner kernel."""
+def _define(generator: Generator, function: Definition, exported: bool) -> None:
+    """Append an inner kernel."""
+    linkage = "hidden" if exported else "internal"
     signature = function.signature
     typed = []
     text = FunctionText("", MAX_INSTRUCTIONS)
@@ -360,7 +374,7 @@ def _inner(generator: Generator, function: _Function, linkage: str) -> str:
     text.header = f"define {linkage} i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
     function.kinds = tuple(each.split(" ", 1)[0] for each in typed)
     function.failures |= g.used_failures
-    return text.text()
+    generator.add(text.text())
 
 
 def _dereferenceable(param: Parameter) -> str:
@@ -374,7 +388,7 @@ def _dereferenceable(param: Parameter) -> str:
     return f" dereferenceable({size})" if 0 < size < 1 << 62 else ""
 
 
-def _wrap(generator: Generator, function: _Function) -> KernelInfo:
+def _wrap(generator: Generator, function: Definition) -> KernelInfo:
     """Append the wrapper of `function`; returns what it is."""
     signature = function.signature
     if function.ret is not None:

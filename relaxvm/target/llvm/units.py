@@ -138,13 +138,13 @@ def unit_of(stem: str, document: bytes) -> Unit:
 
 
 def _own_names(functions: IRModule) -> dict[GlobalVar, tuple[str, ...]]:
-    return {gv: (gv.name_hint,) for gv in _exported(functions)}
+    return {gv: (gv.name_hint,) for gv in exported_functions(functions)}
 
 
 def _single(mod: IRModule, document: bytes, gvs: Sequence[GlobalVar]) -> Unit:
     first = gvs[0]
     functions = IRModule({first: mod[first]})
-    exported = _exported(functions)
+    exported = exported_functions(functions)
     names = {first: tuple(gv.name_hint for gv in gvs)} if exported else {}
     # "add", "add1" and "add_2" are numbered for their module only.
     stem = _NUMBERED.sub("", first.name_hint) or "kernel"
@@ -186,7 +186,7 @@ def _groups(mod: IRModule) -> list[list[GlobalVar]]:
     return list(groups.values())
 
 
-def _exported(mod: IRModule) -> list[GlobalVar]:
+def exported_functions(mod: IRModule) -> list[GlobalVar]:
     """Every function but the private ones that return a value: only other loop functions can use
     those.
     """
@@ -313,7 +313,7 @@ def generate_module(mod: IRModule, settings: Settings) -> Generated:
     """All of `mod` as one LLVM module, to be read."""
     with settings.context.again():
         lowered = _lowered(_scheduled(mod, settings.schedule), settings.machine)
-    return _generated(lowered, _exported(mod), settings, {}, {})
+    return _generated(lowered, exported_functions(mod), settings, {}, {})
 
 
 def _portable(unit: Unit, scheduled: IRModule) -> bytes:

@@ -1,0 +1,80 @@
+"""The system's C compiler: which one it is, and object code from it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+
+from ...base import CodegenError, config
+from ...runtime import DiskCache
+from ..llvm import Machine, host_machine
+
+HOW_TO_GET_ONE = (
+    "install one (Debian and Ubuntu: apt install gcc; Fedora: dnf install gcc; macOS: "
+    "xcode-select --install), or name one in the variable CC"
+)
+_COMPILERS = ("cc", "gcc", "clang")
+# C99 without what the standard leaves to the compiler: products and sums are rounded one by one,
+# and nothing reads errno or the floating-point exceptions.
+DIALECT = ("-std=c99", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+_OBJECT = ("-c", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-w", "-x", "c")
+_LEVELS = ("-O0", "-O1", "-O3", "-O3")
+# Of right loops with conditions GCC 12 makes wrong code with masked loads.
+_NO_MASKS = "-fno-tree-loop-if-convert"
+_SECONDS = 600
+_objects = DiskCache("c_objects", 1 << 28)
+
+
+def find_compiler() -> list[str] | None:
+    """The command of the C compiler: what CC says, else cc, gcc or clang; None if there is none."""
+    for command in (config.c_compiler(), *_COMPILERS):
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise CodegenError(f"CC={command!r}: {error}") from None
+        if words and shutil.which(words[0]):
+            return words
+    return None
+
+
+def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
+    """Object code of a C file for this computer.
+
+    Raises CodegenError with what the compiler says.
+    """
+    here = host_machine()
+    version = _run([*compiler, "--version"], "").stdout
+    flags = [*DIALECT, *_OBJECT, _LEVELS[machine.opt_level], "-fno-asynchronous-unwind-tables"]
+    if "clang" not in version:
+        flags.append(_NO_MASKS)
+    if machine.cpu == here.cpu:
+        flags.append(
+            "-mcpu=native" if machine.triple.startswith(("aarch64", "arm")) else "-march=native"
+        )
+    key = repr((text, compiler, flags, version, here)).encode()
+    data = _objects.get(key)
+    if data is not None:
+        return data
+    with tempfile.TemporaryDirectory() as folder:
+        result = os.path.join(folder, "kernels.o")
+        run = _run([*compiler, *flags, "-", "-o", result], text)
+        if run.returncode:
+            raise CodegenError(
+                f"{compiler[0]} could not compile the kernels: {run.stderr.strip()[:4000]}"
+            )
+        with open(result, "rb") as file:
+            data = file.read()
+    _objects.put(key, data)
+    return data
+
+
+def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, input=given, capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CodegenError(f"{command[0]}: {error}") from error

@@ -1,0 +1,264 @@
+"""One C file of loop functions that may call each other: helpers, constants and functions, in a
+stable order.
+
+A function takes the bare data pointers, the scalars, and the symbols of shapes as int64_t, and
+returns the number of an assertion that failed, or 0: the interface that wrappers and compiled
+graph functions know from LLVM's kernels (`llvm/codegen.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...arith import ConstIntBound
+from ...base import CodegenError, DataType, NameSupply, run_steps
+from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var
+from ...tir import Buffer
+from ..llvm.codegen import Definition, Generator, callee_symbols
+from ..llvm.signature import Parameter
+from ..llvm.stmt import constant_bytes
+from ..llvm.text import scalar_type
+from .expr import ExprEmitter, Pointer
+from .helpers import Helpers
+from .stmt import KernelEmitter
+from .text import ATOM, UNARY, Code, comment, constant, identifier, storage_type, value_type
+
+MAX_CONSTANT_ELEMENTS = 1 << 20
+_PER_LINE = 8
+_PRELUDE = """\
+/* Loop functions in C99. Each returns 0, or the number of an assertion that failed. */
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+"""
+_PARALLEL = """
+#if defined(_OPENMP)
+#define RELAXVM_PARALLEL _Pragma("omp parallel for")
+#else
+#define RELAXVM_PARALLEL
+#endif
+"""
+
+
+class ModuleText:
+    """Collects the parts of one file.
+
+    externs          C functions from elsewhere that it calls
+    functions_named  names that no variable may have
+    prototypes       of its functions, by their symbols
+    """
+
+    def __init__(self) -> None:
+        self.helpers = Helpers()
+        self.externs: set[str] = set()
+        self.functions_named: set[str] = set()
+        self.prototypes: dict[str, str] = {}
+        self._declared: dict[str, str] = {}
+        self._constants: dict[tuple[str, Any], tuple[str, str]] = {}
+        self._elements = 0
+        self._functions: list[str] = []
+        self._generator: Generator | None = None
+
+    def failure(self, message: str) -> int:
+        """The number of the assertion `message`."""
+        assert self._generator is not None
+        return self._generator.failure(message)
+
+    def declare(self, name: str, result: str, types: Sequence[str]) -> None:
+        """Declare a C function. Raises CodegenError if it is used with two signatures."""
+        line = f"extern {result} {name}({', '.join(types) or 'void'});"
+        former = self._declared.setdefault(name, line)
+        self.functions_named.add(name)
+        if former != line:
+            raise CodegenError(
+                f"extern {name} is used with two signatures: {former!r} and {line!r}"
+            )
+
+    def constant(self, name: str, dtype: DataType, data: Any) -> str:
+        """The name of a constant array, shared among equal ones."""
+        image = constant_bytes(dtype, data)
+        key = (str(dtype), image)
+        if key in self._constants:
+            return self._constants[key][0]
+        self._elements += len(data)
+        if self._elements > MAX_CONSTANT_ELEMENTS:
+            raise CodegenError(
+                f"more than {MAX_CONSTANT_ELEMENTS} constants in C; pass them as arguments"
+            )
+        stem = identifier(name, "table")
+        full, number = f"{stem}_data", 1
+        while full in self.functions_named:
+            full, number = f"{stem}_data_{number}", number + 1
+        self.functions_named.add(full)
+        kind = dtype.element
+        if kind.is_float and kind.bits >= 32:
+            shown = [constant(float(v), kind).text for v in np.frombuffer(image, str(kind))]
+        else:
+            bits = DataType(f"uint{max(kind.bits, 8)}") if not kind.is_int else kind
+            shown = [constant(int(v), bits).text for v in np.frombuffer(image, str(bits))]
+        rows = [shown[i : i + _PER_LINE] for i in range(0, len(shown), _PER_LINE)] or [["0"]]
+        listed = ",\n    ".join(", ".join(row) for row in rows)
+        head = f"static const {storage_type(dtype)} {full}[{max(1, len(shown))}]"
+        self._constants[key] = full, f"{head} = {{\n    {listed},\n}};"
+        return full
+
+    def add(self, generator: Generator, definition: Definition, exported: bool) -> None:
+        """Append a function; tells the generator how it is called and how it may fail."""
+        self._generator = generator
+        g = KernelEmitter(self, definition.fn)
+        signature, params, kinds = definition.signature, [], []
+        first: list[str] = []
+        for param in signature.params:
+            if param.buffer is None:
+                kinds.append(scalar_type(param.dtype))
+                params.append(_scalar(g, param, first))
+                continue
+            kinds.append("ptr")
+            params.append(_tensor(g, param, signature.noalias))
+        shapes = [e for p in signature.params if p.buffer is not None for e in p.buffer.shape]
+        for symbol in signature.symbols:
+            kinds.append("i64")
+            top = signature.tops.get(symbol, int(symbol.dtype.max_value))
+            params.append(_integer(g, symbol, first))
+            if symbol in shapes:
+                g.analyzer.update(symbol, ConstIntBound(0, top), override=True)
+        for zero in signature.zeros:
+            g.env[zero] = Code("0", ATOM, 0)
+        if definition.ret is not None:
+            kinds.append("ptr")
+            params.append((f"{storage_type(definition.ret)} *", g.name("returned")))
+            g.ret = definition.ret
+            g.used.add("returned")
+        body = g.run(definition.fn.body)
+        mentioned = g.used | g.written
+        unused = [f"    (void){name};" for _, name in params if name not in mentioned]
+        listed = ", ".join(f"{of}{name}" for of, name in params) or "void"
+        linkage = "" if exported else "static "
+        head = f"{linkage}int32_t {definition.symbol}({listed})"
+        told = [definition.gv.name_hint, *map(str, signature.kernel_params())]
+        said = "\n *   ".join(comment(line) for line in told)
+        lines = "\n".join([*first, *unused, *body])
+        self._functions.append(f"/* {said}\n */\n{head}\n{{\n{lines}\n}}")
+        if exported:
+            self.prototypes[definition.symbol] = f"{head};"
+        definition.kinds = tuple(kinds)
+        definition.failures |= g.used_failures
+
+    def text(self) -> str:
+        """The file."""
+        functions = "\n\n".join(self._functions)
+        parts = [
+            _PRELUDE + (_PARALLEL if "RELAXVM_PARALLEL" in functions else ""),
+            "\n".join(self._declared.values()),
+            self.helpers.text(),
+            "\n\n".join(text for _, text in self._constants.values()),
+            functions,
+        ]
+        return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+    def call_function(self, g: ExprEmitter, node: Call, parts: list[Code]) -> Code:
+        """A call of another loop function of the module; leaves with its failure if it has one."""
+        generator = self._generator
+        assert generator is not None
+        callee = generator.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
+        if callee is None:
+            raise CodegenError(f"calls {node.op}, which is no loop function of this module")
+        signature = callee.signature
+        if len(node.args) != len(signature.params):
+            raise CodegenError(
+                f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
+            )
+        symbols: dict[Var, str] = {}
+        given = []
+        for param, arg, code in zip(signature.params, node.args, parts):
+            if param.buffer is None:
+                if arg.dtype is not param.dtype:
+                    raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
+                given.append(g.to_storage(arg.dtype, code) if arg.dtype.is_bool else code.text)
+                continue
+            if not arg.dtype.is_handle:
+                raise CodegenError(
+                    f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
+                )
+            given.append(f"({storage_type(param.dtype)} *){code.within(UNARY)}")
+            self._bind_symbols(g, node, param.buffer, arg, symbols)
+        for symbol in signature.symbols:
+            if symbol not in symbols:
+                raise CodegenError(
+                    f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
+                )
+            given.append(symbols[symbol])
+        result = ""
+        if callee.ret is not None:
+            result = g.temporary()
+            g.emit(f"{storage_type(callee.ret)} {result} = 0;")
+            given.append(f"&{result}")
+        call = f"{callee.symbol}({', '.join(given)})"
+        if generator.transitive_failures(callee):
+            failed = g.temporary()
+            g.emit(f"const int32_t {failed} = {call};")
+            g.fail_unless(Code(f"({failed} == 0)"), failed)
+        else:
+            g.emit(f"(void){call};")
+        return g.from_storage(callee.ret, result) if callee.ret is not None else Code("0", ATOM, 0)
+
+    def _bind_symbols(
+        self, g: ExprEmitter, node: Call, buffer: Buffer, arg: PrimExpr, symbols: dict[Var, str]
+    ) -> None:
+        """Bind the callee's symbols from the caller's buffer, where that is known."""
+        mine = g.memory.get(arg) if isinstance(g, KernelEmitter) and isinstance(arg, Var) else None
+        if mine is None or len(mine[0]) != len(buffer.shape):
+            return
+        assert self._generator is not None
+        wanted = callee_symbols(self._generator, node)
+        for theirs, ours in zip(buffer.shape, mine[0]):
+            if isinstance(theirs, Var) and theirs in wanted and theirs not in symbols:
+                symbols[theirs] = run_steps(g.value(ours)).text
+
+
+def _scalar(g: KernelEmitter, param: Parameter, first: list[str]) -> tuple[str, str]:
+    if not param.dtype.is_bool:
+        name = g.name(param.name)
+        g.env[param.var] = Code(name)
+        return f"{value_type(param.dtype)} ", name
+    # Of a truth value that LLVM passes, only the lowest bit is said.
+    byte, name = g.name(f"{param.name}_byte"), g.name(param.name)
+    first.append(f"    const bool {name} = ({byte} & 1U) != 0;")
+    g.env[param.var] = Code(name)
+    g.used |= {byte, name}
+    return "uint8_t ", byte
+
+
+def _integer(g: KernelEmitter, symbol: Var, first: list[str]) -> tuple[str, str]:
+    if symbol.dtype.bits == 64 and symbol.dtype.is_signed:
+        name = g.name(symbol.name, "n")
+        g.env[symbol] = Code(name)
+        return "int64_t ", name
+    wide, name, kind = g.name(f"{symbol.name}_wide"), g.name(symbol.name), value_type(symbol.dtype)
+    first += [f"    const {kind} {name} = ({kind}){wide};", f"    (void){name};"]
+    g.env[symbol] = Code(name)
+    g.used.add(wide)
+    return "int64_t ", wide
+
+
+def _tensor(g: KernelEmitter, param: Parameter, noalias: bool) -> tuple[str, str]:
+    buffer = param.buffer
+    assert buffer is not None
+    name, kind = g.name(param.name, "buffer"), storage_type(buffer.dtype)
+    g.pointers[buffer.data] = g.pointers[param.var] = Pointer(name, kind)
+    if not buffer.strides:
+        g.memory[buffer.data] = g.memory[param.var] = (buffer.shape, buffer.dtype)
+    reads = "const " if param.access in ("r", "g") else ""
+    return f"{reads}{kind} *{'restrict ' if noalias else ''}", name
+
+
+def unique_names(mod: IRModule) -> dict[GlobalVar, str]:
+    """A C identifier for each function of a module."""
+    supply = NameSupply(joint="_")
+    return {gv: supply.fresh(identifier(gv.name_hint, "kernel")) for gv in mod}

@@ -1,0 +1,208 @@
+"""The library that a build for "c" exports: files in C that need nothing of relaxvm."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+
+import numpy as np
+import pytest
+from c_library import COMPILER, STRICT, needs_compiler
+
+import relaxvm as tvm
+from relaxvm import relax, te
+from relaxvm.base import LoadError
+from relaxvm.runtime import load_module
+from relaxvm.script import ir as I
+from relaxvm.script import relax as R
+from relaxvm.script import tir as T
+from relaxvm.target import c
+
+MAIN = """
+#include <stdio.h>
+#include <string.h>
+#include "kernels.h"
+
+static float a[6] = {1, 2, 3, 4, 5, 6}, b[6], small[4];
+static int64_t shape[2] = {2, 3}, wrong[2] = {3, 2}, gaps[2] = {4, 1};
+
+static DLTensor tensor(float *data, int64_t *sizes)
+{
+    DLTensor made;
+    memset(&made, 0, sizeof made);
+    made.data = data;
+    made.device.device_type = 1;
+    made.ndim = 2;
+    made.dtype.code = 2;
+    made.dtype.bits = 32;
+    made.dtype.lanes = 1;
+    made.shape = sizes;
+    return made;
+}
+
+static void say(int32_t code)
+{
+    printf("%s\\n", code == 0 ? "fine" : relaxvm_message(code));
+}
+
+int main(void)
+{
+    DLTensor x = tensor(a, shape), y = tensor(b, shape), bad;
+    say(relaxvm_scale(&x, 2.5f, &y));
+    printf("%g %g\\n", (double)b[0], (double)b[5]);
+    say(relaxvm_scale(NULL, 2.5f, &y));
+    say(relaxvm_scale(&x, 2.5f, &x));
+    bad = tensor(b, wrong);
+    say(relaxvm_scale(&x, 2.5f, &bad));
+    bad = tensor(NULL, shape);
+    say(relaxvm_scale(&x, 2.5f, &bad));
+    bad = tensor(b, shape);
+    bad.dtype.code = 0;
+    say(relaxvm_scale(&x, 2.5f, &bad));
+    bad = tensor(b, shape);
+    bad.ndim = 1;
+    say(relaxvm_scale(&x, 2.5f, &bad));
+    bad = tensor(b, shape);
+    bad.strides = gaps;
+    say(relaxvm_scale(&x, 2.5f, &bad));
+    a[1] = -1;
+    say(relaxvm_scale(&x, 2.5f, &y));
+    (void)small;
+    return 0;
+}
+"""
+
+
+@T.prim_func
+def scale(x: T.handle, factor: T.float32, y: T.handle):
+    T.func_attr({"global_symbol": "scale", "tir.noalias": True})
+    n = T.int64()
+    A = T.match_buffer(x, (n, 3), "float32")
+    B = T.match_buffer(y, (n, 3), "float32")
+    for i, j in T.grid(n, 3):
+        assert A[i, j] > 0.0, "all of them are positive"
+        B[i, j] = A[i, j] * factor
+
+
+@I.ir_module
+class Model:
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32"), w: R.Tensor((8, 2), "float32")):
+        return R.nn.relu(R.matmul(x, w))
+
+
+def run(command, folder):
+    made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    return made.stdout
+
+
+def module():
+    return tvm.IRModule({"scale": scale})
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_a_program_in_c_is_built_by_the_makefile_and_checks_its_arguments(tmp_path):
+    tvm.build(module(), "c").export_library(str(tmp_path))
+    (tmp_path / "main.c").write_text(MAIN)
+    strict = " ".join(STRICT[3:])
+    run(["make", f"CC={COMPILER[0]}", f"CFLAGS=-O1 {strict}"], tmp_path)
+    run([*COMPILER, *STRICT, "main.c", "libkernels.a", "-lm", "-o", "main"], tmp_path)
+    assert run([str(tmp_path / "main")], tmp_path).splitlines() == [
+        "fine",
+        "2.5 15",
+        "scale: argument A: wanted a tensor of 2 dimensions",
+        "scale: argument B is written and overlaps argument A",
+        "scale: argument B: dimension 0 is not as the other arguments want it",
+        "scale: argument B: no data, or not aligned to 4",
+        "scale: argument B: wanted float32",
+        "scale: argument B: wanted a tensor of 2 dimensions",
+        "scale: argument B: wanted a dense tensor, without gaps",
+        "all of them are positive",
+    ]
+
+
+@needs_compiler
+@pytest.mark.parametrize("ending", [".tar", "/"])
+def test_an_archive_or_a_folder_holds_c_and_what_load_module_loads(ending, tmp_path):
+    path = f"{tmp_path}/model{ending}"
+    program = relax.build(Model, "c")
+    program.export_library(path)
+    if ending == ".tar":
+        with tarfile.open(path) as archive:
+            names = archive.getnames()
+    else:
+        names = os.listdir(path)
+    assert {"kernels.c", "kernels.h", "entries.c", "Makefile"} < set(names)
+    x, w = np.random.default_rng(0).random((2, 8, 8), dtype="float32")
+    wanted = np.maximum(x[:4] @ w[:, :2], 0)
+    for loaded in (load_module(path), load_module(pathlib.Path(path))):
+        got = relax.VirtualMachine(loaded, tvm.cpu())["main"](x[:4], w[:, :2].copy())
+        np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-5)
+
+
+@needs_compiler
+def test_archives_are_the_same_each_time_and_cut_ones_are_refused(tmp_path):
+    paths = [tmp_path / f"{i}.tar" for i in range(2)]
+    for path in paths:
+        relax.build(Model, "c").export_library(path)
+    data = paths[0].read_bytes()
+    assert data == paths[1].read_bytes()
+    cut = tmp_path / "cut.tar"
+    for size in (512, 2000, len(data) // 2):
+        cut.write_bytes(data[:size])
+        with pytest.raises(LoadError):
+            load_module(cut)
+
+
+@needs_compiler
+def test_what_else_is_exported_stays_what_it_was(tmp_path):
+    program = relax.build(Model, "c")
+    x, w = np.ones((4, 8), "float32"), np.ones((8, 2), "float32")
+    for name in ("model.so", "model.bin"):
+        program.export_library(tmp_path / name)
+        vm = relax.VirtualMachine(load_module(tmp_path / name), tvm.cpu())
+        assert vm["main"](x, w).numpy().tolist() == [[8.0, 8.0]] * 4
+
+
+def test_without_a_compiler_there_are_sources_and_an_error_that_says_what_to_install(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(c.build, "find_compiler", lambda: None)
+    with pytest.warns(RuntimeWarning, match="no C compiler was found.*apt install gcc"):
+        rt = tvm.build(module(), "c")
+    assert "= A[i * 3 + (int64_t)j] * factor;" in rt.get_source("c")
+    rt.export_library(str(tmp_path))
+    assert "relaxvm_scale" in (tmp_path / "kernels.h").read_text()
+    x = np.ones((2, 3), "float32")
+    with pytest.raises(LoadError, match="install gcc or clang, or name one in CC"):
+        rt["scale"](x, 2.0, x.copy())
+    with pytest.warns(RuntimeWarning, match="no C compiler"):
+        program = relax.build(Model, "c")
+    with pytest.raises(LoadError, match="install gcc or clang"):
+        relax.VirtualMachine(program, tvm.cpu())["main"](x, x)
+
+
+def test_cc_names_the_compiler(monkeypatch):
+    monkeypatch.setenv("CC", "/nowhere/cc -m64")
+    assert c.find_compiler() == COMPILER
+    if COMPILER is not None:
+        monkeypatch.setenv("CC", f"{COMPILER[0]} -O0")
+        assert c.find_compiler() == [COMPILER[0], "-O0"]
+
+
+def test_fused_functions_are_there_by_name():
+    source = relax.build(Model, "c").mod.get_source("c")
+    assert "/* fused_matmul_relu" in source
+    assert "restrict" in source
+
+
+def test_a_formula_is_scheduled_and_compiled_too():
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] + 1.0, name="B")
+    rt = tvm.build(te.create_prim_func([a, b]), "c")
+    assert "B[i] = A[i] + 1.0f;" in rt.get_source()
