@@ -149,6 +149,7 @@ class _Parser:
         self.symbols: dict[str, Symbol] = {}
         # Values by number: variables and tuples; bindings where their scope is closed.
         self.graph: dict[str, Any] = {}
+        self.numbered_here: list[Any] = []
         self.again: dict[Any, Expr] = {}
         self.closed: dict[int, VarBinding] = {}
         self.closed_lets: set[int] = set()
@@ -335,9 +336,10 @@ class _Parser:
     def function(self) -> Steps:
         token = self.want("fn")
         head = yield self.head()
-        outer = dict(self.graph)
+        mark = len(self.numbered_here)
         fn = yield self.function_body(head, token)
-        self.graph = outer
+        self.restore(self.numbered_here[mark:])
+        del self.numbered_here[mark:]
         self.restore(head.undo)
         return fn
 
@@ -383,10 +385,10 @@ class _Parser:
         numbers.append((token.text, binding))
         if isinstance(value, Tuple):
             # As normal form has them, where they are used.
-            self.graph[token.text] = value
+            self.set(self.graph, token.text, value, self.numbered_here)
         else:
             bindings.append(binding)
-            self.graph[token.text] = binding.var
+            self.set(self.graph, token.text, binding.var, self.numbered_here)
         return None
 
     def let(self, bindings: list[Any], undo: list[Any]) -> Steps:

@@ -35,6 +35,7 @@ from ..ir import (
     Op,
     PrimExpr,
     Sub,
+    VDevice,
     post_order,
     walk,
 )
@@ -198,7 +199,9 @@ class _Printer:
         params = [self.declared(p, fn) for p in fn.params]
         params += [f"{_key(k)}={self.attribute(v)}" for k, v in fn.attrs.items()]
         params += [] if fn.is_pure else ["is_pure=False"]
-        result = self.type(fn.ret_struct_info, fn) if self.typed else ""
+        # Relay's types do not say where a tensor is: the body does.
+        placed = any(isinstance(n, VDevice) for n in walk(fn.ret_struct_info))
+        result = self.type(fn.ret_struct_info, fn) if self.typed and not placed else ""
         arrow = f"-> {result} " if result else ""
         self.lines[line] = f"{self.pad()}{head()}({', '.join(params)}) {arrow}{{"
         self.line("}" + end)
@@ -381,6 +384,8 @@ class _Printer:
             return f"{{{', '.join(items)}}}"
         if isinstance(value, PrimExpr):
             return self.size(value)
+        if isinstance(value, VDevice):
+            return _quoted(f"{value.kind}:{value.vdevice_id}:{value.memory_scope}")
         return self.leaf(value) if isinstance(value, (Expr, GlobalVar)) else _quoted(str(value))
 
     # -- types -------------------------------------------------------------------------------------

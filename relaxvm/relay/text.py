@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ..base import DataType, RelaxvmError, StructInfoError
 from ..base import dtype as as_dtype
-from ..ir import IntImm, Op, PrimExpr, structural_equal
+from ..ir import IntImm, Op, PrimExpr, VDevice, structural_equal
 from ..relax import (
     Call,
     Expr,
@@ -147,15 +147,21 @@ def operator(name: str) -> Spelled | None:
     return op
 
 
+# Attributes that stand as texts.
+_READ_FROM_TEXT: dict[type, Callable[[Any], Any]] = {
+    DataType: as_dtype,
+    VDevice: VDevice.from_name,
+}
+
+
 def _part(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Call:
     """A call of an operator of `relax.op`, by its whole name."""
     op: Any = Op.get(name)
-    dtypes = {p.name for p in op.params if DataType in p.types}
-    rest = {
-        key: as_dtype(value) if key in dtypes and isinstance(value, str) else value
-        for key, value in attrs.items()
-        if key != "sinfo_args"
-    }
+    rest = {key: value for key, value in attrs.items() if key != "sinfo_args"}
+    for p in op.params:
+        if isinstance(rest.get(p.name), str):
+            for kind, read in _READ_FROM_TEXT.items():
+                rest[p.name] = read(rest[p.name]) if kind in p.types else rest[p.name]
     return Call(op, args, rest, attrs.get("sinfo_args", ()))
 
 
@@ -363,7 +369,7 @@ def _reshape(call: Call, v: Values, inner: Inner) -> Row:
 
 
 def _expand_dims(call: Call, v: Values, inner: Inner) -> Row:
-    axes = v["axis"]
+    axes = (v["axis"],) if isinstance(v["axis"], int) else v["axis"]
     yield "expand_dims", {"axis": axes[0], "num_newaxis": len(axes)}
 
 
@@ -403,6 +409,17 @@ def _resize2d(call: Call, v: Values, inner: Inner) -> Row:
     yield "image.resize2d", {}
 
 
+def _on_device(call: Call, v: Values, inner: Inner) -> Row:
+    yield "annotation.on_device", {"device": v["dst_vdevice"]}
+
+
+def _device_copy(call: Call, v: Values, inner: Inner) -> Row:
+    to = v["dst_vdevice"]
+    kind = {"llvm": "cpu"}.get(to.kind, to.kind)
+    # From where is what the type of the operand says.
+    yield "device_copy", {"src_device": None, "dst_device": f"{kind}:{to.vdevice_id}"}
+
+
 def _gather_nd(call: Call, v: Values, inner: Inner) -> Row:
     places = _transposed(inner(call.args[1]))
     yield "gather_nd", {"data": call.args[0], "indices": call.args[1] if places is None else places}
@@ -431,6 +448,7 @@ _ROWS: dict[str, _Rule] = {
     "flip": _named("reverse"),
     "gather_elements": _named("gather"),
     "gather_nd": _gather_nd,
+    "hint_on_device": _on_device,
     "image.resize2d": _resize2d,
     "matmul": _matmul,
     "nn.group_norm": _named("nn.group_norm", axis="channel_axis"),
@@ -442,4 +460,5 @@ _ROWS: dict[str, _Rule] = {
     "reshape": _reshape,
     "strided_slice": _strided_slice,
     "tile": _named("tile", reps="repeats"),
+    "to_vdevice": _device_copy,
 }

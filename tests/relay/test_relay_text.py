@@ -75,6 +75,8 @@ gather_nd(%x, %n)
 cumsum(%x, axis=1)
 full(1f, shape=[2, 2], dtype="float32")
 zeros(shape=[2, 2], dtype="float32")
+annotation.on_device(%x, device="cpu:1")
+device_copy(%x, src_device=None, dst_device="cpu:1")
 ones(shape=[], dtype="int8")
 full_like(%x, 1f)
 zeros_like(%x)
@@ -267,7 +269,8 @@ TEXTS = {
           %1 = relax.call_dps_packed(relax.extern("f"), (%0, relax.prim(n + 1), relax.prim(2f)),
                                      sinfo_args=[Tensor[(n), float32]]);
           %2 = relax.shape(n, 2);
-          %3 = relax.astype(%1, dtype="float64");
+          %4 = relax.to_vdevice(%1, dst_vdevice="llvm:1:other");
+          %3 = relax.astype(%4, dtype="float64");
           (%2, %3, relax.dtype("int8"), "text")
         }""",
     "other types": """
