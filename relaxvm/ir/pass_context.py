@@ -326,7 +326,7 @@ def _option(key: str) -> _Option:
 
 
 _CPU = "kernels run on CPUs"
-_RELAY = "there is no Relay here; its graph language is relax"
+_RELAY = "a program of Relay's is built as one of relax, which needs no such option"
 # Keys of TVM's, as far as they are no options here, and why they change nothing.
 _NO_EFFECT = {
     "ir.enable_si_builder": "nodes keep their spans in any case",
@@ -372,6 +372,7 @@ def _single_keys(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         # As newer releases of TVM spell the room.
         room, dot, rest = key.partition(".")
         key = f"tir.{rest}" if dot and room in ("s_tir", "tirx") else key
+        key = f"relax.{rest}" if room == "relay" and rest.startswith("FuseOps") else key
         if isinstance(value, Mapping) and (key not in _OPTIONS or _option(key).kind is not dict):
             for name, each in value.items():
                 yield f"{key}.{name}", each

@@ -537,3 +537,14 @@ def test_functions_that_call_themselves_are_not_inlined():
     mod[f] = again.with_attr("Inline", 1)
     mod["main"] = relay.Function([x], relay.Call(f, [x]), relay.TensorType((2,)))
     assert len(transform.Inline()(mod).get_global_vars()) == 2
+
+
+def test_how_many_operators_become_one_is_limited_by_relay_s_key():
+    x = var("x", 4)
+    y = x
+    for _ in range(8):
+        y = relay.exp(y)
+    mod = module([x], y)
+    for config in ({"relay.FuseOps.max_depth": 4}, {"relay.FuseOps": {"max_depth": 4}}):
+        with tvm.transform.PassContext(config=config):
+            assert FuseOps()(mod).script().count("Primitive") == 2

@@ -39,8 +39,9 @@ def FuseOps(
     fuse_opt_level  0: of single operators only; else of groups with one result
     link_params     whether constant tensors are inside of them; numbers are
     """
-    with PassContext(ctx.opt_level, config={"relax.FuseOps.reductions_end_groups": True}) as relay:
-        lowered = graph.LegalizeOps.run(mod, relay)
+    config = {**ctx.config, "relax.FuseOps.reductions_end_groups": True}
+    relay = PassContext(ctx.opt_level, config=config)
+    lowered = graph.LegalizeOps.run(mod, relay)
     changed = mod.clone()
     for gv, fn in mod.items():
         if isinstance(fn, Function) and not fn.get_attr("Primitive"):
