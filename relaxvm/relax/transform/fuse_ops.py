@@ -73,12 +73,6 @@ register_config(
     "the most kernels that become one",
     lambda value: value >= 1,
 )
-register_config(
-    "relax.FuseOps.reductions_end_groups",
-    bool,
-    False,
-    "whether nothing that follows a reduction joins it, as in Relay",
-)
 
 
 @module_pass(opt_level=0)
@@ -88,7 +82,7 @@ def FuseOps(
     """Make private functions, marked "Primitive", of kernels that are to become one.
 
     fuse_opt_level  0: none; 1: those of one result; 2, or -1: those of several results, too
-    as_relay        reductions end groups, whatever the context says, and names tell each member
+    as_relay        reductions end groups, and names tell each member
     """
     if fuse_opt_level == 0:
         return mod
@@ -108,10 +102,12 @@ def FuseOps(
 def groups_of(
     fn: Function, mod: IRModule, ctx: PassContext, several: bool = True, as_relay: bool = False
 ) -> list[Group]:
-    """The kernels of `fn` that are to become one, `several`: with several results, too."""
-    most = ctx.get("relax.FuseOps.max_depth")
-    ends = as_relay or ctx.get("relax.FuseOps.reductions_end_groups")
-    return _Blocks(fn, mod, ends).groups(most, several)
+    """The kernels of `fn` that are to become one.
+
+    several   those of several results, too
+    as_relay  nothing that follows a reduction joins it
+    """
+    return _Blocks(fn, mod, as_relay).groups(ctx.get("relax.FuseOps.max_depth"), several)
 
 
 # -- which kernels there are -----------------------------------------------------------------------

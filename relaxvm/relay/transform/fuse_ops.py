@@ -39,15 +39,13 @@ def FuseOps(
     fuse_opt_level  0: of single operators only; else of groups with one result
     link_params     whether constant tensors are inside of them; numbers are
     """
-    config = {**ctx.config, "relax.FuseOps.reductions_end_groups": True}
-    relay = PassContext(ctx.opt_level, config=config)
-    lowered = graph.LegalizeOps.run(mod, relay)
+    lowered = graph.LegalizeOps.run(mod, ctx)
     changed = mod.clone()
     for gv, fn in mod.items():
         if isinstance(fn, Function) and not fn.get_attr("Primitive"):
             kernels = lowered[gv]
             assert isinstance(kernels, Function)
-            groups = groups_of(kernels, lowered, relay, several=False) if fuse_opt_level else ()
+            groups = groups_of(kernels, lowered, ctx, False, True) if fuse_opt_level else ()
             changed[gv] = _fused(fn, kernels, groups, link_params)
     return changed
 
@@ -117,7 +115,7 @@ def _join(groups: dict[Any, list[Any]], members: Iterable[Any]) -> None:
 def _call(bindings: Sequence[Any], own: Mapping[Var, Any], link_params: bool) -> list[Binding]:
     """What stands for the last of `bindings`: a function of them all, and its call."""
     last = bindings[-1].var
-    names = (own[b.var].op.name.rpartition(".")[2] for b in bindings if b.var in own)
+    calls = [own[b.var] for b in bindings if b.var in own]
     inner, args = function_of(
         bindings,
         [last],
@@ -125,6 +123,22 @@ def _call(bindings: Sequence[Any], own: Mapping[Var, Any], link_params: bool) ->
         lambda c: link_params or not c.data.ndim,
         parameters="p",
     )
-    fn = Var("_".join(["fused", *names]), inner.struct_info)
+    fn = Var("_".join(["fused", *_words(calls)]), inner.struct_info)
     call = Call(fn, args, struct_info=last.struct_info, span=bindings[-1].value.span)
     return [VarBinding(fn, inner), VarBinding(last, call, bindings[-1].span)]
+
+
+def _words(calls: Sequence[Any]) -> list[str]:
+    """Relay's names of operators, as TVM writes them in names of kernels."""
+    words = []
+    for k, call in enumerate(calls):
+        name = call.op.name.removeprefix("relax.")
+        if call.op is _TRANSPOSE and any(c.op is _PRODUCT for c in calls[k + 1 :]):
+            continue
+        if call.op is _PRODUCT:
+            name = {2: "nn.dense", 3: "nn.batch_matmul"}.get(call.args[1].struct_info.ndim, name)
+        words.append(_RENAMED.get(name, name).replace(".", "_"))
+    return words
+
+
+_RENAMED = {"permute_dims": "transpose", "concat": "concatenate", "astype": "cast"}
