@@ -44,6 +44,7 @@ GRAPH_TO_LEGAL = Sequential(
     (
         transform.Normalize(),  # every later pass sees bindings of flat values only
         transform.InlinePrivateFunctions().at_level(1),  # first: nothing below looks across calls
+        transform.LegalizeQnn(),  # so that what follows from scales and weights is folded
         transform.CanonicalizeBindings(),  # one name for one value, so that equal calls look equal
         transform.FoldConstant(),  # while operators still have a meaning that needs no compiler
         transform.SimplifyExpr(),  # after folding: what is neutral is a constant then

@@ -12,6 +12,7 @@ from . import image as image
 from . import inspect as inspect
 from . import memory as memory
 from . import nn as nn
+from . import qnn as qnn
 from . import random as random
 from . import vision as vision
 from . import vm as vm
@@ -31,6 +32,8 @@ from .create import *
 from .datatype import astype as astype
 from .datatype import wrap_param as wrap_param
 from .einsum import einsum as einsum
+from .fixed_point import fixed_point_multiplier as fixed_point_multiplier
+from .fixed_point import fixed_point_rescale as fixed_point_rescale
 from .grad import call_tir_with_grad as call_tir_with_grad
 from .index import dynamic_strided_slice as dynamic_strided_slice
 from .index import gather_elements as gather_elements
@@ -105,4 +108,6 @@ from .ternary import masked_fill as masked_fill
 from .ternary import where as where
 from .unary import *
 
-__getattr__ = _submodules(__name__, files="builtin grad image inspect memory nn random vision vm")
+__getattr__ = _submodules(
+    __name__, files="builtin grad image inspect memory nn qnn random vision vm"
+)

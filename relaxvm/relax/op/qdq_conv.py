@@ -21,6 +21,7 @@ from .nn.window import padding_of, spread, te_pad
 from .quant_params import (
     BYTES,
     distance,
+    needed,
     np_stored,
     one_of,
     quant_at,
@@ -173,14 +174,16 @@ def _conv_integer_numpy(
 
 def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
     attrs = dict(call.attrs)
+    x, w, *given = call.args
+    zeros, which = needed(*given)
 
     def compute(x: te.Tensor, w: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
-        zx, zw = (*zeros, None, None)[:2]
+        zx, zw = (dict(zip(which, zeros)).get(k) for k in (0, 1))
         made = _conv_te(x, w, zx, zw, attrs)
         layout = attrs["data_layout"]
         return made if layout == "NCHW" else _in_layout(made, layout, lambda v, c: v)
 
-    return call_te(builder, call, compute, *call.args)
+    return call_te(builder, call, compute, x, w, *zeros)
 
 
 @op(
@@ -253,10 +256,11 @@ def _qlinear_conv_numpy(
 def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
     x, sx, zx, w, sw, zw, sy, zy, *bias = call.args
     attrs = dict(call.attrs)
+    zeros, which = needed(zx, zw)
 
-    def compute(
-        x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, *bias: Any
-    ) -> Any:
+    def compute(x: Any, sx: Any, w: Any, sw: Any, sy: Any, zy: Any, *rest: Any) -> Any:
+        zx, zw = (dict(zip(which, rest)).get(k) for k in (0, 1))
+        bias = rest[len(which) :]
         made = _conv_te(x, w, zx, zw, attrs)
 
         def value(v: PrimExpr, c: PrimExpr) -> PrimExpr:
@@ -267,7 +271,7 @@ def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
 
         return _in_layout(made, attrs["data_layout"], value)
 
-    return call_te(builder, call, compute, x, sx, zx, w, sw, zw, sy, zy, *bias)
+    return call_te(builder, call, compute, x, sx, w, sw, sy, zy, *zeros, *bias)
 
 
 @op("qlinear_conv2d", _qlinear_conv_numpy, _qlinear_conv_lower, _ROUNDS)

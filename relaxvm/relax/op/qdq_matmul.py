@@ -21,6 +21,7 @@ from .lower import call_te
 from .quant_params import (
     BYTES,
     distance,
+    needed,
     np_stored,
     one_of,
     quant_at,
@@ -72,11 +73,17 @@ def _operands(a: Expr, b: Expr) -> tuple[KnownTensor, KnownTensor]:
 
 
 def _matmul_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
-    def compute(dims: Any, a: te.Tensor, b: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
-        za, zb = (*zeros, None, None)[:2]
-        return _products_te(dims, a, b, za, zb)
+    a, b, *given = call.args
+    zeros, which = needed(*given)
+    dims = ShapeExpr(result_sizes(call))
+    return call_te(builder, call, _matmul_integer_te, dims, a, b, *zeros, which=which)
 
-    return call_te(builder, call, compute, ShapeExpr(result_sizes(call)), *call.args)
+
+def _matmul_integer_te(
+    dims: Any, a: te.Tensor, b: te.Tensor, *zeros: te.Tensor, which: tuple[int, ...]
+) -> te.Tensor:
+    za, zb = (dict(zip(which, zeros)).get(k) for k in (0, 1))
+    return _products_te(dims, a, b, za, zb)
 
 
 @op(
@@ -126,21 +133,26 @@ def _qlinear_matmul_numpy(
 
 
 def _qlinear_matmul_lower(builder: LowerBuilder, call: Call) -> Expr:
+    a, sa, za, b, sb, zb, sy, zy = call.args
+    zeros, which = needed(za, zb)
     dims = ShapeExpr(result_sizes(call))
-    return call_te(builder, call, _qlinear_matmul_te, dims, *call.args)
+    return call_te(
+        builder, call, _qlinear_matmul_te, dims, a, sa, b, sb, sy, zy, *zeros, which=which
+    )
 
 
 def _qlinear_matmul_te(
     dims: Any,
     a: te.Tensor,
     sa: te.Tensor,
-    za: te.Tensor,
     b: te.Tensor,
     sb: te.Tensor,
-    zb: te.Tensor,
     sy: te.Tensor,
     zy: te.Tensor,
+    *zeros: te.Tensor,
+    which: tuple[int, ...],
 ) -> te.Tensor:
+    za, zb = (dict(zip(which, zeros)).get(k) for k in (0, 1))
     total = _products_te(dims, a, b, za, zb)
 
     def value(*i: PrimExpr) -> PrimExpr:

@@ -10,6 +10,7 @@ import numpy as np
 from ... import te, tir
 from ...base import DataType, StructInfoError
 from ...ir import PrimExpr, cast, const, is_const
+from ..expr import Constant
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
 from .sizes import ONE, KnownTensor, want_equal
@@ -45,6 +46,17 @@ def quant_info(
             )
             want_equal(info.dims[0], along, text, name=name, axis=axis)
     return info
+
+
+def is_zero(x: Expr | None) -> bool:
+    """Whether the argument `x` is not given, or a constant of zeros."""
+    return x is None or (isinstance(x, Constant) and not x.data.numpy().any())
+
+
+def needed(*zero_points: Expr | None) -> tuple[list[Expr], tuple[int, ...]]:
+    """The zero points that are not 0, and which they are: what is subtracted costs time."""
+    which = tuple(k for k, z in enumerate(zero_points) if not is_zero(z))
+    return [z for z in zero_points if z is not None and not is_zero(z)], which
 
 
 def quant_at(x: te.Tensor, i: PrimExpr | None) -> PrimExpr:

@@ -35,6 +35,7 @@ from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFun
 from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse
 from .lambda_lift import LambdaLift as LambdaLift
 from .legalize_ops import LegalizeOps as LegalizeOps
+from .legalize_qnn import LegalizeQnn as LegalizeQnn
 from .lower_alloc_tensor import LowerAllocTensor as LowerAllocTensor
 from .normalize import Normalize as Normalize
 from .pack_constants import PackConstants as PackConstants

@@ -53,7 +53,11 @@ def LegalizeOps(
     Rules may give other operators; those are legalised in turn. Raises PassError if that does not
     come to an end.
     """
-    rules = _Rules(customize_legalize_map or {}, skip_ops or (), enable_warning)
+    return legalized(mod, Rules(customize_legalize_map or {}, skip_ops or (), enable_warning))
+
+
+def legalized(mod: IRModule, rules: Rules) -> IRModule:
+    """`mod` with every call that `rules` have a rule for replaced by what that gives."""
     for _ in range(_MAX_ROUNDS):
         todo = [gv for gv, fn in mod.items() if isinstance(fn, Function) and rules.wanted(fn)]
         if not todo:
@@ -70,10 +74,17 @@ def LegalizeOps(
     )
 
 
-class _Rules:
-    """Which operator is legalised how."""
+class Rules:
+    """Which operator is legalised how: those whose names begin with `family`."""
 
-    def __init__(self, custom: Mapping[str, Lower], skip: Sequence[str], warn: bool) -> None:
+    def __init__(
+        self,
+        custom: Mapping[str, Lower],
+        skip: Sequence[str],
+        warn: bool,
+        family: str = "",
+    ) -> None:
+        self.family = family
         if not isinstance(custom, Mapping):
             raise PassError(
                 "LegalizeOps: customize_legalize_map: wanted operator name -> (builder, call) -> "
@@ -97,7 +108,7 @@ class _Rules:
 
     def of(self, call: Any) -> Lower | None:
         op = call.op if isinstance(call, Call) else None
-        if not isinstance(op, Op) or op.name in self.skip:
+        if not isinstance(op, Op) or op.name in self.skip or not op.name.startswith(self.family):
             return None
         rule = self.custom.get(op.name, op.lower)
         if callable(rule):
@@ -128,7 +139,7 @@ def _checked(name: Any) -> str:
 
 
 class _Legalizer(PyExprMutator):
-    def __init__(self, mod: IRModule, rules: _Rules) -> None:
+    def __init__(self, mod: IRModule, rules: Rules) -> None:
         super().__init__(mod)
         self.rules = rules
         self.changed = False

@@ -29,6 +29,7 @@ from ...transform import PARTITION_HINT
 from ..facts import BlockKind, facts_of
 from ..schedule import Schedule
 from .contraction import match_contraction
+from .low_precision import sums_narrow
 from .nontemporal import flat_index, is_large
 from .queries import calls_of, extent_of, loops_of, reduces
 from .reduction import run_length
@@ -61,7 +62,7 @@ def schedule_chains(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequ
 
 def _may_join(sch: Schedule, rv: Any) -> bool:
     block: Block = sch.get(rv)
-    if match_contraction(block) is not None:
+    if match_contraction(block) is not None or sums_narrow(block):
         return False
     facts = facts_of(sch.state, block)
     return (facts.elementwise or facts.kind is BlockKind.REDUCTION) and (

@@ -15,7 +15,7 @@ What the machine has decides how they are computed:
 Operands are copied once into the order in which the instruction reads them (`pack_contraction`):
 elements that one instruction takes side by side, columns in panels as wide as a tile. The copies
 are blocks of their own, in front. Then a tile of rows x vectors is summed up in registers, as in
-`contraction.py`.
+`contraction.py`, and what is computed of each sum alone (a bias, requantisation) is written.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ..packing import Factor, factors_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import free_variables
-from .contraction import partition_tails, tile_shape, unroll_short
-from .queries import extent_of, iterations, loops_inside, loops_of, reduces
+from .contraction import epilogue_of, partition_tails, tile_shape, unroll_short
+from .queries import extent_of, is_pointwise, iterations, loops_inside, loops_of, reduces
 
 # With fewer rows a copy costs more than it saves.
 _LEAST_ROWS = 4
@@ -68,6 +68,16 @@ def way_of(broadcast: str, streamed: str, out: str, cpu: CpuModel) -> Way | None
             return Way("bfloat16", "bfloat16", 2, _ahead(cpu))
         return Way("float32", "float32", 1, _ahead(cpu))
     return None
+
+
+def sums_narrow(block: Block) -> bool:
+    """Whether a block sums products of elements of two buffers of narrow integers, zero points
+    taken off.
+    """
+    factors = factors_of(block)
+    if factors is None or factors[0].load.buffer is factors[1].load.buffer:
+        return False
+    return all(f.load.dtype.is_int and f.load.dtype.bits <= 16 for f in factors)
 
 
 def _ahead(cpu: CpuModel) -> int:
@@ -123,6 +133,9 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
         return False
     height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
     positions = [a.var for a in block.iter_vars]
+    after = epilogue_of(sch, rv)
+    if after is not None and not is_pointwise(sch, after, out):
+        after = None
     copy, streamed, *others = sch.pack_contraction(
         rv,
         [positions.index(vector), positions.index(grouped)],
@@ -130,6 +143,9 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
         [vectors, lanes],
         [way.broadcast, way.streamed],
     )
+    if after is not None:
+        sch.compute_inline(copy)
+        copy = after
     _tile(sch, rv, copy, (vector, row, grouped), way, (height, vectors, lanes))
     for pack in (streamed, *others):
         finish_copy(sch, pack)
