@@ -6,14 +6,15 @@
 
     Twice().rewrite(fn)
 
-`RememberingRewriter` has tables that hold as long as a scope, `LeafRewriter` looks at operands one
-by one, `Dropper` takes what an analysis found. What is left alone stays the same object.
+`RememberingRewriter` has tables that hold as long as a scope, `ShadowRewriter` follows values in a
+second form, `LeafRewriter` looks at operands one by one, `Dropper` takes what an analysis found.
+What is left alone stays the same object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from ..base import Steps, run_steps
 from .derive import is_base_of
@@ -30,6 +31,7 @@ from .expr import (
     SeqExpr,
     ShapeExpr,
     Var,
+    VarBinding,
     joined_branches,
 )
 from .flow import map_leaves
@@ -37,6 +39,7 @@ from .normal_form import join_plain_blocks
 from .struct_info import Expr
 
 _Parts = Sequence[Binding | BindingBlock]
+Form = TypeVar("Form")
 
 
 class BindingRewriter:
@@ -194,6 +197,38 @@ class RememberingRewriter(BindingRewriter):
         for table, key in self._entered[mark:]:
             del table[key]
         del self._entered[mark:]
+
+
+class ShadowRewriter(BindingRewriter, Generic[Form]):
+    """A rewriter that follows values in a second form beside their own, computed as it goes.
+
+    shadow  variable -> its second form, where there is one in scope
+    out     the bindings that stand for the one being read, so far
+    """
+
+    def __init__(self) -> None:
+        self.shadow: dict[Any, Form] = {}
+        self.out: list[Binding] = []
+        # Of each block being read: what is forgotten when it ends.
+        self._ends: list[list[Var]] = []
+
+    def begin_block(self, block: BindingBlock) -> None:
+        self._ends.append([])
+
+    def end_block(self, block: BindingBlock) -> None:
+        for var in self._ends.pop():
+            self.shadow.pop(var, None)
+
+    def remember(self, var: Var, form: Form) -> None:
+        """`form` is the second form of `var`, until the block ends."""
+        self.shadow[var] = form
+        self._ends[-1].append(var)
+
+    def new(self, name: str, value: Any) -> Var:
+        """A new variable of the block, bound to `value`."""
+        var = self.local(name, value.struct_info)
+        self.out.append(VarBinding(var, value))
+        return var
 
 
 class LeafRewriter(RememberingRewriter):

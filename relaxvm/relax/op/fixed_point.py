@@ -92,7 +92,7 @@ def fixed_point_multiplier(input_scale: Expr, output_scale: Expr) -> StructInfo:
     one, two = ([d for d in info.dims if d is not ONE] for info in infos)
     if one and two:
         want_equal(one[0], two[0], "input_scale has {a} elements, output_scale {b}")
-    longest = one or two or max((i.dims for i in infos), key=len)
+    longest = one or two or max((list(i.dims) for i in infos), key=len)
     return TupleStructInfo([TensorStructInfo(longest, DataType("int32"))] * 2)
 
 

@@ -78,6 +78,7 @@ _LATER = {
     "dynamic_to_static": "DynamicToStatic",
     "eta_expand": "EtaExpand",
     "expand_matmul_of_sum": "ExpandMatmulOfSum",
+    "fake_quantization_to_integer": "FakeQuantizationToInteger",
     "fast_math": "FastMath FastMathTransform",
     "flatten_atrous_conv": "FlattenAtrousConv",
     "flatten_nested_tuples": "FlattenNestedTuples",

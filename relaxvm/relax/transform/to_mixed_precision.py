@@ -28,11 +28,8 @@ from ..analysis.usage import remove_all_unused
 from ..analysis.vars import all_global_vars
 from ..expr import (
     Binding,
-    BindingBlock,
     Call,
     Constant,
-    DataflowBlock,
-    DataflowVar,
     Function,
     Tuple,
     TupleGetItem,
@@ -42,7 +39,7 @@ from ..expr import (
 )
 from ..known_ops import ops_named
 from ..op.names import ops
-from ..rewriter import BindingRewriter
+from ..rewriter import ShadowRewriter
 from ..struct_info import Expr, TensorStructInfo, TupleStructInfo
 from .signature import replace_functions
 
@@ -120,23 +117,20 @@ def _with_dtype(info: TensorStructInfo, dtype: DataType) -> TensorStructInfo:
     return TensorStructInfo(info.shape, dtype, info.vdevice, info.ndim)
 
 
-class _Lowering(BindingRewriter):
+class _Lowering(ShadowRewriter[Expr]):
     """Rebuilds one function.
 
-    low      variable -> its float16 value, where there is one in scope
+    shadow   variable -> its float16 value, where there is one in scope
     natural  variables that an operator gave in float16, or that are sums kept in `out_dtype`: who
              follows them works in float16
     """
 
     def __init__(self, out_dtype: DataType, inputs: frozenset[str]) -> None:
+        super().__init__()
         self.out_dtype = out_dtype
         self.inputs = inputs
-        self.low: dict[Var, Expr] = {}
         self.natural: set[Var] = set()
         self.outside: set[Var] = set()
-        # The blocks being read: whether each is a dataflow block, and whose casts end with it.
-        self.blocks: list[tuple[bool, list[Var]]] = []
-        self.out: list[Binding] = []
         self.first: list[Binding] = []
         # By identity of the array; the constant itself is kept alive with what it became.
         self.constants: dict[int, tuple[Constant, Constant | None]] = {}
@@ -168,19 +162,10 @@ class _Lowering(BindingRewriter):
                 "wanted a float32 tensor"
             )
         new = Var(p.name_hint, _with_dtype(p.struct_info, LOW), p.span)  # type: ignore[arg-type]
-        self.low[p] = new
+        self.shadow[p] = new
         self.natural.add(p)
         self.changed = True
         return new
-
-    # -- blocks -----------------------------------------------------------------------------------
-
-    def begin_block(self, block: BindingBlock) -> None:
-        self.blocks.append((isinstance(block, DataflowBlock), []))
-
-    def end_block(self, block: BindingBlock) -> None:
-        for var in self.blocks.pop()[1]:
-            self.low.pop(var, None)
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         if type(b) is not VarBinding:
@@ -232,7 +217,7 @@ class _Lowering(BindingRewriter):
         if self.out_dtype is LOW:
             self.give(b, made)
         else:
-            self.emit(VarBinding(b.var, made, b.span))
+            self.out.append(VarBinding(b.var, made, b.span))
             self.natural.add(b.var)
         decided("{} works on float16", b)
         self.changed = True
@@ -258,19 +243,19 @@ class _Lowering(BindingRewriter):
 
     def field(self, b: VarBinding, value: TupleGetItem) -> bool:
         held = value.tuple_value
-        if not isinstance(held, Var) or held not in self.natural or held not in self.low:
+        if not isinstance(held, Var) or held not in self.natural or held not in self.shadow:
             return False
         if not _is_high(b.var.struct_info):
             return False
-        self.give(b, TupleGetItem(self.low[held], value.index, span=value.span))
+        self.give(b, TupleGetItem(self.shadow[held], value.index, span=value.span))
         return True
 
     def renamed(self, b: VarBinding, value: Var) -> bool:
-        if value not in self.natural or value not in self.low or not _is_high(value.struct_info):
+        if value not in self.natural or value not in self.shadow or not _is_high(value.struct_info):
             return False
-        self.emit(b)
+        self.out.append(b)
         self.natural.add(b.var)
-        self.remember(b.var, self.low[value])
+        self.remember(b.var, self.shadow[value])
         return True
 
     # -- values in float16 ------------------------------------------------------------------------
@@ -284,30 +269,16 @@ class _Lowering(BindingRewriter):
             for i in range(len(made.struct_info.fields)):
                 item = self.new(f"{b.var.name_hint}_{i}", TupleGetItem(low, i))
                 fields.append(self.new(item.name_hint, ops.astype(item, "float32")))
-            self.emit(VarBinding(b.var, Tuple(fields), b.span))
+            self.out.append(VarBinding(b.var, Tuple(fields), b.span))
         else:
-            self.emit(VarBinding(b.var, ops.astype(low, "float32"), b.span))
+            self.out.append(VarBinding(b.var, ops.astype(low, "float32"), b.span))
         self.remember(b.var, low)
-
-    def new(self, name: str, value: Expr) -> Var:
-        kind = DataflowVar if self.blocks[-1][0] else Var
-        var = kind(name, value.struct_info)
-        self.emit(VarBinding(var, value))
-        return var
-
-    def emit(self, b: Binding) -> None:
-        self.out.append(b)
-
-    def remember(self, var: Var, low: Expr) -> None:
-        """`low` is `var` in float16, until the block ends."""
-        self.low[var] = low
-        self.blocks[-1][1].append(var)
 
     def cast(self, value: Any) -> Expr | None:
         """`value` in float16, cast here if need be; None for a constant beyond float16's range."""
         if isinstance(value, Constant):
             return self.constant(value)
-        found = self.low.get(value)
+        found = self.shadow.get(value)
         if found is None:
             found = self.new(value.name_hint, ops.astype(value, "float16"))
             self.remember(value, found)

@@ -97,13 +97,14 @@ def batch_matmul(
     y_scale: Expr,
     out_dtype: str = "int32",
 ) -> Expr:
-    """x [b, m, k] times y [b, n, k] transposed: int32 [b, m, n]. Batches broadcast. All parameters
-    are scalars.
+    """x [..., m, k] times y [..., n, k] transposed: int32 [..., m, n]. Leading axes broadcast. All
+    parameters are scalars.
     """
     _want_int32(out_dtype)
     for e, s, z, name in ((x, x_scale, x_zero_point, "x"), (y, y_scale, y_zero_point, "y")):
-        tensor(e, name, ndim=3)
-        quantised(e, s, z, name, (f"{name}_scale", f"{name}_zero_point"), None, SMALL)
+        info = quantised(e, s, z, name, (f"{name}_scale", f"{name}_zero_point"), None, SMALL)
+        if info.ndim < 2:
+            raise StructInfoError(f"{name}: wanted at least 2 dimensions, got {info.ndim}")
     return _product(x, y, x_zero_point, y_zero_point)
 
 
