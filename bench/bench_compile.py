@@ -128,6 +128,8 @@ CASES = {
             transform.InlinePrivateFunctions(),
             transform.DeadCodeElimination(),
             transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "OHWI"]}),
+            transform.FakeQuantizationToInteger(),
+            transform.LegalizeQnn(),
             transform.ToMixedPrecision(),
         )
     },

@@ -308,7 +308,8 @@ def _check_offsets(plan: _Plan) -> None:
         if plan.offset(which) is None:
             continue
         other = plan.product[1 - which].load
-        if any(v not in free_variables(other) for v in plan.reduce):
+        used = free_variables(other)
+        if any(v not in used and not is_const(plan.axes[v], 1) for v in plan.reduce):
             refuse(
                 f"{other.buffer.name} is not indexed by every reduce axis, and the other factor "
                 "has an offset",

@@ -54,7 +54,7 @@ from .dots import schedule_dots
 from .empty import is_filled, without_empty
 from .gather import schedule_gather
 from .injective import inline_producers, schedule_elementwise
-from .low_precision import schedule_low_precision
+from .low_precision import KNOWN, schedule_low_precision
 from .neighbours import merge_neighbours
 from .nontemporal import store_past_caches
 from .parallel import share_loops
@@ -327,6 +327,6 @@ def with_constant_blocks(
     if is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
         return fn, []
     with telling(None):
-        scheduled = schedule_function(fn, cpu, exact)
-    made, blocks = without_constant_blocks(scheduled, constants)
+        scheduled = schedule_function(fn.with_attr(KNOWN, tuple(constants)), cpu, exact)
+    made, blocks = without_constant_blocks(scheduled.without_attr(KNOWN), constants)
     return (made, blocks) if blocks else (fn, [])

@@ -25,7 +25,7 @@ from typing import Any
 
 from ....base import CpuModel
 from ....ir import Var
-from ...stmt import Block
+from ...stmt import Block, Buffer
 from ..dot_intrins import dot_intrin
 from ..packing import Factor, factors_of
 from ..reducer import match_reducer
@@ -34,7 +34,9 @@ from ..state import free_variables
 from .contraction import epilogue_of, partition_tails, tile_shape, unroll_short
 from .queries import extent_of, is_pointwise, iterations, loops_inside, loops_of, reduces
 
-# With fewer rows a copy costs more than it saves.
+KNOWN = "tir.known_params"
+"""Of a function that is scheduled: the positions of parameters that are known when it is built."""
+# With fewer rows a copy costs more than it saves, unless it is made when the kernel is built.
 _LEAST_ROWS = 4
 _LEAST_STEPS = 1 << 12
 _X86 = ("x86_64", "amd64")
@@ -128,7 +130,7 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if columns is None or grouped is None or row is None or lanes < 4:
         return False
     rows = extent_of(sch, loops[row])
-    few = rows is not None and rows < _LEAST_ROWS
+    few = rows is not None and rows < _LEAST_ROWS and not _is_known(sch, other.load.buffer)
     if few or iterations(sch, list(loops.values())) < _LEAST_STEPS:
         return False
     height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
@@ -150,6 +152,11 @@ def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     for pack in (streamed, *others):
         finish_copy(sch, pack)
     return True
+
+
+def _is_known(sch: Schedule, buffer: Buffer) -> bool:
+    fn: Any = next(iter(sch.mod.functions.values()))
+    return any(fn.buffer_map.get(fn.params[int(k)]) is buffer for k in fn.get_attr(KNOWN, ()))
 
 
 def _grouped(
