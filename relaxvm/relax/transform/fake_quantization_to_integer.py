@@ -28,6 +28,7 @@ from ..expr import Binding, Call, Constant, Function, Tuple, TupleGetItem, Var, 
 from ..flow import BIND, events, name_of
 from ..known_ops import ops_named
 from ..op.names import ops
+from ..op.qnn.tables import BY_TABLE
 from ..rewriter import ShadowRewriter
 from ..struct_info import Expr, TensorStructInfo
 from .signature import replace_functions
@@ -253,8 +254,8 @@ class _Integers(ShadowRewriter[Shadow]):
             return known if known and len(known) == len(fields) else None
         return self.shadow.get(value)
 
-    def emit(self, value: Expr, name: str = "q") -> Expr:
-        """`value` bound to a new variable."""
+    def emit(self, value: Any, name: str = "q") -> Any:
+        """`value` bound to a new variable; leaves stay."""
         return value if isinstance(value, (Var, Constant)) else self.new(name, value)
 
     def product(self, one: Expr, other: Expr) -> Expr:
@@ -338,7 +339,7 @@ def _moved(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow | N
         return replace(x, value=value, axis=axis)
     return [
         replace(x, value=it.emit(TupleGetItem(value, k)), axis=axis)
-        for k in range(len(value.struct_info.fields))  # type: ignore[attr-defined]
+        for k in range(len(value.struct_info.fields))
     ]
 
 
@@ -448,7 +449,7 @@ def _multiplied(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shado
     product = ops.qnn.dense if columns == 1 else ops.qnn.batch_matmul
     made = it.emit(product(x.value, turned, x.zero, w.zero, x.scale, w.scale))
     scale = it.product(x.scale, w.scale)
-    axis = None if w.axis is None else int(made.struct_info.ndim) - 1  # type: ignore[attr-defined]
+    axis = None if w.axis is None else int(made.struct_info.ndim) - 1
     return Affine(made, scale, _ZERO, axis)
 
 
@@ -481,7 +482,7 @@ def _sum_rule(name: str) -> Rule:
         first = max(pair, key=lambda p: (p.axis is not None, p.info.ndim))
         axis = first.axis
         if axis is not None:
-            axis += int(total.struct_info.ndim) - int(first.info.ndim)  # type: ignore[attr-defined]
+            axis += int(total.struct_info.ndim) - int(first.info.ndim)
         return Affine(total, first.scale, _ZERO, axis)
 
     return rule
@@ -523,11 +524,11 @@ def _at_one_scale(it: _Integers, one: Affine, other: Affine) -> tuple[Affine, Af
                 return None
             moved = it.in_int32(moved, kept.scale, along if kept.axis is not None else None)
         return (one, moved) if kept is one else (moved, other)
-    scales = one.scale, other.scale
+    scales: list[Any] = [one.scale, other.scale]
     if not all(isinstance(s, Constant) for s in scales) or not (one.is_small and other.is_small):
         return None
     # 8 bits at the coarser scale, with 16 more for what the finer one tells.
-    most = max(float(s.data.numpy().max()) for s in scales)  # type: ignore[attr-defined]
+    most = max(float(s.data.numpy().max()) for s in scales)
     scale = const(np.float32(most / 2**16))
     return it.in_int32(one, scale, None), it.in_int32(other, scale, None)
 
@@ -592,7 +593,7 @@ def _joined(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow | 
 # -- rules: functions and averages -----------------------------------------------------------------
 
 
-def _by_table(name: str, **more: Any) -> Rule:
+def _by_table(own: Any, **more: Any) -> Rule:
     """Operators of one quantised tensor that are given the scale of their result."""
 
     def rule(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow | None:
@@ -600,7 +601,7 @@ def _by_table(name: str, **more: Any) -> Rule:
         if wanted is None or x.axis is not None or not x.is_small or wanted.dtype != x.dtype:
             return None
         attrs = {key: call.attrs[key] for key in more}
-        made = getattr(ops.qnn, name)(x.value, x.scale, x.zero, wanted.scale, wanted.zero, **attrs)
+        made = own(x.value, x.scale, x.zero, wanted.scale, wanted.zero, **attrs)
         return Affine(it.emit(made), wanted.scale, wanted.zero)
 
     return rule
@@ -660,18 +661,14 @@ def _rules() -> dict[Any, Rule]:
         "clip": _between(_number(1), _number(2)),
         "nn.pad": _padded,
         "image.resize2d": _resized,
-        "nn.leakyrelu": _by_table("leaky_relu", alpha=None),
-        "nn.softmax": _by_table("softmax", axis=None),
-        "nn.avg_pool2d": _by_table("avg_pool2d", **_POOL),
+        "nn.leakyrelu": _by_table(ops.qnn.leaky_relu, alpha=None),
+        "nn.softmax": _by_table(ops.qnn.softmax, axis=None),
+        "nn.avg_pool2d": _by_table(ops.qnn.avg_pool2d, **_POOL),
         "nn.global_avg_pool2d mean": _averaged,
     }
     found: dict[Any, Rule] = {op: _moved for op in _MOVES}
     found |= {op: rule for names, rule in named.items() for op in ops_named(names)}
-    for name in ("abs", "erf", "exp", "log", "rsqrt", "sigmoid", "sqrt", "tanh"):
-        found[Op.get(f"relax.{name}")] = _by_table(name)
-    for name in ("gelu", "hardswish", "silu"):
-        found[Op.get(f"relax.nn.{name}")] = _by_table(name)
-    return found
+    return found | {Op.get(real): _by_table(own) for real, own in BY_TABLE.items()}
 
 
 RULES = _rules()

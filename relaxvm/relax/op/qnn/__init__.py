@@ -5,24 +5,12 @@ Their names and arguments are those of Relay's `qnn`. Each is an expression of i
 """
 
 from ....base import submodules as _submodules
-from .elementwise import abs as abs
 from .elementwise import add as add
 from .elementwise import concatenate as concatenate
-from .elementwise import erf as erf
-from .elementwise import exp as exp
-from .elementwise import gelu as gelu
-from .elementwise import hardswish as hardswish
-from .elementwise import leaky_relu as leaky_relu
-from .elementwise import log as log
 from .elementwise import mul as mul
 from .elementwise import requantize as requantize
-from .elementwise import rsqrt as rsqrt
-from .elementwise import sigmoid as sigmoid
-from .elementwise import silu as silu
 from .elementwise import softmax as softmax
-from .elementwise import sqrt as sqrt
 from .elementwise import subtract as subtract
-from .elementwise import tanh as tanh
 from .parameters import dequantize as dequantize
 from .parameters import quantize as quantize
 from .pooling import avg_pool2d as avg_pool2d
@@ -33,5 +21,6 @@ from .products import conv2d as conv2d
 from .products import conv2d_transpose as conv2d_transpose
 from .products import conv3d as conv3d
 from .products import dense as dense
+from .tables import *
 
 __getattr__ = _submodules(__name__)

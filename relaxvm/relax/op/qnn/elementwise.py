@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from ....base import DataType, StructInfoError
 from ...expr import Tuple, TupleGetItem, const
 from ...struct_info import Expr, TupleStructInfo
@@ -244,80 +242,7 @@ def _fields(x: Expr, name: str) -> list[Expr]:
     return [TupleGetItem(x, k) for k in range(len(info.fields))]
 
 
-# -- functions of one element ----------------------------------------------------------------------
-
-
-def _of_each(x: Expr, f: Callable[[Expr], Expr]) -> Expr:
-    """f(x), element by element: of 8 bits, by a table of all 256 values."""
-    dtype: Any = tensor(x, "x").dtype
-    if dtype.bits != 8:
-        return f(x)
-    values = const(np.arange(256, dtype="uint8").view(str(dtype)))
-    return ops.take(f(values), ops.astype(x, "uint8"), axis=0)
-
-
-def _unary(name: str, meaning: str, real: Callable[[Expr], Expr]) -> Operator[...]:
-    def rule(
-        x: Expr, scale: Expr, zero_point: Expr, output_scale: Expr, output_zero_point: Expr
-    ) -> Expr:
-        info = quantised(x, scale, zero_point, "x", ("scale", "zero_point"), None, STORED)
-        check_output(output_scale, output_zero_point, info.dtype)
-
-        def f(stored: Expr) -> Expr:
-            y = real(ops.dequantize(stored, scale, zero_point))
-            return ops.quantize(y, output_scale, output_zero_point, out_dtype=str(info.dtype))
-
-        return _of_each(x, f)
-
-    rule.__name__ = rule.__qualname__ = name
-    rule.__doc__ = f"""{meaning} of a quantised tensor, in its dtype: `quantize` of it of
-    `dequantize`, in float32. Of 8 bits all 256 results stand in a table. Parameters are scalars.
-    """
-    return takes_numbers(compound(f"qnn.{name}", ROUNDS, BY_PLACE)(rule))
-
-
-abs = _unary("abs", "The absolute value", lambda x: ops.abs(x))
-erf = _unary("erf", "The error function", lambda x: ops.erf(x))
-exp = _unary("exp", "The exponential function", lambda x: ops.exp(x))
-gelu = _unary("gelu", "x times the normal distribution at x", lambda x: ops.nn.gelu(x))
-hardswish = _unary("hardswish", "x * clip(x / 6 + 0.5, 0, 1)", lambda x: ops.nn.hardswish(x))
-log = _unary("log", "The natural logarithm", lambda x: ops.log(x))
-rsqrt = _unary("rsqrt", "1 / sqrt(x)", lambda x: ops.rsqrt(x))
-sigmoid = _unary("sigmoid", "1 / (1 + exp(-x))", lambda x: ops.sigmoid(x))
-silu = _unary("silu", "x * sigmoid(x)", lambda x: ops.nn.silu(x))
-sqrt = _unary("sqrt", "The square root", lambda x: ops.sqrt(x))
-tanh = _unary("tanh", "The hyperbolic tangent", lambda x: ops.tanh(x))
-
-
-@takes_numbers
-@compound("qnn.leaky_relu", ROUNDS, BY_PLACE)
-def leaky_relu(
-    x: Expr,
-    input_scale: Expr,
-    input_zero_point: Expr,
-    output_scale: Expr,
-    output_zero_point: Expr,
-    *,
-    alpha: float,
-) -> Expr:
-    """x where it is positive, else alpha * x, requantised once (UPWARD): what is negative from the
-    scale alpha * input_scale. `alpha` is positive and finite; parameters are scalars.
-    """
-    info = quantised(x, input_scale, input_zero_point, "x", _SCALARS, None, SMALL)
-    check_output(output_scale, output_zero_point, info.dtype)
-    if not 0 < alpha < float("inf"):
-        raise StructInfoError(f"alpha: wanted a positive finite number, got {alpha}")
-    slow = ops.multiply(ops.astype(input_scale, "float64"), const(alpha, "float64"))
-
-    def f(stored: Expr) -> Expr:
-        fast, slower = (
-            rescaled(stored, s, input_zero_point, output_scale, output_zero_point, info.dtype)
-            for s in (input_scale, slow)
-        )
-        negative = ops.less(distance(stored, input_zero_point), const(0, "int32"))
-        return ops.where(negative, slower, fast)
-
-    return _of_each(x, f)
+# -- in floats ------------------------------------------------------------------------------------
 
 
 @takes_numbers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,15 @@ def is_same(one: Expr, other: Expr) -> bool:
     if not isinstance(one, Constant) or not isinstance(other, Constant):
         return False
     return bool(np.array_equal(one.data.numpy(), other.data.numpy()))
+
+
+def of_each(x: Expr, f: Callable[[Expr], Expr]) -> Expr:
+    """f(x), element by element: of 8 bits, by a table of all 256 values."""
+    dtype: Any = tensor(x, "x").dtype
+    if dtype.bits != 8:
+        return f(x)
+    values = const(np.arange(256, dtype="uint8").view(str(dtype)))
+    return ops.take(f(values), ops.astype(x, "uint8"), axis=0)
 
 
 # -- what relax.op has under other names of arguments ----------------------------------------------
