@@ -28,7 +28,7 @@ from ..expr import Binding, Call, Constant, Function, Tuple, TupleGetItem, Var, 
 from ..flow import BIND, events, name_of
 from ..known_ops import ops_named
 from ..op.names import ops
-from ..op.qnn.tables import BY_TABLE
+from ..op.qnn.parameters import BY_TABLE
 from ..rewriter import ShadowRewriter
 from ..struct_info import Expr, TensorStructInfo
 from .signature import replace_functions

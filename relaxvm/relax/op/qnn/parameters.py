@@ -20,6 +20,8 @@ from ..sizes import ONE, KnownTensor
 
 ROUNDS = missing("rounds to integers")
 BY_PLACE = missing("scales go along an axis that is counted")
+BY_TABLE: dict[str, Operator[...]] = {}
+"""{name of an operator on reals: that of quantised tensors}"""
 SMALL = ("int8", "uint8", "int16", "uint16")
 
 

@@ -14,6 +14,7 @@ from ..record import Op, Operator
 from .elementwise import rescaled
 from .parameters import (
     BY_PLACE,
+    BY_TABLE,
     ROUNDS,
     SMALL,
     check_output,
@@ -24,8 +25,6 @@ from .parameters import (
 )
 
 _SCALARS = ("input_scale", "input_zero_point")
-BY_TABLE: dict[str, Operator[...]] = {}
-"""{name of an operator on reals: that of quantised tensors}"""
 
 
 def _unary(name: str, meaning: str, family: str = "") -> Operator[...]:

@@ -53,11 +53,7 @@ def LegalizeOps(
     Rules may give other operators; those are legalised in turn. Raises PassError if that does not
     come to an end.
     """
-    return legalized(mod, Rules(customize_legalize_map or {}, skip_ops or (), enable_warning))
-
-
-def legalized(mod: IRModule, rules: Rules) -> IRModule:
-    """`mod` with every call that `rules` have a rule for replaced by what that gives."""
+    rules = _Rules(customize_legalize_map or {}, skip_ops or (), enable_warning)
     for _ in range(_MAX_ROUNDS):
         todo = [gv for gv, fn in mod.items() if isinstance(fn, Function) and rules.wanted(fn)]
         if not todo:
@@ -74,17 +70,10 @@ def legalized(mod: IRModule, rules: Rules) -> IRModule:
     )
 
 
-class Rules:
-    """Which operator is legalised how: those whose names begin with `family`."""
+class _Rules:
+    """Which operator is legalised how."""
 
-    def __init__(
-        self,
-        custom: Mapping[str, Lower],
-        skip: Sequence[str],
-        warn: bool,
-        family: str = "",
-    ) -> None:
-        self.family = family
+    def __init__(self, custom: Mapping[str, Lower], skip: Sequence[str], warn: bool) -> None:
         if not isinstance(custom, Mapping):
             raise PassError(
                 "LegalizeOps: customize_legalize_map: wanted operator name -> (builder, call) -> "
@@ -108,7 +97,7 @@ class Rules:
 
     def of(self, call: Any) -> Lower | None:
         op = call.op if isinstance(call, Call) else None
-        if not isinstance(op, Op) or op.name in self.skip or not op.name.startswith(self.family):
+        if not isinstance(op, Op) or op.name in self.skip:
             return None
         rule = self.custom.get(op.name, op.lower)
         if callable(rule):
@@ -139,7 +128,7 @@ def _checked(name: Any) -> str:
 
 
 class _Legalizer(PyExprMutator):
-    def __init__(self, mod: IRModule, rules: Rules) -> None:
+    def __init__(self, mod: IRModule, rules: _Rules) -> None:
         super().__init__(mod)
         self.rules = rules
         self.changed = False
