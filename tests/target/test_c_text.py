@@ -22,7 +22,8 @@ ELSEWHERE = "c -mtriple=aarch64-linux-gnu"
 HOSTILE = (
     'a"b', "a'b", "*/ int x; /*", "??/", "int", "restrict", "1st", "", "ü", "名", "a\nb", "a\\",
     "__FILE__", "NULL", "INT_MAX", "relaxvm_inner_f", "lane", "expf", "memcpy", "errno", "x" * 5000,
-    "M_PI", "a b", "main", "I", "t1", "result", "/* */", "//", "%s", "\0", "uint8_t",
+    "M_PI", "a b", "main", "I", "t1", "result", "/* */", "exp", "max_f32", "//", "%s", "\0",
+    "uint8_t",
 )  # fmt: skip
 
 
@@ -71,6 +72,21 @@ def test_names_comments_and_strings_are_plain_c():
 def test_the_same_input_gives_the_same_text():
     first, second = (sources({"f": copy_of("a")}).files for _ in range(2))
     assert first == second
+
+
+@needs_compiler
+def test_buffers_may_be_called_like_functions_that_the_code_calls(tmp_path):
+    functions = {}
+    for name in ("exp", "expf", "max_f32", "to_f16", "add_i32", "div_i64", "sqrt"):
+        a, b = decl_buffer((4,), "float64", name), decl_buffer((4,), "float16", f"{name}_")
+        i = Var(name, "int64")
+        value = tir.cast("float16", tir.exp(tir.sqrt(tir.Max(a[i], const(0.5, "float64")))))
+        store = BufferStore(b, value, (tir.truncmod(i * i * i, i),))
+        handles = [Var(name, "handle"), Var(name, "handle")]
+        loop = For(i, const(0, "int64"), const(4, "int64"), "serial", store)
+        attrs = {"global_symbol": name}
+        functions[name] = PrimFunc(handles, loop, None, dict(zip(handles, (a, b))), attrs)
+    compiles(sources(functions).files, tmp_path)
 
 
 @needs_compiler

@@ -23,11 +23,17 @@ _KEYWORDS = frozenset(
     linux unix i386 stdin stdout stderr memcpy memmove memset memcmp malloc calloc realloc free
     isnan isinf isfinite signbit fpclassify isnormal isgreater isless""".split()
 )
-# Macros of the standard headers, and what the standard keeps for them.
+# Functions of the C library that code calls, of double; those of float end in f.
+_MATHEMATICAL = frozenset(
+    """exp exp2 log log2 log10 sqrt sin cos log1p expm1 tanh erf erfc tan asin acos atan sinh cosh
+    asinh acosh atanh pow atan2 hypot fmod copysign fma floor ceil trunc nearbyint ldexp nextafter
+    fabs rint round fmin fmax""".split()
+)
+# Macros of the standard headers, what the standard keeps for them, and helpers.
 _RESERVED = re.compile(
     r"_.*|(?:NULL|EOF|NAN|INFINITY|BUFSIZ|I|offsetof|assert)$|(?:DL|kDL|RELAXVM|relaxvm)|"
     r"(?:U?INT|SIZE|PTRDIFF|WCHAR|WINT|SIG|EXIT|RAND|MB|HUGE|FP|M|MATH|FLT|DBL|LDBL)_?[A-Z0-9_]+$|"
-    r".*_t$"
+    r".*_t$|.*_(?:[iu]|b?f)\d+(?:_\w+)?$|float_bits$|bits_float$|odd_float$"
 )
 
 
@@ -109,7 +115,8 @@ def identifier(name: str, hint: str = "v") -> str:
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", name)[:60].strip("_")
     if not plain or plain[0].isdigit():
         plain = f"{hint}_{plain}" if plain else hint
-    return f"{plain}_v" if plain in _KEYWORDS or _RESERVED.match(plain) else plain
+    taken = plain in _KEYWORDS or not {plain, plain.removesuffix("f")}.isdisjoint(_MATHEMATICAL)
+    return f"{plain}_v" if taken or _RESERVED.match(plain) else plain
 
 
 def comment(text: str) -> str:
