@@ -44,6 +44,7 @@ MODULES = {
     "relaxvm.relax.transform.transform": "relaxvm.relax.transform",
     "relaxvm.relax.vm": "relaxvm.relax.vm_build",
     "relaxvm.relay.op.nn": "relaxvm.relay.nn",
+    "relaxvm.relay.scope_builder": "relaxvm.relay.expr",
     "relaxvm.relay.op.image": "relaxvm.relay.image",
     "relaxvm.relay.op.op": "relaxvm.relay.op",
     **{

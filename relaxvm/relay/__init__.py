@@ -43,5 +43,6 @@ _LATER = {
     "build_module": "build build_config optimize",
     "executors": "create_executor",
     "relaxvm.runtime": "load_param_dict save_param_dict",
+    "expr_functor": "ExprFunctor ExprMutator ExprVisitor MixedModeMutator MixedModeVisitor",
 }
 __getattr__ = _submodules(__name__, _LATER)
