@@ -163,6 +163,44 @@ ABSENT: dict[str, dict[str, str]] = {
         "base": "_LIB",
         "relax.frontend.nn": "SourceModule ObjectModule",
     },
+    "types of the graph language have no variables, and no data types of the user's own": {
+        "relay": """
+            Clause Constructor GlobalTypeVar IncompleteType Match PatternConstructor PatternTuple
+            PatternVar PatternWildcard TypeCall TypeConstraint TypeData TypeRelation TypeVar adt
+            prelude
+        """,
+        "relay.analysis": "unmatched_cases",
+    },
+    "values never change; a function that calls itself carries its state": {
+        "relay": "RefCreate RefRead RefType RefWrite",
+    },
+    "random numbers come from `relax.op.random`": {
+        "relay": "random threefry_generate threefry_split",
+    },
+    "no operator of graphs computes it": {
+        "relay": "dft matrix_set_diag sparse_fill_empty_rows sparse_reshape stft",
+        "relay.image": "crop_and_resize dilation2d",
+        "relay.nn": """
+            bitserial_conv2d bitserial_dense correlation deformable_conv2d sparse_add sparse_dense
+            sparse_transpose
+        """,
+        "relay.vision": """
+            get_valid_counts multibox_prior multibox_transform_loc non_max_suppression proposal
+            roi_pool yolo_reorg
+        """,
+    },
+    "gradients are written with plain operators: `relay.transform.FirstOrderGradient`": {
+        "relay.nn": "avg_pool2d_grad max_pool2d_grad",
+    },
+    "a region for another compiler is a function here, which passes mark as a whole": {
+        "relay.annotation": "compiler_begin compiler_end",
+    },
+    "`relax.analysis.graph_calls` says which functions call which": {
+        "relay.analysis": "CallGraph",
+    },
+    "relay.testing has the models that tutorials build most": {
+        "relay.testing": "densenet dqn inception_v3 squeezenet vgg",
+    },
     "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
         "te": "create_schedule",
         "topi": "arm_cpu cuda generic generic_topi hexagon x86",
