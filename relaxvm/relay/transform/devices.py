@@ -2,7 +2,7 @@
 
     a = relay.add(x, y)                          a = relay.add(x, y)
     b = relay.sqrt(a)                            c = relay.device_copy(a, cpu, cuda)
-    b = relay.annotation.ondevice_of(b, cuda)      b = relay.sqrt(c)
+    b = relay.annotation.on_device(b, cuda)      b = relay.sqrt(c)
     return b                                     return b
 
 What is not annotated runs on the fallback device, where parameters and constants are, too. A value
