@@ -38,8 +38,9 @@ from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
 from .queries import extent_of, loops_inside
 
 _LEAST_STEPS = 1 << 14
-# Turning the sums round costs some 16 steps; of shorter sums that is too much.
-_LEAST_TERMS = 144
+# Turning the sums round costs some 16 steps, and twice that in vectors of 256 bits; of shorter sums
+# that is too much.
+_LEAST_TERMS, _LEAST_TERMS_NARROW = 144, 256
 _MOST_PIXELS_OF_1X1 = 400
 # Of the first cache for sums that are to be turned round.
 _PART_OF_L1 = 3
@@ -62,9 +63,9 @@ def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | No
         return None
     places = [k for k, i in enumerate(c.weight_indices) if i is c.channel]
     plain = all(isinstance(i, Var) for i in c.weight_indices)
-    if c.depthwise or not plain or len(places) != 1 or not _pays(sizes):
-        return None
     lanes = cpu.lanes(sch.get(rv).writes[0].buffer.dtype.bits)
+    if c.depthwise or not plain or len(places) != 1 or not _pays(sizes, lanes):
+        return None
     shape = _tile(sizes, lanes, cpu)
     if shape is None or str(c.weight.dtype) != str(sch.get(rv).writes[0].buffer.dtype):
         return None
@@ -83,11 +84,11 @@ def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | No
     return ConstantLayout(c.weight, index_map, pack)
 
 
-def _pays(sizes: Sizes) -> bool:
+def _pays(sizes: Sizes, lanes: int) -> bool:
     """Whether sums are long enough, and other tiles would be no better: those of many pixels lie
     along them in whole vectors.
     """
-    if sizes.depth * sizes.taps < _LEAST_TERMS:
+    if sizes.depth * sizes.taps < (_LEAST_TERMS if lanes >= 16 else _LEAST_TERMS_NARROW):
         return False
     pixels = sizes.height * sizes.width
     return sizes.taps > 1 or not sizes.known or pixels <= _MOST_PIXELS_OF_1X1
