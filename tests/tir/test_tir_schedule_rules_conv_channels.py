@@ -39,9 +39,9 @@ CASES = {
     "1x1": Case((1, 256, 7, 7), 64, (1, 1)),
     "1x1, strided, bias": Case((2, 256, 9, 11), 32, (1, 1), (2, 2), after="bias"),
     "1x1, padded": Case((1, 256, 5, 5), 32, (1, 1), padding=(1, 1)),
-    "1x1, several runs": Case((2, 160, 24, 12), 32, (1, 1), after="residual"),
-    "1x1, strided, whole tiles": Case((1, 160, 24, 24), 32, (1, 1), (2, 2)),
-    "1x1, groups": Case((1, 320, 7, 7), 64, (1, 1), groups=2),
+    "1x1, several runs": Case((2, 288, 24, 12), 32, (1, 1), after="residual"),
+    "1x1, strided, whole tiles": Case((1, 288, 24, 24), 32, (1, 1), (2, 2)),
+    "1x1, groups": Case((1, 576, 7, 7), 64, (1, 1), groups=2),
     "long sums of few channels": Case((1, 6, 30, 33), 32, (7, 7), (2, 2), padding=(3, 3)),
     "one row": Case((1, 128, 1, 30), 32, (1, 3), padding=(0, 1)),
 }
@@ -242,6 +242,6 @@ def test_they_get_tiles(name, constant):
 
 def test_sums_of_a_first_layer_are_turned_round_in_wide_vectors_only():
     case = Case((1, 3, 30, 33), 32, (7, 7), (2, 2), padding=(3, 3))
-    for name, cpu in CPUS.items():
-        _, packs = with_constant_layouts(case.function(), [1], cpu)
-        assert bool(packs) is (cpu.lanes(32) >= 16), name
+    for name, kind in CPUS.items():
+        _, packs = with_constant_layouts(case.function(), [1], kind)
+        assert bool(packs) is (kind.lanes(32) >= 16), name
