@@ -221,3 +221,32 @@ def test_relay_s_gradient_gives_the_result_and_the_gradients():
     np.testing.assert_allclose(gw, inner.T @ args[0], rtol=1e-4)
     alone = relay.transform.gradient(relay.Function([x, w], relay.nn.dense(x, w)))
     assert len(alone.params) == 2
+
+
+TUPLES = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(
+        c: R.Tensor((), "bool"),
+        i: R.Tensor((3,), "int64"),
+        x: R.Tensor((3,), "float64"),
+        y: R.Tensor((3,), "float64"),
+    ):
+        known = (R.exp(y), R.shape([3]))
+        if c:
+            parts = ((R.sin(x), i, known[0]), R.less(x, y), R.shape([3]))
+        else:
+            parts = ((y, R.add(i, i), R.reshape(x, known[1])), R.less(y, x), R.shape([3]))
+        first = parts[0]
+        again = parts[0]
+        product = R.multiply(first[0], R.multiply(again[0], again[2]))
+        chosen = R.where(parts[1], product, R.multiply(product, R.astype(first[1], "float64")))
+        return R.sum(R.reshape(chosen, parts[2]))
+"""
+
+
+@pytest.mark.parametrize("choice", [True, False])
+def test_tuples_in_tuples_are_read_twice_and_hold_what_has_no_gradient(choice):
+    mod = relax.transform.Normalize()(from_source(TUPLES))
+    check(mod, np.array(choice), np.array([1, 2, 3]), *arrays((3,), (3,)))

@@ -185,7 +185,7 @@ class _Backwards:
     def add_field(self, value: Var, k: int, gradient: Any) -> None:
         """Add to the adjoint of a field of a tuple."""
         own = self.fields.setdefault(value, {})
-        whole = gradient if k not in own else ops.add(own[k], gradient)
+        whole = gradient if k not in own else _sum(own[k], gradient)
         own[k] = self.bound(value, whole)
 
     def of(self, var: Var) -> Expr | None:
@@ -262,8 +262,17 @@ def _field(value: Any, k: int) -> Any:
     return value.fields[k] if isinstance(value, Tuple) else TupleGetItem(value, k)
 
 
+def _sum(a: Any, b: Any) -> Any:
+    """Of two adjoints of one value."""
+    info = a.struct_info
+    if isinstance(info, TupleStructInfo):
+        return Tuple([_sum(_field(a, k), _field(b, k)) for k in range(len(info.fields))])
+    return ops.add(a, b) if _is_float(info) else a
+
+
 def _zeros(value: Any) -> Any:
+    """An adjoint of `value` that adds nothing; what is no tensor has none, and stands itself."""
     info = value.struct_info
     if isinstance(info, TupleStructInfo):
         return Tuple([_zeros(TupleGetItem(value, k)) for k in range(len(info.fields))])
-    return ops.zeros_like(value)
+    return ops.zeros_like(value) if isinstance(info, TensorStructInfo) else value
