@@ -188,6 +188,26 @@ def test_other_recursions_stay(changes):
     assert hoist(mod) is mod
 
 
+@pytest.mark.parametrize("written", ["xs", "w"])
+def test_rows_and_weights_that_are_written_between_two_rows_are_read_then(written):
+    @tvm.register_global_func("tests.double", override=True)
+    def double(x):
+        x.copyfrom(x.numpy() * 2)
+
+    text = RECURRENT.replace("({private})", "({private}, pure=False)")
+    text = text.replace("@R.function\n", "@R.function(pure=False)\n")
+    write = f'R.call_packed("tests.double", {written}, sinfo_args=[R.Tuple()])'
+    text = text.replace("last = Module", f"done = {write}\n            last = Module", 1)
+    mod = relax.transform.Normalize()(recurrent(text))
+    assert hoist(mod) is mod
+    xs, h, w, b, u = inputs(4)
+    want, scale = h, 1
+    for x in xs:
+        want = np.tanh(scale * x @ w + b + want @ u)
+        scale *= 2
+    np.testing.assert_allclose(main_of(mod)(xs, h, w, b, u).numpy(), want, rtol=1e-5, atol=1e-6)
+
+
 def test_what_is_added_of_the_state_is_not_taken_along():
     made = hoist(recurrent(biased="product, h"))
     assert "R.add(rows" not in made["main"].script()

@@ -20,7 +20,7 @@
 So a recurrent network reads the weights of its inputs once for all steps: as much as the weights of
 its state, which would have to share a cache with them. It keeps a result for each row. Done where
 the recursion takes every row, from the first to the last; weights are constants, or parameters that
-are handed on as they are.
+are handed on as they are and that nothing may write into.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from typing import Any, NamedTuple, cast
 from ...base import decided, declined, in_function
 from ...ir import GT, LT, IntImm, IRModule, Op, PassContext, is_const, walk
 from ...ir.transform import module_pass
+from ..analysis.written import maybe_written_vars
 from ..derive import bind_symbols, is_base_of, prove_dims, substitute_struct_info, tensor_dims
 from ..expr import (
     Binding,
@@ -66,7 +67,7 @@ def HoistRowProducts(mod: IRModule, ctx: PassContext) -> IRModule:
     params: dict[str, tuple[Var, ...]] = {}
     calls = private_calls(mod)
     for name, sites in calls.items():
-        steps = _steps(function_of(mod, name), [s for s in sites if s.caller == name])
+        steps = _steps(mod, name, [s for s in sites if s.caller == name])
         outside = [s for s in sites if s.caller != name]
         if steps is None or not outside or not all(_begins(steps, s) for s in outside):
             continue
@@ -102,7 +103,7 @@ class _Steps(NamedTuple):
     body    the branch that takes a row
     step    which parameter counts, as the symbol `i`
     rows    the parameters with the rows
-    handed  the parameters that all steps share
+    handed  the parameters that all steps share, and find as they were
     """
 
     fn: Function
@@ -121,11 +122,13 @@ class _Chain(NamedTuple):
     calls: tuple[Call, ...]
 
 
-def _steps(fn: Function, own: Sequence[Site]) -> _Steps | None:
+def _steps(mod: IRModule, name: str, own: Sequence[Site]) -> _Steps | None:
+    fn = function_of(mod, name)
     if len(own) != 1 or not isinstance(fn.body, SeqExpr):
         return None
     args = own[0].call.args
-    handed = frozenset(p for p, a in zip(fn.params, args) if a is p)
+    written = maybe_written_vars(fn, mod)
+    handed = frozenset(p for p, a in zip(fn.params, args) if a is p and p not in written)
     for b in (b for block in fn.body.blocks for b in block.bindings):
         value = b.value
         if not (isinstance(value, If) and isinstance(value.cond, PrimValue)):
