@@ -113,7 +113,7 @@ class _Printing(PassInstrument):
 
     def _show(self, title: str, mod: IRModule, info: PassInfo) -> None:
         if self._passes is None or info.name in self._passes:
-            print(f"# {title} {info.name}\n{mod.script()}\n", file=self._file or sys.stdout)
+            print(f"# {title} {info.name}\n{mod}\n", file=self._file or sys.stdout)
 
 
 class PrintBeforeAll(_Printing):

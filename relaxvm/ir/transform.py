@@ -348,7 +348,8 @@ def _print_ir(
     mod: IRModule, ctx: PassContext, header: str = "", show_meta_data: bool = False
 ) -> IRModule:
     """Print the module, after `header`, and leave it as it is."""
-    print(f"{header}\n{mod.script(show_meta=show_meta_data)}".lstrip("\n"))
+    text = mod.script(show_meta=True) if show_meta_data else str(mod)
+    print(f"{header}\n{text}".lstrip("\n"))
     return mod
 
 

@@ -20,6 +20,22 @@ def conv_net():
     )
 
 
+def test_free_variables_are_in_the_order_in_which_they_are_read():
+    x, weights = relay.var("x", shape=(1, 4)), [relay.var(f"w{i}", shape=(4, 4)) for i in range(3)]
+    y = x
+    for w in weights:  # y is read twice: by the layer and around it
+        y = relay.add(relay.nn.dense(relay.nn.relu(y), w), y)
+    assert relay.analysis.free_vars(y) == [x, *weights]
+
+
+def test_passes_that_print_show_relays_text(capsys):
+    mod = tvm.IRModule.from_expr(conv_net())
+    with tvm.transform.PassContext(instruments=[tvm.instrument.PrintBeforeAll(["InferType"])]):
+        relay.transform.InferType()(mod)
+    tvm.transform.PrintIR()(mod)
+    assert capsys.readouterr().out.count("= nn.conv2d(%x, %w, padding=[1, 1, 1, 1]") == 2
+
+
 def test_questions_about_expressions_are_answered():
     fn = conv_net()
     typed = relay.testing.run_infer_type(fn)

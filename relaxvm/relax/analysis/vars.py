@@ -43,10 +43,10 @@ def bound_vars(expr: Expr) -> list[Var]:
 
 
 def used_vars(expr: Node) -> list[Var]:
-    """The variables read in `expr`: as values, and as shapes in struct info. Binding a variable is
-    no use of it.
+    """The variables read in `expr`, in the order in which they are: as values, and as shapes in
+    struct info. Binding a variable is no use of it.
     """
-    return [n for n in walk(expr, into=_read_in) if isinstance(n, Var)]
+    return [n for n in post_order(expr, _read_in) if isinstance(n, Var)]
 
 
 def _read_in(n: Node) -> Sequence[Node]:
