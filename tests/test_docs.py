@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from relaxvm import relay
+from relaxvm.ir.transform import Pass
 from relaxvm.target.c import find_compiler
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -23,6 +25,7 @@ PAGES = [
     "docs/graph_language.md",
     "docs/graph_passes.md",
     "docs/patterns.md",
+    "docs/relay.md",
     "docs/schedules.md",
     "docs/targets.md",
     *(["docs/c_target.md"] if find_compiler() else []),
@@ -56,6 +59,24 @@ def test_blocks_of_a_page_run_and_print_what_they_say(page, tmp_path):
     printed = done.stdout.split(f"{_MARK}\n")[1:]
     for (code, wanted), got in zip(blocks, printed, strict=True):
         assert wanted is None or got == wanted, f"after\n{code}"
+
+
+def test_a_page_in_chinese_has_the_blocks_and_tables_of_the_page_in_english():
+    for path in (ROOT / "docs").glob("*.zh.md"):
+        english = path.with_name(path.name.replace(".zh.md", ".md")).read_text(encoding="utf-8")
+        chinese = path.read_text(encoding="utf-8")
+        assert _BLOCK.findall(chinese) == _BLOCK.findall(english)
+        assert chinese.count("\n|") == english.count("\n|")
+        assert chinese.count("\n#") == english.count("\n#")
+
+
+@pytest.mark.parametrize("page", ["docs/relay.md", "docs/relay.zh.md"])
+def test_pages_on_relay_list_its_passes_by_their_levels(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \| (.*) \|$", text, re.M)
+    listed = {name: int(level) for level, row in rows for name in re.findall(r"`(\w+)`", row)}
+    passes = [p for p in vars(relay.transform).values() if isinstance(p, Pass)]
+    assert listed == {p.info.name: p.info.opt_level for p in passes}
 
 
 @pytest.mark.parametrize("page", sorted(p.name for p in (ROOT / "docs").glob("*.md")))

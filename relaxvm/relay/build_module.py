@@ -46,6 +46,8 @@ HINT_ON_DEVICE, TO_VDEVICE = Op.get("relax.hint_on_device"), Op.get("relax.to_vd
 _MOST_LETTERS = 80
 # Ours -> Relay's, where they differ by more than the "nn." before it.
 _RELAY_NAMES = {"permute_dims": "transpose", "concat": "concatenate", "astype": "cast"}
+# A product with a transposed matrix is one operator in Relay.
+_TURNED = re.compile("transpose_(?=nn_(dense|batch_matmul|matmul))")
 _NUMBERED = re.compile(r"(.*?)_?\d+")
 _ENDS_IN_A_NUMBER = ("log2", "log10", "exp2", "exp10", "expm1", "log1p", "atan2")
 
@@ -329,6 +331,7 @@ def _kernel_names(mod: IRModule, mod_name: str) -> dict[GlobalVar, GlobalVar]:
         if isinstance(fn, PrimFunc):
             # Of a function inside of another, the other's name stands before it.
             stem = f"fused_{_stem(gv.name_hint).rpartition('fused_')[2]}"
+            stem = _TURNED.sub("", stem)
             if len(stem) > _MOST_LETTERS:
                 digest = hashlib.sha256(stem.encode()).hexdigest()[:16]
                 stem = f"{stem[:_MOST_LETTERS]}_{digest}_"

@@ -97,6 +97,11 @@ def test_the_json_is_of_tvm_s_form():
     assert lib.get_lib().get_source("asm")
 
 
+def test_a_product_that_reads_a_matrix_turned_round_has_relays_name():
+    lib = relay.build(module_of(dense, x=(1, 10), w=(7, 10)), "llvm")
+    assert calls(lib) == ["tvmgen_default_fused_nn_dense_nn_relu"]
+
+
 def test_functions_that_are_primitive_stay_one_node():
     def build(x):
         return relay.exp(relay.add(relay.add(x, relay.const(1.0)), relay.const(2.0)))
