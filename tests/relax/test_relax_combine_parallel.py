@@ -217,6 +217,70 @@ def test_what_computes_a_weight_or_a_bias_moves_up():
     combines(matmul, build, (2, 4), (3,), (3, 4), names=names)
 
 
+def test_a_product_that_is_joined_with_others_does_not_move_up():
+    def build(e, x, z, w, v, u, s, y):
+        a = e(op.add(e(op.matmul(x, w)), y))
+        b = e(op.matmul(x, v))
+        c, d = (e(op.matmul(z, weight)) for weight in (u, s))
+        return [a, e(op.add(b, c)), d]
+
+    new = combines(matmul, build, *[(4, 4)] * 7, names="concat matmul")
+    assert calls(new).count("matmul") == 2
+
+
+def test_what_reads_an_array_before_it_is_written_into_stays_there():
+    stays(
+        matmul,
+        """
+        @T.prim_func
+        def twice(A: T.Buffer((2, 2), "float32")):
+            for i, j in T.grid(2, 2):
+                with T.block("twice"):
+                    vi, vj = T.axis.remap("SS", [i, j])
+                    A[vi, vj] = A[vi, vj] * T.float32(2)
+
+        @R.function(pure=False)
+        def main(
+            x: R.Tensor((2, 2), "float32"),
+            w: R.Tensor((2, 2), "float32"),
+            v: R.Tensor((2, 2), "float32"),
+        ):
+            cls = Module
+            lv = R.matmul(x, w)
+            lv1 = R.call_tir_inplace(
+                cls.twice, (v,), inplace_indices=[0], out_sinfo=R.Tensor((2, 2), "float32")
+            )
+            lv2 = R.exp(v)
+            lv3 = R.matmul(x, lv2)
+            return (lv, lv1, lv3)
+        """,
+    )
+
+
+def test_what_computes_a_weight_stays_behind_the_symbols_it_needs():
+    stays(
+        matmul,
+        """
+        @R.function
+        def main(
+            x: R.Tensor((2, 2), "float32"),
+            w: R.Tensor((2, 2), "float32"),
+            v: R.Tensor(dtype="float32", ndim=1),
+        ):
+            with R.dataflow():
+                n = T.int64()
+                lv = R.matmul(x, w)
+                lv1 = R.match_cast(v, R.Tensor((n,), "float32"))
+                lv2 = R.full(R.shape([n]), R.const(0.5, "float32"))
+                lv3 = R.multiply(w, R.sum(lv2))
+                lv4 = R.matmul(x, lv3)
+                gv = (lv, lv1, lv4)
+                R.output(gv)
+            return gv
+        """,
+    )
+
+
 def test_a_bias_that_needs_a_branch_is_added_later():
     def build(e, x, y):
         a = e(op.add(e(op.matmul(x, const(4, 3))), const(3)))

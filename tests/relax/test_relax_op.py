@@ -222,6 +222,9 @@ def test_numpy_meanings_of_shape_operators():
     assert R.shape_to_tensor.op.numpy((2, 3)).dtype == "int64"
 
 
+ids = relax.Var("ids", Tensor((3,), "int64"))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -240,6 +243,11 @@ def test_numpy_meanings_of_shape_operators():
             "wanted attributes none; got axis",
         ),
         (lambda: relax.Call("relax.shape_of", [x, x]), "wanted 1 arguments, got 2"),
+        (
+            lambda: relax.Call("relax.grad.adaptive_avg_pool1d_backward", [ids, ids], {"axis": 1}),
+            "wanted attributes output_size, layout, out_layout; got axis",
+        ),
+        (lambda: R.grad.nll_loss_backward(), r"it is .*\(output_grad: 'Expr', predictions: 'Expr'"),
         (lambda: R.builtin.alloc_tensor(x, "float32"), "wanted a shape"),
         (lambda: R.builtin.alloc_tensor((n,), x), "wanted a dtype constant"),
         (lambda: R.memory.kill_tensor(relax.ShapeExpr((n,))), "wanted a tensor"),

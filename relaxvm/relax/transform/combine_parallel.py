@@ -19,17 +19,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base import decided, declined, in_function
-from ...ir import IntImm, IRModule, Op, is_const, value_key
+from ...ir import IntImm, IRModule, Op, is_const, value_key, walk
+from ...ir import Var as TirVar
 from ...runtime import array as as_array
 from ..analysis.purity import is_pure_call
 from ..analysis.written import maybe_written_vars
-from ..derive import tensor_dims
+from ..derive import definable_tir_vars_in_struct_info, tensor_dims
 from ..expr import (
     Call,
     Constant,
     DataflowBlock,
     DataflowVar,
     Function,
+    MatchCast,
     Tuple,
     Var,
     VarBinding,
@@ -97,8 +99,8 @@ class _Combining:
     def __init__(self, fn: Function, mod: IRModule, kind: Kind) -> None:
         self.fn, self.mod, self.kind = fn, mod, kind
         self.keys = ValueKeys()
-        # By variable: where it is bound, its binding and block, and what reads it.
-        self.position: dict[Var, int] = {}
+        # By variable (of symbols too): where it is bound. Its binding and block, and what reads it.
+        self.position: dict[Any, int] = {}
         self.bound: dict[Var, Any] = {}
         self.block: dict[Var, Any] = {}
         self.readers: dict[Var, list[Any]] = {}
@@ -114,6 +116,9 @@ class _Combining:
                 self.position[e.node.var] = i
                 self.bound[e.node.var] = e.node
                 self.block[e.node.var] = e.block
+                if isinstance(e.node, MatchCast):
+                    symbols = definable_tir_vars_in_struct_info(e.node.struct_info)
+                    self.position.update(dict.fromkeys(symbols, i))
             if e.kind is BIND and type(e.node) is VarBinding and isinstance(e.value, Call):
                 key = self.key(e.value)
                 if key is not None:
@@ -122,6 +127,7 @@ class _Combining:
         if not groups:
             return self.fn
         self.written = maybe_written_vars(self.fn, self.mod)
+        self.branches = {b.var for group in groups.values() for b in group}
         self.values = {var: b.value for var, b in self.bound.items()}
         for group in groups.values():
             self.combine(group, least, check)
@@ -195,7 +201,7 @@ class _Combining:
             return False
         block, start = self.block[first.var], self.position[first.var]
 
-        def late(variables: Sequence[Var]) -> list[Var]:
+        def late(variables: Sequence[Any]) -> list[Any]:
             return [v for v in variables if self.position.get(v, -1) >= start]
 
         moved: dict[Var, None] = {}
@@ -203,14 +209,21 @@ class _Combining:
         for v in todo:  # grows while it is read
             if v in moved:
                 continue
-            value = self.bound[v].value
-            may_move = isinstance(value, Call) and is_pure_call(value, self.mod)
-            if not may_move or self.block[v] is not block or id(v) in self.changes:
+            binding = self.bound.get(v)  # a symbol has none
+            if type(binding) is not VarBinding or not isinstance(binding.value, Call):
                 return False
-            if value.op is call.op or len(moved) > _MOST_MOVED or v in self.written:
-                return False  # it may be a branch itself
+            value = binding.value
+            if not is_pure_call(value, self.mod) or self.block[v] is not block:
+                return False
+            if v in self.branches or id(v) in self.changes or value.op is call.op:
+                return False  # what is made one with others, or follows one that is
+            if len(moved) > _MOST_MOVED:
+                return False
+            reads = [*vars_in(value), *(n for n in walk(value) if isinstance(n, TirVar))]
+            if not self.written.isdisjoint((v, *reads)):
+                return False
             moved[v] = None
-            todo += late(vars_in(value))
+            todo += late(reads)
         self.moved.update(moved)
         return True
 

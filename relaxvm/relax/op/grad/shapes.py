@@ -36,9 +36,10 @@ def backward_of(module: str, forward: Any, text: str, of: int = 1) -> Callable[.
     names = list(record.signature.parameters)[:of]
 
     def rule(output_grad: Expr, *args: Any, **attrs: Any) -> StructInfo:
+        result = record.rule(*args, **attrs)
         for name, arg in zip(names, args):
             tensor(arg, name, FLOAT)
-        result, g = record.rule(*args, **attrs), tensor(output_grad, "output_grad", FLOAT)
+        g = tensor(output_grad, "output_grad", FLOAT)
         same_dtype((g, result), ("output_grad", names[0]))
         if g.ndim != result.ndim:
             raise StructInfoError(f"output_grad: wanted {result.ndim} dimensions, got {g.ndim}")
@@ -46,13 +47,12 @@ def backward_of(module: str, forward: Any, text: str, of: int = 1) -> Callable[.
         infos = [arg.struct_info for arg in args[:of]]
         return infos[0] if of == 1 else TupleStructInfo(infos)
 
-    first = inspect.Parameter("output_grad", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    first = inspect.Parameter("output_grad", kind, annotation="Expr")
     parameters = [first, *record.signature.parameters.values()]
     rule.__name__ = rule.__qualname__ = f"{record.short.rpartition('.')[2]}_backward"
     rule.__module__ = module
     rule.__annotations__ = {"output_grad": Expr, **hints}
     rule.__doc__ = inspect.cleandoc(text)
-    vars(rule)["__signature__"] = record.signature.replace(
-        parameters=[p.replace(annotation=rule.__annotations__[p.name]) for p in parameters]
-    )
+    vars(rule)["__signature__"] = record.signature.replace(parameters=parameters)
     return rule
