@@ -132,6 +132,11 @@ def failure(lines, head=TIR):
         # misplaced descriptions
         ("x = T.block()", "T.block does not stand here", "x"),
         ("T.alloc_buffer((4,))", "T.alloc_buffer does not stand here", "T.alloc_buffer((4,))"),
+        (
+            "B = T.alloc_buffer((4,), bytes=3)",
+            "unexpected keyword argument 'bytes'; a buffer is described by shape, dtype, data",
+            "T.alloc_buffer((4,), bytes=3)",
+        ),
         ("T.meta_var(n)", "must be assigned to a name", "T.meta_var(n)"),
         ("for i in range(4):\n    B = T.alloc_buffer((4,))", "inside a block", "B"),
         (

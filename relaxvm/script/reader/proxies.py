@@ -154,7 +154,8 @@ def buffer_arguments(caller: str, *args: Any, **keywords: Any) -> BufferArgument
     try:
         return BufferArguments(**bound_arguments(_BUFFER_ARGUMENTS, args, keywords))
     except TypeError as error:
-        raise TypeError(f"{caller}() {error}") from None
+        takes = ", ".join(_BUFFER_ARGUMENTS.parameters)
+        raise TypeError(f"{caller}() {error}; a buffer is described by {takes}") from None
 
 
 def renamed_buffer(buffer: Buffer, name: str, span: Any) -> Buffer:
