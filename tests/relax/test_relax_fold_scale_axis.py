@@ -389,6 +389,17 @@ def test_every_floating_dtype_is_folded_and_rounded_once(dtype):
     assert str(folded.struct_info.dtype) == dtype
 
 
+@pytest.mark.parametrize("dtype, divisor", [("float16", 1e-5), ("float16", 6e4), ("float32", 1e-39)])
+def test_divisors_whose_inverse_their_dtype_cannot_hold_stay(dtype, divisor):
+    def build(e, x, w):
+        return op.divide(e(op.matmul(x, w)), relax.const(divisor, dtype))
+
+    mod = model(build, (2, 4), (4, 4), dtype=dtype)
+    with PassContext() as ctx:
+        assert transform.BackwardFoldScaleAxis(written=True)(mod) is mod
+    assert "overflow or lose digits" in str(ctx.report)
+
+
 def test_integers_and_mixed_dtypes_stay():
     def whole(e, x):
         return op.multiply(e(op.matmul(x, relax.const(np.ones((4, 4)), "int32"))), relax.const(3))

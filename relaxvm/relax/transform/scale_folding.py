@@ -349,8 +349,13 @@ class _Written(_Folding):
         return place[1] > 0 or not isinstance(relation_of(self.calls[place[0]]), Product)
 
     def scale_constants(self, plan: _Plan) -> str:
-        lost = [p for p, scale in plan.constants.items() if not np.isfinite(scale).all()]
-        return "it divides by zero" if lost else ""
+        if not all(np.isfinite(scale).all() for scale in plan.constants.values()):
+            return "it divides by zero"
+        for place, scale in plan.constants.items():
+            least, most = _RANGE[str(self.operand(place).struct_info.dtype)]
+            if ((np.abs(scale) > most) | (np.abs(scale) < least) & (scale != 0)).any():
+                return "a scale would overflow or lose digits"
+        return ""
 
     def apply(self, plan: _Plan, product: Var, x: Var) -> None:
         call = self.calls[product]
