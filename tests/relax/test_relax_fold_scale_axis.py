@@ -389,7 +389,9 @@ def test_every_floating_dtype_is_folded_and_rounded_once(dtype):
     assert str(folded.struct_info.dtype) == dtype
 
 
-@pytest.mark.parametrize("dtype, divisor", [("float16", 1e-5), ("float16", 6e4), ("float32", 1e-39)])
+@pytest.mark.parametrize(
+    ("dtype", "divisor"), [("float16", 1e-5), ("float16", 6e4), ("float32", 1e-39)]
+)
 def test_divisors_whose_inverse_their_dtype_cannot_hold_stay(dtype, divisor):
     def build(e, x, w):
         return op.divide(e(op.matmul(x, w)), relax.const(divisor, dtype))
