@@ -13,6 +13,7 @@ from . import expr as expr
 from . import image as image
 from . import nn as nn
 from . import op as op
+from . import qnn as qnn
 from . import transform as transform
 from . import ty as ty
 from . import vision as vision

@@ -33,7 +33,7 @@ from ..runtime import (
     graph_json,
     read_graph,
 )
-from ..target import Target, compile_kernels, cpu_model, llvm_at_hand
+from ..target import Target, c, compile_kernels, cpu_model, llvm_at_hand
 from ..tir import PrimFunc
 from ..tir.schedule.rules import DefaultSchedule
 from .graph_codegen import GraphWriter
@@ -78,7 +78,10 @@ def build(
     kernels = compile_kernels(reachable_kernels(planned), target, schedule)
     writer = GraphWriter(planned, "main")
     constants, linked = writer.params, target.options.get("link-params", False)
-    lib = Module(kernels.section, sources=kernels.sources, params=constants if linked else None)
+    sources = kernels.sources
+    if linked and target.kind_name == "c":
+        sources = c.with_parameters(sources, constants)
+    lib = Module(kernels.section, sources=sources, params=constants if linked else None)
     graph = read_graph(writer.text)
     check_graph(graph, lib)
     return GraphExecutorFactoryModule(

@@ -135,7 +135,9 @@ class GraphExecutorFactoryModule:
         fcompile: Callable[..., object] | None = None,
         **options: Any,
     ) -> None:
-        """Write the whole to one file, which `load_module` reads; as `Module.export_library`."""
+        """Write the whole to one file, or to a folder or an archive with C, which `load_module`
+        reads; as `Module.export_library`.
+        """
         plain = {
             "magic": GRAPH_MAGIC,
             "format": 1,
@@ -146,7 +148,8 @@ class GraphExecutorFactoryModule:
             "library": self.lib.to_bytes(),
         }
         document = msgpack.packb(plain, use_bin_type=True)
-        shared_library.export(path, [document], self.lib.section, fcompile, **options)
+        lib = self.lib
+        shared_library.export(path, [document], lib.section, fcompile, lib.sources, **options)
 
     save = export_library
 

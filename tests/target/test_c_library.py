@@ -10,11 +10,12 @@ import tarfile
 
 import numpy as np
 import pytest
-from c_library import COMPILER, STRICT, needs_compiler
+from c_library import COMPILER, STRICT, compile_library, needs_compiler
 
 import relaxvm as tvm
-from relaxvm import relax, te
-from relaxvm.base import LoadError
+from relaxvm import relax, relay, te
+from relaxvm.base import CodegenError, LoadError
+from relaxvm.contrib import graph_executor
 from relaxvm.runtime import load_module
 from relaxvm.script import ir as I
 from relaxvm.script import relax as R
@@ -143,6 +144,68 @@ def test_an_archive_or_a_folder_holds_c_and_what_load_module_loads(ending, tmp_p
     for loaded in (load_module(path), load_module(pathlib.Path(path))):
         got = relax.VirtualMachine(loaded, tvm.cpu())["main"](x[:4], w[:, :2].copy())
         np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-5)
+
+
+PARAMETERS = """
+#include <stdio.h>
+#include "kernels.h"
+
+int main(void)
+{
+    float x[8] = {1, 1, 1, 1, 1, 1, 1, 1}, y[3];
+    int64_t of_x[2] = {1, 8}, of_y[2] = {1, 3};
+    const DLTensor in = {x, {1, 0}, 2, {2, 32, 1}, of_x, NULL, 0};
+    const DLTensor out = {y, {1, 0}, 2, {2, 32, 1}, of_y, NULL, 0};
+    const int32_t code = relaxvm_tvmgen_default_fused_nn_dense_nn_relu(&in, &relaxvm_p0, &out);
+    printf("%s%g %g %g\\n", relaxvm_message(code), (double)y[0], (double)y[1], (double)y[2]);
+    return 0;
+}
+"""
+
+
+@needs_compiler
+@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+def test_a_graph_and_its_linked_parameters_go_to_a_folder_of_c(tmp_path):
+    x, w = relay.var("x", shape=(1, 8)), relay.var("w", shape=(3, 8))
+    mod = tvm.IRModule.from_expr(relay.Function([x, w], relay.nn.relu(relay.nn.dense(x, w))))
+    values = np.arange(24, dtype="float32").reshape(3, 8) - 10
+    folder = tmp_path / "a folder"
+    relay.build(mod, "c -link-params", params={"w": values}).export_library(f"{folder}/")
+    (folder / "main.c").write_text(PARAMETERS)
+    run(["make", f"CC={COMPILER[0]}", f"CFLAGS=-O1 {' '.join(STRICT[3:])}"], folder)
+    run([*COMPILER, *STRICT, "main.c", "libkernels.a", "-lm", "-o", "main"], folder)
+    assert run([str(folder / "main")], folder) == "0 12 76\n"
+    loaded = load_module(folder)
+    module = graph_executor.GraphModule(loaded["default"](tvm.cpu()))
+    module.run(x=np.ones((1, 8), "float32"))
+    assert module.get_output(0).numpy().tolist() == [[0, 12, 76]]
+
+
+@needs_compiler
+def test_parameters_of_all_dtypes_are_constants_in_c_unless_they_are_too_many(tmp_path):
+    sources = tvm.build(module(), "c").sources
+    arrays = {
+        "int": np.array([[-128, 127]], "int8"),
+        "a b": np.array([np.nan, -np.inf, 1e-45], "float32"),
+        "a_b": np.array(2**63, "uint64"),
+        "scale": np.zeros((0, 3), "float64"),
+        "": np.array([True, False]),
+    }
+    params = {name: tvm.nd.array(array) for name, array in arrays.items()}
+    params["half"] = tvm.nd.array(np.array([0x3F80], "uint16"), dtype="bfloat16")
+    files = c.with_parameters(sources, params).files
+    assert files["kernels.h"].count("extern const DLTensor") == 6
+    compile_library(files, str(tmp_path))
+    many = tvm.nd.empty((c.module.MAX_CONSTANT_ELEMENTS + 1,), "int8")
+    with pytest.warns(RuntimeWarning, match="are too much for a file in C"):
+        assert c.with_parameters(sources, {"many": many}) is sources
+
+
+@needs_compiler
+def test_a_compiler_that_fails_is_named(monkeypatch):
+    monkeypatch.setenv("CC", "sh -c 'exit 3'")
+    with pytest.raises(CodegenError, match="sh could not compile the kernels: it ended with .* 3"):
+        tvm.build(module(), "c")
 
 
 @needs_compiler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 
 import numpy as np
@@ -23,7 +24,7 @@ HOSTILE = (
     'a"b', "a'b", "*/ int x; /*", "??/", "int", "restrict", "1st", "", "ü", "名", "a\nb", "a\\",
     "__FILE__", "NULL", "INT_MAX", "relaxvm_inner_f", "lane", "expf", "memcpy", "errno", "x" * 5000,
     "M_PI", "a b", "main", "I", "t1", "result", "/* */", "exp", "max_f32", "//", "%s", "\0",
-    "uint8_t",
+    "uint8_t", "class", "new", "xor",
 )  # fmt: skip
 
 
@@ -141,6 +142,42 @@ def test_a_build_leaves_the_module_and_the_target_is_printed_and_parsed():
     assert mod.script() == before
     assert str(Target("c -num-cores=2")) == "c -num-cores=2"
     assert "c" in Target.list_kinds()
+
+
+@needs_compiler
+def test_where_a_loop_begins_is_evaluated_once():
+    @T.prim_func
+    def main(A: T.Buffer((2,), "int32"), B: T.Buffer((32,), "int32")):
+        for i in T.serial(A[0], A[0] + A[1]):
+            A[0] = A[0] + 1
+            B[i] = i
+
+    given, want = ([np.array([2, 4], "int32"), np.zeros(32, "int32")] for _ in range(2))
+    tvm.build(IRModule({"main": main}), "c")(*given)
+    tir.interpret(main, *want)
+    assert want[1][2:7].tolist() == [2, 3, 4, 5, 0]
+    assert [x.tolist() for x in given] == [x.tolist() for x in want]
+
+
+@needs_compiler
+def test_what_holds_for_all_values_of_a_dtype_is_not_compared(tmp_path):
+    @T.prim_func
+    def main(A: T.Buffer((64,), "uint8"), B: T.Buffer((256,), "int32")):
+        for i in range(64):
+            B[T.int64(A[i])] = T.int32(A[i]) + 1
+            if T.int32(A[i]) < 256 and T.int32(A[i]) != -1:
+                B[T.int64(A[i]) % T.int64(7)] = 3
+
+    compiles(sources({"main": main}).files, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler here")
+def test_the_header_is_read_by_cpp(tmp_path):
+    functions = {name: copy_of(name) for name in ("class", "new", "xor", "template", "plain")}
+    (tmp_path / "kernels.h").write_text(sources(functions).files["kernels.h"])
+    (tmp_path / "main.cpp").write_text('#include "kernels.h"\n')
+    run = subprocess.run(["c++", "-fsyntax-only", "main.cpp"], cwd=tmp_path, check=False)
+    assert run.returncode == 0
 
 
 @needs_compiler

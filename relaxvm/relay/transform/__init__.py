@@ -32,6 +32,7 @@ from .passes import DivToMul as DivToMul
 from .passes import DynamicToStatic as DynamicToStatic
 from .passes import EliminateCommonSubexpr as EliminateCommonSubexpr
 from .passes import EtaExpand as EtaExpand
+from .passes import FakeQuantizationToInteger as FakeQuantizationToInteger
 from .passes import FastMath as FastMath
 from .passes import FlattenAtrousConv as FlattenAtrousConv
 from .passes import FlattenNestedTuples as FlattenNestedTuples
@@ -43,6 +44,7 @@ from .passes import Inline as Inline
 from .passes import LabelOps as LabelOps
 from .passes import LambdaLift as LambdaLift
 from .passes import LazyGradientInit as LazyGradientInit
+from .passes import Legalize as Legalize
 from .passes import PartialEvaluate as PartialEvaluate
 from .passes import RemoveUnusedFunctions as RemoveUnusedFunctions
 from .passes import SimplifyExpr as SimplifyExpr

@@ -8,4 +8,9 @@ Enters: loop functions and a target of kind "c". Leaves: C files that need no re
 from ...base import submodules as _submodules
 
 # Late: most programs never ask for it.
-__getattr__ = _submodules(__name__, {"build": "compile_kernels", "compiler": "find_compiler"})
+_LATER = {
+    "build": "compile_kernels",
+    "compiler": "find_compiler",
+    "parameters": "with_parameters",
+}
+__getattr__ = _submodules(__name__, _LATER)

@@ -62,9 +62,8 @@ def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
         result = os.path.join(folder, "kernels.o")
         run = _run([*compiler, *flags, "-", "-o", result], text)
         if run.returncode:
-            raise CodegenError(
-                f"{compiler[0]} could not compile the kernels: {run.stderr.strip()[:4000]}"
-            )
+            said = run.stderr.strip()[:4000] or f"it ended with status {run.returncode}"
+            raise CodegenError(f"{compiler[0]} could not compile the kernels: {said}")
         with open(result, "rb") as file:
             data = file.read()
     _objects.put(key, data)

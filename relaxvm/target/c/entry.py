@@ -54,7 +54,7 @@ typedef struct {
 /* What a number other than 0 means. */
 const char *relaxvm_message(int32_t code);
 """
-_ENDING = """
+ENDING = """
 #ifdef __cplusplus
 }
 #endif
@@ -182,7 +182,7 @@ def write_library(text: ModuleText, generated: Generated) -> tuple[dict[str, str
     header = [_HEADER, *(f"{each}\n" for each in entries.prototypes)]
     files = {
         "kernels.c": text.text(),
-        "kernels.h": "\n".join(header) + _ENDING,
+        "kernels.h": "\n".join(header) + ENDING,
         "entries.c": entries.text(),
         "Makefile": _MAKEFILE.replace("{objects}", "kernels.o entries.o"),
     }

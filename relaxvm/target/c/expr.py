@@ -583,8 +583,6 @@ def _division(g: ExprEmitter, node: Any, parts: list[Code]) -> Code:
 
 _RELATION = {EQ: "==", NE: "!=", LT: "<", LE: "<=", GT: ">", GE: ">="}
 _TRUTH: dict[type, Callable[[int, int], bool]] = {
-    EQ: int.__eq__,
-    NE: int.__ne__,
     LT: int.__lt__,
     LE: int.__le__,
     GT: int.__gt__,
@@ -600,24 +598,28 @@ def _comparison(g: ExprEmitter, node: Any, parts: list[Code]) -> Code:
             a, b = b, a
         sign = "&&" if kind in (LT, GT) else "||"
         return Code(f"!{a.within(UNARY)} {sign} {b.within(RELATION)}", CHOICE)
-    if not dtype.is_float and not dtype.is_handle:
-        known = _known(kind, dtype, a, b)
+    if dtype.is_int:
+        known = _known(g, kind, (node.a, a), (node.b, b))
         if known is not None:
             return constant(known, DataType("bool"))
     return Code(f"{a.within(SUM)} {_RELATION[kind]} {b.within(SUM)}", RELATION)
 
 
-def _known(kind: type, dtype: DataType, a: Code, b: Code) -> bool | None:
-    """What a comparison with an end of the range says, of which C compilers warn."""
-    if a.number is not None and b.number is not None:
-        return _TRUTH[kind](a.number, b.number)
-    if a.number is not None:
-        return _known(_MIRRORED[kind], dtype, b, a)
-    if b.number == dtype.min_value and kind in (LT, GE):
-        return kind is GE
-    if b.number == dtype.max_value and kind in (GT, LE):
-        return kind is LE
-    return None
+def _known(
+    g: ExprEmitter, kind: type, one: tuple[PrimExpr, Code], other: tuple[PrimExpr, Code]
+) -> bool | None:
+    """What a comparison with a constant says of everything that the other side may be: C compilers
+    warn of it.
+    """
+    (x, a), (_, b) = one, other
+    if b.number is None:
+        return None if a.number is None else _known(g, _MIRRORED[kind], other, one)
+    least, most = (a.number, a.number) if a.number is not None else g.bounds(x)
+    if kind in (EQ, NE):
+        differs = not least <= b.number <= most
+        return kind is NE if differs else kind is EQ if least == most else None
+    always, never = (_TRUTH[kind](end, b.number) for end in (least, most))
+    return always if always is never else None
 
 
 def _extreme(g: ExprEmitter, node: Any, parts: list[Code]) -> Code:

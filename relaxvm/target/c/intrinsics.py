@@ -274,13 +274,17 @@ def _bound_check(g: ExprEmitter, call: Call, args: list[Code]) -> Code:
     name = call.args[2].value if isinstance(call.args[2], StringImm) else "?"
     if index.dtype is not call.dtype or index.dtype.element != "int64" or limit.dtype != "int64":
         raise CodegenError("bound_check: wanted int64 indices and an int64 limit")
+    least, most = g.bounds(index)
+    if least >= 0 and args[1].number is not None and most < args[1].number:
+        return args[0]
     number = g.need_failure(bound_failure(name[:200]))
     one = g.lanes_of(index.dtype, args[0])
     if index.dtype.lanes == 1:
         place, vector = args[0].within(SUM), False
     else:
         place, vector = one("lane"), True
-    inside = Code(f"{place} >= 0 && {place} < {args[1].within(SUM)}", CHOICE)
+    below = f"{place} < {args[1].within(SUM)}"
+    inside = Code(below if least >= 0 else f"{place} >= 0 && {below}", CHOICE)
     if vector:
         g.open(f"for (int lane = 0; lane < {index.dtype.lanes}; ++lane) {{")
     g.fail_unless(inside, number, f"{name[:200]} is accessed out of bounds")

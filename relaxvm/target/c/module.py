@@ -108,6 +108,10 @@ class ModuleText:
         self._constants[key] = full, f"{head} = {{\n    {listed},\n}};"
         return full
 
+    def constants(self) -> list[str]:
+        """The definitions of the constant arrays."""
+        return [text for _, text in self._constants.values()]
+
     def add(self, generator: Generator, definition: Definition, exported: bool) -> None:
         """Append a function; tells the generator how it is called and how it may fail."""
         self._generator = generator
@@ -157,7 +161,7 @@ class ModuleText:
             _PRELUDE + (_PARALLEL if "RELAXVM_PARALLEL" in functions else ""),
             "\n".join(self._declared.values()),
             self.helpers.text(),
-            "\n\n".join(text for _, text in self._constants.values()),
+            "\n\n".join(self.constants()),
             functions,
         ]
         return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"

@@ -225,6 +225,9 @@ class KernelEmitter(ExprEmitter):
         extent = yield self.value(stmt.extent)
         if isinstance(stmt.extent, IntImm) and stmt.extent.value <= 0:
             return
+        # Both are evaluated once, before the loop changes what they are read from.
+        if "[" in first.text or "(" in first.text:
+            first = self.kept(dtype, first)
         if extent.number is None and not extent.text.isidentifier():
             extent = self.kept(stmt.extent.dtype, extent)
         kind, name = value_type(dtype), self.name(var.name, "i")

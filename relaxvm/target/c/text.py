@@ -16,12 +16,18 @@ from ...base import CodegenError, DataType
 
 # How tightly an expression holds together: the greater number needs parentheses inside the lesser.
 ATOM, UNARY, PRODUCT, SUM, RELATION, CHOICE = range(6)
+# Of C++, too, which reads the header.
 _KEYWORDS = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if
     inline int long register restrict return short signed sizeof static struct switch typedef union
     unsigned void volatile while asm typeof bool true false lane failed result done main errno
     linux unix i386 stdin stdout stderr memcpy memmove memset memcmp malloc calloc realloc free
-    isnan isinf isfinite signbit fpclassify isnormal isgreater isless""".split()
+    isnan isinf isfinite signbit fpclassify isnormal isgreater isless
+    alignas alignof and and_eq asm bitand bitor catch char8_t class co_await co_return co_yield
+    compl concept consteval constexpr constinit const_cast decltype delete dynamic_cast explicit
+    export friend mutable namespace new noexcept not not_eq nullptr operator or or_eq private
+    protected public reinterpret_cast requires static_assert static_cast template this thread_local
+    throw try typeid typename using virtual wchar_t xor xor_eq""".split()
 )
 # Functions of the C library that code calls, of double; those of float end in f.
 _MATHEMATICAL = frozenset(
