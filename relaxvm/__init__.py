@@ -58,7 +58,10 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != f"relaxvm.{name}":
             raise
-    raise importlib.import_module("relaxvm._absent").no_such_name("relaxvm", name)
+    try:
+        return importlib.import_module("relaxvm._deprecated").renamed("relaxvm", name)
+    except AttributeError:
+        raise importlib.import_module("relaxvm._absent").no_such_name("relaxvm", name) from None
 
 
 def __dir__() -> list[str]:

@@ -22,6 +22,7 @@ MODULES = {
     "relaxvm.contrib.debugger.debug_executor": "relaxvm.runtime.graph_debug",
     "relaxvm.contrib.debugger.debug_runtime": "relaxvm.runtime.graph_debug",
     "relaxvm.contrib.graph_executor": "relaxvm.runtime.graph_executor",
+    "relaxvm.contrib.graph_runtime": "relaxvm.runtime.graph_executor",
     "relaxvm.error": "relaxvm.base.errors",
     "relaxvm.ffi.access_path": "relaxvm.ir.access_path",
     "relaxvm.ffi.base": "relaxvm.base.errors",
@@ -45,7 +46,9 @@ MODULES = {
     "relaxvm.relax.vm": "relaxvm.relax.vm_build",
     "relaxvm.relay.op.nn": "relaxvm.relay.nn",
     "relaxvm.relay.scope_builder": "relaxvm.relay.expr",
+    "relaxvm.relay.op.annotation": "relaxvm.relay.annotation",
     "relaxvm.relay.op.image": "relaxvm.relay.image",
+    "relaxvm.relay.op.vision": "relaxvm.relay.vision",
     "relaxvm.relay.op.op": "relaxvm.relay.op",
     **{
         f"relaxvm.relay.op.{part}": "relaxvm.relay.tensor"
@@ -103,6 +106,7 @@ class _AliasFinder:
         real = real_name(fullname)
         if real == fullname:
             return None
+        importlib.import_module("relaxvm._deprecated").moved(fullname)
         try:
             importlib.import_module(real)
         except ModuleNotFoundError as error:

@@ -60,6 +60,7 @@ def look_up(path):
         return getattr(look_up(parent), name)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", sorted(NAMES))
 def test_each_name_exists_or_has_a_reason(path, tvm):
     missing, both = [], []
@@ -77,6 +78,7 @@ def test_each_name_exists_or_has_a_reason(path, tvm):
     assert not both, "there now: remove them from relaxvm/_absent.py"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("path", sorted(NAMES))
 def test_each_name_is_of_its_kind(path, tvm):
     """Nodes are classes; whatever else a module has can be called, or is a module."""

@@ -25,6 +25,7 @@ from .dtype import to_numpy_dtype as to_numpy_dtype
 from .errors import *
 from .lazy import Deferred as Deferred
 from .lazy import submodules as submodules
+from .lazy import warn_older as warn_older
 from .names import NameSupply as NameSupply
 from .report import Decision as Decision
 from .report import Report as Report

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -48,7 +50,7 @@ def _face(module: str, home_of: Mapping[str, str], files: str) -> list[str]:
     return sorted({*own, *home_of, *files.split()} - other_rooms)
 
 
-def _submodule(package: str, name: str) -> ModuleType:
+def _submodule(package: str, name: str) -> Any:
     if name.startswith("__"):
         # The import system asks for these of every module.
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -59,7 +61,25 @@ def _submodule(package: str, name: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name != full:
                 raise
-    raise importlib.import_module("relaxvm._absent").no_such_name(package, name)
+    try:
+        return importlib.import_module("relaxvm._deprecated").renamed(package, name)
+    except AttributeError:
+        raise importlib.import_module("relaxvm._absent").no_such_name(package, name) from None
+
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def warn_older(message: str) -> None:
+    """A DeprecationWarning at the line of the user's program."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, "<frozen")):
+        # `from module import name` asks twice; the first time is not the program's.
+        if frame.f_code.co_name == "_handle_fromlist":
+            return
+        level += not frame.f_code.co_filename.startswith("<frozen importlib")
+        frame = frame.f_back
+    warnings.warn(message, DeprecationWarning, stacklevel=level)
 
 
 class Deferred:

@@ -41,7 +41,7 @@ from .ty import TupleType as TupleType
 from .ty import scalar_type as scalar_type
 
 _LATER = {
-    "build_module": "build build_config optimize",
+    "build_module": "build optimize",
     "executors": "create_executor",
     "relaxvm.runtime": "load_param_dict save_param_dict",
     "expr_functor": "ExprFunctor ExprMutator ExprVisitor MixedModeMutator MixedModeVisitor",

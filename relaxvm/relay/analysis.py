@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +12,8 @@ from ..ir import (
     GlobalVar,
     IntImm,
     IRModule,
-    Node,
     Op,
     post_order,
-    structural_equal,
     structural_hash,
     walk,
 )
@@ -115,16 +112,6 @@ def free_type_vars(expr: Any, mod: Any = None) -> list[Any]:
 
 
 bound_type_vars = all_type_vars = free_type_vars
-
-
-def alpha_equal(lhs: Node, rhs: Node) -> bool:
-    """Deprecated: `tvm.ir.structural_equal`."""
-    warnings.warn(
-        "relay.analysis.alpha_equal is deprecated; use tvm.ir.structural_equal",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return structural_equal(lhs, rhs)
 
 
 def _calls(what: Any) -> Iterator[Any]:

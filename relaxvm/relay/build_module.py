@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base import CodegenError, NameSupply, PassError, VerifyError, submodules
-from ..ir import GlobalVar, IRModule, Op, PassContext, VDevice, substitute, walk
+from ..ir import GlobalVar, IRModule, Op, VDevice, substitute, walk
 from ..ir.transform import Pass, Sequential, module_pass
 from ..ir.walk import transform as transform_nodes
 from ..pipeline import BUILD, packed, reachable_kernels, run_stages, well_formed
@@ -117,12 +117,6 @@ def bind_params_by_name(func: Function, params: Mapping[str, Any]) -> Function:
         return func
     bound: Function = graph_passes.BindParams("main", here)(IRModule({"main": func}))["main"]
     return bound
-
-
-def build_config(**options: Any) -> PassContext:
-    """TVM's older name for a PassContext."""
-    warnings.warn("relay.build_config: write PassContext", DeprecationWarning, stacklevel=2)
-    return PassContext(**options)
 
 
 class BuildModule:

@@ -20,6 +20,7 @@ from ..base import (
     VMValueError,
     bits_to_floats,
     floats_to_bits,
+    submodules,
     to_numpy_dtype,
 )
 from .device import Device, cpu
@@ -579,3 +580,6 @@ def from_dlpack(x: object) -> NDArray:
             f"from_dlpack: the {dtype} elements are misaligned; copy them with array(x)"
         )
     return wrap_unchecked(storage, dtype)
+
+
+__getattr__ = submodules(__name__)

@@ -52,8 +52,6 @@ def test_questions_about_expressions_are_answered():
     assert relay.analysis.check_constant(relay.Tuple([relay.const(1), relay.const(2)]))
     assert not relay.analysis.check_constant(relay.Tuple([relay.const(1), fn.params[0]]))
     assert relay.analysis.check_kind(relay.TensorType((1,))) == "Type"
-    with pytest.warns(DeprecationWarning, match="structural_equal"):
-        assert relay.analysis.alpha_equal(fn, fn)
 
 
 class Doubled(relay.ExprMutator):

@@ -64,11 +64,6 @@ def test_the_virtual_machine_runs_what_graphs_cannot_say():
     assert machine.run(np.zeros((5, 2), "float32")).numpy().tolist() == [[1, 1]] * 5
 
 
-def test_older_names_of_contexts_warn_once():
-    with pytest.warns(DeprecationWarning, match="PassContext"), relay.build_config(opt_level=3):
-        assert tvm.transform.PassContext.current().opt_level == 3
-
-
 # -- devices ---------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 import relaxvm as tvm
 from relaxvm import relay
 from relaxvm.base import LoadError, RelaxvmError, VMTypeError, VMValueError
-from relaxvm.contrib import graph_executor, graph_runtime, utils
+from relaxvm.contrib import graph_executor, utils
 from relaxvm.contrib.debugger import debug_executor
 from relaxvm.runtime import load_param_dict_from_file, read_graph, register_func, save_param_dict
 
@@ -244,8 +244,6 @@ def test_parameters_are_loaded_and_shared(lib):
     assert not other.get_output(0).numpy().any()
     with pytest.raises(VMValueError, match="no input 'p7'"):
         one.load_params(save_param_dict({"p7": X}))
-    with pytest.warns(DeprecationWarning, match="graph_executor"):
-        graph_runtime.create(lib.get_graph_json(), lib, tvm.cpu())
 
 
 def test_runs_are_measured(module):
