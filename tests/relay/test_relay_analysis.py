@@ -148,6 +148,20 @@ MODELS = {
     ),
     "mobilenet": ({"image_shape": (3, 32, 32), "num_classes": 7}, (1, 3, 32, 32), (1, 7), None),
     "lstm": ({"iterations": 3, "num_hidden": 4}, (1, 4), (1, 4), 2 * (16 * 4 + 16)),
+    "vgg": ({"image_shape": (3, 32, 32), "batch_norm": True}, (1, 3, 32, 32), (1, 1000), None),
+    "squeezenet": (
+        {"version": "1.1", "image_shape": (3, 40, 40)},
+        (1, 3, 40, 40),
+        (1, 1000),
+        1_235_496,
+    ),
+    "densenet": (
+        {"classes": 10, "batch_size": 1, "image_shape": (3, 32, 32)},
+        (1, 3, 32, 32),
+        (1, 10),
+        None,
+    ),
+    "dqn": ({}, (1, 4, 84, 84), (1, 18), 1_693_362),
     "dcgan": ({"ngf": 2}, (1, 100), (1, 3, 64, 64), None),
 }
 

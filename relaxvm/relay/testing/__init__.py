@@ -10,10 +10,14 @@ from . import init as init
 from . import layers as layers
 from .init import create_workload as create_workload
 from .models import dcgan as dcgan
+from .models import densenet as densenet
+from .models import dqn as dqn
 from .models import lstm as lstm
 from .models import mlp as mlp
 from .models import mobilenet as mobilenet
 from .models import resnet as resnet
+from .models import squeezenet as squeezenet
+from .models import vgg as vgg
 
 
 def run_opt_pass(expr: _Any, opt_pass: _Any, import_prelude: bool = False) -> _Any:

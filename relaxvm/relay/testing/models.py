@@ -8,16 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from ...base import submodules
-from ...relax.analysis import free_vars
 from .. import nn
 from .. import tensor as ops
-from ..expr import Function, var
-from . import layers
+from ..expr import var
+from . import image_models, layers
+from .image_models import function_of as _function
 from .init import create_workload
-
-
-def _function(net: Any) -> Any:
-    return Function.make(free_vars(net), net)
 
 
 def _named(get_net: Any) -> Any:
@@ -213,6 +209,10 @@ def _dcgan(
     return _function(ops.tanh(doubled(net, oshape[0], "g5")))
 
 
+densenet = _named(image_models.densenet)
+dqn = _named(image_models.dqn)
+squeezenet = _named(image_models.squeezenet)
+vgg = _named(image_models.vgg)
 mlp = _named(_mlp)
 resnet = _named(_resnet)
 mobilenet = _named(_mobilenet)
