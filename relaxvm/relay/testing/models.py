@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 from ...base import submodules
@@ -23,7 +23,9 @@ def _named(get_net: Any) -> Any:
         return create_workload(get_net(*args, **kwargs))
 
     get_workload.__doc__ = get_net.__doc__
-    return SimpleNamespace(get_net=get_net, get_workload=get_workload)
+    module: Any = ModuleType(f"{__package__}.{get_net.__name__.lstrip('_')}", get_net.__doc__)
+    module.get_net, module.get_workload = get_net, get_workload
+    return module
 
 
 def _mlp(
