@@ -93,7 +93,11 @@ _PLANNED = (
     transform.AttachGlobalSymbol(),  # names under which the executable shows its functions
 )
 FUSED_TO_PLANNED = Sequential((*_EXPLICIT, *_PLANNED), name="fused_to_planned")
-BUILD = (GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED)
+
+
+def build_stages() -> tuple[Sequential, ...]:
+    """What a build runs."""
+    return GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED
 
 
 @llvm_at_hand()
@@ -164,8 +168,7 @@ def explain(mod: IRModule, target: Any = None) -> Report:
 def packed(mod: IRModule, target: Target) -> IRModule:
     """`mod` with constants as kernels scheduled for `target` read them."""
     passes = (WidenIndices(), transform.PackConstants(cpu=cpu_model(target)))
-    made: IRModule = Sequential(passes, name="pack")(mod)
-    return made
+    return Sequential(passes, name="pack")(mod)
 
 
 def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
@@ -188,10 +191,7 @@ def _planned(mod: IRModule, pipeline: Any) -> tuple[IRModule, tuple[str, ...]]:
                 blame(first, mod)
                 raise
     check_devices(mod)
-    mod = run_stages(mod)
-    for stage in BUILD:
-        names += _enabled(stage)
-    return mod, tuple(names)
+    return run_stages(mod), (*names, *(n for stage in build_stages() for n in _enabled(stage)))
 
 
 def _enabled(passes: Pass) -> list[str]:
@@ -208,8 +208,9 @@ def well_formed(mod: IRModule) -> IRModule:
     return mod
 
 
-def run_stages(mod: IRModule, stages: Sequence[Pass] = BUILD) -> IRModule:
-    """`mod` brought from GRAPH to PLANNED, by `stages`, under the current PassContext."""
+def run_stages(mod: IRModule, stages: Sequence[Pass] = ()) -> IRModule:
+    """`mod` brought from GRAPH to PLANNED, by other `stages` if given, under the PassContext."""
+    stages = stages or build_stages()
     for passes, reached in zip(stages, ("LEGAL", "FUSED", "PLANNED"), strict=True):
         mod = passes(mod)
         if checks_enabled() or reached == "PLANNED":
@@ -231,8 +232,7 @@ def zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
     """The part of a build that stays within the graph language and can be printed, changed and
     built further.
     """
-    legal: IRModule = GRAPH_TO_LEGAL(well_formed(mod))
-    return legal
+    return GRAPH_TO_LEGAL(well_formed(mod))
 
 
 for _name in ("default", "default_build"):

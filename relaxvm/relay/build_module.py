@@ -20,7 +20,7 @@ from ..base import CodegenError, NameSupply, PassError, VerifyError, submodules
 from ..ir import GlobalVar, IRModule, Op, VDevice, substitute, walk
 from ..ir.transform import Pass, Sequential, module_pass
 from ..ir.walk import transform as transform_nodes
-from ..pipeline import BUILD, packed, reachable_kernels, run_stages, well_formed
+from ..pipeline import build_stages, packed, reachable_kernels, run_stages, well_formed
 from ..relax import Call, Function, TensorStructInfo, call_dps_packed, op
 from ..relax import transform as graph_passes
 from ..runtime import (
@@ -97,7 +97,7 @@ def optimize(
     """
     one_target(target, None)
     mod = taken_module(mod, params)
-    *passes, last = BUILD[0].passes
+    *passes, last = build_stages()[0].passes
     assert last.info.name == "LegalizeOps"
     optimized: IRModule = Sequential(passes, name="optimize")(typed(mod))
     return optimized, {}
@@ -356,5 +356,5 @@ def _as_relay(each: Pass) -> list[Pass]:
 
 _STAGES = tuple(
     Sequential([new for each in stage.passes for new in _as_relay(each)], name=stage.info.name)
-    for stage in BUILD
+    for stage in build_stages()
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relaxvm import relax, te
+from relaxvm import relax, relay, te  # noqa: F401, relay: with its names known
 from relaxvm.base import PassError, StructInfoError, TIRError, VerifyError
 from relaxvm.ir import IRModule, Op, Var, assert_structural_equal, walk
 from relaxvm.pipeline import get_pipeline, verify_stage

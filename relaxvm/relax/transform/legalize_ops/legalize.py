@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ....base import PassError, add_note
+from ....base import PassError, TIRError, add_note
 from ....ir import GlobalVar, IRModule, PassContext, walk
 from ....ir import Op as BaseOp
 from ....ir.transform import module_pass
@@ -123,7 +123,10 @@ def _checked(name: Any) -> str:
         raise PassError(
             f"LegalizeOps: an operator is named by a string such as 'relax.add', got {name!r}"
         )
-    BaseOp.get(name)
+    if BaseOp.get(name).name != name:
+        raise TIRError(
+            f"LegalizeOps: no operation is named {name!r} in a module: that is Relay's name"
+        )
     return name
 
 
