@@ -447,7 +447,10 @@ class SeqExpr(Expr):
     @property
     def struct_info(self) -> StructInfo:
         """That of `body`"""
-        return self.body.struct_info
+        body = self.body
+        while isinstance(body, SeqExpr):  # as deep as a program of Relay has lets
+            body = body.body
+        return body.struct_info
 
     @property
     def let(self) -> tuple[Var, Expr, Expr]:

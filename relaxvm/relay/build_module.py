@@ -185,6 +185,10 @@ def taken_module(mod: Any, params: Mapping[str, Any] | None) -> IRModule:
         )
         mod = IRModule.from_expr(mod)
     entry = entry_of(mod)
+    if params is not None and not isinstance(params, Mapping):
+        raise VerifyError(
+            f"relay.build: params: wanted a dictionary by name, got {type(params).__name__}"
+        )
     if params:
         mod = mod.clone()
         mod["main"] = bind_params_by_name(entry, params)

@@ -122,6 +122,29 @@ def _kernel(a: Any, grouped: str) -> dict[str, Any]:
     return {"weight": tuple([sizes.get(axis) for axis in a.kernel_layout])}
 
 
+def _per_channel(
+    data: Any, weight: Any, data_layout: str, kernel_layout: str, groups: int
+) -> tuple[Any, str]:
+    """The kernel of a depthwise convolution with ``O`` channels of the data and ``I`` results of
+    each, as Relay lets it be written, as one with a group for each channel.
+    """
+    dims, own = data.struct_info.dims, getattr(weight.struct_info, "dims", None)
+    axes = dict(zip(kernel_layout, own or ()))
+    per_channel = axes.get("I")
+    if (
+        groups == 1
+        or not (dims and own and len(dims) == len(data_layout) and len(own) == len(kernel_layout))
+        or not isinstance(per_channel, IntImm)
+        or per_channel.value == 1
+        or not dims[data_layout.index("C")] == axes["O"] == groups
+    ):
+        return weight, kernel_layout
+    plain = "OI" + "".join(a for a in kernel_layout if a not in "OI")
+    moved = ops.permute_dims(weight, tuple([kernel_layout.index(a) for a in plain]))
+    sizes = [axes["O"] * per_channel, 1, *(axes[a] for a in plain[2:])]
+    return ops.reshape(moved, sizes), plain
+
+
 def _convolution(rank: int, layout: str, kernel: str) -> Any:
     name = f"conv{rank}d"
     operator = {1: ops.nn.conv1d, 2: ops.nn.conv2d, 3: ops.nn.conv3d}[rank]
@@ -140,6 +163,7 @@ def _convolution(rank: int, layout: str, kernel: str) -> Any:
         out_layout: str = "",
         out_dtype: str = "",
     ) -> Any:
+        weight, kernel_layout = _per_channel(data, weight, data_layout, kernel_layout, groups)
         _checked(name, weight, kernel_layout, groups, channels, kernel_size)
         return operator(
             data,
@@ -354,12 +378,7 @@ lrn = spelled("nn.lrn", _lrn)
 
 # -- padding and images ----------------------------------------------------------------------------
 
-pad = spelled(
-    "nn.pad",
-    lambda data, pad_width, pad_value=0, pad_mode="constant": ops.nn.pad(
-        data, [w for pair in pad_width for w in pair], pad_mode, parts.one(pad_value)
-    ),
-)
+pad = spelled("nn.pad", parts.padded)
 
 
 def _upsampling(
@@ -376,12 +395,7 @@ def _upsampling(
 
 upsampling = spelled("nn.upsampling", _upsampling)
 upsampling3d = spelled("nn.upsampling3d", parts.upsampling3d)
-mirror_pad = spelled(
-    "nn.mirror_pad",
-    lambda data, pad_width, mode="SYMMETRIC": ops.nn.pad(
-        data, [w for pair in pad_width for w in pair], mode.lower()
-    ),
-)
+mirror_pad = spelled("nn.mirror_pad", parts.mirrored)
 dilate = spelled("nn.dilate", parts.dilated)
 space_to_batch_nd = spelled("nn.space_to_batch_nd", parts.space_to_batch)
 batch_to_space_nd = spelled("nn.batch_to_space_nd", parts.batch_to_space)
@@ -389,7 +403,10 @@ fifo_buffer = spelled("nn.fifo_buffer", parts.fifo_buffer)
 depth_to_space = spelled(
     "nn.depth_to_space",
     lambda data, block_size, layout="NCHW", mode="DCR": ops.nn.depth_to_space(
-        data, block_size, layout, mode
+        data,
+        block_size,
+        layout,
+        "CRD" if mode == "CDR" else mode,  # Relay's name, and ONNX's
     ),
 )
 space_to_depth = spelled(

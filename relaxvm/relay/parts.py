@@ -56,9 +56,27 @@ def of_bools(operator: Any, x: Any, axis: Any, keepdims: bool) -> Any:
     return ops.astype(operator(ops.astype(x, as_dtype("int8")), axis, keepdims), as_dtype("bool"))
 
 
-def variance_of(data: Any, axis: Any, keepdims: bool, unbiased: bool) -> Any:
-    """The variance; `unbiased`: of a sample, by one less than the number of elements."""
-    biased = ops.variance(data, axis, keepdims)
+def placed(operator: Any, data: Any, axis: Any, keepdims: bool, last: bool) -> Any:
+    """`topi`'s argmax or argmin; along several axes, the place in the product of them."""
+    if isinstance(axis, int) or axis is None or len(axis) == 1:
+        return operator(data, one_axis(axis), keepdims, last)
+    dims = data.struct_info.dims
+    axes = sorted({a % len(dims) for a in axis})
+    rest = [a for a in range(len(dims)) if a not in axes]
+    joined = ops.reshape(ops.permute_dims(data, rest + axes), [*(dims[a] for a in rest), -1])
+    place = operator(joined, -1, False, last)
+    return ops.expand_dims(place, axes) if keepdims else place
+
+
+def variance_of(data: Any, axis: Any, keepdims: bool, unbiased: bool, with_mean: Any = None) -> Any:
+    """The variance about the mean, or `with_mean`; `unbiased`: of a sample, by one less than the
+    number of elements.
+    """
+    if with_mean is None:
+        biased = ops.variance(data, axis, keepdims)
+    else:
+        off = ops.subtract(data, with_mean)
+        biased = ops.mean(ops.multiply(off, off), axis, keepdims)
     if not unbiased:
         return biased
     dims = data.struct_info.dims
@@ -116,6 +134,103 @@ def _decoded(dims: Sequence[Any], codes: Sequence[Any]) -> list[Any]:
             sizes.append(code)
             next(left, None)
     return sizes
+
+
+def taken(
+    data: Any, indices: Any, axis: int | None = None, batch_dims: int = 0, mode: str = "clip"
+) -> Any:
+    """Elements of `data` along `axis` (of all, if None); the first `batch_dims` axes of both are
+    one.
+    """
+    if batch_dims == 0:
+        return ops.take(data, indices, axis, mode)
+    dims, own = data.struct_info.dims, indices.struct_info.dims
+    batch = batch_dims + len(own) * (batch_dims < 0)
+    axis = batch if axis is None else axis % len(dims)
+    if not 0 <= batch <= min(axis, len(own)):
+        raise StructInfoError(
+            f"take: batch_dims: wanted at most {min(axis, len(own))} of axis {axis} and of "
+            f"indices {indices.struct_info}, got {batch_dims}"
+        )
+    if mode == "clip":
+        indices = ops.minimum(ops.maximum(indices, 0), ops.full_like(indices, dims[axis] - 1))
+    elif mode == "wrap":
+        indices = ops.floor_mod(indices, ops.full_like(indices, dims[axis]))
+    count = 1
+    for size in own[batch:]:
+        count = count * size
+    flat = [*own[:batch], *[1] * (axis - batch), count, *[1] * (len(dims) - axis - 1)]
+    whole = [*dims[:axis], count, *dims[axis + 1 :]]
+    places = ops.broadcast_to(ops.reshape(ops.astype(indices, as_dtype("int64")), flat), whole)
+    elements = ops.gather_elements(data, places, axis)
+    return ops.reshape(elements, [*dims[:axis], *own[batch:], *dims[axis + 1 :]])
+
+
+def one_hot(indices: Any, on_value: Any, off_value: Any, depth: Any, axis: int, dtype: Any) -> Any:
+    """`on_value` where an index is the place along the new `axis`, else `off_value`."""
+    on, off, depth = one(on_value), one(off_value), int(one(depth))
+    hot = topi.one_hot.__wrapped__
+    if not isinstance(on, Expr) and not isinstance(off, Expr):
+        return hot(indices, on, off, depth, axis, dtype)
+    is_on = ops.astype(hot(indices, 1, 0, depth, axis, "int8"), as_dtype("bool"))
+    values = [v if isinstance(v, Expr) else const(v, dtype) for v in (on, off)]
+    return ops.where(is_on, *(ops.astype(v, as_dtype(dtype)) for v in values))
+
+
+def chosen(condition: Any, x: Any, y: Any) -> Any:
+    """`x` where the condition is not 0, else `y`."""
+    if not dtype_of(condition).is_bool:
+        condition = ops.not_equal(condition, const(0, dtype_of(condition)))
+    return ops.where(condition, x, y)
+
+
+def order(data: Any, axis: int = -1, is_ascend: bool = True, dtype: Any = "int32") -> Any:
+    """The places that sort `data` along `axis`; floating ones, if `dtype` says so."""
+    wanted = as_dtype(dtype)
+    places = ops.argsort(data, axis, not is_ascend, "int32" if wanted.is_float else wanted)
+    return ops.astype(places, wanted) if wanted.is_float else places
+
+
+def rounded(data: Any) -> Any:
+    """The nearest whole numbers; of two, the one away from zero."""
+    if not dtype_of(data).is_float:
+        return data
+    whole = ops.trunc(data)
+    half = ops.greater_equal(ops.abs(ops.subtract(data, whole)), const(0.5, dtype_of(data)))
+    return ops.where(half, ops.add(whole, ops.sign(data)), whole)
+
+
+def padded(data: Any, pad_width: Any, pad_value: Any = 0, pad_mode: str = "constant") -> Any:
+    """`data` with elements before and after it along each axis."""
+    widths, value = [w for pair in pad_width for w in pair], one(pad_value)
+    if pad_mode != "constant" or not isinstance(value, Expr):
+        return ops.nn.pad(data, widths, pad_mode, 0 if isinstance(value, Expr) else value)
+    inside = ops.nn.pad(ops.ones_like(data), widths, "constant", 0)
+    wide = ops.nn.pad(data, widths, "constant", 0)
+    return chosen(inside, wide, ops.astype(value, dtype_of(data)))
+
+
+def mirrored(data: Any, pad_width: Any, mode: str = "SYMMETRIC") -> Any:
+    """`data` mirrored at its ends; at the outermost element if `mode` is "REFLECT", else beside
+    it.
+    """
+    if mode != "SYMMETRIC":
+        return ops.nn.pad(data, [w for pair in pad_width for w in pair], mode.lower())
+    for axis, (before, after) in enumerate(pad_width):
+        size = data.struct_info.dims[axis]
+        if isinstance(size, IntImm) and size.value < max(before, after):
+            raise StructInfoError(
+                f"mirror_pad: wanted at most {size} elements on either side of axis {axis}, got "
+                f"{(before, after)}"
+            )
+        ends = [
+            ops.flip(ops.strided_slice(data, [axis], [first], [end]), axis)
+            for first, end, width in ((0, before, before), (size - after, size, after))
+            if width
+        ]
+        pieces = [*ends[: before > 0], data, *ends[before > 0 :]]
+        data = ops.concat(pieces, axis) if ends else data
+    return data
 
 
 def slice_like(data: Any, shape_like: Any, axes: Any = None) -> Any:

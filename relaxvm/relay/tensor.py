@@ -55,7 +55,7 @@ log = _of_topi("log")
 log2 = _of_topi("log2")
 log10 = _of_topi("log10")
 negative = _of_topi("negative")
-round = _of_topi("round")
+round = spelled("round", parts.rounded)
 rsqrt = _of_topi("rsqrt")
 sigmoid = _of_topi("sigmoid")
 sign = _of_topi("sign")
@@ -92,7 +92,7 @@ less_equal = _of_topi("less_equal")
 logical_and = _of_topi("logical_and")
 logical_or = _of_topi("logical_or")
 logical_xor = _of_topi("logical_xor")
-where = _of_topi("where")
+where = spelled("where", parts.chosen)
 gather = _of_topi("gather")
 cumsum = _of_topi("cumsum")
 cumprod = _of_topi("cumprod")
@@ -131,7 +131,7 @@ any = _reduction("any", lambda x, axis, keep: parts.of_bools(ops.max, x, axis, k
 variance = spelled(
     "variance",
     lambda data, axis=None, keepdims=False, exclude=False, unbiased=False, with_mean=None: (
-        parts.variance_of(data, axes_but(data, axis, exclude), keepdims, unbiased)
+        parts.variance_of(data, axes_but(data, axis, exclude), keepdims, unbiased, with_mean)
     ),
 )
 std = spelled(
@@ -145,8 +145,8 @@ std = spelled(
 def _place(name: str, operator: Any) -> Any:
     return spelled(
         name,
-        lambda data, axis=None, keepdims=False, exclude=False, select_last_index=False: operator(
-            data, parts.one_axis(axes_but(data, axis, exclude)), keepdims, select_last_index
+        lambda data, axis=None, keepdims=False, exclude=False, select_last_index=False: (
+            parts.placed(operator, data, axes_but(data, axis, exclude), keepdims, select_last_index)
         ),
     )
 
@@ -191,16 +191,8 @@ split = spelled(
         else len(a.indices_or_sections) + 1
     ),
 )
-take = spelled(
-    "take",
-    lambda data, indices, axis=None, batch_dims=0, mode="clip": ops.take(data, indices, axis, mode),
-)
-one_hot = spelled(
-    "one_hot",
-    lambda indices, on_value, off_value, depth, axis, dtype: _topi.one_hot.__wrapped__(
-        indices, parts.one(on_value), parts.one(off_value), int(parts.one(depth)), axis, dtype
-    ),
-)
+take = spelled("take", parts.taken)
+one_hot = spelled("one_hot", parts.one_hot)
 
 gather_nd = spelled(
     "gather_nd",
@@ -226,7 +218,10 @@ sequence_mask = spelled("sequence_mask", parts.sequence_mask)
 unravel_index = spelled("unravel_index", parts.unravelled)
 meshgrid = spelled("meshgrid", lambda data, indexing="ij": ops.meshgrid(data, indexing))
 adv_index = spelled("adv_index", lambda inputs: _ops.index_tensor(inputs[0], inputs[1:]))
-trilu = spelled("trilu", lambda data, k, upper=True: _topi.trilu.__wrapped__(data, k, upper))
+trilu = spelled(
+    "trilu",
+    lambda data, k, upper=True: _topi.trilu.__wrapped__(data, parts.one(k), upper),
+)
 invert_permutation = spelled("invert_permutation", parts.inverted)
 argwhere = spelled(
     "argwhere",
@@ -264,12 +259,7 @@ mean_std = spelled(
 # -- order -----------------------------------------------------------------------------------------
 
 sort = spelled("sort", lambda data, axis=-1, is_ascend=True: ops.sort(data, axis, not is_ascend))
-argsort = spelled(
-    "argsort",
-    lambda data, axis=-1, is_ascend=True, dtype="int32": ops.argsort(
-        data, axis, not is_ascend, as_dtype(dtype)
-    ),
-)
+argsort = spelled("argsort", parts.order)
 searchsorted = spelled(
     "searchsorted",
     lambda sorted_sequence, values, right=False, dtype="int32": ops.searchsorted(

@@ -14,6 +14,7 @@ what the form can say. The virtual machine runs everything.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -488,6 +489,13 @@ def _packed(node: Node, lib: Module) -> Callable[..., None]:
             f"graph: node {node.name}: there is no function {node.function!r}"
             f"{nearest_names(node.function, known)}, neither in the library nor registered"
         )
+    count = len(node.inputs) + len(node.outputs) if node.call is None else len(node.call)
+    try:
+        inspect.signature(function).bind(*range(count - node.returns))
+    except TypeError as error:
+        raise LoadError(f"graph: node {node.name}: {node.function}: {error}") from None
+    except ValueError:
+        pass  # Python knows no signature of some functions in C.
     if not node.returns:
 
         def call(*args: Any) -> None:

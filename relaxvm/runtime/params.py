@@ -36,7 +36,12 @@ def save_param_dict_to_file(params: Mapping[str, Any], path: str | os.PathLike[s
 
 def load_param_dict(param_bytes: Any) -> dict[str, NDArray]:
     """The arrays by name that `save_param_dict` made bytes of. Raises LoadError for others."""
-    data = memoryview(param_bytes).cast("B")
+    try:
+        data = memoryview(param_bytes).cast("B")
+    except TypeError:
+        raise VMTypeError(
+            f"parameters: wanted the bytes of a file, got {type(param_bytes).__name__}"
+        ) from None
     at, part = 0, "the names"
 
     def take(size: int) -> memoryview:

@@ -575,13 +575,12 @@ def upsampling(
     """Images resized by factors; `method` is "nearest_neighbor", "bilinear" or "bicubic"."""
     dims = dict(zip(layout, data.struct_info.dims))
     size = [_scaled(dims["H"], scale_h), _scaled(dims["W"], scale_w)]
-    where = "asymmetric" if method == "nearest_neighbor" else "half_pixel"
     return ops.image.resize2d(
         data,
         size if output_shape is None else output_shape,
         layout=layout,
         method={"bilinear": "linear", "bicubic": "cubic"}.get(method, method),
-        coordinate_transformation_mode="align_corners" if align_corners else where,
+        coordinate_transformation_mode="align_corners" if align_corners else "asymmetric",
         rounding_method="",
         cubic_alpha=-0.5,
     )

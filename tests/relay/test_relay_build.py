@@ -275,6 +275,7 @@ def test_the_three_parts_are_unpacked_with_a_warning():
         ((None, "llvm -host=llvm", "llvm -mcpu=x86-64"), PassError, "a host of its own"),
         ((None, None, "llvm"), PassError, "of no target"),
         ((None, "cuda"), PassError, "unknown kind 'cuda'"),
+        ((None, None, None, [1.0]), ValueError, "params: wanted a dictionary by name, got list"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:relay.build. target_host")

@@ -78,6 +78,17 @@ def test_a_let_has_a_variable_a_value_and_a_body():
         _ = relax.SeqExpr((), x).var
 
 
+def test_lets_may_be_as_many_as_a_program_has():
+    x = relay.var("x", shape=(2,))
+    names = [x, *(relay.var(f"v{k}", shape=(2,)) for k in range(3000))]
+    body = names[-1]
+    for before, name in zip(names[-2::-1], names[:0:-1]):
+        body = relay.Let(name, relay.negative(before), body)
+    mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], body)))
+    values = np.array([1, -2], "float32")
+    np.testing.assert_array_equal(run(mod, values), values)
+
+
 @pytest.mark.parametrize("typed", [True, False])
 def test_operators_are_found_by_name_and_called_with_attributes(typed):
     x = relay.var("x", shape=(2, 3)) if typed else relay.var("x")

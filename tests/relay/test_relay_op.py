@@ -298,6 +298,81 @@ CASES = {
         lambda p, t: relay.nn.cross_entropy(p, t),
         lambda p, t: -(np.log(p) * t).sum() / 4,
     ),
+    "take of a batch": (
+        [X, np.array([[0, 9, -4], [2, 1, 0]])],
+        lambda x, i: relay.take(x, i, axis=2, batch_dims=1),
+        lambda x, i: np.stack([x[k][:, np.clip(i[k], 0, 3)] for k in range(2)]),
+    ),
+    "take of a batch, round about": (
+        [X, np.array([[[0, 9], [2, -1], [7, 3]]] * 2)],
+        lambda x, i: relay.take(x, i, axis=-1, batch_dims=-1, mode="wrap"),
+        lambda x, i: np.take_along_axis(x, i % 4, 2),
+    ),
+    "variance about another mean": (
+        [X, X[:, :1]],
+        lambda x, m: relay.variance(x, axis=1, with_mean=m),
+        lambda x, m: ((x - m) ** 2).mean(1),
+    ),
+    "argmax along two axes": (
+        [X],
+        lambda x: relay.argmax(x, axis=(-1, 0), keepdims=True),
+        lambda x: x.swapaxes(0, 1).reshape(3, 8).argmax(1).astype("int32").reshape(1, 3, 1),
+    ),
+    "argsort to floats": (
+        [ROWS],
+        lambda x: relay.argsort(x, axis=0, is_ascend=False, dtype="float32"),
+        lambda x: np.argsort(-x, 0, kind="stable").astype("float32"),
+    ),
+    "one_hot of values": (
+        [IDS, np.float32(3), np.float32(-1)],
+        lambda i, on, off: relay.one_hot(i, on, off, 3, -1, "float32"),
+        lambda i, on, off: np.where(i[:, None] == np.arange(3), on, off),
+    ),
+    "where of integers": (
+        [IDS, ROWS[:, 0], ROWS[:, 1]],
+        relay.where,
+        lambda c, x, y: np.where(c != 0, x, y),
+    ),
+    "round": (
+        [np.array([0.5, 1.5, 2.5, -0.5, -2.5, 0.49999997, 8388609, -np.inf], "float32")],
+        relay.round,
+        lambda x: np.array([1, 2, 3, -1, -3, 0, 8388609, -np.inf], "float32"),
+    ),
+    "round of integers": ([IDS], relay.round, lambda x: x),
+    "trilu above the diagonal": (
+        [ROWS],
+        lambda x: relay.trilu(x, c(1, "int32")),
+        lambda x: np.triu(x, 1),
+    ),
+    "pad with a value": (
+        [ROWS, np.float32(2.5)],
+        lambda x, v: relay.nn.pad(x, ((0, 1), (2, 0)), v),
+        lambda x, v: np.pad(x, ((0, 1), (2, 0)), constant_values=v),
+    ),
+    "mirror_pad beside the ends": (
+        [X],
+        lambda x: relay.nn.mirror_pad(x, ((0, 0), (3, 1), (0, 2))),
+        lambda x: np.pad(x, ((0, 0), (3, 1), (0, 2)), "symmetric"),
+    ),
+    "depth_to_space by columns": (
+        [IMAGE],
+        lambda x: relay.nn.depth_to_space(x, 2, mode="CDR"),
+        lambda x: x.reshape(1, 2, 2, 6, 5).transpose(0, 3, 1, 4, 2).reshape(1, 1, 12, 10),
+    ),
+    "a depthwise convolution with two results of each channel": (
+        [IMAGE.transpose(0, 2, 3, 1), np.arange(8, dtype="float32").reshape(1, 1, 4, 2)],
+        lambda x, w: relay.nn.conv2d(
+            x, w, groups=4, channels=8, data_layout="NHWC", kernel_layout="HWOI"
+        ),
+        lambda x, w: (x[..., None] * w).reshape(1, 6, 5, 8),
+    ),
+    "upsampling by lines": (
+        [ROWS.reshape(1, 1, 4, 3)],
+        lambda x: relay.nn.upsampling(x, 1, 2, method="bilinear"),
+        lambda x: np.stack([x, (x + np.append(x[..., 1:], x[..., -1:], -1)) / 2], -1).reshape(
+            1, 1, 4, 6
+        ),
+    ),
     "upsampling by one": ([IMAGE], relay.nn.upsampling, lambda x: x),
     "upsampling3d": (
         [IMAGE[None]],

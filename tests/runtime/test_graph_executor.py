@@ -91,6 +91,10 @@ BROKEN = {
     "a size beyond memory": (edit(("attrs", "shape", 1, 0), [1 << 60, 6]), "is too large"),
     "too few shapes": (edit(("attrs", "shape", 1), lambda s: s[1:]), "shape: wanted 6"),
     "no function": (edit(("nodes", 5, "attrs", "func_name"), "tvmgen_x"), "no function 'tvmgen_x'"),
+    "a function of other arguments": (
+        edit(("nodes", 5, "attrs", "func_name"), "vm.library.sort"),
+        r"node .*sum: vm.library.sort: missing a required argument",
+    ),
     "another count": (edit(("nodes", 5, "attrs", "num_inputs"), "2"), "num_inputs is 2, but"),
     "another kind": (edit(("nodes", 5, "op"), "tf_op"), "'null' or 'tvm_op', got 'tf_op'"),
     "an argument that is none": (edit(("arg_nodes",), [0, 1]), "1 is no argument"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from relaxvm import runtime
-from relaxvm.base import LoadError
+from relaxvm.base import LoadError, VMTypeError
 
 DTYPES = "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split()
 PARAMS = {
@@ -84,3 +84,9 @@ def test_a_bool_of_a_file_is_0_or_1():
 def test_what_is_no_dictionary_by_name_is_refused(params):
     with pytest.raises(TypeError, match="by name"):
         runtime.save_param_dict(params)
+
+
+@pytest.mark.parametrize("data", ["text", None, [1, 2]])
+def test_what_is_no_bytes_is_refused(data):
+    with pytest.raises(VMTypeError, match="wanted the bytes of a file, got"):
+        runtime.load_param_dict(data)

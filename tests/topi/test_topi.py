@@ -492,15 +492,15 @@ def test_padding_and_spacing():
         [x],
         np.pad(x, pads, constant_values=1.5), np.pad(x, [(b, b) for b in before]),
         np.pad(x, pads, "symmetric"), np.pad(x, pads, "reflect"), spaces, x,
-        x.repeat(2, 2).repeat(3, 3), half_pixel(x), x.repeat(2, 2).repeat(2, 3),
+        x.repeat(2, 2).repeat(3, 3), twice(x), x.repeat(2, 2).repeat(2, 3),
     )  # fmt: skip
 
 
-def half_pixel(x):
-    """Bilinear, twice the size."""
+def twice(x):
+    """Bilinear, twice the size: the first elements lie on each other."""
     for axis in (2, 3):
         size = x.shape[axis]
-        at = (np.arange(2 * size) + 0.5) / 2 - 0.5
+        at = np.arange(2 * size) / 2
         low = np.floor(at).astype(int)
         part = (at - low).reshape([-1 if k == axis else 1 for k in range(4)])
         ends = [x.take(np.clip(low + k, 0, size - 1), axis) for k in (0, 1)]
