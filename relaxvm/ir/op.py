@@ -58,8 +58,8 @@ class Op(Node):
             importlib.import_module("relaxvm.relax.op")
             found = Op._table.get(name)
         if found is None:
-            # Relay's names are known once that room is loaded.
-            found = Op._table.get(f"relay.{name}")
+            # Files of before say where an operator of Relay's is from.
+            found = Op._table.get(name.removeprefix("relay."))
         if found is None:
             near = difflib.get_close_matches(name, Op._table, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base import submodules
@@ -33,10 +33,9 @@ from ..relax import (
 from ..relax.analysis import all_vars as all_vars
 from ..relax.analysis import bound_vars as bound_vars
 from ..relax.analysis import free_vars as free_vars
-from ..relax.analysis import post_order_visit as post_order_visit
 from ..relax.analysis import well_formed as well_formed
 from ..relax.static_type import of_static_type
-from .expr_functor import nested, operands
+from .view import operands, visited
 
 
 class Feature(enum.Enum):
@@ -114,8 +113,17 @@ def free_type_vars(expr: Any, mod: Any = None) -> list[Any]:
 bound_type_vars = all_type_vars = free_type_vars
 
 
+def post_order_visit(expr: Any, fvisit: Callable[[Any], Any]) -> None:
+    """Call `fvisit` on every expression below `expr`, operands first, each shared one once; on
+    operators, too.
+    """
+    for n in visited(expr):
+        fvisit(n)
+
+
 def _calls(what: Any) -> Iterator[Any]:
-    return (n for n in _all(what) if isinstance(n, Call) and isinstance(n.op, Op))
+    for root in what.functions.values() if isinstance(what, IRModule) else [what]:
+        yield from (n for n in visited(root) if isinstance(n, Call) and isinstance(n.op, Op))
 
 
 def list_op_freqs(mod: Any) -> dict[str, int]:
@@ -129,13 +137,13 @@ def list_op_freqs(mod: Any) -> dict[str, int]:
 
 def count_layers(expr: Any, valid_ops: Any) -> int:
     """The most calls of these operators, by name, that follow one another."""
-    root = nested(expr) if isinstance(expr, Function) else expr
-    names = {*valid_ops, *(f"relax.{n}" for n in valid_ops), *(f"relay.{n}" for n in valid_ops)}
+    root = expr.body if isinstance(expr, Function) else expr
     depth: dict[Any, int] = {}
-    for n in post_order(root, operands):
+    for n in visited(root):
         below = max((depth[o] for o in operands(n)), default=0)
-        depth[n] = below + (isinstance(n, Call) and getattr(n.op, "name", "") in names)
-    return depth[root]
+        is_layer = isinstance(n, Call) and getattr(n.op, "name", "") in valid_ops
+        depth[n] = below + is_layer
+    return depth[n]
 
 
 def _product(dims: Any) -> int:
@@ -147,7 +155,8 @@ def get_total_mac_number(expr: Any) -> int:
     are. Sizes that are not known count as one.
     """
     total = 0
-    for call in _calls(expr):
+    calls = (n for n in _all(expr) if isinstance(n, Call) and isinstance(n.op, Op))
+    for call in calls:
         info: Any = call.struct_info
         name = call.op.name.removeprefix("relax.")
         if name == "matmul":

@@ -23,17 +23,18 @@ from ..relax import (
     BindingBlock,
     Call,
     Constant,
+    Expr,
     ExternFunc,
     Function,
     If,
+    MatchCast,
     SeqExpr,
     Tuple,
     TupleGetItem,
     Var,
-    VarBinding,
 )
-from ..relax.flow import map_leaves
-from .spelling import UNTYPED, is_typed, operand
+from .spelling import is_typed, operand
+from .view import View, operands
 
 _METHODS: dict[type, str] = {
     Function: "visit_function",
@@ -55,14 +56,23 @@ class ExprFunctor:
 
     def __init__(self) -> None:
         self.memo_map: dict[Any, Any] = {}
+        self._view = View()
+        self._depth = 0
 
     def visit(self, expr: Any) -> Any:
         """Visit any expression by the method for its kind. Raises VerifyError for what is none."""
-        expr = operand(expr)
-        if expr in self.memo_map:
-            return self.memo_map[expr]
-        result = self.memo_map[expr] = self._method(expr)(expr)
-        return result
+        given = operand(expr)
+        expr = self._view.of(given)
+        if expr not in self.memo_map:
+            self._depth += 1
+            try:
+                self.memo_map[expr] = self._view.of(self._method(expr)(expr))
+            finally:
+                self._depth -= 1
+        result = self.memo_map[expr]
+        if self._depth or not isinstance(result, Expr):
+            return result
+        return given if result is expr else self._view.written(result)
 
     def _method(self, expr: Any) -> Callable[[Any], Any]:
         name = _METHODS.get(type(expr), "visit_var" if isinstance(expr, Var) else "")
@@ -92,18 +102,23 @@ class ExprVisitor(ExprFunctor):
         for each in operands(expr):
             self.visit(each)
 
-    visit_tuple = visit_tuple_getitem = visit_if = visit_let = _below
+    visit_tuple = visit_tuple_getitem = visit_if = _below
 
     def visit_call(self, call: Call) -> None:
         """The operator or function, then the arguments."""
         self.visit(call.op)
         self._below(call)
 
+    def visit_let(self, let: SeqExpr) -> None:
+        """The variable, its value, and what comes after it."""
+        for each in let.let:
+            self.visit(each)
+
     def visit_function(self, fn: Function) -> None:
         """The parameters, then the body."""
         for p in fn.params:
             self.visit(p)
-        self.visit(nested(fn))
+        self.visit(fn.body)
 
 
 class ExprMutator(ExprFunctor):
@@ -121,9 +136,7 @@ class ExprMutator(ExprFunctor):
         args = [operand(self.visit(a)) for a in call.args]
         if op is call.op and all(a is b for a, b in zip(args, call.args)):
             return call
-        waits = isinstance(op, Op) and not all(map(is_typed, args))
-        info = UNTYPED if waits else None
-        return Call(op, args, call.attrs, call.sinfo_args, info, call.span)
+        return self._view.called(call, op, args)
 
     def visit_tuple(self, value: Tuple) -> Any:
         """The tuple of what its fields became."""
@@ -144,21 +157,24 @@ class ExprMutator(ExprFunctor):
         return If(*parts)
 
     def visit_let(self, let: SeqExpr) -> Any:
-        """Each variable bound to what its value became."""
-        blocks = []
-        for block in let.blocks:
-            bindings = []
-            for b in block.bindings:
-                value = operand(self.visit(b.value))
-                bindings.append(b if value is b.value else VarBinding(b.var, value, b.span))
-            blocks.append(BindingBlock(bindings))
-        return SeqExpr(blocks, operand(self.visit(let.body)))
+        """A let of what the variable, its value and what comes after it became."""
+        binding = let.blocks[0].bindings[0]
+        var, value = self.visit(binding.var), operand(self.visit(binding.value))
+        if var is binding.var and value.struct_info is not binding.value.struct_info:
+            # It is what its value is, unless that is not known yet.
+            if not isinstance(binding, MatchCast) and is_typed(value):
+                var = self.memo_map[binding.var] = var.replace(struct_info=value.struct_info)
+        rest = let.let[2]
+        body = operand(self.visit(rest))
+        if var is binding.var and value is binding.value and body is rest:
+            return let
+        return SeqExpr((BindingBlock((binding.replace(var=var, value=value),)),), body)
 
     def visit_function(self, fn: Function) -> Any:
         """The function of what its body became."""
         params = [self.visit(p) for p in fn.params]
-        before = nested(fn)
-        body = operand(self.visit(before))
+        before = self._view.of(fn.body)
+        body = self._view.of(operand(self.visit(fn.body)))
         if body is before and all(a is b for a, b in zip(params, fn.params)):
             return fn
         return Function(params, body, None, fn.is_pure, fn.attrs, fn.span)
@@ -169,12 +185,15 @@ class _OperandsFirst(ExprFunctor):
 
     def visit(self, expr: Any) -> Any:
         """Visit any expression and first all that it needs."""
-        expr = operand(expr)
-        if expr not in self.memo_map:
-            for each in post_order(expr, self._open):
-                if each not in self.memo_map:
-                    super().visit(each)
-        return self.memo_map[expr]
+        seen = self._view.of(operand(expr))
+        for each in post_order(seen, self._open) if seen not in self.memo_map else ():
+            # Nothing is written while it is below another.
+            self._depth += each is not seen
+            try:
+                super().visit(each)
+            finally:
+                self._depth -= each is not seen
+        return super().visit(expr)
 
     def _open(self, expr: Any) -> list[Any]:
         return [e for e in operands(expr) if e not in self.memo_map]
@@ -186,40 +205,6 @@ class MixedModeVisitor(_OperandsFirst, ExprVisitor):
 
 class MixedModeMutator(_OperandsFirst, ExprMutator):
     """An `ExprMutator` of graphs of any depth."""
-
-
-def operands(expr: Any) -> list[Any]:
-    """The expressions right below `expr`, but for those of a function's body."""
-    if isinstance(expr, Call):
-        return list(expr.args)
-    if isinstance(expr, Tuple):
-        return list(expr.fields)
-    if isinstance(expr, TupleGetItem):
-        return [expr.tuple_value]
-    if isinstance(expr, If):
-        return [expr.cond, expr.true_branch, expr.false_branch]
-    if isinstance(expr, SeqExpr):
-        bound = [b.value for block in expr.blocks for b in block.bindings]
-        return [*bound, expr.body]
-    return []
-
-
-def nested(fn: Function) -> Any:
-    """The body of a function as one expression: values stand where they are read, as they do in a
-    graph. With branches, casts or inner functions it stays a sequence.
-    """
-    values: dict[Any, Any] = {}
-
-    def leaf(value: Any) -> Any:
-        return values.get(value, value)
-
-    for block in fn.body.blocks:
-        for b in block.bindings:
-            kind = (Call, Tuple, TupleGetItem, Constant, Var)
-            if not isinstance(b, VarBinding) or not isinstance(b.value, kind):
-                return fn.body
-            values[b.var] = map_leaves(b.value, leaf)
-    return map_leaves(fn.body.body, leaf)
 
 
 __getattr__ = submodules(__name__)

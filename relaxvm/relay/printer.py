@@ -347,7 +347,7 @@ class _Printer:
                 self.free.append(value)
             return name
         if isinstance(value, Op):
-            return value.name.removeprefix("relay.")
+            return value.name
         return self.tuple(value) if type(value) is Tuple else self.flat(value)
 
     def constant(self, value: Constant) -> str:

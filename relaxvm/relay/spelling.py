@@ -69,7 +69,7 @@ class Spelled(Op):
     pure = True
 
     def __init__(self, name: str, build: Callable[..., Any], weights: Weights | None) -> None:
-        super().__init__(f"relay.{name}")
+        super().__init__(name)
         object.__setattr__(self, "build", build)
         object.__setattr__(self, "signature", inspect.signature(build))
         object.__setattr__(self, "weights", weights)
@@ -83,7 +83,7 @@ class Spelled(Op):
         try:
             bound = self.signature.bind(*args, **keywords)
         except TypeError as error:
-            raise StructInfoError(f"{self.name}: {error}; it takes {self.signature}") from None
+            raise StructInfoError(f"relay.{self.name}: {error}; it takes {self.signature}") from None
         bound.apply_defaults()
         return bound.arguments
 
@@ -94,7 +94,7 @@ class Spelled(Op):
         given = self.bound((), {**dict(zip(names, rest)), **attrs})
         if next(rest, None) is not None:
             raise StructInfoError(
-                f"{self.name}: got {len(args)} operands; it takes {self.signature}"
+                f"relay.{self.name}: got {len(args)} operands; it takes {self.signature}"
             )
         return self.applied(given)
 
@@ -111,7 +111,7 @@ class Spelled(Op):
         made: Expr = self.build(**given)
         if isinstance(made, Call) and made.span is UNKNOWN:
             if not any(made is value for value in given.values()):
-                return made.replace(span=Span(name=self.name.removeprefix("relay.")))
+                return made.replace(span=Span(name=self.name))
         return made
 
 
@@ -187,7 +187,7 @@ def unknown_argument(call: Call) -> str:
         if isinstance(value, Expr) and not is_typed(value):
             who = getattr(value, "name_hint", "")
             return (
-                f"{op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not known; "
+                f"relay.{op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not known; "
                 "declare it: relay.var(name, shape=..., dtype=...)"
             )
     return ""

@@ -77,15 +77,10 @@ _MISSING = inspect.Parameter.empty
 
 def _default(op: Spelled, key: str) -> Any:
     """The value at which the text leaves an attribute out."""
-    if key in _SHOWN.get(_short(op), ()):
+    if key in _SHOWN.get(op.name, ()):
         return _MISSING
     own = op.signature.parameters[key].default
-    return _DEFAULTS.get(_short(op), {}).get(key, own)
-
-
-def _short(op: Op) -> str:
-    """Relay's name of an operator."""
-    return op.name.partition(".")[2]
+    return _DEFAULTS.get(op.name, {}).get(key, own)
 
 
 def _spelling(op: Spelled, values: Mapping[str, Any], absorbed: Iterable[Any] = ()) -> Spelling:
@@ -97,7 +92,7 @@ def _spelling(op: Spelled, values: Mapping[str, Any], absorbed: Iterable[Any] = 
             args.append(value)
         elif not _equal(value, _default(op, key)):
             attrs[key] = value
-    return Spelling(_short(op), args, attrs, list(absorbed))
+    return Spelling(op.name, args, attrs, list(absorbed))
 
 
 def _equal(value: Any, default: Any) -> bool:
@@ -175,6 +170,14 @@ def spelled_as(call: Call, inner: Inner) -> Spelling | None:
     """
     if isinstance(call.op, Spelled):
         return _spelling(call.op, arguments(call))
+    found = recognised(call, inner)
+    return None if found is None else _spelling(*found)
+
+
+def recognised(call: Call, inner: Inner) -> tuple[Spelled, Values, list[Any]] | None:
+    """The operator of Relay that writes `call`, all its arguments by name, and the operands that it
+    computes itself.
+    """
     if not isinstance(call.op, Op) or not call.op.name.startswith("relax."):
         return None
     short = call.op.name.removeprefix("relax.")
@@ -194,7 +197,7 @@ def spelled_as(call: Call, inner: Inner) -> Spelling | None:
             continue
         absorbed = _computed_by(built, call, inner)
         if absorbed is not None:
-            return _spelling(op, said, absorbed)
+            return op, {key: said[key] for key in op.signature.parameters}, absorbed
     return None
 
 
