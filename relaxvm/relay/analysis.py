@@ -155,7 +155,7 @@ def get_total_mac_number(expr: Any) -> int:
     are. Sizes that are not known count as one.
     """
     total = 0
-    calls = (n for n in _all(expr) if isinstance(n, Call) and isinstance(n.op, Op))
+    calls: list[Any] = [n for n in _all(expr) if isinstance(n, Call) and isinstance(n.op, Op)]
     for call in calls:
         info: Any = call.struct_info
         name = call.op.name.removeprefix("relax.")

@@ -74,6 +74,11 @@ class Spelled(Op):
         object.__setattr__(self, "signature", inspect.signature(build))
         object.__setattr__(self, "weights", weights)
 
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return f"relay.{self.name}"
+
     def infer(self, *_: Any) -> StructInfo:
         """It is not known yet."""
         return UNTYPED
@@ -83,7 +88,7 @@ class Spelled(Op):
         try:
             bound = self.signature.bind(*args, **keywords)
         except TypeError as error:
-            raise StructInfoError(f"relay.{self.name}: {error}; it takes {self.signature}") from None
+            raise StructInfoError(f"{self.label}: {error}; it takes {self.signature}") from None
         bound.apply_defaults()
         return bound.arguments
 
@@ -94,7 +99,7 @@ class Spelled(Op):
         given = self.bound((), {**dict(zip(names, rest)), **attrs})
         if next(rest, None) is not None:
             raise StructInfoError(
-                f"relay.{self.name}: got {len(args)} operands; it takes {self.signature}"
+                f"{self.label}: got {len(args)} operands; it takes {self.signature}"
             )
         return self.applied(given)
 
@@ -187,8 +192,8 @@ def unknown_argument(call: Call) -> str:
         if isinstance(value, Expr) and not is_typed(value):
             who = getattr(value, "name_hint", "")
             return (
-                f"relay.{op.name}: the type of its argument {key}{f' ({who})' * bool(who)} is not known; "
-                "declare it: relay.var(name, shape=..., dtype=...)"
+                f"{op.label}: the type of its argument {key}{f' ({who})' * bool(who)} is not known"
+                "; declare it: relay.var(name, shape=..., dtype=...)"
             )
     return ""
 

@@ -16,9 +16,7 @@ FORMS = {
     "built": lambda fn: fn,
     "typed": relay.testing.run_infer_type,
     "parsed": lambda fn: relay.parse(tvm.IRModule.from_expr(fn).astext())["main"],
-    "in graph form": lambda fn: relay.testing.run_opt_pass(
-        fn, relay.transform.ToGraphNormalForm()
-    ),
+    "in graph form": lambda fn: relay.testing.run_opt_pass(fn, relay.transform.ToGraphNormalForm()),
     "with lets": lambda fn: relay.testing.run_opt_pass(fn, relay.transform.ToANormalForm()),
 }
 RNG = np.random.default_rng(0)
