@@ -34,6 +34,7 @@ from .expr import (
     VarBinding,
     is_leaf,
 )
+from .shared_values import before_branches
 from .struct_info import Expr
 from .substitute import copy_bound_vars
 
@@ -49,6 +50,11 @@ def is_flat(value: Expr | GlobalVar) -> bool:
     if isinstance(value, TupleGetItem):
         return type(value.tuple_value) in LEAF_TYPES
     return is_leaf(value)
+
+
+def _is_flat_seq(seq: SeqExpr) -> bool:
+    bindings = [b for block in seq.blocks for b in block.bindings]
+    return is_leaf(seq.body) and all(is_flat(b.value) for b in bindings)
 
 
 def join_plain_blocks(blocks: Iterable[BindingBlock]) -> tuple[BindingBlock, ...]:
@@ -168,24 +174,27 @@ class Normalizer:
         self.names = names
         self.scopes: list[Scope] = []
         self._opened: dict[int, Expr] = {}
+        # What is being made normal, and what of it is computed before branches.
+        self._root: Any = None
+        self._before: dict[int, tuple[Any, dict[int, list[Any]]]] = {}
 
     # -- what the builder and passes call ---------------------------------------------------------
 
     def value(self, expr: Expr) -> Expr:
         """`expr` as the right side of a binding; what it needs is bound in the current block."""
-        return expr if is_flat(expr) else self._run(self._value(expr))
+        return expr if is_flat(expr) else self._run(self._value(expr), expr)
 
     def leaf(self, expr: Expr) -> Expr:
         """The leaf that stands for `expr`, which is bound in the current block if it is none."""
-        return expr if is_leaf(expr) else self._run(self._leaf(expr))
+        return expr if is_leaf(expr) else self._run(self._leaf(expr), expr)
 
     def function(self, fn: Function) -> Function:
         """`fn` in normal form; the same object if it is."""
-        return self._run(self._function(fn))
+        return self._run(self._function(fn), fn)
 
     def seq(self, seq: SeqExpr) -> SeqExpr:
         """`seq` in normal form; the same object if it is."""
-        return self._run(self._seq(seq))
+        return self._run(self._seq(seq), seq)
 
     def bind(
         self, value: Expr, hint: str = "", *, as_output: bool = False, span: Span = UNKNOWN
@@ -227,8 +236,9 @@ class Normalizer:
 
     # -- the rules --------------------------------------------------------------------------------
 
-    def _run(self, first: Steps) -> Any:
+    def _run(self, first: Steps, root: Any) -> Any:
         depth = len(self.scopes)
+        self._root = root
         try:
             return run_steps(first)
         except BaseException:
@@ -292,14 +302,25 @@ class Normalizer:
 
     def _if(self, branch: If) -> Steps:
         cond = branch.cond if is_leaf(branch.cond) else (yield self._leaf(branch.cond))
+        if not (_is_flat_seq(branch.true_branch) and _is_flat_seq(branch.false_branch)):
+            for each in self._shared().get(id(branch), ()):
+                yield self._leaf(each)
         true_branch = yield self._seq(branch.true_branch)
         false_branch = yield self._seq(branch.false_branch)
         return branch.replace(cond=cond, true_branch=true_branch, false_branch=false_branch)
 
     def _function(self, fn: Function) -> Steps:
         fn = self._own(fn)
+        outer, self._root = self._root, fn
         body = yield self._seq(fn.body, barrier=True)
+        self._root = outer
         return fn.replace(body=body)
+
+    def _shared(self) -> dict[int, list[Any]]:
+        root = self._root
+        if id(root) not in self._before:
+            self._before[id(root)] = root, before_branches(root)
+        return self._before[id(root)][1]
 
     def _seq(self, seq: Any, barrier: bool = False) -> Steps:
         scope = Scope(barrier)
