@@ -59,7 +59,7 @@ def before_branches(root: Any) -> dict[int, list[Any]]:
             # What is bound inside does not count outside.
             below = [s for s in below if s == _NOWHERE or scopes.holds(s, home[id(n)])]
         needs[id(n)] = _NOWHERE if _NOWHERE in below else max(below, key=scopes.depth, default=0)
-        if n is root or not isinstance(n, _VALUES) or needs[id(n)] == _NOWHERE:
+        if n is root or is_leaf(n) or needs[id(n)] == _NOWHERE or not isinstance(n, _VALUES):
             continue
         here = home[id(n)]
         if not scopes.holds(needs[id(n)], here):
@@ -97,10 +97,12 @@ def _edges(n: Any, is_root: bool = False) -> Iterator[tuple[int | None, Any]]:
     else:
         inner = [n.tuple_value] if isinstance(n, TupleGetItem) else []
         inner = [n.cond] if isinstance(n, If) else inner
-    yield from ((None, each) for each in inner if isinstance(each, Var) or not is_leaf(each))
+    yield from (
+        (None, each) for each in inner if isinstance(each, (Var, Tuple)) or not is_leaf(each)
+    )
     for place, seq in _sequences(n, is_root):
         for each in (*(b.value for b in _bindings(seq)), seq.body):
-            if isinstance(each, Var) or not is_leaf(each):
+            if isinstance(each, (Var, Tuple)) or not is_leaf(each):
                 yield place, each
 
 
