@@ -19,7 +19,8 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     **{
         room: (f"relaxvm.{room}", None)
         for room in (
-            "arith base driver ffi ir pipeline relax runtime script target te testing tir topi"
+            "arith base driver ffi ir pipeline quantize relax runtime script target te testing "
+            "tir topi"
         ).split()
     },
     "DataType": ("relaxvm.base", "DataType"),

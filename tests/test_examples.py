@@ -3,6 +3,7 @@
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -20,3 +21,19 @@ def test_a_transformer_with_a_cache_agrees_with_numpy_at_every_step(capsys):
     out = capsys.readouterr().out
     assert "all equal to numpy" in out
     assert "the caches hold 26 tokens" in out
+
+
+def test_the_digits_network_in_8_bits_is_as_accurate(capsys, monkeypatch):
+    rng = np.random.default_rng(0)
+    drawn = rng.random((10, 1, 8, 8)) < 0.5
+    labels = rng.integers(0, 10, 640)
+    images = (drawn[labels] * 0.6 + 0.4 * rng.random((640, 1, 8, 8))).astype("float32")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    program = runpy.run_path(str(EXAMPLES / "quantize_digits.py"), run_name="example")
+    program["show"](images[:512], images[512:], labels[:512], labels[512:], epochs=2)
+    out = capsys.readouterr().out
+    assert "accuracy on 128 images: float32 1.0000, int8 1.0000" in out
+    report = out.partition("and time ==\n\n")[2].splitlines()
+    assert [line.split()[0] for line in report[:7]] == [
+        *("layer", "lv", "lv4", "lv8", "lv14", "lv20", "all")
+    ]

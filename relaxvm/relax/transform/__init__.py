@@ -111,7 +111,9 @@ _LATER = {
     "update_param_struct_info": "UpdateParamStructInfo",
     "update_vdevice": "UpdateVDevice",
 }
-__getattr__ = _submodules(__name__, _LATER, "fuse_ops fuse_ops_by_pattern gradient outline")
+__getattr__ = _submodules(
+    __name__, _LATER, "fake_quantization_to_integer fuse_ops fuse_ops_by_pattern gradient outline"
+)
 
 
 def __dir__() -> list[str]:

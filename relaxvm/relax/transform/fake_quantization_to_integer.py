@@ -638,12 +638,12 @@ _POOL = {key: None for key in (
 )}  # fmt: skip
 _KEEPS_CHANNELS = ops_named("nn.max_pool1d nn.max_pool2d nn.max_pool3d image.resize2d")
 _RESHAPES = ops_named("reshape flatten squeeze expand_dims")
-_MOVES = ops_named(
+MOVES = ops_named(
     "reshape flatten squeeze expand_dims permute_dims broadcast_to strided_slice take repeat tile "
     "flip roll split max min nn.max_pool1d nn.max_pool2d nn.max_pool3d nn.depth_to_space "
     "nn.space_to_depth nn.pixel_shuffle layout_transform"
 )
-_FOLLOWS = _MOVES | ops_named("nn.relu nn.relu6 clip nn.pad image.resize2d")
+_FOLLOWS = MOVES | ops_named("nn.relu nn.relu6 clip nn.pad image.resize2d")
 """Operators whose result has the scale of their first argument."""
 
 
@@ -666,7 +666,7 @@ def _rules() -> dict[Any, Rule]:
         "nn.avg_pool2d": _by_table(ops.qnn.avg_pool2d, **_POOL),
         "nn.global_avg_pool2d mean": _averaged,
     }
-    found: dict[Any, Rule] = {op: _moved for op in _MOVES}
+    found: dict[Any, Rule] = {op: _moved for op in MOVES}
     found |= {op: rule for names, rule in named.items() for op in ops_named(names)}
     return found | {Op.get(real): _by_table(own) for real, own in BY_TABLE.items()}
 
