@@ -25,6 +25,7 @@ PAGES = [
     "docs/graph_language.md",
     "docs/graph_passes.md",
     "docs/patterns.md",
+    "docs/quantisation.md",
     "docs/relay.md",
     "docs/schedules.md",
     "docs/targets.md",

@@ -24,9 +24,10 @@ PARAMS = {"w0": W[0], "w1": W[1]}
 SAMPLES = [{"data": RNG.standard_normal((1, 4, 8, 8)).astype("float32")} for _ in range(2)]
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"calibrate_mode": "kl_divergence", "weight_scale": "max"}]
-)
+KL = {"calibrate_mode": "kl_divergence", "weight_scale": "max"}
+
+
+@pytest.mark.parametrize("options", [{}, KL])
 def test_the_first_convolution_and_products_stay_in_floats_by_default(options):
     with relay.quantize.qconfig(**options):
         mod = relay.quantize.quantize(model(), PARAMS, dataset=SAMPLES)
