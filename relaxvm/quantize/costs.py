@@ -12,7 +12,6 @@ import numpy as np
 from ..base import PassError
 from ..ir import IRModule
 from ..pipeline import build
-from ..relax import Function
 from ..runtime import NDArray, VirtualMachine, cpu
 from .config import current_qconfig
 from .layers import Layers, main_of, prepared
@@ -109,10 +108,8 @@ def sensitivity(
         raise PassError(f"sensitivity: repeat: wanted a positive int, got {repeat!r}")
     config, mod = current_qconfig(), prepared(mod, params)
     gv = main_of(mod)
-    fn = mod[gv]
-    assert isinstance(fn, Function)
-    layers = Layers(fn)
-    chosen, rows = layers.chosen(config), arguments(fn, dataset)
+    layers = Layers.of(mod, gv)
+    chosen, rows = layers.chosen(config), arguments(layers.fn, dataset)
     seen = ranges(mod, gv, layers, chosen, rows, config)
     name = gv.name_hint
     floats = VirtualMachine(build(mod), cpu())

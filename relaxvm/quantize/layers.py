@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import PassError, declined
+from ..base import PassError, declined, in_function, reachable
 from ..ir import GlobalVar, IntImm, IRModule, Map, Op
 from ..relax import Call, Constant, Function, TensorStructInfo, TupleGetItem, Var, transform
 from ..relax.flow import leaves, name_of
@@ -106,6 +106,14 @@ class Layers:
     _root: dict[Any, Any] = field(default_factory=dict)
     _needs: dict[Any, list[Any]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, mod: IRModule, gv: GlobalVar) -> Layers:
+        """Those of the function `gv`."""
+        fn = mod[gv]
+        assert isinstance(fn, Function)
+        with in_function(gv):
+            return cls(fn)
+
     def __post_init__(self) -> None:
         names: dict[str, int] = {}
         owner: dict[Any, frozenset[Any]] = {}
@@ -157,14 +165,8 @@ class Layers:
 
     def stored(self, layers: Iterable[Layer]) -> list[Var]:
         """The variables to store so that `layers` can be computed in integers."""
-        found: dict[Any, None] = {}
-        waiting = [self.root(x) for layer in layers for x in layer.inputs]
-        while waiting:
-            v = waiting.pop()
-            if v not in found and is_real(v.struct_info):
-                found[v] = None
-                waiting += self._needs.get(v, ())
-        return list(found)
+        roots = [self.root(x) for layer in layers for x in layer.inputs]
+        return list(reachable(roots, lambda v: self._needs.get(v, ())))
 
     def chosen(self, config: QConfig) -> list[Layer]:
         """Those that `config` does not skip. Raises PassError for a name that no layer has."""

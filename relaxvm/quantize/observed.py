@@ -69,7 +69,7 @@ def _row(names: Sequence[str], sample: Any, where: str) -> tuple[Any, ...]:
 def _want_finite(value: Any, where: str) -> Any:
     """`value`, an array as a numpy array. Raises PassError unless its elements are finite."""
     array = as_ndarray(value).numpy() if hasattr(value, "__array__") else value
-    if isinstance(array, np.ndarray) and array.dtype.kind == "f" and not np.isfinite(array).all():
+    if isinstance(array, np.ndarray) and not np.isfinite(array).all():
         wrong = array[~np.isfinite(array)].flat[0]
         raise PassError(f"{where}: wanted finite numbers, got {wrong}")
     return array

@@ -63,7 +63,7 @@ def calibrate(
     """
     config, mod = current_qconfig(), prepared(mod, params)
     gv = main_of(mod)
-    layers = Layers(mod[gv])  # type: ignore[arg-type]
+    layers = Layers.of(mod, gv)
     seen = ranges(mod, gv, layers, layers.chosen(config), dataset, config)
     return annotate(mod, layers, layers.chosen(config), seen, config)
 
