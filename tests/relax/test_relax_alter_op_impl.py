@@ -9,7 +9,7 @@ import pytest
 from pass_cases import becomes, model, parse, same_results, stays
 
 from relaxvm import relax, te, tir
-from relaxvm.base import PassError, TVMError
+from relaxvm.base import PassError
 from relaxvm.ir import PassContext
 from relaxvm.relax import op, transform
 from relaxvm.relax.analysis import assert_well_formed
@@ -221,10 +221,19 @@ def test_other_functions_stay():
 def test_what_does_not_fit_is_an_error_that_names_the_place(fn, maps, message):
     mod = sums(16)
     before = dict(mod.functions)
-    with pytest.raises(TVMError, match=message) as error:
+    with pytest.raises(PassError, match=message) as error:
         alter(fn, maps)(mod)
     assert "relax.add" in str(error.value) + "".join(error.value.__notes__)
     assert dict(mod.functions) == before
+
+
+def test_sizes_that_a_layout_does_not_divide_want_a_function_of_the_padded_ones():
+    mod = sums(18)
+    with pytest.raises(PassError, match=r"AlterOpImpl: relax\.add, called at lv: ") as error:
+        alter(add(4, 4), [blocked] * 3)(mod)
+    assert "wanted: (4, 4)" in str(error.value) and "(5, 4)" in str(error.value)
+    assert "in function main" in error.value.__notes__
+    same_results(mod, applied(alter(add(5, 4), [blocked] * 3), mod), *arrays(18, 18))
 
 
 def test_a_function_with_other_parameters_is_an_error():

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from relaxvm import relax
+from relaxvm import relax, te
 from relaxvm.base import RelaxvmError
 from relaxvm.ir import IRModule
 from relaxvm.relax import dpl, transform
@@ -14,7 +14,29 @@ from relaxvm.relax.analysis import assert_well_formed, estimate_memory_usage, ma
 
 VEC = relax.TensorStructInfo((4,), "float32")
 BOOL = relax.TensorStructInfo((), "bool")
+
+
+def elementwise(*shape):
+    """A loop function of one nest that adds 1."""
+    x = te.placeholder(shape, "float32", "x")
+    fn = te.create_prim_func([x, te.compute(shape, lambda *i: x(*i) + 1.0, "y")])
+    return fn.without_attr("global_symbol").with_attr("operator_name", "relax.increment")
+
+
+def in_pairs(i):
+    return i // 2, i % 2
+
+
 PASSES = [
+    transform.AlterOpImpl(
+        op_impl_map={"relax.increment": elementwise(2, 2)},
+        op_buffer_transforms={"relax.increment": [in_pairs] * 2},
+    ),
+    transform.AlterOpLayout(layouts={"relax.nn.conv2d": ["NHWC", "OHWI"]}),
+    transform.SplitCallTIRByPattern(
+        patterns=[elementwise(4)],
+        fcodegen=lambda found: ("env.increment", 1, found[0].matched_buffers[:1]),
+    ),
     transform.Normalize(),
     transform.CanonicalizeBindings(),
     transform.AdjustMatmulOrder(),
@@ -98,6 +120,29 @@ def test_ten_thousand_bindings(run):
 
 
 @functools.cache
+def row_of_kernels():
+    increment = relax.GlobalVar("increment")
+    last, bindings = relax.Var("x", VEC), []
+    first = last
+    for i in range(1_000):
+        last, b = bind(f"v{i}", relax.op.call_tir(increment, (last,), VEC))
+        bindings.append(b)
+    row = seq(bindings, last)
+    return module(relax.Function([first], row), increment=elementwise(4))
+
+
+@pytest.mark.parametrize("name", ["AlterOpImpl", "SplitCallTIRByPattern"])
+def test_calls_of_kernels_in_a_long_row(name):
+    (run,) = (p for p in PASSES if p.info.name == name)
+    changed = run(row_of_kernels())
+    assert_well_formed(changed)
+    (block,) = changed["main"].body.blocks
+    assert len(block.bindings) >= 1_000
+    assert changed is not row_of_kernels()
+    assert run(changed) is changed
+
+
+@functools.cache
 def row_of_names():
     x = relax.Var("x", VEC)
     last, bindings = x, []
@@ -172,8 +217,6 @@ def _declaration():
 
 
 def _only_kernels():
-    from relaxvm import te
-
     a = te.placeholder((4,), "float32", "A")
     return IRModule({"k": te.create_prim_func([a, te.compute((4,), lambda i: a[i], name="B")])})
 

@@ -19,7 +19,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...base import DataType, NameSupply, PassError, add_note, decided, declined, in_function
+from ...base import (
+    DataType,
+    NameSupply,
+    PassError,
+    StructInfoError,
+    add_note,
+    decided,
+    declined,
+    in_function,
+)
 from ...ir import GlobalVar, IRModule, PassContext, structural_equal
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
@@ -147,8 +156,14 @@ class _Callers(BindingRewriter):
         try:
             return self.replaced(b, call, fn, kind)
         except Exception as error:
-            add_note(error, f"AlterOpImpl: {kind.name}, called at {b.var.name_hint}{where(b.span)}")
-            raise
+            call_site = f"AlterOpImpl: {kind.name}, called at {b.var.name_hint}"
+            if isinstance(error, StructInfoError):
+                error = PassError(
+                    f"{call_site}: its new function or op_buffer_transforms do not fit (sizes that "
+                    f"a layout does not divide grow to the next multiple): {error}"
+                ).with_traceback(error.__traceback__)
+            add_note(error, f"{call_site}{where(b.span)}")
+            raise error
 
     def replaced(
         self, b: Binding, call: Call, fn: PrimFunc, kind: _Replacement
