@@ -10,7 +10,7 @@ from pass_cases import parse
 from ten_graphs import NAMES, small
 
 from relaxvm import pipeline, relax
-from relaxvm.relax.transform import static_plan_block_memory
+from relaxvm.relax.transform import join_memory
 from relaxvm.relax.transform.pack_memory import Block, pack
 from relaxvm.runtime import VirtualMachine
 
@@ -23,6 +23,7 @@ def block(size, birth, death):
 
 def most_alive(blocks):
     """The most bytes in use at one time: no arena is smaller."""
+    blocks = [piece for b in blocks for piece in b.pieces()]
     times = {b.birth for b in blocks}
     return max(sum(b.size for b in blocks if b.birth <= t <= b.death) for t in times)
 
@@ -30,6 +31,7 @@ def most_alive(blocks):
 def check(blocks):
     """The bytes that `pack` needs; no two blocks in use at one time share any."""
     total = pack(blocks)
+    blocks = [piece for b in blocks for piece in b.pieces()]
     for k, a in enumerate(blocks):
         assert a.offset % 64 == 0 and 0 <= a.offset and a.offset + a.size <= total
         for b in blocks[:k]:
@@ -64,6 +66,42 @@ def test_random_blocks_lie_apart_and_close():
         assert check(blocks) <= 1.5 * most_alive(blocks)
 
 
+def whole(*parts):
+    """A block that is made up of others."""
+    made = block(sum(p.size for p in parts), min(p.birth for p in parts), 0)
+    made.death = max(p.death for p in parts)
+    made.parts = parts
+    return made
+
+
+def test_parts_lie_one_behind_the_other_and_leave_their_place_to_others():
+    late = block(1024, 6, 9)
+    inner = whole(block(1024, 0, 9), late)
+    outer = whole(inner, block(2048, 3, 9))
+    others = [block(1024, 1, 2), block(2048, 1, 2), block(1024, 4, 5)]
+    assert check([outer, *others]) == 4096
+    assert late.offset == outer.offset + 1024
+    assert inner.offset == outer.offset
+
+
+def test_random_blocks_of_parts_lie_apart_and_in_a_row():
+    rng = random.Random(5)
+    for _ in range(200):
+        free = []
+        for _ in range(rng.randrange(2, 24)):
+            birth = rng.randrange(30)
+            free.append(block(64 * rng.randrange(1, 40), birth, birth + rng.randrange(8)))
+        for _ in range(rng.randrange(4)):
+            parts = [free.pop(rng.randrange(len(free))) for _ in range(min(3, len(free)))]
+            free.append(whole(*parts))
+        check(free)
+        for b in free:
+            at = b.offset
+            for part in b.parts:
+                assert part.offset == at
+                at += part.size
+
+
 def test_many_blocks_are_packed_or_refused_in_time_that_grows_with_their_number():
     chain = [block(64 * (k % 7 + 1), k, k + 3) for k in range(10_000)]
     assert pack(chain) is not None
@@ -79,7 +117,7 @@ def test_the_ten_graphs_take_little_more_than_is_alive_at_once(name, monkeypatch
         packed.append((total, most_alive(blocks)))
         return total
 
-    monkeypatch.setattr(static_plan_block_memory, "pack", spy)
+    monkeypatch.setattr(join_memory, "pack", spy)
     pipeline.run_stages(small(name)[0])
     for total, least in packed:
         # Each block may be followed by as many bytes as bring the next to a multiple of 64.
@@ -103,7 +141,7 @@ def main(x: R.Tensor((64, 64), "float32"), w: R.Tensor((64, 512), "float32"),
 
 def test_programs_in_one_arena_give_what_storages_of_their_own_give(monkeypatch):
     executable = relax.build(parse(CHAIN), "llvm")
-    monkeypatch.setattr(static_plan_block_memory, "pack", lambda blocks: None)
+    monkeypatch.setattr(join_memory, "pack", lambda blocks: None)
     apart = relax.build(parse(CHAIN), "llvm")
     ours, theirs = (e.memory_plan()["main"] for e in (executable, apart))
     assert ours.total < theirs.total

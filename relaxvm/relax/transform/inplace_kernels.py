@@ -1,4 +1,5 @@
-"""Which loop functions may write a result over one of their inputs, and the functions that do.
+"""Which loop functions may write a result over one of their inputs, and the functions that do;
+which only put their inputs one behind the other.
 
     before:  f(A: T.Buffer(4), B: T.Buffer(4)):  for i in range(4): B[i] = A[i] + 1
     after:   f_inplace(A: T.Buffer(4)):          for i in range(4): A[i] = A[i] + 1
@@ -19,7 +20,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...ir import IntImm, Map, PrimExpr, Var, const, descend, is_const, substitute, walk
+from ...ir import (
+    LT,
+    Call,
+    IntImm,
+    Map,
+    Op,
+    PrimExpr,
+    Var,
+    const,
+    descend,
+    is_const,
+    substitute,
+    walk,
+)
 from ...tir import (
     AllocateConst,
     AttrStmt,
@@ -39,6 +53,8 @@ from ...tir import (
 )
 from ...tir.analysis import buffer_accesses
 from ...tir.schedule.rules import no_more
+
+_IF = Op.get("tir.if_then_else")
 
 
 def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
@@ -79,6 +95,66 @@ def write_over(fn: PrimFunc, source: int, out: int, name: str) -> PrimFunc:
     if made.get_attr("global_symbol") is not None:
         made = made.with_attr("global_symbol", name)
     return made
+
+
+def inputs_in_a_row(fn: PrimFunc) -> tuple[int, ...]:
+    """The parameters whose elements, one tensor's behind the other's, are those of the last
+    parameter, which `fn` only copies them to; () if that is not what it does.
+
+    So it is with a concatenation along the first axis that is longer than 1.
+    """
+    stages = stages_of(fn.body)
+    buffers = [fn.buffer_map.get(p) for p in fn.params]
+    out = buffers[-1] if buffers else None
+    if len(buffers) < 3 or None in buffers or len(stages) != 1 or out is None or out.strides:
+        return ()
+    copy = _store_everywhere(stages[0], out)
+    sizes = [d.value if isinstance(d, IntImm) else 0 for d in out.shape]
+    axis = next((k for k, size in enumerate(sizes) if size != 1), 0)
+    if copy is None or not sizes or 0 in sizes:
+        return ()
+    found: list[int] = []
+    end = 0
+    along = copy.indices[axis]
+    whole: _Range = (copy.value, 0, sizes[axis])
+    for load, first, last in descend(whole, lambda place: _ranges_in(along, place)):
+        if isinstance(load, Call):
+            continue
+        if not isinstance(load, BufferLoad):
+            return ()
+        source = load.buffer
+        wanted = (*sizes[:axis], last - first, *sizes[axis + 1 :])
+        places = (*copy.indices[:axis], along - first, *copy.indices[axis + 1 :])
+        if (
+            source not in buffers
+            or source.dtype is not out.dtype
+            or source.strides
+            or first != end
+            or len(source.shape) != len(wanted)
+            or not all(is_const(d, n) for d, n in zip(source.shape, wanted))
+            or not all(a is b for a, b in zip(load.indices, places))
+        ):
+            return ()
+        found.append(buffers.index(source))
+        end = last
+    in_a_row = end == sizes[axis] and sorted(found) == list(range(len(buffers) - 1))
+    return tuple(found) if in_a_row else ()
+
+
+# A value, and the places along an axis for which it is that of a concatenation.
+_Range = tuple[PrimExpr, int, int]
+
+
+def _ranges_in(axis: PrimExpr, place: _Range) -> tuple[_Range, ...]:
+    """The two branches of ``if_then_else(axis < n, ...)``, each with the places where it holds."""
+    value, first, last = place
+    if not isinstance(value, Call) or value.op is not _IF:
+        return ()
+    test, yes, no = value.args
+    if not isinstance(test, LT) or test.a is not axis or not isinstance(test.b, IntImm):
+        return ()
+    middle = min(max(test.b.value, first), last)
+    return (yes, first, middle), (no, middle, last)
 
 
 def has_views(fn: PrimFunc) -> bool:
@@ -178,24 +254,28 @@ def _copies_first(stages: list[Stmt], source: Buffer, out: Buffer) -> int | None
     first = next((k for k, stage in enumerate(stages) if _mentions(stage, out)), None)
     if first is None or any(_mentions(stage, source) for stage in stages[first + 1 :]):
         return None
-    place: _Place = (stages[first], (), {})
-    stores = 0
+    copy = _store_everywhere(stages[first], out)
+    value = None if copy is None else copy.value
+    if copy is None or not isinstance(value, BufferLoad) or value.buffer is not source:
+        return None
+    return first if _at_same_place(value, copy) else None
+
+
+def _store_everywhere(stage: Stmt, out: Buffer) -> BufferStore | None:
+    """The store into `out`, at each of its places, that is all a stage does."""
+    found: BufferStore | None = None
+    place: _Place = (stage, (), {})
     for s, loops, bound in descend(place, _statements_in):
         if isinstance(s, BufferStore):
-            stores += 1
-            value = s.value
-            if not isinstance(value, BufferLoad) or value.buffer is not source:
+            if found is not None or s.buffer is not out or not _goes_over_all(s, loops, bound):
                 return None
-            if s.buffer is not out or not _at_same_place(value, s):
-                return None
-            if not _goes_over_all(s, loops, bound):
-                return None
+            found = s
         elif isinstance(s, BlockRealize):
             if not is_const(s.predicate, 1) or s.block.init is not None:
                 return None
         elif not isinstance(s, (For, SeqStmt)):
             return None
-    return first if stores == 1 else None
+    return found
 
 
 def _mentions(stage: Stmt, buffer: Buffer) -> bool:

@@ -10,20 +10,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...ir import descend
+
 ALIGNMENT_BYTES = 64
 _MAX_PAIRS_EACH = 64
 
 
 class Block:
-    """Memory of `size` bytes that is in use from time `birth` to time `death`, both included."""
+    """Memory of `size` bytes that is in use from time `birth` to time `death`, both included.
 
-    __slots__ = ("birth", "death", "offset", "size")
+    parts  the blocks that make it up, one behind the other, each in use for a time of its own
+    """
+
+    __slots__ = ("birth", "death", "offset", "parts", "size")
 
     def __init__(self, size: int, birth: int) -> None:
         self.size = size
         self.birth = birth
         self.death = birth
         self.offset = 0
+        self.parts: tuple[Block, ...] = ()
+
+    def place(self, offset: int) -> None:
+        """Lay the block there, and its parts with it."""
+        self.offset = offset
+        for block in descend(self, _parts_of):
+            at = block.offset
+            for part in block.parts:
+                part.offset = at
+                at += part.size
+
+    def pieces(self) -> list[Block]:
+        """The blocks without parts that make it up."""
+        return [block for block in descend(self, _parts_of) if not block.parts]
+
+
+def _parts_of(block: Block) -> Sequence[Block]:
+    return block.parts
 
 
 def pack(blocks: Sequence[Block]) -> int | None:
@@ -33,12 +56,22 @@ def pack(blocks: Sequence[Block]) -> int | None:
     together = _together(blocks)
     if together is None:
         return None
-    placed: set[Block] = set()
+    placed: dict[Block, list[Block]] = {}
     total = 0
     for block in sorted(blocks, key=lambda b: (-b.size, b.birth)):
-        near = sorted((b for b in together[block] if b in placed), key=lambda b: b.offset)
-        block.offset = _best_gap(near, _aligned(block.size))
-        placed.add(block)
+        block.place(0)
+        pieces = block.pieces()
+        # Where the block may not begin: so that a piece would meet one that is alive then, too.
+        forbidden = [
+            (other.offset - piece.offset - _aligned(piece.size), end - piece.offset)
+            for near in together[block]
+            for other in placed.get(near, ())
+            for end in (other.offset + _aligned(other.size),)
+            for piece in pieces
+            if other.birth <= piece.death and piece.birth <= other.death
+        ]
+        block.place(_best_gap(forbidden))
+        placed[block] = pieces
         total = max(total, block.offset + block.size)
     return total
 
@@ -60,16 +93,16 @@ def _together(blocks: Sequence[Block]) -> dict[Block, list[Block]] | None:
     return found
 
 
-def _best_gap(near: list[Block], size: int) -> int:
-    """The start of the smallest gap between blocks, in order of their offsets, that holds `size`
-    bytes; else the end of the last.
+def _best_gap(forbidden: list[tuple[int, int]]) -> int:
+    """The offset in none of the open ranges, but at the end of one or 0, behind which the least is
+    left until the next begins; else the end of the last.
     """
-    best, best_size, end = -1, 0, 0
-    for block in near:
-        gap = block.offset - end
-        if gap >= size and (best < 0 or gap < best_size):
-            best, best_size = end, gap
-        end = max(end, block.offset + _aligned(block.size))
+    best, best_left, end = -1, 0, 0
+    for first, last in sorted(forbidden):
+        left = first - end
+        if left >= 0 and (best < 0 or left < best_left):
+            best, best_left = end, left
+        end = max(end, last)
     return end if best < 0 else best
 
 

@@ -17,7 +17,13 @@ symbolic size is reused for sizes provably equal or smaller, or, where the funct
 ``tir_var_upper_bound`` ({"n": 1024}) bounds its symbols, planned as the largest it can be.
 
 A function that is one sequence and calls no other graph function has its tensors of known size in
-one storage, at offsets, where that takes less memory (`pack_memory`).
+one storage, at offsets, where that takes less memory (`pack_memory`). What is only concatenated
+there, in the order of memory, is computed in its place in the whole, and the copy goes:
+
+    before:  _ = cls.f(x, a); _ = cls.g(y, b); _ = cls.concat(a, b, c); _ = cls.h(c, d)
+    after:   a = R.memory.alloc_tensor(storage, R.prim_value(0), …); _ = cls.f(x, a)
+             b = R.memory.alloc_tensor(storage, R.prim_value(64), …); _ = cls.g(y, b)
+             c = R.memory.alloc_tensor(storage, R.prim_value(0), …); …; _ = cls.h(c, d)
 
 What both branches of an `If` allocate is allocated once, before it, and free again after it. A
 kernel that may write over an input which nobody reads later does so (`inplace_kernels`): it is
@@ -27,7 +33,7 @@ called as a function of its own with one buffer for both.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...arith import Analyzer
@@ -35,7 +41,8 @@ from ...base import NameSupply, PassError, decided, declined, in_function
 from ...ir import GlobalVar, IntImm, IRModule, PassContext, PrimExpr, Range, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass, register_config
-from ...tir import PrimFunc
+from ...tir import Buffer, PrimFunc
+from ...tir.analysis import buffer_accesses
 from ..expr import (
     Binding,
     Call,
@@ -58,9 +65,10 @@ from ..known_ops import (
 )
 from ..rewriter import BindingRewriter
 from ..struct_info import ShapeExpr, TensorStructInfo
-from .inplace_kernels import overwritable_inputs, write_over
+from .inplace_kernels import has_views, inputs_in_a_row, overwritable_inputs, write_over
+from .join_memory import find_wholes, pack_joined
 from .lower_alloc_tensor import size_bytes
-from .pack_memory import Block, pack
+from .pack_memory import Block
 from .tensor_lifetimes import Lifetimes
 
 MATCH_RANGE = 16
@@ -73,7 +81,8 @@ register_config(
     "relax.StaticPlanBlockMemory.inplace",
     bool,
     True,
-    "let kernels write results over inputs that nobody reads any more",
+    "let kernels write results over inputs that nobody reads any more, and parts of a "
+    "concatenation into it",
 )
 
 
@@ -105,15 +114,16 @@ def _plan_function(fn: Any, mod: IRModule, kernels: _Kernels, packed: bool) -> A
     if not any(e.kind is BIND and is_op(e.node.value, ALLOC_TENSOR) for e in row):
         return fn
     planner = _Planner(fn, kernels, bounds)
-    plan = planner.plan(row, Lifetimes(row, mod))
+    lives = Lifetimes(row, mod)
+    plan = planner.plan(row, lives)
     if packed and _is_alone(row, mod):
-        planner.pack(plan)
+        planner.pack(plan, row, lives)
     if plan:
         storages = {id(s.final()) for s in plan.values()}
         decided("memory of {} tensors planned as {} storages", len(plan), len(storages))
     if not plan:
         return fn
-    return _Rewriter(plan, planner.offsets, planner.hoisted(), planner.calls).rewrite(fn)
+    return _Rewriter(plan, planner).rewrite(fn)
 
 
 def _is_alone(row: list[Event], mod: IRModule) -> bool:
@@ -140,6 +150,8 @@ class _Kernels:
         self.enabled = enabled
         self.made: dict[GlobalVar, PrimFunc] = {}
         self._pairs: dict[PrimFunc, tuple[tuple[int, int], ...]] = {}
+        self._rows: dict[PrimFunc, tuple[int, ...]] = {}
+        self._access: dict[PrimFunc, Mapping[Buffer, str]] = {}
         self._known: dict[tuple[PrimFunc, int, int], GlobalVar] = {}
         self._names = NameSupply(lambda: [gv.name_hint for gv in mod.functions], "_")
 
@@ -147,13 +159,42 @@ class _Kernels:
         """The arguments (input, output) of a call where the output may be written over the
         input.
         """
-        fn = self.mod.get(call.op) if isinstance(call.op, GlobalVar) else None
-        if not self.enabled or not isinstance(fn, PrimFunc) or len(fn.params) != len(call.args):
+        fn = self._called(call)
+        if not self.enabled or fn is None:
             return ()
         found = self._pairs.get(fn)
         if found is None:
             found = self._pairs[fn] = overwritable_inputs(fn)
         return found
+
+    def inputs_in_a_row(self, call: Call) -> tuple[int, ...]:
+        """The arguments that a call only copies to its last one, one behind the other, if that is
+        all it does.
+        """
+        fn = self._called(call)
+        if not self.enabled or fn is None:
+            return ()
+        found = self._rows.get(fn)
+        if found is None:
+            found = self._rows[fn] = inputs_in_a_row(fn)
+        return found
+
+    def only_reads(self, call: Any, tensor: Callable[[Any], bool]) -> bool:
+        """Whether a call is one of a loop function that does not write those of its arguments that
+        are `tensor`.
+        """
+        fn = self._called(call) if isinstance(call, Call) else None
+        if fn is None:
+            return False
+        access = self._access.get(fn)
+        if access is None:
+            access = self._access[fn] = {} if has_views(fn) else buffer_accesses(fn)
+        buffers = [fn.buffer_map.get(p) for p, a in zip(fn.params, call.args) if tensor(a)]
+        return all(b is not None and access.get(b) == "r" for b in buffers)
+
+    def _called(self, call: Call) -> PrimFunc | None:
+        fn = self.mod.get(call.op) if isinstance(call.op, GlobalVar) else None
+        return fn if isinstance(fn, PrimFunc) and len(fn.params) == len(call.args) else None
 
     def inplace(self, gv: GlobalVar, source: int, out: int) -> GlobalVar:
         """The function that writes `out` over `source`."""
@@ -244,6 +285,8 @@ class _Planner:
         self.owner: dict[int, Var] = {}
         self.blocks: dict[Var, Block] = {}
         self.offsets: dict[Var, int] = {}
+        self.overwritten: set[Var] = set()
+        self.gone: set[Var] = set()
         self.pools: dict[tuple[Any, ...], _Pool] = {}
         self.analyzer = Analyzer(wrap=True)
         self.bounded = _bind_bounds(fn, bounds, self.analyzer)
@@ -293,22 +336,28 @@ class _Planner:
                     self._pool(chosen[v].alloc).give_back(chosen[v])
         return chosen
 
-    def pack(self, plan: dict[Var, _Storage]) -> None:
+    def pack(self, plan: dict[Var, _Storage], row: list[Event], lives: Lifetimes) -> None:
         """Put the tensors of known size of each pool into one storage, if that takes less."""
         tensors: dict[int, list[Var]] = {}
         for v, storage in plan.items():
             if isinstance(storage.size, int):
                 tensors.setdefault(id(self._pool(storage.alloc)), []).append(v)
+        home = {v: id(self._pool(storage.alloc)) for v, storage in plan.items()}
+        own = find_wholes(row, lives, self.kernels, self.blocks, home, self.calls, self.overwritten)
         for group in tensors.values():
             before = {id(plan[v]): plan[v].size for v in group}
-            size = pack(list(dict.fromkeys(self.blocks[v] for v in group)))
-            if size is None or size >= sum(before.values()):
+            blocks = list(dict.fromkeys(self.blocks[v] for v in group))
+            size, joined = pack_joined(blocks, [w for w in own if w.home == home[group[0]]])
+            if size is None or size >= sum(before.values()) + bool(joined):
                 continue
             self.count += 1
             arena = _Storage(size, plan[group[0]].alloc, self.count)
             for v in group:
                 plan[v] = arena
                 self.offsets[v] = self.blocks[v].offset
+            for whole in joined:
+                decided("{} copies nothing: its parts are computed in their places", whole.binding)
+                self.gone.add(whole.binding.var)
 
     def hoisted(self) -> dict[Var, list[_Storage]]:
         """By the variable of an `If`: the storages to allocate before it."""
@@ -404,6 +453,7 @@ class _Planner:
             assert isinstance(call.op, GlobalVar)
             decided("{} written over its input {}", binding, made_by)
             self.calls[binding.var] = (self.kernels.inplace(call.op, source, out), out)
+            self.overwritten.add(tensor)
             return storage
         return None
 
@@ -578,18 +628,19 @@ class _Rewriter(BindingRewriter):
     def __init__(
         self,
         plan: dict[Var, _Storage],
-        offsets: dict[Var, int],
-        hoisted: dict[Var, list[_Storage]],
-        calls: dict[Var, tuple[GlobalVar, int]],
+        planner: _Planner,
     ) -> None:
         self.plan = plan
-        self.offsets = offsets
-        self.hoisted = hoisted
-        self.calls = calls
+        self.offsets = planner.offsets
+        self.hoisted = planner.hoisted()
+        self.calls = planner.calls
+        self.gone = planner.gone
         self.vars: dict[int, Var] = {}
         self.made: set[int] = set()
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
+        if b.var in self.gone:
+            return ()
         early = self.hoisted.get(b.var)
         if early is not None:
             return [*map(self._allocation, early), b]
