@@ -31,7 +31,20 @@ from ..base import (
     run_steps,
 )
 from ..base import dtype as as_dtype
-from ..ir import RELAY, GlobalVar, IRModule, Max, Min, Op, PrimExpr, post_order, substitute, walk
+from ..ir import (
+    RELAY,
+    DummyGlobalInfo,
+    GlobalVar,
+    IRModule,
+    Max,
+    Min,
+    Op,
+    PrimExpr,
+    VDevice,
+    post_order,
+    substitute,
+    walk,
+)
 from ..ir import Var as Symbol
 from ..ir import const as prim_const
 from ..relax import (
@@ -61,7 +74,7 @@ from ..relax import (
     const,
 )
 from .metadata import Metadata
-from .spelling import UNTYPED, is_typed, let_span
+from .spelling import UNTYPED, Said, is_typed, let_span
 from .text import called, operator
 from .transform import InferType
 from .words import Kind, Text, Token
@@ -227,10 +240,18 @@ class _Parser:
     # -- modules -----------------------------------------------------------------------------------
 
     def module(self) -> IRModule:
+        mod = IRModule()
+        first = []
+        while self.token.text in _OF_MODULES and self.after().text == "{":
+            first.append((_OF_MODULES[self.take().text], self.next))
+            self.skip_braces()
         heads = list(self.definitions())
         end = self.next
+        for put, self.next in first:
+            token = self.token
+            items = run_steps(self.constant(0))
+            mod = self.built(token, put, mod, items)
         self.graph = {}
-        mod = IRModule()
         known = True
         for name, head, body, token in heads:
             self.next = body
@@ -512,8 +533,10 @@ class _Parser:
         value: Any = self.built(token, called, name, args, attrs)
         if not isinstance(value, Call) or any(value is a for a in args):
             return value
+        place = (self.source.name, *self.source.place(token.start))
+        span = value.span
         return value.replace(
-            span=Span(self.source.name, *self.source.place(token.start), name=name)
+            span=span.put(*place) if isinstance(span, Said) else Span(*place, name=name)
         )
 
     def sizes(self) -> Steps:
@@ -948,6 +971,21 @@ def _is_operator(name: str) -> bool:
     except RelaxvmError:
         return False
     return True
+
+
+def _with_global_infos(mod: IRModule, items: dict[str, list[Any]]) -> IRModule:
+    for name, infos in items.items():
+        mod.update_global_info(
+            name, [DummyGlobalInfo() if i is None else VDevice.from_name(i) for i in infos]
+        )
+    return mod
+
+
+# What may stand before the functions of a module.
+_OF_MODULES: dict[str, Callable[[IRModule, Any], IRModule]] = {
+    "attributes": IRModule.with_attrs,
+    "global_infos": _with_global_infos,
+}
 
 
 def _least(left: Any, right: Any, builtin: Any, of_sizes: Any) -> Any:

@@ -11,7 +11,7 @@ from .. import topi as _topi
 from ..base import StructInfoError
 from ..base import dtype as as_dtype
 from ..ir import IntImm
-from ..relax import Expr, TensorStructInfo, Tuple, TupleGetItem, VDevice, const
+from ..relax import Expr, TensorStructInfo, Tuple, TupleGetItem, TupleStructInfo, VDevice, const
 from ..relax import op as _ops
 from ..runtime import device_name
 
@@ -453,6 +453,17 @@ def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> An
     values, first, places, *counts = (TupleGetItem(found, i) for i in range(3 + return_counts))
     narrow = [ops.astype(v, as_dtype("int32")) for v in (first, places, *counts)]
     return Tuple([values, *narrow[:2], sizes(values, "int32"), *narrow[2:]])
+
+
+def advanced_index(inputs: Any) -> Any:
+    """The elements of ``inputs[0]`` at the places that the others say, one for each first axis."""
+    info = inputs.struct_info
+    if not isinstance(info, TupleStructInfo):
+        raise StructInfoError(f"adv_index: wanted a tuple of data and places, got {info}")
+    if not isinstance(inputs, Tuple):
+        inputs = Tuple([TupleGetItem(inputs, i) for i in range(len(info.fields))])
+    data, *places = inputs.fields
+    return ops.index_tensor(data, places)
 
 
 def dilated(data: Any, strides: Any, dilation_value: float = 0.0) -> Any:

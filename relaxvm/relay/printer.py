@@ -23,6 +23,7 @@ import numpy as np
 from ..base import NameSupply, Steps, run_steps
 from ..ir import (
     Add,
+    DummyGlobalInfo,
     FloatImm,
     FloorDiv,
     FloorMod,
@@ -125,8 +126,7 @@ class _Printer:
         self.constant_numbers: dict[int, int] = {}
         self.symbols: dict[int, str] = {}
         self.symbol_names = NameSupply()
-        # Variables by identity: what computes them, and how often they are read.
-        self.values: dict[int, Expr] = {}
+        # By identity: how often something stands somewhere.
         self.uses: dict[int, int] = {}
         self.spelled: dict[int, Spelling | None] = {}
         self.absorbed: set[int] = set()
@@ -137,8 +137,11 @@ class _Printer:
 
     def top(self, what: Any) -> None:
         if isinstance(what, IRModule):
-            for i, (gv, fn) in enumerate(what.items()):
-                if i:
+            for name, items in (("attributes", what.attrs), ("global_infos", what.global_infos)):
+                if items:
+                    self.lines.append(f"{name} {self.attribute(items)}")
+            for gv, fn in what.items():
+                if self.lines:
                     self.lines.append("")
                 self.definition(gv, fn)
         elif isinstance(what, Function):
@@ -172,24 +175,25 @@ class _Printer:
     def study(self, root: Any) -> None:
         """What computes what, and which operands are part of what a call is called."""
         self.kept.append(root)
-        bindings: list[Binding] = []
+        bodies: list[list[Binding]] = []
         for n in walk(root):
-            if isinstance(n, Binding):
-                bindings.append(n)
-                if self.is_value(n):
-                    self.values[id(n.var)] = n.value
+            if isinstance(n, SeqExpr):
+                bodies.append([b for block in n.blocks for b in block.bindings])
             for child in () if isinstance(n, Function) else n._children_():
-                if isinstance(child, Var):
+                if isinstance(child, Expr):
                     self.uses[id(child)] = self.uses.get(id(child), 0) + 1
-        for b in bindings:
-            if type(b.value) is Call:
-                self.spelled[id(b.value)] = found = spelled_as(b.value, self.inner)
-                self.absorbed.update(id(v) for v in (found.absorbed if found else ()))
+        for bindings in bodies:
+            # Those of the same body: elsewhere it may be computed again, or not at all.
+            inner = _computing({id(b.var): b.value for b in bindings if self.is_value(b)})
+            for b in reversed(bindings):
+                if type(b.value) is Call and id(b.var) not in self.absorbed:
+                    found = spelled_as(b.value, inner, self.reads)
+                    self.spelled[id(b.value)] = found
+                    self.absorbed.update(id(v) for v in (found.absorbed if found else ()))
 
-    def inner(self, operand: Any) -> Any:
-        """What computes an operand, if nothing else reads it."""
-        # Where it is bound, and where it is read.
-        return self.values.get(id(operand)) if self.uses.get(id(operand)) == 2 else None
+    def reads(self, operand: Expr) -> int:
+        """How often an operand is read: wherever it stands but where it is bound."""
+        return self.uses.get(id(operand), 0) - isinstance(operand, Var)
 
     def function(self, fn: Function, head: Callable[[], str], end: str) -> Steps:
         for param in fn.params:
@@ -385,7 +389,9 @@ class _Printer:
         if isinstance(value, PrimExpr):
             return self.size(value)
         if isinstance(value, VDevice):
-            return _quoted(f"{value.kind}:{value.vdevice_id}:{value.memory_scope}")
+            return _quoted(f"{value.target}:{value.vdevice_id}:{value.memory_scope}")
+        if isinstance(value, DummyGlobalInfo):
+            return "None"
         return self.leaf(value) if isinstance(value, (Expr, GlobalVar)) else _quoted(str(value))
 
     # -- types -------------------------------------------------------------------------------------
@@ -446,6 +452,10 @@ class _Printer:
             name = self.symbols[id(symbol)] = self.symbol_names.fresh(symbol.name)
             self.kept.append(symbol)
         return name
+
+
+def _computing(values: Mapping[int, Expr]) -> Callable[[Any], Any]:
+    return lambda operand: values.get(id(operand))
 
 
 def _stands_once(symbol: Symbol, fn: Function) -> bool:

@@ -49,6 +49,72 @@ def is_let(binding: Binding) -> bool:
 
 
 _LET = "let"
+
+
+class Said(Span):
+    """The span of what an operator of Relay was written out as.
+
+    given  the arguments by name, as they were given; for operands that are in what was written,
+           where: a `Place`, or a list of places for a tuple of them
+    """
+
+    __slots__ = ("given",)
+
+    def __init__(
+        self, name: str, given: Mapping[str, Any], source: str = "", line: int = 0, column: int = 0
+    ) -> None:
+        super().__init__(source, line, column, name=name)
+        self.given = given
+
+    def put(self, source: str, line: int, column: int) -> Said:
+        """The same, from a place in a text."""
+        return Said(self.name, self.given, source, line, column)
+
+
+class Place(tuple[int, ...]):
+    """Where an expression is in another: the number of an operand, of its operand, ..."""
+
+    __slots__ = ()
+
+
+# The places of what a call itself reads.
+_DIRECT = [Place((i,)) for i in range(8)]
+
+
+def parts_of(value: Any) -> Sequence[Expr]:
+    """The operands of what is computed: what a `Place` counts."""
+    if isinstance(value, Call):
+        return value.args
+    if isinstance(value, Tuple):
+        return value.fields
+    return (value.tuple_value,) if isinstance(value, TupleGetItem) else ()
+
+
+def _with_places(written: Expr, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`given`, with the places of operands in what was written of them."""
+    operands = [v for v in given.values() if isinstance(v, Expr)]
+    direct = {id(part): _DIRECT[i] for i, part in enumerate(parts_of(written)[: len(_DIRECT)])}
+    if all(id(v) in direct for v in operands):
+        return {key: direct.get(id(value), value) for key, value in given.items()}
+    operands += [f for v in operands if isinstance(v, Tuple) for f in v.fields]
+    ends = {id(v) for v in operands}
+    places: dict[int, Place] = {}
+    rest = [(written, Place())]
+    for value, place in rest:
+        if id(value) in places:
+            continue
+        places[id(value)] = place
+        if id(value) not in ends:
+            rest += [(part, Place((*place, i))) for i, part in enumerate(parts_of(value))]
+
+    def placed(value: Any) -> Any:
+        if id(value) in ends and id(value) in places:
+            return places[id(value)]
+        return [placed(f) for f in value.fields] if isinstance(value, Tuple) else value
+
+    return {key: placed(value) for key, value in given.items()}
+
+
 Weights: TypeAlias = "Callable[[SimpleNamespace], dict[str, tuple[Any, ...]]]"
 
 
@@ -116,7 +182,7 @@ class Spelled(Op):
         made: Expr = self.build(**given)
         if isinstance(made, Call) and made.span is UNKNOWN:
             if not any(made is value for value in given.values()):
-                return made.replace(span=Span(name=self.name))
+                made = made.replace(span=Said(self.name, _with_places(made, given)))
         return made
 
 

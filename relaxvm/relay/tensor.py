@@ -17,7 +17,6 @@ from .parts import axes_but, dtype_of, ints
 from .spelling import spelled
 
 _topi: Any = topi
-_ops: Any = ops
 
 
 def _of_topi(name: str, first: str = "data") -> Any:
@@ -217,10 +216,9 @@ sliding_window = spelled("sliding_window", parts.sliding_window)
 sequence_mask = spelled("sequence_mask", parts.sequence_mask)
 unravel_index = spelled("unravel_index", parts.unravelled)
 meshgrid = spelled("meshgrid", lambda data, indexing="ij": ops.meshgrid(data, indexing))
-adv_index = spelled("adv_index", lambda inputs: _ops.index_tensor(inputs[0], inputs[1:]))
+adv_index = spelled("adv_index", parts.advanced_index)
 trilu = spelled(
-    "trilu",
-    lambda data, k, upper=True: _topi.trilu.__wrapped__(data, parts.one(k), upper),
+    "trilu", lambda data, k, upper=True: _topi.trilu.__wrapped__(data, parts.one(k), upper)
 )
 invert_permutation = spelled("invert_permutation", parts.inverted)
 argwhere = spelled(

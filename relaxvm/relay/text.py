@@ -13,11 +13,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..base import DataType, RelaxvmError, StructInfoError
 from ..base import dtype as as_dtype
 from ..ir import IntImm, Op, PrimExpr, VDevice, structural_equal
 from ..relax import (
     Call,
+    Constant,
     Expr,
     PrimValue,
     ShapeExpr,
@@ -26,11 +29,11 @@ from ..relax import (
     Var,
     const,
 )
-from .spelling import CALLS, Spelled, arguments, operand
+from .spelling import CALLS, Place, Said, Spelled, arguments, operand, parts_of
 
 Values = dict[str, Any]
 Inner = Callable[[Any], Any]
-"""What computes an operand of nothing else: a call, or None."""
+"""What computes an operand: a call, or None."""
 
 
 class Spelling(NamedTuple):
@@ -69,6 +72,12 @@ _SHOWN: dict[str, tuple[str, ...]] = {
     "strided_slice": ("begin", "end", "strides", "axes"),
     "full": ("shape", "dtype"),
     "image.resize2d": ("size", "roi"),
+    "qnn.quantize": ("out_dtype",),
+    "qnn.requantize": ("out_dtype",),
+    "qnn.dense": ("units", "out_dtype"),
+    "qnn.batch_matmul": ("out_dtype",),
+    "qnn.conv2d": ("padding", "out_dtype"),
+    "qnn.conv2d_transpose": ("padding", "out_dtype"),
     **{f"nn.conv{n}d{kind}": _CONV for n in (1, 2, 3) for kind in ("", "_transpose")},
     **{f"nn.{kind}_pool{n}d": _POOL for n in (1, 2, 3) for kind in ("max", "avg")},
 }
@@ -99,6 +108,8 @@ def _equal(value: Any, default: Any) -> bool:
     """Whether `value` is the default; a number stands for a list of it."""
     if isinstance(value, list) and type(default) is int:
         return bool(value) and all(type(v) is int and v == default for v in value)
+    if isinstance(default, tuple):
+        return isinstance(value, list) and value == list(default)
     return type(value) is type(default) and bool(value == default)
 
 
@@ -163,18 +174,21 @@ def _part(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Call:
 # -- calls of what the graph has -------------------------------------------------------------------
 
 
-def spelled_as(call: Call, inner: Inner) -> Spelling | None:
+def spelled_as(call: Call, inner: Inner, reads: Callable[[Any], int]) -> Spelling | None:
     """What Relay calls `call`, None if it has no word for it.
 
-    inner  says what computes an operand that nothing else reads
+    inner  says what computes an operand, as far as it may be part of what the call is called
+    reads  how often an operand is read
     """
     if isinstance(call.op, Spelled):
         return _spelling(call.op, arguments(call))
-    found = recognised(call, inner)
+    found = recognised(call, inner, reads)
     return None if found is None else _spelling(*found)
 
 
-def recognised(call: Call, inner: Inner) -> tuple[Spelled, Values, list[Any]] | None:
+def recognised(
+    call: Call, inner: Inner, reads: Callable[[Any], int]
+) -> tuple[Spelled, Values, list[Any]] | None:
     """The operator of Relay that writes `call`, all its arguments by name, and the operands that it
     computes itself.
     """
@@ -184,21 +198,63 @@ def recognised(call: Call, inner: Inner) -> tuple[Spelled, Values, list[Any]] | 
     values = _values_of(call)
     # What it was called when it was written, if that is known, comes first.
     said_so = call.span.name
-    rows = _ROWS.get(short, _same_name)(call, values, inner)
-    for name, words in sorted(rows, key=lambda row: row[0] != said_so):
+    rows = sorted(_ROWS.get(short, _same_name)(call, values, inner), key=lambda r: r[0] != said_so)
+    proposed: list[tuple[str, Values | None, bool]]
+    proposed = [(name, words, False) for name, words in rows]
+    if isinstance(call.span, Said):
+        # Rows write the attributes as Relay shows them.
+        first = sum(name == said_so for name, _ in rows) if short in _ROWS else 0
+        proposed.insert(first, (said_so, _as_said(call, inner), True))
+    for name, words, whole in proposed:
         op = operator(name)
-        if op is None or (name in _ONLY_IF_SAID and name != said_so):
+        if op is None or words is None or (name in _ONLY_IF_SAID and name != said_so):
             continue
         # What the row does not say has the operator's name, or is the next argument.
-        said = {**_by_name(op, values, call.args, words), **words}
+        said = words if whole else {**_by_name(op, values, call.args, words), **words}
         try:
             built = operand(op.build(**said))
         except (RelaxvmError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
             continue
-        absorbed = _computed_by(built, call, inner)
+        absorbed = _computed_by(built, call, inner, reads)
         if absorbed is not None:
             return op, {key: said[key] for key in op.signature.parameters}, absorbed
     return None
+
+
+def _as_said(call: Call, inner: Inner) -> Values | None:
+    """The arguments that `call` was written with, its operands as they are now; None if they are
+    not there any more, or no text says them.
+    """
+
+    def found(place: Place) -> Any:
+        value: Any = call
+        for index in place:
+            value = parts_of(inner(value) if isinstance(value, Var) else value)[index]
+        return value
+
+    def told(value: Any) -> Any:
+        if isinstance(value, Place):
+            return found(value)
+        if isinstance(value, (list, tuple)):
+            values = [told(v) for v in value]
+            return Tuple(values) if any(isinstance(v, Expr) for v in values) else values
+        if isinstance(value, (np.dtype, DataType, type)):
+            return str(as_dtype(value))
+        if isinstance(value, np.generic):
+            return value.item()
+        if value is None or isinstance(value, _IN_TEXT):
+            return value
+        raise TypeError(type(value).__name__)
+
+    assert isinstance(call.span, Said)
+    try:
+        return {key: told(value) for key, value in call.span.given.items()}
+    except (RelaxvmError, TypeError, LookupError):
+        return None
+
+
+# What attributes of the text may be.
+_IN_TEXT = (bool, int, float, str, PrimExpr, Constant, VDevice)
 
 
 def _values_of(call: Call) -> Values:
@@ -250,31 +306,44 @@ def _as_relay_says(value: Any, default: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _computed_by(built: Any, call: Call, inner: Inner) -> list[Any] | None:
+def _computed_by(
+    built: Any, call: Call, inner: Inner, reads: Callable[[Any], int]
+) -> list[Any] | None:
     """The operands of `call` and of what computes them that `built` computes itself; None if it is
-    another call.
+    another call, or if others read them too.
     """
-    absorbed: list[Any] = []
+    absorbed: dict[int, Any] = {}
+    seen: dict[int, int] = {}
+    alike: set[tuple[int, int]] = set()
 
     # As deep as the operator is written with others.
     def same(new: Any, old: Any) -> bool:
         if new is old:
             return True
+        if old is not call and (isinstance(old, Var) or parts_of(old)):
+            absorbed[id(old)] = old
+            seen[id(old)] = seen.get(id(old), 0) + 1
         if isinstance(old, Var) and not isinstance(new, Var):
-            absorbed.append(old)
             old = inner(old)
         if type(new) is not type(old):
             return False
+        if (id(new), id(old)) in alike:
+            return True
         if isinstance(new, Call):
-            alike = new.op is old.op and new.attrs == old.attrs and new.sinfo_args == old.sinfo_args
-            return alike and len(new.args) == len(old.args) and all(map(same, new.args, old.args))
-        if isinstance(new, Tuple):
-            return len(new) == len(old) and all(map(same, new.fields, old.fields))
-        if isinstance(new, TupleGetItem):
-            return new.index == old.index and same(new.tuple_value, old.tuple_value)
-        return not isinstance(new, Var) and structural_equal(new, old, map_free_vars=False)
+            if (new.op, new.attrs, new.sinfo_args) != (old.op, old.attrs, old.sinfo_args):
+                return False
+        elif isinstance(new, TupleGetItem):
+            if new.index != old.index:
+                return False
+        elif not isinstance(new, Tuple):
+            return not isinstance(new, Var) and structural_equal(new, old, map_free_vars=False)
+        news, olds = parts_of(new), parts_of(old)
+        alike.add((id(new), id(old)))
+        return len(news) == len(olds) and all(map(same, news, olds))
 
-    return absorbed if same(built, call) else None
+    if not same(built, call) or any(reads(v) != seen[key] for key, v in absorbed.items()):
+        return None
+    return [v for v in absorbed.values() if isinstance(v, Var)]
 
 
 # -- the rows: operator of `relax.op` -> names of Relay's operators, and what they take ------------
@@ -425,14 +494,17 @@ def _device_copy(call: Call, v: Values, inner: Inner) -> Row:
 
 def _gather_nd(call: Call, v: Values, inner: Inner) -> Row:
     places = _transposed(inner(call.args[1]))
-    yield "gather_nd", {"data": call.args[0], "indices": call.args[1] if places is None else places}
+    for indices in (places, call.args[1]):
+        if indices is not None:
+            yield "gather_nd", {"data": call.args[0], "indices": indices}
 
 
 def _pad(call: Call, v: Values, inner: Inner) -> Row:
     flat = v["pad_width"]
     value = const(v["pad_value"], v["data"].struct_info.dtype)
     pairs = [list(pair) for pair in zip(flat[::2], flat[1::2])]
-    yield "nn.pad", {"pad_width": pairs, "pad_value": value}
+    mode = {"replicate": "edge"}.get(v["pad_mode"], v["pad_mode"])
+    yield "nn.pad", {"pad_width": pairs, "pad_value": value, "pad_mode": mode}
 
 
 _ROWS: dict[str, _Rule] = {

@@ -106,12 +106,17 @@ class View:
                 self._uses[each] = self._uses.get(each, 0) + 1
 
     def _inner(self, operand: Any) -> Any:
-        """What computes an operand that nothing else reads."""
+        """What computes an operand."""
         value = operand
         if isinstance(operand, Var):
             value = self._values.get(operand, self._let.get(operand))
-        alone = self._uses.get(operand) == 1 and self._uses.get(value) == 1
-        return value if alone and isinstance(value, (Call, Tuple, TupleGetItem)) else None
+        return value if isinstance(value, (Call, Tuple, TupleGetItem)) else None
+
+    def _reads(self, operand: Any) -> int:
+        """How often an operand is read; 0 if what computes it is read elsewhere."""
+        value = self._inner(operand)
+        alone = value is operand or self._uses.get(value) == 1
+        return self._uses.get(operand, 0) if alone else 0
 
     def _is_whole(self, n: Any) -> bool:
         if isinstance(n, Function) or n in self._values:
@@ -156,7 +161,7 @@ class View:
             given: dict[str, Any] = arguments(call)
             op: Spelled = call.op
         else:
-            found = recognised(call, self._inner)
+            found = recognised(call, self._inner, self._reads)
             if found is None:
                 args = tuple([self._at(a) for a in call.args])
                 return _replaced(call, op=self._at(call.op), args=args)
