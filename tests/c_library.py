@@ -14,6 +14,7 @@ import pytest
 
 from relaxvm.base import DataType
 from relaxvm.target.c import find_compiler
+from relaxvm.target.c.compiler import VECTORS
 
 COMPILER = find_compiler()
 STRICT = ("-std=c99", "-ffp-contract=off", "-Wall", "-Wextra", "-Wconversion", "-Werror")
@@ -34,7 +35,8 @@ def compile_library(files, folder, *flags):
             file.write(text)
     library = os.path.join(folder, "library.so")
     sources = [name for name in files if name.endswith(".c")]
-    command = [*COMPILER, *STRICT, *flags, "-fPIC", "-shared", "-o", library, *sources, "-lm"]
+    flags = [*VECTORS, *flags, "-fPIC", "-shared", "-o", library]
+    command = [*COMPILER, *STRICT, *flags, *sources, "-lm"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{' '.join(command)}\n{run.stderr[:4000]}"
     return library

@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from c_library import COMPILER, STRICT, needs_compiler
+from c_library import COMPILER, STRICT, compile_library, needs_compiler
 
 import relaxvm as tvm
 from relaxvm import tir
@@ -196,6 +196,46 @@ def test_parallel_loops_carry_a_hint_unless_they_may_leave(tmp_path):
     assert "    RELAXVM_PARALLEL\n    for (" in sources({"plain": plain})["c"]
     assert "RELAXVM_PARALLEL" not in sources({"leaves": leaves})["c"]
     compiles(sources({"plain": plain, "leaves": leaves}).files, tmp_path)
+
+
+@needs_compiler
+def test_loops_for_vectors_and_registers_carry_hints(tmp_path):
+    @T.prim_func
+    def main(x: T.Buffer((8, 16), "float32"), y: T.Buffer((8, 16), "float32")):
+        T.func_attr({"global_symbol": "main", "tir.noalias": True})
+        for i in T.unroll(8):
+            for j in T.vectorized(16):
+                y[i, j] = x[i, j] + T.float32(1)
+        for i in T.unroll(8):
+            for j in range(16):
+                y[i, j] = y[i, j] * x[i, j]
+        for i in T.unroll(8):
+            for j in T.vectorized(16):
+                assert x[i, j] > T.float32(0), "positive"
+                y[i, j] = y[i, j] + x[i, j]
+        for i in T.unroll(8):
+            for _j in T.unroll(1000):
+                y[i, 0] = y[i, 0] + x[i, 0]
+
+    text = sources({"main": main})["c"]
+    lines = [line.strip().partition(" < ")[0] for line in text.partition("/* main")[2].split("\n")]
+    loops = [k for k, line in enumerate(lines) if line.startswith("for (")]
+    hints = [lines[k - 1] if "RELAXVM" in lines[k - 1] else "" for k in loops]
+    assert hints == ["RELAXVM_UNROLL(8)", "RELAXVM_VECTOR", *6 * [""]]
+    compile_library(sources({"main": main}).files, str(tmp_path), "-O3")
+    assert "RELAXVM_VECTOR" not in sources({"main": main.without_attr("tir.noalias")})["c"]
+
+
+@needs_compiler
+def test_values_of_which_bounds_leave_no_use_are_no_warning(tmp_path):
+    @T.prim_func
+    def main(flag: T.bool, A: T.Buffer((4,), "uint64"), B: T.Buffer((4,), "int32")):
+        T.func_attr({"global_symbol": "main"})
+        for i in range(4):
+            bits = T.clz(A[i]) * 7 % 9
+            B[i] = T.Select(bits < 20 and bits > -20, 5, 7)
+
+    compile_library(sources({"main": main}).files, str(tmp_path))
 
 
 @needs_compiler

@@ -174,6 +174,18 @@ def main(A: T.Buffer((8,), "float32")):
     assert loops(body_of(VectorizeLoop(), text, disable_vectorize=True)) == [(ForKind.SERIAL, 8)]
 
 
+def test_vectorised_loops_stay_marked_if_told_so_unless_they_mind_their_order():
+    text = """
+def main(A: T.Buffer((8,), "float32"), B: T.Buffer((9,), "float32")):
+    for i in T.vectorized(8):
+        A[i] = B[i]
+    for i in T.vectorized(8):
+        B[i + 1] = B[i]
+"""
+    left = loops(body_of(VectorizeLoop(), text, **{"VectorizeLoop.explicit_vectors": False}))
+    assert left == [(ForKind.VECTORIZED, 8), (ForKind.SERIAL, 8)]
+
+
 # -- LoopPartition ---------------------------------------------------------------------------------
 
 BOUNDED = """

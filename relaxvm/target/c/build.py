@@ -26,9 +26,9 @@ from .compiler import HOW_TO_GET_ONE, compile_object, find_compiler
 from .entry import write_library
 from .module import ModuleText, unique_names
 
-# Loops stay loops: C's compilers make vectors of them, for the machine that they know. Elementary
-# functions are the C library's, unless somebody asks for formulas.
-_CONFIG = {"tir.disable_vectorize": True}
+# Loops stay loops, with hints: C's compilers make vectors of them, for the machine that they know.
+# Elementary functions are the C library's, unless somebody asks for formulas.
+_CONFIG = {"tir.VectorizeLoop.explicit_vectors": False}
 _DEFAULTS = {"tir.math_formulas": False, "tir.UnrollLoop.explicit_unroll": False}
 
 

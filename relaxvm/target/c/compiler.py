@@ -20,7 +20,11 @@ _COMPILERS = ("cc", "gcc", "clang")
 # C99 without what the standard leaves to the compiler: products and sums are rounded one by one,
 # and nothing reads errno or the floating-point exceptions.
 DIALECT = ("-std=c99", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
-_OBJECT = ("-c", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-w", "-x", "c")
+VECTORS = ("-fopenmp-simd", "-DRELAXVM_SIMD")
+_OBJECT = (
+    *("-c", "-fPIC", "-fvisibility=hidden", "-fno-stack-protector", "-w", "-x", "c"),
+    "-fno-asynchronous-unwind-tables",
+)
 _LEVELS = ("-O0", "-O1", "-O3", "-O3")
 # Of right loops with conditions GCC 12 makes wrong code with masked loads.
 _NO_MASKS = "-fno-tree-loop-if-convert"
@@ -47,13 +51,16 @@ def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
     """
     here = host_machine()
     version = _run([*compiler, "--version"], "").stdout
-    flags = [*DIALECT, *_OBJECT, _LEVELS[machine.opt_level], "-fno-asynchronous-unwind-tables"]
+    flags = [*DIALECT, *VECTORS, *_OBJECT, _LEVELS[machine.opt_level]]
     if "clang" not in version:
         flags.append(_NO_MASKS)
     if machine.cpu == here.cpu:
         flags.append(
             "-mcpu=native" if machine.triple.startswith(("aarch64", "arm")) else "-march=native"
         )
+        if "+avx512f" in machine.features.split(","):
+            # As wide as schedules count on.
+            flags.append("-mprefer-vector-width=512")
     key = repr((text, compiler, flags, version, here)).encode()
     data = _objects.get(key)
     if data is not None:

@@ -152,9 +152,10 @@ static inline bool overlap(const DLTensor *a, int64_t size_a, const DLTensor *b,
 _MAKEFILE = """\
 # make             libkernels.a
 # make shared      libkernels.so
-# make CFLAGS="-O2 -march=native -fopenmp"   for this computer, on all its cores
+# make CFLAGS="-O3 -march=native -fopenmp -DRELAXVM_SIMD"   for this computer, on all its cores
+# Compilers that know neither -fopenmp-simd nor -fopenmp: make CFLAGS=-O2
 CC ?= cc
-CFLAGS ?= -O2
+CFLAGS ?= -O2 -fopenmp-simd -DRELAXVM_SIMD
 NEEDED = -std=c99 -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC
 OBJECTS = {objects}
 

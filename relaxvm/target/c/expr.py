@@ -93,8 +93,8 @@ class ExprEmitter:
 
     env       values of variables
     pointers  what the data variables of buffers are in C
-    used      names that the code reads, and pointers that it passes on
-    written   pointers that it writes through
+
+    unrolled_lines  how many lines the C compiler has when loops are unrolled
     """
 
     def __init__(self, module: ModuleText) -> None:
@@ -103,12 +103,11 @@ class ExprEmitter:
         self.pointers: dict[Var, Pointer] = {}
         self.lines: list[str] = []
         self.analyzer = Analyzer(wrap=True)
-        self.used: set[str] = set()
-        self.written: set[str] = set()
         self._indent = 1
         self._names: set[str] = set()
         self._temporaries = 0
         self._written = 0
+        self.unrolled_lines = 0
         self._memo: dict[int, Code] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
@@ -121,6 +120,7 @@ class ExprEmitter:
         """Append a line. Raises CodegenError beyond what a C compiler takes in one function."""
         self.lines.append(_INDENT * self._indent + line)
         self._written += 1
+        self.unrolled_lines += 1
         if self._written > MAX_LINES:
             raise CodegenError(f"more than {MAX_LINES} lines of C; split the function")
 
@@ -290,14 +290,13 @@ class ExprEmitter:
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def pointer(self, handle: Any, writes: bool = False) -> Pointer:
+    def pointer(self, handle: Any) -> Pointer:
         """The pointer behind a buffer's data variable."""
         found = self.pointers.get(handle)
         if found is None:
             raise CodegenError(
                 f"buffer data {handle.name} is not a parameter and was not allocated here"
             )
-        (self.written if writes else self.used).add(found.name)
         return found
 
     def load(self, dtype: DataType, handle: Var, index: Code) -> Code:
@@ -328,7 +327,7 @@ class ExprEmitter:
 
     def store(self, dtype: DataType, handle: Var, index: Code, raw: str) -> str:
         """The statement that stores what `to_storage` gave."""
-        pointer, kind = self.pointer(handle, True), storage_type(dtype)
+        pointer, kind = self.pointer(handle), storage_type(dtype)
         if pointer.element == kind:
             return f"{pointer.name}[{index.text}] = {raw};"
         store = self.module.helpers.memory("store", kind, dtype.element.itemsize)
@@ -533,7 +532,6 @@ def _variable(g: ExprEmitter, node: Var, parts: list[Code]) -> Code:
     found = g.env.get(node)
     if found is None:
         raise CodegenError(f"variable {node.name} has no value here")
-    g.used.add(found.text)
     return found
 
 

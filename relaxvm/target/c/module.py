@@ -24,7 +24,17 @@ from ..llvm.text import scalar_type
 from .expr import ExprEmitter, Pointer
 from .helpers import Helpers
 from .stmt import KernelEmitter
-from .text import ATOM, UNARY, Code, comment, constant, identifier, storage_type, value_type
+from .text import (
+    ATOM,
+    UNARY,
+    Code,
+    all_used,
+    comment,
+    constant,
+    identifier,
+    storage_type,
+    value_type,
+)
 
 MAX_CONSTANT_ELEMENTS = 1 << 20
 _PER_LINE = 8
@@ -37,13 +47,35 @@ _PRELUDE = """\
 #include <stdlib.h>
 #include <string.h>
 """
-_PARALLEL = """
+# What the code uses of them.
+_HINTS = {
+    "RELAXVM_PARALLEL": """
 #if defined(_OPENMP)
 #define RELAXVM_PARALLEL _Pragma("omp parallel for")
 #else
 #define RELAXVM_PARALLEL
 #endif
-"""
+""",
+    # Loops written out whose inner ones do not become vectors are worse than loops.
+    "RELAXVM_VECTOR": """
+/* For compilers with -fopenmp-simd. */
+#if defined(RELAXVM_SIMD)
+#define RELAXVM_VECTOR _Pragma("omp simd")
+#else
+#define RELAXVM_VECTOR
+#endif
+""",
+    "RELAXVM_UNROLL": """
+#define RELAXVM_PRAGMA(text) _Pragma(#text)
+#if defined(RELAXVM_SIMD) && defined(__clang__)
+#define RELAXVM_UNROLL(count) RELAXVM_PRAGMA(unroll count)
+#elif defined(RELAXVM_SIMD) && defined(__GNUC__)
+#define RELAXVM_UNROLL(count) RELAXVM_PRAGMA(GCC unroll count)
+#else
+#define RELAXVM_UNROLL(count)
+#endif
+""",
+}
 
 
 class ModuleText:
@@ -138,16 +170,13 @@ class ModuleText:
             kinds.append("ptr")
             params.append((f"{storage_type(definition.ret)} *", g.name("returned")))
             g.ret = definition.ret
-            g.used.add("returned")
         body = g.run(definition.fn.body)
-        mentioned = g.used | g.written
-        unused = [f"    (void){name};" for _, name in params if name not in mentioned]
         listed = ", ".join(f"{of}{name}" for of, name in params) or "void"
         linkage = "" if exported else "static "
         head = f"{linkage}int32_t {definition.symbol}({listed})"
         told = [definition.gv.name_hint, *map(str, signature.kernel_params())]
         said = "\n *   ".join(comment(line) for line in told)
-        lines = "\n".join([*first, *unused, *body])
+        lines = "\n".join(all_used([*first, *body], [name for _, name in params]))
         self._functions.append(f"/* {said}\n */\n{head}\n{{\n{lines}\n}}")
         if exported:
             self.prototypes[definition.symbol] = f"{head};"
@@ -158,7 +187,7 @@ class ModuleText:
         """The file."""
         functions = "\n\n".join(self._functions)
         parts = [
-            _PRELUDE + (_PARALLEL if "RELAXVM_PARALLEL" in functions else ""),
+            _PRELUDE + "".join(text for hint, text in _HINTS.items() if hint in functions),
             "\n".join(self._declared.values()),
             self.helpers.text(),
             "\n\n".join(self.constants()),
@@ -235,7 +264,6 @@ def _scalar(g: KernelEmitter, param: Parameter, first: list[str]) -> tuple[str, 
     byte, name = g.name(f"{param.name}_byte"), g.name(param.name)
     first.append(f"    const bool {name} = ({byte} & 1U) != 0;")
     g.env[param.var] = Code(name)
-    g.used |= {byte, name}
     return "uint8_t ", byte
 
 
@@ -245,9 +273,8 @@ def _integer(g: KernelEmitter, symbol: Var, first: list[str]) -> tuple[str, str]
         g.env[symbol] = Code(name)
         return "int64_t ", name
     wide, name, kind = g.name(f"{symbol.name}_wide"), g.name(symbol.name), value_type(symbol.dtype)
-    first += [f"    const {kind} {name} = ({kind}){wide};", f"    (void){name};"]
+    first.append(f"    const {kind} {name} = ({kind}){wide};")
     g.env[symbol] = Code(name)
-    g.used.add(wide)
     return "int64_t ", wide
 
 

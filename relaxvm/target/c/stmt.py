@@ -38,8 +38,12 @@ if TYPE_CHECKING:
     from .module import ModuleText
 
 STACK_BYTES = 16384
+_SMALL_BYTES = 64
+# Of lines.
+MOST_UNROLLED = 2000
 MOST_BYTES = 1 << 62
 _RET = Intrinsic.get("tir.ret")
+_WRITTEN_OUT = ("RELAXVM_VECTOR", "RELAXVM_UNROLL")
 _OUT_OF_MEMORY = "out of memory for a local buffer"
 
 
@@ -130,17 +134,6 @@ class KernelEmitter(ExprEmitter):
         del self.env[var]
         if former is not None:
             self.env[var] = former
-
-    def _note_use(self, name: str, place: int, is_array: bool = False) -> None:
-        """Name a variable that nothing uses, declared before `place`, so that compilers do not
-        warn; of an array, writing to it is no use.
-        """
-        self.release(name)
-        if name not in self.used and (is_array or name not in self.written):
-            indent = self.lines[place - 1][: -len(self.lines[place - 1].lstrip())]
-            self.lines.insert(place, f"{indent}(void){name};")
-        self.used.discard(name)
-        self.written.discard(name)
 
     # -- statements --------------------------------------------------------------------------------
 
@@ -234,11 +227,10 @@ class KernelEmitter(ExprEmitter):
         (_, most), (_, top) = self.bounds(stmt.min), self.bounds(stmt.extent)
         fits = stmt.extent.dtype is dtype and most + max(top, 0) <= dtype.max_value
         self.analyzer.bind(var, Range.from_min_extent(stmt.min, stmt.extent), True)
-        place, exits, heap = len(self.lines), self.exits, self._heap
+        place, exits, heap, size = len(self.lines), self.exits, self._heap, self.unrolled_lines
         if fits or (first.number == 0 and stmt.extent.dtype is dtype):
             end = extent if first.number == 0 else _sum(first, extent)
             self.open(f"for ({kind} {name} = {first.text}; {name} < {end.text}; ++{name}) {{")
-            self.used.add(name)
         else:
             # min + i may wrap: count apart.
             step = self.name("step")
@@ -250,12 +242,30 @@ class KernelEmitter(ExprEmitter):
         inside = len(self.lines)
         with self._bound(var, Code(name)):
             yield self._steps(stmt.body)
-        self._note_use(name, inside)
+        self.release(name)
         self.close()
-        # Threads of OpenMP cannot leave the function, nor have slots of their own for memory.
-        if stmt.kind == ForKind.PARALLEL and (self.exits, self._heap) == (exits, heap):
-            indent = self.lines[place][: -len(self.lines[place].lstrip())]
-            self.lines.insert(place, f"{indent}RELAXVM_PARALLEL")
+        # Threads and lanes cannot leave the function, nor have slots of their own for memory.
+        if (self.exits, self._heap) == (exits, heap):
+            size = self.unrolled_lines - size
+            hint = self._hint(stmt, self.lines[inside:], size, extent.number)
+            if hint:
+                indent = self.lines[place][: -len(self.lines[place].lstrip())]
+                self.lines.insert(place, f"{indent}{hint}")
+
+    def _hint(self, loop: For, body: list[str], size: int, count: int | None) -> str:
+        """What the C compiler is told of a loop of `count` iterations with this body, of which
+        `size` lines are left when the loops inside are unrolled; "" for nothing.
+        """
+        if loop.kind == ForKind.PARALLEL:
+            return "RELAXVM_PARALLEL"
+        heads = [k for k, line in enumerate(body) if line.lstrip().startswith(("for (", "while ("))]
+        if loop.kind == ForKind.VECTORIZED and self._noalias and not heads:
+            return "RELAXVM_VECTOR"
+        hinted = all(k and body[k - 1].lstrip().startswith(_WRITTEN_OUT) for k in heads)
+        if loop.kind == ForKind.UNROLLED and hinted and count and size * count <= MOST_UNROLLED:
+            self.unrolled_lines += size * (count - 1)
+            return f"RELAXVM_UNROLL({count})"
+        return ""
 
     def repeat(self, stmt: While) -> Steps:
         self.forget(stmt.condition)
@@ -279,14 +289,11 @@ class KernelEmitter(ExprEmitter):
             pointer = self._typed(stmt)
             self.emit(f"{pointer} *{name} = ({pointer} *){code.within(UNARY)};")
             self.pointers[stmt.var] = Pointer(name, pointer)
-            inside = len(self.lines)
             yield self._steps(stmt.body)
             del self.pointers[stmt.var]
         elif dtype.lanes > 1:
             self.emit(f"{value_type(dtype)} {name}[{dtype.lanes}];")
             self.each_lane(dtype.lanes, f"{name}[lane] = {code.text};")
-            self.used.add(name)
-            inside = len(self.lines)
             with self._bound(stmt.var, Code(f"{name}[lane]")):
                 yield self._steps(stmt.body)
         else:
@@ -295,10 +302,9 @@ class KernelEmitter(ExprEmitter):
                 self.analyzer.update(
                     stmt.var, self.analyzer.const_int_bound(stmt.value), override=True
                 )
-            inside = len(self.lines)
             with self._bound(stmt.var, Code(name)):
                 yield self._steps(stmt.body)
-        self._note_use(name, inside)
+        self.release(name)
 
     def _typed(self, stmt: LetStmt) -> str:
         """The C type of what is behind a pointer variable: that of the buffers that have it."""
@@ -332,15 +338,16 @@ class KernelEmitter(ExprEmitter):
         if 0 <= size <= self._stack_left:
             count = max(1, size // stmt.dtype.element.itemsize)
             self._stack_left -= size
-            self.emit(f"{kind} {name}[{count}];")
+            # Compilers that keep the elements of small ones apart warn of what they cannot follow.
+            zeros = " = {0}" if size <= _SMALL_BYTES else ""
+            self.emit(f"{kind} {name}[{count}]{zeros};")
             heap = None
         else:
             heap = yield self._from_heap(stmt, kind, name, size)
-        inside = len(self.lines)
         self.pointers[stmt.buffer_var] = Pointer(name, kind)
         yield self._steps(stmt.body)
         del self.pointers[stmt.buffer_var]
-        self._note_use(name, inside, heap is None)
+        self.release(name)
         if heap is None:
             self._stack_left += size
         else:

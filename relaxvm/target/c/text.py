@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,6 +42,12 @@ _RESERVED = re.compile(
     r"(?:U?INT|SIZE|PTRDIFF|WCHAR|WINT|SIG|EXIT|RAND|MB|HUGE|FP|M|MATH|FLT|DBL|LDBL)_?[A-Z0-9_]+$|"
     r".*_t$|.*_(?:[iu]|b?f)\d+(?:_\w+)?$|float_bits$|bits_float$|odd_float$"
 )
+
+
+# A declaration with its `*` and its size; names in code; what holds words that are none.
+_DECLARED = re.compile(r" *(?!return|goto)(?:const )?\w+ (\* ?)?(\w+)(\[\w+\])?(?: =|;)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_WORDS = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\])*"')
 
 
 class Code(NamedTuple):
@@ -138,3 +145,48 @@ def string(text: str) -> str:
         plain = chr(byte)
         out.append(plain if 32 <= byte < 127 and plain not in '"\\?' else f"\\{byte:03o}")
     return '"' + "".join(out) + '"'
+
+
+class _Declared(NamedTuple):
+    """A variable in scope. Writing through a pointer is a use; writing to others is none."""
+
+    is_pointer: bool
+    indent: int
+    line: int
+
+
+def all_used(lines: Sequence[str], params: Sequence[str]) -> list[str]:
+    """The lines of a function, with ``(void)name;`` for each parameter and variable that they do
+    not use, so that compilers do not warn: bounds may have proved what it was wanted for.
+    """
+    scope = {name: _Declared(True, 0, 0) for name in params}
+    used: set[str] = set()
+    unused: dict[int, list[str]] = {}
+
+    def leave(indent: int) -> None:
+        while scope and (last := scope[next(reversed(scope))]).indent > indent:
+            name, _ = scope.popitem()
+            if name not in used:
+                unused.setdefault(last.line, []).append(f"{' ' * max(4, last.indent)}(void){name};")
+            used.discard(name)
+
+    for number, line in enumerate(lines, 1):
+        code = _WORDS.sub("", line)
+        if code.endswith(":"):
+            continue
+        indent = len(code) - len(code.lstrip())
+        leave(indent)
+        declared = _DECLARED.match(code)
+        names = _NAME.findall(code, declared.end() if declared else 0)
+        if names and names[0] in scope and not scope[names[0]].is_pointer:
+            is_written = code.startswith((f"{names[0]}[", f"{names[0]} ="), indent)
+            names = names[is_written:]
+        used.update(names)
+        if declared:
+            used.discard(declared[2])
+            scope[declared[2]] = _Declared(bool(declared[1]), indent, number)
+    leave(-1)
+    out = unused.pop(0, [])[::-1]
+    for number, line in enumerate(lines, 1):
+        out += [line, *unused.get(number, ())]
+    return out

@@ -81,6 +81,12 @@ from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 MAX_VECTOR_LANES = 64
 
 register_config("tir.disable_vectorize", bool, False, "VectorizeLoop makes loops serial")
+register_config(
+    "tir.VectorizeLoop.explicit_vectors",
+    bool,
+    True,
+    "write vectors; otherwise loops that could be some are left marked T.vectorized",
+)
 
 
 @prim_func_pass(opt_level=0)
@@ -89,7 +95,7 @@ def VectorizeLoop(
 ) -> PrimFunc:
     """Vectorize the loops marked so; with `enable_vectorize=False` they become serial."""
     enable = enable_vectorize and not ctx.get("tir.disable_vectorize")
-    return _Vectorize(fn, enable).on_function(fn)
+    return _Vectorize(fn, enable, ctx.get("tir.VectorizeLoop.explicit_vectors")).on_function(fn)
 
 
 class _NoVector(Exception):
@@ -97,9 +103,9 @@ class _NoVector(Exception):
 
 
 class _Vectorize(ScopedRewriter):
-    def __init__(self, fn: PrimFunc, enable: bool) -> None:
+    def __init__(self, fn: PrimFunc, enable: bool, explicit: bool) -> None:
         super().__init__(fn)
-        self.enable = enable
+        self.enable, self.explicit = enable, explicit
 
     def on_for(self, stmt: For) -> Steps:
         with self.loop_range(stmt):
@@ -116,6 +122,8 @@ class _Vectorize(ScopedRewriter):
             return seq()
         if lanes > 1 and _depends_on_order(body, stmt.loop_var):
             return serial
+        if not self.explicit and lanes > 1:
+            return stmt.replace(body=body)
         return _vectors(body, stmt, lanes, self.analyzer)
 
 
