@@ -9,7 +9,7 @@ read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..base import UNKNOWN
@@ -246,11 +246,16 @@ def operands(expr: Any) -> list[Any]:
     return []
 
 
-def visited(root: Any) -> Iterator[Any]:
+def visited(root: Any, view: View | None = None) -> Iterator[Any]:
     """What Relay's visitors see of an expression or a function, operands first, each shared one
     once.
     """
-    view = View()
+    view = View() if view is None else view
+    return post_order(view.of(root), seen_below(view))
+
+
+def seen_below(view: View) -> Callable[[Any], list[Any]]:
+    """What says what is right below an expression that is seen."""
 
     def below(n: Any) -> list[Any]:
         if isinstance(n, Function):
@@ -260,4 +265,4 @@ def visited(root: Any) -> Iterator[Any]:
             return [*pairs, n.body]
         return [n.op, *n.args] if isinstance(n, Call) else operands(n)
 
-    return post_order(view.of(root), below)
+    return below

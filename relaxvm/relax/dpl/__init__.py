@@ -12,6 +12,8 @@ tour.
 
 from ...base import submodules as _submodules
 from .context import PatternContext as PatternContext
+from .match import Match as Match
+from .match import enter as enter
 from .pattern import AndPattern as AndPattern
 from .pattern import AttrPattern as AttrPattern
 from .pattern import CallPattern as CallPattern

@@ -346,7 +346,7 @@ def _dims(shape: Any, what: str) -> tuple[PrimExpr, ...]:
 
 # -- calls, tuples, functions ---------------------------------------------------------------------
 
-_EITHER_WAY = frozenset({"relax.add", "relax.multiply"})
+_EITHER_WAY = frozenset({"relax.add", "relax.multiply", "add", "multiply"})
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from ...relax.dpl import DFPattern, is_tuple_get_item, wildcard
+from ...relax.dpl import CallPattern, DFPattern, Match, enter, is_expr, is_tuple_get_item, wildcard
 from ...relax.dpl import is_op as graph_op
-from ..spelling import get
+from ..spelling import Spelled, get
 
 # Relay's name -> that of the one operator it is.
 _RENAMED = {
@@ -53,13 +54,35 @@ _PARTS: dict[str, Callable[..., DFPattern]] = {
 }
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class SpelledPattern(DFPattern):
+    """A call of an operator of Relay, as visitors see it or as the graph language has it."""
+
+    spelled: DFPattern
+    graph: DFPattern
+    around: ClassVar[tuple[str, ...]] = ("spelled", "graph")
+
+    def step(self, match: Match, place: Any, rest: Any) -> Any:
+        is_spelled = isinstance(getattr(match.value(place), "op", None), Spelled)
+        return enter, self.spelled if is_spelled else self.graph, place, rest
+
+    def heads(self, inner: list[Any]) -> Any:
+        spelled, graph = inner
+        return None if spelled is None or graph is None else spelled | graph
+
+
 def is_op(op_name: str) -> Callable[..., DFPattern]:
     """What makes the pattern of a call of the operator that Relay calls `op_name`.
 
     Raises StructInfoError if there is none.
     """
-    get(op_name)
-    return _PARTS.get(op_name) or _named(_RENAMED.get(op_name, op_name))
+    op = get(op_name)
+    graph = _PARTS.get(op_name) or _named(_RENAMED.get(op_name, op_name))
+
+    def call(*args: DFPattern) -> DFPattern:
+        return SpelledPattern(CallPattern(is_expr(op), args, True), graph(*args))
+
+    return call
 
 
 def any_call(op_name: str) -> DFPattern:

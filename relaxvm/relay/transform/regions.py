@@ -22,7 +22,7 @@ from ...relax import Call, Function
 from ...relax import transform as graph
 from ...relax.dpl import OrPattern
 from ...relax.transform.fuse_ops_by_pattern import in_codegen
-from ..dataflow_pattern import any_call
+from ..dataflow_pattern import SpelledPattern, any_call
 from ..spelling import CALLS, get
 from .relay_pass import relay_pass
 
@@ -99,6 +99,8 @@ def PartitionGraph(
 
 def _alternatives(pattern: Any) -> list[Any]:
     """What may match, in order: of an optional operator first the pattern with it."""
+    if isinstance(pattern, SpelledPattern):
+        pattern = pattern.graph
     if not isinstance(pattern, OrPattern):
         return [pattern]
     return [*_alternatives(pattern.left), *_alternatives(pattern.right)]
