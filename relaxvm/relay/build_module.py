@@ -79,8 +79,8 @@ def build(
     writer = GraphWriter(planned, "main")
     constants, linked = writer.params, target.options.get("link-params", False)
     sources = kernels.sources
-    if linked and target.kind_name == "c":
-        sources = c.with_parameters(sources, constants)
+    if target.kind_name == "c":
+        sources = c.with_graph(sources, writer.text, constants if linked else {})
     lib = Module(kernels.section, sources=sources, params=constants if linked else None)
     graph = read_graph(writer.text)
     check_graph(graph, lib)

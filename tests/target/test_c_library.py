@@ -176,6 +176,7 @@ def test_a_graph_and_its_linked_parameters_go_to_a_folder_of_c(tmp_path):
     run([*COMPILER, *STRICT, "main.c", "libkernels.a", "-lm", "-o", "main"], folder)
     assert run([str(folder / "main")], folder) == "0 12 76\n"
     loaded = load_module(folder)
+    assert (folder / "graph.json").read_text() == loaded.get_graph_json()
     module = graph_executor.GraphModule(loaded["default"](tvm.cpu()))
     module.run(x=np.ones((1, 8), "float32"))
     assert module.get_output(0).numpy().tolist() == [[0, 12, 76]]
@@ -205,6 +206,14 @@ def test_parameters_of_all_dtypes_are_constants_in_c_unless_they_are_too_many(tm
 def test_a_compiler_that_fails_is_named(monkeypatch):
     monkeypatch.setenv("CC", "sh -c 'exit 3'")
     with pytest.raises(CodegenError, match="sh could not compile the kernels: it ended with .* 3"):
+        tvm.build(module(), "c")
+
+
+@needs_compiler
+def test_a_compiler_that_does_not_end_is_stopped_with_what_it_started(monkeypatch):
+    monkeypatch.setenv("CC", "sh -c '(sleep 1000); exit 0'")
+    monkeypatch.setattr("relaxvm.target.c.compiler._SECONDS", 0.2)
+    with pytest.raises(CodegenError, match="sh did not end within 0.2 seconds; name another"):
         tvm.build(module(), "c")
 
 
@@ -251,9 +260,13 @@ def test_without_a_compiler_there_are_sources_and_an_error_that_says_what_to_ins
 
 
 def test_cc_names_the_compiler(monkeypatch):
-    monkeypatch.setenv("CC", "/nowhere/cc -m64")
-    assert c.find_compiler() == COMPILER
+    monkeypatch.setenv("CC", "sh -c 'exit")
+    with pytest.raises(CodegenError, match="CC=.*: No closing quotation"):
+        c.find_compiler()
     if COMPILER is not None:
+        monkeypatch.setenv("CC", "/nowhere/cc -m64")
+        with pytest.warns(RuntimeWarning, match="CC='/nowhere/cc -m64': there is no such program"):
+            assert c.find_compiler()
         monkeypatch.setenv("CC", f"{COMPILER[0]} -O0")
         assert c.find_compiler() == [COMPILER[0], "-O0"]
 

@@ -11,6 +11,6 @@ from ...base import submodules as _submodules
 _LATER = {
     "build": "compile_kernels",
     "compiler": "find_compiler",
-    "parameters": "with_parameters",
+    "parameters": "with_graph with_parameters",
 }
 __getattr__ = _submodules(__name__, _LATER)

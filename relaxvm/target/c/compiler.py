@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+import warnings
 
 from ...base import CodegenError, config
 from ...runtime import DiskCache
@@ -33,13 +35,23 @@ _objects = DiskCache("c_objects", 1 << 28)
 
 
 def find_compiler() -> list[str] | None:
-    """The command of the C compiler: what CC says, else cc, gcc or clang; None if there is none."""
-    for command in (config.c_compiler(), *_COMPILERS):
+    """The command of the C compiler: what CC says, else cc, gcc or clang; None if there is none.
+
+    Warns if CC names a program that is not there. Raises CodegenError if CC is no command.
+    """
+    wanted = config.c_compiler()
+    for command in (wanted, *_COMPILERS):
         try:
             words = shlex.split(command)
         except ValueError as error:
             raise CodegenError(f"CC={command!r}: {error}") from None
         if words and shutil.which(words[0]):
+            if wanted.strip() and command is not wanted:
+                warnings.warn(
+                    f"CC={wanted!r}: there is no such program; {command} compiles in its place",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
             return words
     return None
 
@@ -78,9 +90,29 @@ def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
 
 
 def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(
-            command, input=given, capture_output=True, text=True, check=False, timeout=_SECONDS
+        process = subprocess.Popen(
+            command,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise CodegenError(f"{command[0]}: {error}") from error
+    with process:
+        try:
+            said = process.communicate(given, _SECONDS)
+        except BaseException as error:
+            # Programs that the compiler has started hold its pipes.
+            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise CodegenError(
+                f"{command[0]} did not end within {_SECONDS} seconds; name another compiler in the "
+                "variable CC, or split the functions"
+            ) from None
+    return subprocess.CompletedProcess(command, process.returncode, *said)

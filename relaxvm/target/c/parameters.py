@@ -1,4 +1,6 @@
-"""Parameters in a library of C: a constant DLTensor each (`-link-params`)."""
+"""What `relay.build` adds to a library of C: the graph, and of linked parameters (`-link-params`) a
+constant DLTensor each.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +18,14 @@ from .text import comment, identifier
 _HEAD = "/* Parameters: arguments of the entries that are always the same. */"
 
 
+def with_graph(sources: Sources, graph: str, params: Mapping[str, NDArray]) -> Sources:
+    """`sources` with a file graph.json, which says in which order the entries are called on what,
+    and with the parameters that are constants.
+    """
+    added = replace(sources, files={**sources.files, "graph.json": graph})
+    return with_parameters(added, params) if params else added
+
+
 def with_parameters(sources: Sources, params: Mapping[str, NDArray]) -> Sources:
     """`sources` with a file parameters.c, in which ``relaxvm_p0`` is the parameter ``p0``.
 
@@ -28,7 +38,7 @@ def with_parameters(sources: Sources, params: Mapping[str, NDArray]) -> Sources:
             f"target c: {total} elements of parameters are too much for a file in C (at most "
             f"{MAX_CONSTANT_ELEMENTS}); they are in library.relaxvm, and arguments of the entries",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         return sources
     text, supply = ModuleText(), NameSupply(joint="_")
