@@ -27,8 +27,22 @@ ABSENT: dict[str, dict[str, str]] = {
         "tir.transform": "InjectRollingBuffer"
     },
     "comes with the tuner": {
-        "meta_schedule": "*",
-        "relax.transform": "MetaScheduleApplyDatabase MetaScheduleTuneIRMod",
+        **dict.fromkeys(
+            [
+                f"meta_schedule.{module}"
+                for module in """
+                    builder cost_model feature_extractor measure_callback mutator postproc
+                    relax_integration runner schedule_rule search_strategy space_generator
+                    task_scheduler tir_integration trace_apply tune_context utils
+                """.split()
+            ],
+            "*",
+        ),
+        "meta_schedule": """
+            MeasureCandidate Mutator Profiler ScheduleRule SearchStrategy TuneContext derived_object
+            tune_tasks tune_te tune_tir
+        """,
+        "relax.transform": "MetaScheduleTuneIRMod",
     },
     "comes with the importer": {
         "relax.frontend.common": "*",
@@ -204,7 +218,7 @@ ABSENT: dict[str, dict[str, str]] = {
     "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
         "te": "create_schedule",
         "topi": "arm_cpu cuda generic generic_topi hexagon x86",
-        "autotvm": "*",
+        "autotvm": "LocalBuilder LocalRunner callback measure_option task template tuner",
         "auto_scheduler": "*",
     },
 }

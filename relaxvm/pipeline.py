@@ -37,7 +37,7 @@ from .relax.vm_build import reachable_kernels as reachable_kernels
 from .relax.vm_codegen import emit_functions
 from .runtime import Executable
 from .target import Target, compile_kernels, compile_program, cpu_model, llvm_at_hand
-from .tir.schedule.rules import DefaultSchedule, WidenIndices
+from .tir.schedule.rules import ApplyTuned, DefaultSchedule, WidenIndices
 from .tir.transform import LOWER_TIR as LOWER_TIR
 
 GRAPH_TO_LEGAL = Sequential(
@@ -167,7 +167,8 @@ def explain(mod: IRModule, target: Any = None) -> Report:
 
 def packed(mod: IRModule, target: Target) -> IRModule:
     """`mod` with constants as kernels scheduled for `target` read them."""
-    passes = (WidenIndices(), transform.PackConstants(cpu=cpu_model(target)))
+    pack = transform.PackConstants(cpu=cpu_model(target))
+    passes = (ApplyTuned(target=target), WidenIndices(), pack)
     return Sequential(passes, name="pack")(mod)
 
 
@@ -229,9 +230,7 @@ def default_build_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
 
 @module_pass(opt_level=0, name="zero_pipeline")
 def zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
-    """The part of a build that stays within the graph language and can be printed, changed and
-    built further.
-    """
+    """The part of a build that stays within the graph language, to be printed, changed, built."""
     return GRAPH_TO_LEGAL(well_formed(mod))
 
 

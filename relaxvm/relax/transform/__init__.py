@@ -92,6 +92,7 @@ _LATER = {
     "lazy_inputs": "LazyGetInput LazySetOutput",
     "lazy_transform_params": "LazyTransformParams",
     "lift_transform_params": "LiftTransformParams",
+    "meta_schedule": "MetaScheduleApplyDatabase",
     "merge_composite_functions": "MergeCompositeFunctions",
     "normalize_global_var": "NormalizeGlobalVar",
     "optimize_layout_transform": "OptimizeLayoutTransform",

@@ -21,5 +21,7 @@ from .injective import LARGEST as LARGEST
 from .injective import cost_of as cost_of
 from .neighbours import MOST_BUFFERS as MOST_BUFFERS
 from .queries import no_more as no_more
+from .tuned import SOURCES as SOURCES
+from .tuned import ApplyTuned as ApplyTuned
 
 __getattr__ = _submodules(__name__)
