@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,17 @@ class SensitivityReport(Sequence[LayerCost]):
 
     def __getitem__(self, key: Any) -> Any:
         """The cost at an index, or of the layer of a name."""
-        if isinstance(key, str):
-            return next(c for c in self.costs if c.name == key)
-        return self.costs[key]
+        if not isinstance(key, str):
+            return self.costs[key]
+        named = next((c for c in self.costs if c.name == key), None)
+        if named is None:
+            names = ", ".join(c.name for c in self.costs)
+            raise PassError(f"sensitivity: no layer is called {key!r}; there are {names}")
+        return named
+
+    def to_json(self) -> str:
+        """The costs as JSON: a list of objects with the fields of `LayerCost`, and `gain`."""
+        return json.dumps([{**asdict(c), "gain": c.gain} for c in self.costs])
 
     def worst(self, count: int = 1) -> list[str]:
         """The names of the layers that cost most, worst first: for `skip_layers`."""
@@ -97,7 +106,8 @@ def sensitivity(
     and of all.
 
     dataset  what is calibrated with, and what errors are means over; times are of its first sample
-    metric   (result, that of floats) -> error of one sample; results are numpy arrays, or tuples
+    metric   (result, that of floats) -> error of one sample, a finite number; results are numpy
+             arrays, or tuples
     repeat   how often each is timed, turn about
 
     Builds the model once for each layer. Arguments and errors as for `quantize`.
@@ -118,7 +128,7 @@ def sensitivity(
     for group in (*([layer] for layer in chosen), chosen):
         quantised = realize(annotate(mod, layers, group, seen, config))
         machine = VirtualMachine(build(quantised), cpu())
-        errors = [metric(_numpy(machine[name](*r)), w) for r, w in zip(rows, wanted)]
+        errors = [_number(metric(_numpy(machine[name](*r)), w)) for r, w in zip(rows, wanted)]
         times = [
             [vm.time_evaluator(name, number=1, repeat=1, min_repeat_ms=1)(*rows[0]).mean
              for vm in (floats, machine)]
@@ -129,6 +139,14 @@ def sensitivity(
         title = (group[0].name, group[0].operator) if alone else ("all", "")
         costs.append(LayerCost(*title, float(np.mean(errors)), before, after))
     return SensitivityReport(costs)
+
+
+def _number(error: Any) -> float:
+    """What a metric gives."""
+    array = np.asarray(error)
+    if array.size != 1 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+        raise PassError(f"sensitivity: metric: wanted it to give a finite number, got {error!r}")
+    return float(array.item())
 
 
 def _numpy(result: Any) -> Any:

@@ -49,10 +49,10 @@ def prepared(mod: IRModule, params: Any = None) -> IRModule:
     """
     if not isinstance(mod, IRModule):
         raise PassError(f"quantize: wanted an IRModule, got {type(mod).__name__}")
-    made: Any = mod if not params else transform.BindParams(main_of(mod).name_hint, params)(mod)
+    simple: Any = mod if not params else transform.BindParams(main_of(mod).name_hint, params)(mod)
     for each in PREPARE:
-        made = each(made)
-    return made
+        simple = each(simple)
+    return simple
 
 
 def main_of(mod: IRModule) -> GlobalVar:

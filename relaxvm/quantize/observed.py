@@ -45,7 +45,13 @@ def arguments(fn: Function, dataset: Iterable[Any]) -> list[tuple[Any, ...]]:
         raise PassError(
             f"dataset: wanted several samples, each a dict or a tuple; got {type(dataset).__name__}"
         )
-    rows = [_row(names, sample, f"dataset: sample {k}") for k, sample in enumerate(dataset)]
+    rows: list[tuple[Any, ...]] = []
+    try:
+        for sample in dataset:
+            rows.append(_row(names, sample, f"dataset: sample {len(rows)}"))
+    except Exception as error:
+        error.add_note(f"in sample {len(rows)} of the dataset")
+        raise
     if not rows:
         raise PassError("dataset: it is empty; wanted at least one sample")
     return rows

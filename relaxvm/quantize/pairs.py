@@ -112,8 +112,8 @@ def annotate(
     grids = {v: grid_of(seen[v], config) for v in layers.stored(chosen)}
     gv = main_of(mod)
     rounded = _Pairs(layers, chosen, grids, seen, config).rewrite(layers.fn)
-    made: IRModule = transform.ConvertToDataflow(1)(mod.clone({**mod.functions, gv: rounded}))
-    return made
+    annotated: IRModule = transform.ConvertToDataflow(1)(mod.clone({**mod.functions, gv: rounded}))
+    return annotated
 
 
 class _Pairs(BindingRewriter):

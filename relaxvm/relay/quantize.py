@@ -13,12 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..base import PassError
-from ..ir import IRModule
+from ..ir import IRModule, PassContext
+from ..ir.transform import Pass, module_pass
 from ..quantize import QConfig as QConfig
+from ..quantize import calibrate as _calibrate
 from ..quantize import current_qconfig as _current
 from ..quantize import prepared
 from ..quantize import qconfig as _qconfig
 from ..quantize import quantize as _quantize
+from ..quantize import realize as _realize
 from .build_module import taken_module, typed
 
 # What is always so here.
@@ -68,6 +71,27 @@ _DEFAULT = qconfig()
 def prerequisite_optimize(mod: Any, params: Mapping[str, Any] | None = None) -> IRModule:
     """`mod` simplified for inference, with `params` bound: what `quantize` begins with."""
     return prepared(typed(taken_module(mod, params)))
+
+
+def calibrate(dataset: Iterable[Any] | None = None) -> Pass:
+    """A pass that rounds what layers read to 8 bits, still in floats; `realize` goes on."""
+
+    @module_pass(opt_level=2, name="QuantizeCalibrate", numerics="approximate")
+    def step(mod: IRModule, ctx: PassContext) -> IRModule:
+        with current_qconfig():
+            return _calibrate(mod, dataset)
+
+    return step()
+
+
+def realize() -> Pass:
+    """A pass that puts integers for what `calibrate` has rounded."""
+
+    @module_pass(opt_level=2, name="QuantizeRealize", numerics="approximate")
+    def step(mod: IRModule, ctx: PassContext) -> IRModule:
+        return _realize(mod)
+
+    return step()
 
 
 def quantize(

@@ -1,6 +1,8 @@
 """Whole models in 8 bits: against floats, by every option, and what is refused."""
 
+import dataclasses
 import itertools
+import json
 import sys
 
 import numpy as np
@@ -14,6 +16,8 @@ from relaxvm.relax import op as R
 from relaxvm.relax.analysis import assert_well_formed
 from relaxvm.relax.interp import Evaluator
 from relaxvm.runtime import cpu
+from relaxvm.script import ir as I
+from relaxvm.script import relax as S
 from relaxvm.tir import Var as Symbol
 
 RNG = np.random.default_rng(0)
@@ -263,6 +267,79 @@ def test_an_input_of_another_shape_is_the_machines_error():
     assert any("sample 1" in note for note in error.value.__notes__)
 
 
+def test_a_data_set_that_fails_half_way_says_where():
+    def samples():
+        yield normal(4, 16)
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone") as error:
+        Q.quantize(mlp(4), dataset=samples())
+    assert error.value.__notes__ == ["in sample 1 of the dataset"]
+
+
+@pytest.mark.parametrize("params", [{"v": normal(16, 8)}, {"w": normal(16, 9)}, {"w": "weights"}])
+def test_parameters_that_do_not_fit_are_named(params):
+    mod = module(lambda bb, x, w: R.matmul(x, w), x=(4, 16), w=(16, 8))
+    (name,) = params
+    with pytest.raises((ValueError, TypeError), match=name):
+        Q.quantize(mod, params, [normal(4, 16)])
+
+
+def test_weights_of_zeros_give_zeros():
+    mod = module(lambda bb, x: R.matmul(x, relax.const(np.zeros((16, 8), "f4"))), x=(4, 16))
+    x = normal(4, 16)
+    np.testing.assert_array_equal(run(Q.quantize(mod, dataset=[x]), x), np.zeros((4, 8)))
+
+
+@I.ir_module
+class Branches:
+    @S.function
+    def helper(x: S.Tensor((4, 4), "float32"), w: S.Tensor((4, 4), "float32")):
+        y = S.matmul(x, w)
+        return y
+
+    @S.function
+    def loop(x: S.Tensor((4, 4), "float32"), k: S.Tensor((), "int64")) -> S.Tensor(
+        (4, 4), "float32"
+    ):
+        cls = Branches
+        more: S.Tensor((), "bool") = S.greater(k, S.const(0, "int64"))
+        if more:
+            less = S.subtract(k, S.const(1, "int64"))
+            y = S.tanh(x)
+            r = cls.loop(y, less)
+        else:
+            r = x
+        return r
+
+    @S.function
+    def main(
+        x: S.Tensor((4, 4), "float32"),
+        w: S.Tensor((4, 4), "float32"),
+        k: S.Tensor((), "int64"),
+    ) -> S.Tensor((4, 4), "float32"):
+        cls = Branches
+        a = S.matmul(x, w)
+        b = cls.loop(a, k)
+        more: S.Tensor((), "bool") = S.greater(k, S.const(1, "int64"))
+        if more:
+            c = S.matmul(b, w)
+        else:
+            c = cls.helper(b, w)
+        d = S.matmul(c, w)
+        return d
+
+
+def test_around_branches_recursion_and_other_functions_layers_are_quantised():
+    w, x = normal(4, 4, scale=0.5), normal(4, 4)
+    samples = [(x, np.int64(k)) for k in (0, 3)]
+    quantised = Q.quantize(Branches, {"w": w}, samples)
+    assert count(quantised, "R.qnn.dense(") == 2
+    for sample in samples:
+        wanted = run(Branches, sample[0], w, sample[1])
+        assert np.abs(run(quantised, *sample) - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("value", [0.0, 3.0, -1e-40])
 def test_a_constant_input_can_be_calibrated_with(mode, value):
@@ -351,6 +428,11 @@ def test_sensitivity_tells_of_each_layer_alone_and_of_all():
         np.mean([error(mod, Q.quantize(mod, dataset=samples), x) for x in samples]), rel=1e-3
     )
     assert report.worst() == [max(report[:-1], key=lambda c: c.error).name]
+    assert json.loads(report.to_json()) == [
+        {**dataclasses.asdict(cost), "gain": cost.gain} for cost in report
+    ]
+    with pytest.raises(PassError, match=f"no layer is called 'conv'; there are {names[0]}, "):
+        report["conv"]
     head, *rows = repr(report).splitlines()
     assert head.split() == ["layer", "operator", "error", "float", "us", "quantised", "us", "gain"]
     assert len(rows) == 5
@@ -363,5 +445,8 @@ def test_sensitivity_takes_a_metric_and_obeys_the_configuration():
     assert len(report) == 2 and report[0].error == report[1].error > 0
     with pytest.raises(PassError, match="metric: wanted a function"):
         Q.sensitivity(mod, [x], "accuracy")
+    for metric in (lambda *_: float("nan"), lambda *_: None, lambda *_: np.ones(2)):
+        with pytest.raises(PassError, match="metric: wanted it to give a finite number"):
+            Q.sensitivity(mod, [x], metric)
     with pytest.raises(PassError, match="it is empty"):
         Q.sensitivity(mod, [])

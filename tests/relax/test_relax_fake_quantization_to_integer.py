@@ -141,6 +141,9 @@ ISLANDS = {
     "gelu": (lambda x: q(R.nn.gelu(dq(x, 0.05, 3)), 0.05, -100), [ROWS]),
     "leaky relu": (lambda x: q(R.nn.leakyrelu(dq(x, 0.1, 3), 0.1), 0.1, -100), [ROWS]),
     "clip": (lambda x: q(R.clip(dq(x, 0.1, 3), -2, 3.55), 0.1, dtype="int16"), [ROWS]),
+    "limits between coarse integers": (
+        lambda x: q(R.clip(dq(x, 0.4), -1.0, 2.5), 0.01, dtype="int16"), [ROWS]
+    ),
     "two quantised": (
         lambda x: R.add(q(R.nn.relu(dq(x, 0.1)), 0.2), q(R.nn.relu(dq(x, 0.1)), 0.3)), [ROWS]
     ),

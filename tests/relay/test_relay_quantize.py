@@ -54,3 +54,30 @@ def test_what_is_not_offered_is_named():
         relay.quantize.qconfig(nbit_input=4)
     with pytest.raises(PassError, match="unknown option 'bits'"):
         relay.quantize.qconfig(bits=8)
+
+
+def test_what_tutorials_write():
+    tvm_data = ({"data": tvm.nd.array(s["data"])} for s in SAMPLES)
+    with tvm.transform.PassContext(opt_level=3):
+        with relay.quantize.qconfig(global_scale=8.0, skip_conv_layers=[0]):
+            assert relay.quantize.current_qconfig().skip_conv_layers == [0]
+            scaled = relay.quantize.quantize(model(), params=PARAMS)
+        with relay.quantize.qconfig(calibrate_mode="kl_divergence", weight_scale="max"):
+            counted = relay.quantize.quantize(model(), PARAMS, dataset=tvm_data)
+    for mod in (scaled, counted):
+        lib = relay.build(mod, target="llvm")
+        machine = tvm.contrib.graph_executor.GraphModule(lib["default"](tvm.cpu(0)))
+        machine.set_input("data", SAMPLES[0]["data"])
+        machine.run()
+        wanted = Evaluator(mod)("main", SAMPLES[0]["data"])
+        np.testing.assert_allclose(machine.get_output(0).numpy(), wanted, rtol=1e-5)
+
+
+def test_quantising_in_two_steps_is_quantising():
+    with relay.quantize.qconfig(**KL):
+        steps = tvm.transform.Sequential(
+            [relay.quantize.calibrate(SAMPLES), relay.quantize.realize()]
+        )
+        parts = steps(relay.quantize.prerequisite_optimize(model(), PARAMS))
+        whole = relay.quantize.quantize(model(), PARAMS, SAMPLES)
+    tvm.ir.assert_structural_equal(parts, whole)

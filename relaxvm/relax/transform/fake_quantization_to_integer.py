@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -390,6 +390,24 @@ def _stored(x: Affine, real: float) -> np.ndarray | None:
     return np.asarray(made).astype(x.dtype)
 
 
+def _that_tells(it: _Integers, x: Affine, real: float, wanted: _Target | None) -> Affine:
+    """`x`; if its bytes miss the number `real` by more than the last ones will, at their scale and
+    zero point. (Storing keeps the order, so that limits may be applied behind it.)
+    """
+    stored = _stored(x, real) if wanted is not None and x.is_small else None
+    if wanted is None or stored is None or not isinstance(x.scale, Constant):
+        return x
+    scale, zero = (c.data.numpy().astype("float64") for c in (x.scale, cast(Constant, x.zero)))
+    missed = np.abs((stored - zero) * scale - real).max(initial=0.0)
+    if missed <= float(wanted.scale.data.numpy()) / 2:
+        return x
+    along = -1 if x.axis is None else x.axis
+    moved = ops.qnn.requantize(
+        x.value, x.scale, x.zero, wanted.scale, wanted.zero, axis=along, out_dtype=wanted.dtype
+    )
+    return Affine(it.emit(moved), wanted.scale, wanted.zero)
+
+
 # -- rules: limits ---------------------------------------------------------------------------------
 
 
@@ -402,6 +420,7 @@ def _between(low: Any, high: Any) -> Rule:
             real = limit(call) if callable(limit) else limit
             if real is None:
                 continue
+            x = _that_tells(it, x, real, wanted)
             bound = _stored(x, real)
             if bound is None:
                 return None
