@@ -29,7 +29,7 @@ _OBJECT = (
 )
 _LEVELS = ("-O0", "-O1", "-O3", "-O3")
 # Of right loops with conditions GCC 12 makes wrong code with masked loads.
-_NO_MASKS = "-fno-tree-loop-if-convert"
+NO_MASKS = "-fno-tree-loop-if-convert"
 _SECONDS = 600
 _objects = DiskCache("c_objects", 1 << 28)
 
@@ -65,7 +65,7 @@ def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
     version = _run([*compiler, "--version"], "").stdout
     flags = [*DIALECT, *VECTORS, *_OBJECT, _LEVELS[machine.opt_level]]
     if "clang" not in version:
-        flags.append(_NO_MASKS)
+        flags.append(NO_MASKS)
     if machine.cpu == here.cpu:
         flags.append(
             "-mcpu=native" if machine.triple.startswith(("aarch64", "arm")) else "-march=native"
