@@ -249,8 +249,18 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
         met, summed = compute(shape, lambda *at: te_sum(product(*at), channel), "products"), []
         count = [simple((d + s - 1) // s) for d, s in zip(window, conv.strides)]
     steps = [reduce_axis((0, d), f"r{a.lower()}") for a, d in zip(conv.spatial, count)]
+    # Windows that touch and do not overlap: each element of the result is one of the products.
+    side_by_side = (
+        not summed
+        and all(static(d) == s for d, s in zip(window, conv.strides))
+        and not any((*conv.padding, *(conv.output_padding or ())))
+    )
 
     def value(at: dict[str, PrimExpr]) -> PrimExpr:
+        if side_by_side:
+            sides = [(at[a], const(s, at[a].dtype)) for a, s in zip(conv.spatial, conv.strides)]
+            which = [FloorMod(row, side) for row, side in sides]
+            return met(at["N"], at["C"], *which, *(FloorDiv(row, side) for row, side in sides))
         inside: list[PrimExpr] = []
         taps, rows = [], []
         for k, axis in enumerate(conv.spatial):
