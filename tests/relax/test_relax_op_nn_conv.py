@@ -137,11 +137,41 @@ CASES = [
         count=18,
     ),
     Case(nn.conv2d_transpose, T(0, 2, 2, 2), T(2, 2, 2, 2), strides=2),
+    Case(nn.conv2d_transpose, T(2, 3, 3, 4), T(3, 5, 2, 2), strides=2, count=3),
+    Case(nn.conv2d_transpose, T("n", 3, 3, 4), T(3, 6, 3, 2), strides=2, padding=1, count=6),
+    Case(nn.conv2d_transpose, T(1, 4, 3, 4), T(4, 2, 2, 3), strides=(2, 3), groups=2, count=2),
+    Case(
+        nn.conv2d_transpose,
+        T(1, 3, 2, 4),
+        T(4, 6, 2, 2),
+        strides=2,
+        output_padding=1,
+        data_layout="NHWC",
+        count=4,
+    ),
 ]
 
 
 def test_convolutions_mean_the_same_to_numpy_the_interpreter_and_llvm():
     check(CASES, dtypes=("float32", *INTS))
+
+
+def test_windows_side_by_side_are_put_in_their_places_with_what_follows():
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(s, "float32") for s in ((1, 3, 4, 5), (3, 4, 2, 2)))
+    builder = relax.BlockBuilder()
+    infos = [relax.TensorStructInfo(a.shape, "float32") for a in (x, w)]
+    params = [relax.Var(name, info) for name, info in zip("xw", infos)]
+    with builder.function("main", params):
+        with builder.dataflow():
+            y = builder.emit(nn.conv2d_transpose(*params, strides=2))
+            z = builder.emit_output(nn.relu(y))
+        builder.emit_func_output(z)
+    executable = relax.build(builder.finalize(), "llvm")
+    assert [info.name for info in executable.kernels.infos] == ["fused_conv2d_transpose_relu"]
+    want = np.einsum("nchw,cops->nohpws", x, w).reshape(1, 4, 8, 10).clip(0)
+    got = relax.VirtualMachine(executable)["main"](x, w).numpy()
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -222,6 +222,10 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
     return rounded(conv.out.compute(sizes, value, "conv"), dtype)
 
 
+# As many taps along the width are rows enough for a tile.
+_MOST_TAP_ROWS = 5
+
+
 def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
     """With strides, every element is first multiplied with every tap: that multiplies no zeros, and
     of these products at most ceil(window / stride) meet in one element along an axis.
@@ -245,8 +249,21 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
     met: Callable[..., PrimExpr] = product
     summed, count = [channel], window
     if max(conv.strides) > 1 == max(conv.dilation) and channels != 1:
-        shape = [sizes["N"], sizes["C"], *window, *(have[a] for a in conv.spatial)]
-        met, summed = compute(shape, lambda *at: te_sum(product(*at), channel), "products"), []
+        # What stands before the places are the rows of tiles: channels, where taps are few.
+        many, few = static(sizes["C"]) or 0, static(window[-1]) or _MOST_TAP_ROWS
+        before = len(window) if conv.groups == 1 and few < _MOST_TAP_ROWS and many >= 2 * few else 0
+        shape = [*window, *(have[a] for a in conv.spatial)]
+        shape.insert(before, sizes["C"])
+        products = compute(
+            [sizes["N"], *shape],
+            lambda n, *at: te_sum(product(n, at[before], *at[:before], *at[before + 1 :]), channel),
+            "products",
+        )
+        summed = []
+
+        def met(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
+            return products(n, *at[:before], c, *at[before:])
+
         count = [simple((d + s - 1) // s) for d, s in zip(window, conv.strides)]
     steps = [reduce_axis((0, d), f"r{a.lower()}") for a, d in zip(conv.spatial, count)]
     # Windows that touch and do not overlap: each element of the result is one of the products.

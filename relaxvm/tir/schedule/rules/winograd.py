@@ -392,11 +392,12 @@ class _Winograd(Work):
         over, lane = sch.split(o, [None, lanes])
         sch.reorder(n, tb, p, ti, wo, a, k, s, wi, over, lane)
         sch.compute_at(inputs, tb)
-        for each in before:
-            sch.compute_at(each, tb)
         *_, which, depth, _ = loops_inside(sch, inputs, tb)
         sch.reorder(depth, which)
         sch.unroll(which)
+        # The padded rows of one tile and channel stay in the first cache.
+        for each in before:
+            sch.compute_at(each, depth)
         sch.reverse_compute_at(results, wo)
         sch.reverse_compute_at(write, ti)
         row, pixel, last = loops_inside(sch, results, wo)
