@@ -222,10 +222,6 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
     return rounded(conv.out.compute(sizes, value, "conv"), dtype)
 
 
-# As many taps along the width are rows enough for a tile.
-_MOST_TAP_ROWS = 5
-
-
 def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tensor:
     """With strides, every element is first multiplied with every tap: that multiplies no zeros, and
     of these products at most ceil(window / stride) meet in one element along an axis.
@@ -250,34 +246,27 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
     summed, count = [channel], window
     if max(conv.strides) > 1 == max(conv.dilation) and channels != 1:
         # What stands before the places are the rows of tiles: channels, where taps are few.
-        many, few = static(sizes["C"]) or 0, static(window[-1]) or _MOST_TAP_ROWS
-        before = len(window) if conv.groups == 1 and few < _MOST_TAP_ROWS and many >= 2 * few else 0
+        many, few = static(sizes["C"]) or 0, static(window[-1]) or 0
+        p = len(window) if conv.groups == 1 and 0 < few < 5 and many >= 2 * few else 0
         shape = [*window, *(have[a] for a in conv.spatial)]
-        shape.insert(before, sizes["C"])
+        shape.insert(p, sizes["C"])
         products = compute(
             [sizes["N"], *shape],
-            lambda n, *at: te_sum(product(n, at[before], *at[:before], *at[before + 1 :]), channel),
+            lambda n, *at: te_sum(product(n, at[p], *at[:p], *at[p + 1 :]), channel),
             "products",
         )
-        summed = []
-
-        def met(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
-            return products(n, *at[:before], c, *at[before:])
-
+        met, summed = (lambda n, c, *at: products(n, *at[:p], c, *at[p:])), []
         count = [simple((d + s - 1) // s) for d, s in zip(window, conv.strides)]
     steps = [reduce_axis((0, d), f"r{a.lower()}") for a, d in zip(conv.spatial, count)]
     # Windows that touch and do not overlap: each element of the result is one of the products.
-    side_by_side = (
-        not summed
-        and all(static(d) == s for d, s in zip(window, conv.strides))
-        and not any((*conv.padding, *(conv.output_padding or ())))
-    )
+    touching = not any((*conv.padding, *(conv.output_padding or ()), *summed))
+    touching = touching and [*map(static, window)] == [*conv.strides]
 
     def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        if side_by_side:
+        if touching:
             sides = [(at[a], const(s, at[a].dtype)) for a, s in zip(conv.spatial, conv.strides)]
-            which = [FloorMod(row, side) for row, side in sides]
-            return met(at["N"], at["C"], *which, *(FloorDiv(row, side) for row, side in sides))
+            pieces = *(FloorMod(*side) for side in sides), *(FloorDiv(*side) for side in sides)
+            return met(at["N"], at["C"], *pieces)
         inside: list[PrimExpr] = []
         taps, rows = [], []
         for k, axis in enumerate(conv.spatial):
@@ -417,9 +406,7 @@ def _weight_gradient(ops: Ops, x: Any, gy: Expr, dims: Sequence[Any], conv: _Con
         x = ops.permute_dims(x, axes=[2, 1, 0, *(a + 1 for a in axes)])
         x = ops.reshape(x, ShapeExpr([each, simple(n * groups), *places]))
     gy = ops.permute_dims(gy, axes=[1, 0, *axes])
-    made = _by_ndim(ndim)(
-        x, gy, strides=conv.dilation, padding=conv.padding, dilation=conv.strides, groups=groups
-    )
+    made = _by_ndim(ndim)(x, gy, conv.dilation, conv.padding, conv.strides, groups)
     return _cut(ops, ops.permute_dims(made, axes=[1, 0, *axes]), dims)
 
 
@@ -437,20 +424,12 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
         if g.struct_info.dtype is not x.struct_info.dtype:
             g = ops.astype(g, x.struct_info.dtype)
         places, taps = x.struct_info.dims[2:], w.struct_info.dims[2:]
+        how = conv.strides, conv.padding, conv.dilation, conv.groups
         if transposed:
-            gx = _by_ndim(ndim)(
-                g,
-                w,
-                strides=conv.strides,
-                padding=conv.padding,
-                dilation=conv.dilation,
-                groups=conv.groups,
-            )
+            gx = _by_ndim(ndim)(g, w, *how)
             gx, gw = _cut(ops, gx, places), _weight_gradient(ops, g, x, taps, conv)
         else:
-            gx = data_gradient(
-                ops, g, w, places, conv.strides, conv.padding, conv.dilation, conv.groups
-            )
+            gx = data_gradient(ops, g, w, places, *how)
             gw = _weight_gradient(ops, x, g, taps, conv)
         return conv.data.from_plain_expr(ops, gx, plain), conv.kernel.from_plain_expr(
             ops, gw, order
@@ -463,11 +442,7 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
 
 
 def _rules(ndim: int) -> dict[str, Any]:
-    return {
-        "numpy": _numpy(ndim),
-        "lower": te_lower(_te(ndim)),
-        "grad": _grad(ndim),
-    }
+    return {"numpy": _numpy(ndim), "lower": te_lower(_te(ndim)), "grad": _grad(ndim)}
 
 
 _WINDOWS = """Convolution over {axes} (the kernel is not turned round).
