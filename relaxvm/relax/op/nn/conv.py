@@ -426,14 +426,12 @@ def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:
         places, taps = x.struct_info.dims[2:], w.struct_info.dims[2:]
         how = conv.strides, conv.padding, conv.dilation, conv.groups
         if transposed:
-            gx = _by_ndim(ndim)(g, w, *how)
-            gx, gw = _cut(ops, gx, places), _weight_gradient(ops, g, x, taps, conv)
+            gx = _cut(ops, _by_ndim(ndim)(g, w, *how), places)
         else:
             gx = data_gradient(ops, g, w, places, *how)
-            gw = _weight_gradient(ops, x, g, taps, conv)
-        return conv.data.from_plain_expr(ops, gx, plain), conv.kernel.from_plain_expr(
-            ops, gw, order
-        )
+        gw = _weight_gradient(ops, *((g, x) if transposed else (x, g)), taps, conv)
+        gx = conv.data.from_plain_expr(ops, gx, plain)
+        return gx, conv.kernel.from_plain_expr(ops, gw, order)
 
     return rule
 
