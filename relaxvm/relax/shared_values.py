@@ -28,6 +28,8 @@ def before_branches(root: Any) -> dict[int, list[Any]]:
     home: dict[int, int] = {id(root): 0}
     bound: dict[int, int] = {}
     inside: dict[int, list[int]] = {}
+    # Values that have a variable where they are read: they stay its.
+    named: set[int] = set()
     for n in reversed([n for n in order if not isinstance(n, Var)]):
         here = home[id(n)]
         branch = {}
@@ -42,6 +44,8 @@ def before_branches(root: Any) -> dict[int, list[Any]]:
             home[id(each)] = scope if old is None else scopes.common(old, scope)
         for place, seq in _sequences(n, n is root):
             for b in _bindings(seq):
+                if all(is_leaf(each) for _, each in _edges(b.value)):
+                    named.add(id(b.value))
                 # Two scopes that open the same sequence have variables of their own.
                 scope = here if place is None else branch.get(place, here)
                 bound[id(b.var)] = scope if bound.get(id(b.var), scope) == scope else _NOWHERE
@@ -59,7 +63,8 @@ def before_branches(root: Any) -> dict[int, list[Any]]:
             # What is bound inside does not count outside.
             below = [s for s in below if s == _NOWHERE or scopes.holds(s, home[id(n)])]
         needs[id(n)] = _NOWHERE if _NOWHERE in below else max(below, key=scopes.depth, default=0)
-        if n is root or is_leaf(n) or needs[id(n)] == _NOWHERE or not isinstance(n, _VALUES):
+        stays = needs[id(n)] == _NOWHERE or id(n) in named
+        if n is root or is_leaf(n) or stays or not isinstance(n, _VALUES):
             continue
         here = home[id(n)]
         if not scopes.holds(needs[id(n)], here):

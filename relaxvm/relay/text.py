@@ -134,8 +134,12 @@ def called(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
             raise StructInfoError(f"{name}: {key}: wanted at most {_MOST}, got {given[key]}")
     if op is None:
         return _part(name, args, given)
+    params = op.signature.parameters
+    if len(args) > sum(key not in given for key in params):
+        # TVM writes what is an expression as an operand and as an attribute.
+        given = {key: value for key, value in given.items() if not isinstance(value, Expr)}
     rest = iter(args)
-    for key, param in op.signature.parameters.items():
+    for key, param in params.items():
         if param.kind is param.VAR_POSITIONAL:
             return operand(CALLS[name](*given.values(), *rest))
         if key not in given:

@@ -139,6 +139,19 @@ def test_random_choices_mean_what_they_did(seed):
         np.testing.assert_array_equal(got, meaning(values[-1], known))
 
 
+def test_a_value_that_has_a_variable_in_each_branch_stays_there():
+    value = R.negative(X)
+    branches = []
+    for f in (R.exp, R.abs):
+        var = relax.Var("v", X.struct_info)
+        block = relax.BindingBlock([relax.VarBinding(var, value)])
+        branches.append(relax.SeqExpr([block], f(R.add(var, var))))
+    fn = relax.Function([COND, X], relax.If(COND, *branches))
+    once = relax.transform.Normalize()(IRModule({"main": fn}))
+    assert once.script().count("R.negative") == 2
+    assert relax.transform.Normalize()(once)["main"] is once["main"]
+
+
 def meaning(e, known):
     if id(e) in known:
         return known[id(e)]

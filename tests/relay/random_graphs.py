@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import relaxvm as tvm
-from relaxvm import relay
+from relaxvm import relax, relay
 from relaxvm.relax.analysis import free_vars
 from relaxvm.relax.interp import Evaluator
 
@@ -29,21 +29,26 @@ class RandomGraph:
     arguments: list[np.ndarray]
     weights: dict[str, np.ndarray]
     expected: Any
+    globals: dict[str, Any]
 
     @property
     def mod(self):
-        return tvm.IRModule.from_expr(self.function)
+        mod = tvm.IRModule({name: fn for name, (_, fn) in self.globals.items()})
+        mod["main"] = self.function
+        return mod
 
     def names(self):
         return [p.name_hint for p in self.function.params]
 
 
-def random_graph(seed, size=12, *, untyped=False, control=True):
+def random_graph(seed, size=12, *, untyped=False, control=True, mixed=False):
     """`size` operators over one or two inputs.
 
     control  whether branches, lets and local functions may come
+    mixed    whether names repeat, and operators that are written with several others, integers,
+             and functions with attributes or of the module may come
     """
-    return _Maker(np.random.default_rng(seed), untyped, control).graph(size)
+    return _Maker(np.random.default_rng(seed), untyped, control, mixed).graph(size)
 
 
 def run(mod, arguments):
@@ -67,9 +72,9 @@ def assert_close(got, wanted, rtol=2e-4, atol=2e-4):
 class _Maker:
     """Grows a graph. A value is an expression and the array that it means."""
 
-    def __init__(self, rng, untyped, control):
-        self.rng, self.untyped = rng, untyped
-        self.params, self.weights = [], {}
+    def __init__(self, rng, untyped, control, mixed):
+        self.rng, self.untyped, self.mixed = rng, untyped, mixed
+        self.params, self.weights, self.globals = [], {}, {}
         self.pool = []
         self.steps = [
             *(self.unary, self.binary, self.with_number) * 2,
@@ -78,6 +83,7 @@ class _Maker:
             *(self.concatenate, self.stack, self.split, self.strided_slice, self.take),
             *(self.where, self.cast, self.expand_squeeze, self.prelu, self.matmul),
             *((self.branch, self.let, self.local_function, self.field) if control else ()),
+            *((self.several, self.integers, self.global_function, self.marked) if mixed else ()),
         ]
 
     def graph(self, size):
@@ -103,6 +109,7 @@ class _Maker:
             [v for _, v in params],
             self.weights,
             expected if len(results) > 1 else expected[0],
+            self.globals,
         )
 
     # -- parts -------------------------------------------------------------------------------------
@@ -116,7 +123,8 @@ class _Maker:
 
     def input(self, shape, dtype="float32", value=None):
         value = self.random(shape) if value is None else value
-        var = relay.var(f"x{len(self.params)}", shape=value.shape, dtype=dtype)
+        name = "x" if self.mixed else f"x{len(self.params)}"
+        var = relay.var(name, shape=value.shape, dtype=dtype)
         self.params.append((var, value))
         return var, value
 
@@ -367,3 +375,48 @@ class _Maker:
         pair = relay.Tuple([e, relay.Tuple([f, e])])
         inner = relay.TupleGetItem(pair, 1)
         return relay.TupleGetItem(inner, 0), w
+
+    def several(self):
+        """Operators that are written with several others."""
+        e, v = self.any_value()
+        axis = self.axis(v)
+        norm = np.sqrt(np.maximum((v * v).sum(axis, keepdims=True), np.float32(0.5)))
+        builds = [
+            (relay.std(e, axis=axis, keepdims=True), v.std(axis, keepdims=True)),
+            (relay.nn.l2_normalize(e, 0.5, [axis]), v / norm),
+            (relay.cast(relay.any(relay.greater(e, relay.const(0.5)), axis, True), "float32"),
+             (v > 0.5).any(axis, keepdims=True).astype("float32")),
+            (relay.sum(e, axis=[axis], keepdims=True, exclude=True),
+             v.sum(tuple(a for a in range(v.ndim) if a != axis % v.ndim), keepdims=True)),
+            (relay.reverse(relay.repeat(e, 2, axis), axis), np.flip(np.repeat(v, 2, axis), axis)),
+        ]  # fmt: skip
+        return builds[self.rng.integers(len(builds))]
+
+    def integers(self):
+        e, v = self.any_value()
+        number = int(self.rng.integers(1, 5))
+        whole = np.trunc(np.clip(v, -50, 50)).astype("int32")
+        clipped = relay.cast(relay.trunc(relay.clip(e, -50.0, 50.0)), "int32")
+        made = relay.floor_divide(clipped * relay.const(3), relay.const(number))
+        return relay.cast(made, "float32"), (whole * 3 // number).astype("float32")
+
+    def global_function(self):
+        """A function of the module, once or more often for values of the same shape."""
+        e, v = self.any_value()
+        name = "g" + "_".join(map(str, v.shape))
+        if name not in self.globals:
+            p = relay.var("x", shape=v.shape)
+            fn = relay.Function([p], relay.multiply(relay.sin(p), p))
+            if self.rng.random() < 0.5:
+                fn = fn.with_attr("Inline", 1)
+            info = relax.FuncStructInfo([p.struct_info], p.struct_info)
+            self.globals[name] = relay.GlobalVar(name, info), fn
+        return relay.Call(self.globals[name][0], [e]), np.sin(v) * v
+
+    def marked(self):
+        """A function of a group, or one that may call another."""
+        e, v = self.any_value()
+        p, q = relay.var("p", shape=v.shape), relay.var("p", shape=v.shape)
+        inner = relay.Function([q], relay.negative(relay.tanh(q))).with_attr("Primitive", 1)
+        outer = relay.Function([p], relay.abs(relay.Call(inner, [p]))).with_attr("name", "both")
+        return relay.Call(outer, [e]), np.abs(np.tanh(v))
