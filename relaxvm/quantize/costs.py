@@ -144,7 +144,7 @@ def sensitivity(
 def _number(error: Any) -> float:
     """What a metric gives."""
     array = np.asarray(error)
-    if array.size != 1 or array.dtype.kind not in "biuf" or not np.isfinite(array).all():
+    if array.size != 1 or not np.can_cast(array.dtype, "float64") or not np.isfinite(array).all():
         raise PassError(f"sensitivity: metric: wanted it to give a finite number, got {error!r}")
     return float(array.item())
 
