@@ -36,6 +36,7 @@ from ..runtime import (
 from ..target import Target, c, compile_kernels, cpu_model, llvm_at_hand
 from ..tir import PrimFunc
 from ..tir.schedule.rules import DefaultSchedule
+from .backend import Executor, Runtime
 from .graph_codegen import GraphWriter
 from .transform import InferType, PlanDevices
 
@@ -59,6 +60,8 @@ def build(
     target_host: Any = None,
     params: Mapping[str, Any] | None = None,
     mod_name: str = "default",
+    executor: Executor | None = None,
+    runtime: Runtime | None = None,
 ) -> GraphExecutorFactoryModule:
     """Compile the function ``main`` of a module for a graph executor, under the current
     PassContext.
@@ -67,17 +70,27 @@ def build(
     target_host  where the calling code runs; `Target(target, host=...)` is the present spelling
     params       arrays of parameters of ``main``, by name; other names mean nothing
     mod_name     what the module is called: ``lib[mod_name](dev)``; part of the kernels' names
+    executor     its option "link-params" is what the target's option of that name is
+    runtime      the one of the target runs it; "crt" wants target "c"
 
     Raises ValueError for arguments of other types, CodegenError for what only the virtual machine
     runs.
     """
+    for given, kind in ((executor, Executor), (runtime, Runtime)):
+        if given is not None and not isinstance(given, kind):
+            raise PassError(
+                f"relay.build: wanted a relay.backend.{kind.__name__}, got {type(given).__name__}"
+            )
     mod = taken_module(ir_mod, params)
     devices, target = _devices(target), one_target(target, target_host)
+    if runtime is not None and runtime.name == "crt" and target.kind_name != "c":
+        raise PassError(f'relay.build: Runtime("crt") wants target "c", got {target.kind_name!r}')
     planned = lowered(mod, target, mod_name, devices)
     schedule = DefaultSchedule(cpu=cpu_model(target))
     kernels = compile_kernels(reachable_kernels(planned), target, schedule)
     writer = GraphWriter(planned, "main")
     constants, linked = writer.params, target.options.get("link-params", False)
+    linked = linked or bool(executor is not None and executor.options.get("link-params"))
     sources = kernels.sources
     if target.kind_name == "c":
         sources = c.with_graph(sources, writer.text, constants if linked else {})

@@ -82,6 +82,17 @@ class Executable(Program):
 
     save_to_file = write_to_file = export_library
 
+    def save(self) -> tuple[bytes, Module | None]:
+        """The file as bytes, and a module of its kernels, which these bytes hold, too."""
+        kernels = self.kernels
+        lib = None if kernels is None else Module(kernels, sources=self.sources)
+        return self.to_bytes(), lib
+
+    @staticmethod
+    def load_exec(bytecode: bytes | bytearray, lib: Any = None) -> Executable:
+        """What `save` gave as an executable again; as `load`."""
+        return load(bytes(bytecode))
+
     def jit(self, **options: object) -> Executable:
         """What a VirtualMachine takes: this object; kernels are linked when the VM is made."""
         return self

@@ -12,7 +12,7 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError
+from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError, submodules
 from . import native
 from .arguments import Converter, as_value, bind_arguments, converters_of
 from .builtin import VMClosure
@@ -487,3 +487,6 @@ class VirtualMachine(RelayCalls):
 def _differ(given: Sequence[Any], args: Sequence[Any]) -> bool:
     """Whether converting changed anything."""
     return len(given) != len(args) or any(a is not b for a, b in zip(given, args))
+
+
+__getattr__ = submodules(__name__, {"relaxvm.runtime.executable": "Executable"})

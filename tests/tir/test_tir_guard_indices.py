@@ -156,3 +156,23 @@ def main(I: T.Buffer((1,), "int32"), A: T.Buffer((4,), "float32")):
 
 def test_the_guard_goes_away_on_request():
     assert guards(GATHER, **{"tir.guard_indices": False}) == 0
+
+
+def test_choices_that_share_expressions_take_no_longer_than_there_are_expressions():
+    a = tvm.te.placeholder((32,), "float32", "a")
+
+    def nested(i):
+        x = a[i]
+        for k in range(20):
+            x = tvm.tir.if_then_else(i > k, x * 0.5 + x * 0.25, x * x)
+        return x
+
+    fn = tvm.te.create_prim_func([a, tvm.te.compute((32,), nested, "b")])
+    values = np.linspace(-1, 1, 32, dtype="float32")
+    wanted = values.copy()
+    for k in range(20):
+        half, quarter = wanted * np.float32(0.5), wanted * np.float32(0.25)
+        wanted = np.where(np.arange(32) > k, half + quarter, wanted * wanted)
+    got = tvm.nd.empty((32,), "float32")
+    tvm.build(IRModule({"main": fn}), "llvm")(tvm.nd.array(values), got)
+    np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-30)

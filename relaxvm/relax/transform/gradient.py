@@ -57,12 +57,18 @@ def Gradient(
 
     require_grads  the parameters (variables or names) to differentiate by; None: all of floats
     target_index   which field of the result is differentiated, where that is a tuple
-    Raises PassError for a target that is no scalar of floats, or what has no gradient.
+    Raises PassError for a target that is no scalar of floats, for what has no gradient, and if the
+    module has a function of that name.
     """
     gv = mod.get_global_var(func_name)
     fn = mod[gv]
     if not isinstance(fn, Function):
         raise PassError(f"Gradient: {func_name} is no graph function but a {type(fn).__name__}")
+    name = GlobalVar(f"{func_name}_adjoint")
+    if name.name_hint in mod:
+        raise PassError(
+            f"Gradient: the module has a function {name.name_hint}; rename it, or delete it"
+        )
     new = copy_with_new_vars(fn)
     named = dict(zip(fn.params, new.params))
     wanted = [named[p] for p in _parameters(fn, require_grads)]
@@ -76,7 +82,6 @@ def Gradient(
     adjoint = differentiated(new, wanted, target_index)
     if any(isinstance(n, DataflowBlock) for n in fn.body.blocks):
         adjoint = as_dataflow(adjoint, mod)
-    name = GlobalVar(f"{func_name}_adjoint")
     attrs = {"global_symbol": name.name_hint} if "global_symbol" in fn.attrs else {}
     changed = mod.clone()
     changed[name] = adjoint.replace(attrs={**fn.attrs, **attrs})

@@ -8,6 +8,8 @@ from ...relax import Function as _Function
 from ..transform import InferType as _InferType
 from . import init as init
 from . import layers as layers
+from . import temp_op_attr as temp_op_attr
+from .gradients import check_grad as check_grad
 from .init import create_workload as create_workload
 from .models import dcgan as dcgan
 from .models import densenet as densenet

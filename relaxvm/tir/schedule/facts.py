@@ -196,8 +196,11 @@ class _Reader:
                 self._loads(s.condition if isinstance(s, IfThenElse) else s.value)
 
     def _loads(self, e: PrimExpr) -> None:
-        inside: Any = descend(e, lambda n: n.indices if isinstance(n, BufferLoad) else children(n))
-        for n in inside:
+        def below(n: Any) -> Any:
+            return n.indices if isinstance(n, BufferLoad) else children(n)
+
+        n: Any
+        for n in descend(e, below, once=id):
             if isinstance(n, BufferLoad):
                 self._add(self.reads, Access(n.buffer, _point(n.indices)))
                 if any(i.dtype.lanes != 1 for i in n.indices):

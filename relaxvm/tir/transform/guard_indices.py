@@ -40,6 +40,8 @@ from .rewriter import ScopedRewriter, Steps, reads_memory, stable
 
 _INT64 = DataType("int64")
 _MAX_NESTING = 64
+# Arms that share expressions are looked at under every way to them, up to this many.
+_MAX_BRANCHES = 200
 
 register_config(
     "tir.guard_indices",
@@ -59,6 +61,7 @@ class _Guard(ScopedRewriter):
     def __init__(self, fn: PrimFunc) -> None:
         super().__init__(fn)
         self._nesting = 0
+        self._branches = 0
 
     # -- what is known -----------------------------------------------------------------------------
 
@@ -124,7 +127,10 @@ class _Guard(ScopedRewriter):
             return n
         if isinstance(n, Let):
             self._learn(n.var, n.value)
-        if not (isinstance(n, Call) and _is_branch(n)) or self._nesting >= _MAX_NESTING:
+        if not (isinstance(n, Call) and _is_branch(n)):
+            return None
+        self._branches = self._branches + 1 if self._nesting else 0
+        if self._nesting >= _MAX_NESTING or self._branches >= _MAX_BRANCHES:
             return None
         # Only the arm that is taken is evaluated, so its condition holds there.
         condition, then_value, else_value = n.args

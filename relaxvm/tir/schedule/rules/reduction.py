@@ -167,7 +167,7 @@ def _outside_accesses(block: Block) -> set[Any]:
         return () if isinstance(n, BufferLoad) else children(n)
 
     body: Node = block.body
-    return {n for n in descend(body, below) if isinstance(n, Var)}
+    return {n for n in descend(body, below, once=id) if isinstance(n, Var)}
 
 
 def _are_neighbours(
