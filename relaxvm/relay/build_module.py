@@ -83,7 +83,8 @@ def build(
             )
     mod = taken_module(ir_mod, params)
     devices, target = _devices(target), one_target(target, target_host)
-    if runtime is not None and runtime.name == "crt" and target.kind_name != "c":
+    in_c = target.kind_name == "c"
+    if runtime is not None and runtime.name == "crt" and not in_c:
         raise PassError(f'relay.build: Runtime("crt") wants target "c", got {target.kind_name!r}')
     planned = lowered(mod, target, mod_name, devices)
     schedule = DefaultSchedule(cpu=cpu_model(target))
