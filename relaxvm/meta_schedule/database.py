@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base import LoadError, PassError, ScheduleError, submodules
 from ..ir import IRModule, load_json, save_json, structural_digest
-from ..target import Target, cpu_model, cpu_name
+from ..target import Target, cpu_model, machine_of
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule, Trace
 from ..tir.schedule.rules import SOURCES
@@ -156,7 +156,10 @@ class TuningRecord:
             self.target.kind_name == target.kind_name
             and mine.architecture == other.architecture
             and mine.vector_bits == other.vector_bits
-            and (cpu_name(self.target) == cpu_name(target) or mine.features <= other.features)
+            and (
+                machine_of(self.target).cpu == machine_of(target).cpu
+                or mine.features <= other.features
+            )
         )
 
     def __repr__(self) -> str:
@@ -169,7 +172,7 @@ def _saved(target: Target | None) -> dict[str, Any] | None:
         return None
     options = target.export()
     if target.kind_name == "llvm" and not {"mcpu", "mtriple"} & set(options):
-        options["mcpu"] = cpu_name(target)
+        options["mcpu"] = machine_of(target).cpu
     return options
 
 

@@ -177,6 +177,10 @@ class Normalizer:
         # What is being made normal, and what of it is computed before branches.
         self._root: Any = None
         self._before: dict[int, tuple[Any, dict[int, list[Any]]]] = {}
+        # By the identity of an expression, the scopes that remember it, with their depths; and the
+        # depth of the innermost function that is being made normal.
+        self._homes: dict[int, list[tuple[int, Scope]]] = {}
+        self._barrier = 0
 
     # -- what the builder and passes call ---------------------------------------------------------
 
@@ -222,22 +226,25 @@ class Normalizer:
         scope = self.scopes[-1]
         memo = scope.block.memo if scope.block.dataflow else scope.memo
         memo[id(expr)] = (expr, leaf)
+        self._homes.setdefault(id(expr), []).append((len(self.scopes) - 1, scope))
 
     def recall(self, expr: Expr) -> Expr | None:
         """The leaf that stands for the object `expr` here, or None."""
         key = id(expr)
-        for scope in reversed(self.scopes):
-            found = scope.block.memo.get(key) or scope.memo.get(key)
-            if found is not None:
-                return found[1]
-            if scope.barrier:
-                return None
+        homes = self._homes.get(key, [])
+        for k in range(len(homes) - 1, -1, -1):
+            depth, scope = homes[k]
+            if depth < len(self.scopes) and self.scopes[depth] is scope:
+                known = scope.block.memo.get(key) or scope.memo.get(key)
+                if known is not None:
+                    return known[1] if depth >= self._barrier else None
+            del homes[k]  # that scope is closed
         return None
 
     # -- the rules --------------------------------------------------------------------------------
 
     def _run(self, first: Steps, root: Any) -> Any:
-        depth = len(self.scopes)
+        depth, self._barrier = len(self.scopes), 0
         self._root = root
         try:
             return run_steps(first)
@@ -311,9 +318,9 @@ class Normalizer:
 
     def _function(self, fn: Function) -> Steps:
         fn = self._own(fn)
-        outer, self._root = self._root, fn
+        outer, self._root, self._barrier = (self._root, self._barrier), fn, len(self.scopes)
         body = yield self._seq(fn.body, barrier=True)
-        self._root = outer
+        self._root, self._barrier = outer
         return fn.replace(body=body)
 
     def _shared(self) -> dict[int, list[Any]]:

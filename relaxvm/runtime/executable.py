@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, LoadError, Report
+from ..base import Deferred, Report
 from . import disasm, fileformat
 from .files import open_document
 from .module import KERNELS_MAGIC, Module
 from .program import Program
-from .reader import Decoder
+from .reader import magic_of
 from .verify import verify_program
 from .vm import VirtualMachine, VMModule
 
@@ -149,22 +149,9 @@ def load_module(path: str | os.PathLike[str], trust: str | None = None) -> Any:
     `trust` as in `load`.
     """
     with open_document(path) as file:
-        magic = _magic_of(file.read(128))
+        magic = magic_of(file.read(128))
     if magic == KERNELS_MAGIC:
         return Module.load(path, trust)
     if magic == "relaxvm.graph":
         return graph_factory.GraphExecutorFactoryModule.load(path, trust)
     return load(path, trust)
-
-
-def _magic_of(head: bytes) -> object:
-    decoder = Decoder(memoryview(head))
-    try:
-        # The header's count is compared with what is there, and `head` is cut off.
-        first = head[:1]
-        if not 0x80 <= (first or b"\0")[0] < 0x90:
-            return None
-        decoder.position = 1
-        return decoder.value() if decoder.value() == "magic" else None
-    except LoadError:
-        return None

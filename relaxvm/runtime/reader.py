@@ -181,3 +181,17 @@ def fields_of(plain: object, wanted: dict[str, type | tuple[type, ...]], what: s
             raise LoadError(f"{what}: {key} cannot be a {type(value).__name__}")
         values.append(value)
     return values
+
+
+def magic_of(head: bytes) -> object:
+    """The magic that the first bytes of a document give, or None if they are of something else."""
+    decoder = Decoder(memoryview(head))
+    try:
+        # The header's count is compared with what is there, and `head` is cut off.
+        first = head[:1]
+        if not 0x80 <= (first or b"\0")[0] < 0x90:
+            return None
+        decoder.position = 1
+        return decoder.value() if decoder.value() == "magic" else None
+    except LoadError:
+        return None

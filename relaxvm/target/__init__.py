@@ -11,11 +11,11 @@ from .build import default_schedule as default_schedule
 from .codegen_kinds import code_generator as code_generator
 from .codegen_kinds import compile_kernels as compile_kernels
 from .cpu import cpu_model as cpu_model
-from .cpu import cpu_name as cpu_name
 from .llvm import Kernels as Kernels
 from .llvm import compile_prim_funcs as compile_prim_funcs
 from .llvm import compile_program as compile_program
 from .llvm import llvm_at_hand as llvm_at_hand
+from .llvm import machine_of as machine_of
 from .llvm import rebuild_kernels as rebuild_kernels
 from .target import Target as Target
 from .target import TargetKind as TargetKind

@@ -35,11 +35,6 @@ def cpu_model(target: Any = None) -> CpuModel:
     return _model(Target.or_current(target))
 
 
-def cpu_name(target: Any = None) -> str:
-    """The name that LLVM has for the CPU of `target`."""
-    return machine_of(Target.or_current(target)).cpu
-
-
 @functools.lru_cache(maxsize=256)
 def _model(target: Target) -> CpuModel:
     machine = machine_of(target)
