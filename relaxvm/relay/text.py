@@ -28,6 +28,7 @@ from ..relax import (
     TupleGetItem,
     Var,
     const,
+    is_leaf,
 )
 from .spelling import CALLS, Place, Said, Spelled, arguments, operand, parts_of
 
@@ -324,7 +325,7 @@ def _computed_by(
     def same(new: Any, old: Any) -> bool:
         if new is old:
             return True
-        if old is not call and (isinstance(old, Var) or parts_of(old)):
+        if old is not call and (isinstance(old, Var) or not is_leaf(old)):
             absorbed[id(old)] = old
             seen[id(old)] = seen.get(id(old), 0) + 1
         if isinstance(old, Var) and not isinstance(new, Var):
