@@ -67,6 +67,7 @@ from ..relax import (
     Var,
 )
 from ..relax.normal_form import Normalizer, names_in
+from ..tir import IndexMap
 from .metadata import KEY, metadata_text
 from .spelling import is_let
 from .text import Spelling, spelled_as
@@ -392,6 +393,8 @@ class _Printer:
             return _quoted(f"{value.target}:{value.vdevice_id}:{value.memory_scope}")
         if isinstance(value, DummyGlobalInfo):
             return "None"
+        if isinstance(value, IndexMap):
+            return _quoted(value.text())
         return self.leaf(value) if isinstance(value, (Expr, GlobalVar)) else _quoted(str(value))
 
     # -- types -------------------------------------------------------------------------------------

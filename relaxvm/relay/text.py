@@ -30,6 +30,7 @@ from ..relax import (
     const,
     is_leaf,
 )
+from ..tir import IndexMap
 from .spelling import CALLS, Place, Said, Spelled, arguments, operand, parts_of
 
 Values = dict[str, Any]
@@ -162,6 +163,7 @@ def operator(name: str) -> Spelled | None:
 _READ_FROM_TEXT: dict[type, Callable[[Any], Any]] = {
     DataType: as_dtype,
     VDevice: VDevice.from_name,
+    IndexMap: lambda text: IndexMap.from_text(text, index_dtype="int64"),
 }
 
 
@@ -423,8 +425,10 @@ def _add(call: Call, v: Values, inner: Inner) -> Row:
 def _convolution(call: Call, v: Values, inner: Inner) -> Row:
     name = next(_same_name(call, v, inner))[0]
     layout, weight, transposed = v["kernel_layout"], v["weight"], name.endswith("transpose")
-    spatial = [_size(weight, layout.index(a)) for a in "DHW"[5 - len(layout) :]]
-    channels = _size(weight, layout.index("O")) if len(layout) <= 5 else None
+    # Blocks have sizes in their names; what they make up is left to the kernel's shape.
+    plain = layout.isalpha()
+    spatial = [_size(weight, layout.index(a)) for a in "DHW"[5 - len(layout) :] if plain]
+    channels = _size(weight, layout.index("O")) if plain else None
     words = {"out_layout": "" if v["out_layout"] == v["data_layout"] else v["out_layout"]}
     if channels is not None and None not in spatial:
         channels *= v["groups"] if transposed else 1

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, DataTypeCode, LoadError, VMTypeError
+from ..base import DataType, DataTypeCode, LoadError, VMTypeError, VMValueError
 from .files import open_document, write_atomically
 from .ndarray import NDArray, as_ndarray, wrap_unchecked
 from .storage import aligned_copy, array_dtype, numpy_storage_dtype
@@ -107,7 +107,10 @@ def _parts(params: Mapping[str, Any]) -> Iterator[bytes]:
         raise VMTypeError(f"parameters: wanted a dictionary by name, got {type(params).__name__}")
     yield struct.pack("<QQQ", _LIST, 0, len(params))
     for name in params:
-        text = name.encode()
+        try:
+            text = name.encode()
+        except UnicodeEncodeError as error:
+            raise VMValueError(f"parameters: {name!r} is no name: {error}") from None
         yield struct.pack("<Q", len(text)) + text
     yield struct.pack("<Q", len(params))
     for value in params.values():

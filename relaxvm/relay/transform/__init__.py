@@ -7,6 +7,7 @@ from ...ir.transform import PassInfo as PassInfo
 from ...ir.transform import Sequential as Sequential
 from ...ir.transform import function_pass as function_pass
 from ...ir.transform import module_pass as module_pass
+from .alter_op_layout import AlterOpLayout as AlterOpLayout
 from .combine_parallel_dense import CombineParallelDense as CombineParallelDense
 from .cps import ToCPS as ToCPS
 from .cps import to_cps as to_cps
@@ -18,7 +19,6 @@ from .first_order_gradient import gradient as gradient
 from .fuse_ops import DefuseOps as DefuseOps
 from .fuse_ops import FuseOps as FuseOps
 from .infer_type import InferType as InferType
-from .passes import AlterOpLayout as AlterOpLayout
 from .passes import BackwardFoldScaleAxis as BackwardFoldScaleAxis
 from .passes import BatchingOps as BatchingOps
 from .passes import CanonicalizeCast as CanonicalizeCast

@@ -237,6 +237,8 @@ class _Typing(Inferring):
         known = [info for info in both if not waits(info)]
         if len(known) == 1:
             return value.replace(struct_info=known[0])
+        if known and struct_info_base_check(*known) is BaseCheckResult.FAIL_L0:
+            raise StructInfoError(f"if: one branch gives {known[0]}, the other {known[1]}")
         joined = joined_branches(value.true_branch, value.false_branch)
         return value.replace(struct_info=joined) if self.replaced else value
 

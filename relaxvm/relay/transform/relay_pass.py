@@ -74,7 +74,7 @@ def by_name(graph_pass: Any, opt_level: int, name: str | None = None, **defaults
         return as_expressions(inner.configured(**options).run(typed, ctx), ctx)
 
     info = PassInfo(opt_level, name or inner.info.name, numerics=inner.info.numerics)
-    return Pass(info, run, inner._parameters, doc=inner.__doc__)
+    return Pass(info, run, inner._parameters, inner.options, inner.__doc__)
 
 
 def as_dataflow(mod: IRModule, ctx: PassContext) -> IRModule:
